@@ -1,0 +1,241 @@
+"""Everything that can go wrong, named.
+
+Two families, kept apart:
+
+* `ErrorCode` is what may stop *a tool call*. It is a value, not an exception: a model's mistake is
+  data that goes back to the model, never a traceback. The set is closed; each code has its stage,
+  whether trying again can help, and one fixed sentence that is safe to show to a model.
+* `ToolcribError` is what may stop *a program*: a wrong definition, a missing binding, a provider
+  that cannot be reached.
+
+    ToolcribError
+    ├── DefinitionError          a tool that cannot be registered as it is written
+    │   └── SchemaError          its schema cannot be used; .pointer says where
+    ├── CatalogError             duplicate, confusable or missing names
+    ├── BindingError             a capability without an implementation
+    ├── PickError                a scorer that raised, or gave no score
+    ├── MissingExtraError        an optional dependency that is not installed
+    ├── SourceError              tools, files or models that cannot be loaded from where they are said to be
+    └── ClientError              a provider, as seen from here; .status where there is one
+        ├── RequestError         it refused the request (4xx)
+        │   ├── AuthenticationError
+        │   └── RateLimitError   .retry_after in seconds, where given
+        ├── ProviderError        it failed (5xx, an error event in the stream)
+        ├── ConnectionFailed     it was not reached, or the connection broke
+        └── WireError            it answered in a form that is not the wire's
+    ToolError                    raised by a tool's author: its text is safe for the model to read
+    └── CapabilityError          the same, raised by a capability's adapter
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Stage(StrEnum):
+    """Where on its way a call was stopped."""
+
+    PARSE = "parse"
+    RESOLVE = "resolve"
+    VALIDATE = "validate"
+    INSTANTIATE = "instantiate"
+    POLICY = "policy"
+    APPROVAL = "approval"
+    RUN = "run"
+    OUTPUT = "output"
+
+
+class ErrorCode(StrEnum):
+    """Why a tool call did not complete. Closed: match on it with `assert_never`."""
+
+    INVALID_JSON = "invalid_json"
+    TOO_LARGE = "too_large"
+    TRUNCATED = "truncated"
+    UNKNOWN_TOOL = "unknown_tool"
+    NOT_OFFERED = "not_offered"
+    NO_SCHEMA = "no_schema"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    INVALID_REPAIR = "invalid_repair"
+    NOT_RUNNABLE = "not_runnable"
+    DENIED = "denied"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    RATE_LIMITED = "rate_limited"
+    APPROVAL_REQUIRED = "approval_required"
+    APPROVAL_REFUSED = "approval_refused"
+    APPROVAL_EXPIRED = "approval_expired"
+    APPROVAL_MISMATCH = "approval_mismatch"
+    DUPLICATE_CALL = "duplicate_call"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    CAPABILITY_ERROR = "capability_error"
+    TOOL_ERROR = "tool_error"
+    INVALID_OUTPUT = "invalid_output"
+    REDACTION_MISSING = "redaction_missing"
+
+    @property
+    def info(self) -> CodeInfo:
+        return _CODES[self]
+
+
+class CodeInfo(NamedTuple):
+    """What follows from a code: `stage`, whether the model may try again, and the fixed `text`."""
+
+    stage: Stage
+    retryable: bool
+    text: str
+
+
+_CODES: dict[ErrorCode, CodeInfo] = {
+    ErrorCode.INVALID_JSON: CodeInfo(
+        Stage.PARSE, True, "The arguments are not valid JSON. Send one JSON object."
+    ),
+    ErrorCode.TOO_LARGE: CodeInfo(
+        Stage.PARSE, True, "The arguments exceed a size limit. Send less."
+    ),
+    ErrorCode.TRUNCATED: CodeInfo(
+        Stage.PARSE, True, "The reply was cut off before the call was complete. Call again, shorter."
+    ),
+    ErrorCode.UNKNOWN_TOOL: CodeInfo(
+        Stage.RESOLVE, True, "There is no tool of that name. Use one of the tools offered."
+    ),
+    ErrorCode.NOT_OFFERED: CodeInfo(
+        Stage.RESOLVE, True, "That tool was not offered here. Use one of the tools offered."
+    ),
+    ErrorCode.NO_SCHEMA: CodeInfo(
+        Stage.VALIDATE, False, "The tool has no schema, so its arguments cannot be checked."
+    ),
+    ErrorCode.INVALID_ARGUMENTS: CodeInfo(
+        Stage.VALIDATE, True, "The arguments do not match the tool's schema."
+    ),
+    ErrorCode.INVALID_REPAIR: CodeInfo(
+        Stage.VALIDATE, True, "The arguments could not be repaired. Send them again, valid."
+    ),
+    ErrorCode.NOT_RUNNABLE: CodeInfo(Stage.RUN, False, "The tool is known but cannot be run here."),
+    ErrorCode.DENIED: CodeInfo(Stage.POLICY, False, "The call is not permitted."),
+    ErrorCode.BUDGET_EXCEEDED: CodeInfo(
+        Stage.POLICY, False, "The budget for tool calls is used up."
+    ),
+    ErrorCode.RATE_LIMITED: CodeInfo(
+        Stage.POLICY, True, "Too many calls in a short time. Try again later."
+    ),
+    ErrorCode.APPROVAL_REQUIRED: CodeInfo(
+        Stage.APPROVAL, False, "The call needs an approval and nobody is there to give it."
+    ),
+    ErrorCode.APPROVAL_REFUSED: CodeInfo(Stage.APPROVAL, False, "The call was not approved."),
+    ErrorCode.APPROVAL_EXPIRED: CodeInfo(
+        Stage.APPROVAL, True, "The approval came too late and has lapsed."
+    ),
+    ErrorCode.APPROVAL_MISMATCH: CodeInfo(
+        Stage.APPROVAL, False, "The approval was given for another call."
+    ),
+    ErrorCode.DUPLICATE_CALL: CodeInfo(Stage.RUN, False, "A call of this id is already running."),
+    ErrorCode.OUTCOME_UNKNOWN: CodeInfo(
+        Stage.RUN, False, "The call was started before and its outcome is unknown."
+    ),
+    ErrorCode.TIMEOUT: CodeInfo(Stage.RUN, True, "The tool did not finish within its time limit."),
+    ErrorCode.CANCELLED: CodeInfo(Stage.RUN, False, "The call was cancelled."),
+    ErrorCode.CAPABILITY_ERROR: CodeInfo(
+        Stage.RUN, True, "Something that the tool depends on failed."
+    ),
+    ErrorCode.TOOL_ERROR: CodeInfo(Stage.RUN, True, "The tool failed."),
+    ErrorCode.INVALID_OUTPUT: CodeInfo(
+        Stage.OUTPUT, False, "The tool gave a result that does not match its own schema."
+    ),
+    ErrorCode.REDACTION_MISSING: CodeInfo(
+        Stage.OUTPUT, False, "The tool's result cannot be shown: it declares no visible fields."
+    ),
+}
+
+
+class ToolcribError(Exception):
+    """Base of all that toolcrib raises to a program."""
+
+
+class DefinitionError(ToolcribError):
+    """A tool cannot be registered as written; the text says what to change."""
+
+
+class SchemaError(DefinitionError):
+    """A schema cannot be used. `pointer` is a JSON Pointer (RFC 6901) into it."""
+
+    def __init__(self, message: str, pointer: str = "") -> None:
+        super().__init__(f"{message} (at {pointer or 'the top'})")
+        self.pointer = pointer
+
+
+class CatalogError(ToolcribError):
+    """A name that is missing from a catalog, or in it twice."""
+
+
+class BindingError(ToolcribError):
+    """A tool's capability has no implementation, or one that lacks a method."""
+
+
+class PickError(ToolcribError):
+    """A scorer raised, or answered with something that is not a score in 0..1."""
+
+
+class SourceError(ToolcribError):
+    """Tools, a file or a model cannot be loaded from where they were said to be."""
+
+
+class MissingExtraError(ToolcribError, ImportError):
+    """An optional dependency is not installed; the text is the command that installs it."""
+
+    def __init__(self, extra: str, feature: str) -> None:
+        super().__init__(f"{feature} needs an extra: pip install 'toolcrib[{extra}]'")
+        self.extra = extra
+
+
+class ClientError(ToolcribError):
+    """A provider could not be used. `status` is its HTTP status, where there was one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RequestError(ClientError):
+    """The provider refused the request (4xx)."""
+
+
+class AuthenticationError(RequestError):
+    """The key is missing, wrong, or lacks a right (401, 403)."""
+
+
+class RateLimitError(RequestError):
+    """Too many requests (429); `retry_after` in seconds where the provider said it."""
+
+    def __init__(self, message: str, status: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message, status)
+        self.retry_after = retry_after
+
+
+class ProviderError(ClientError):
+    """The provider failed: a 5xx, or an error event in a stream."""
+
+
+class ConnectionFailed(ClientError):
+    """The provider was not reached, or the connection broke before the reply was whole."""
+
+
+class WireError(ClientError):
+    """The provider answered with something that is not its wire format."""
+
+
+class ToolError(Exception):
+    """Raised by a tool's author; `safe_text` goes to the model and to records as it stands.
+
+    Any other exception reaches neither: its text may hold secrets.
+    """
+
+    def __init__(self, safe_text: str, *, retryable: bool = True) -> None:
+        super().__init__(safe_text)
+        self.safe_text = safe_text
+        self.retryable = retryable
+
+
+class CapabilityError(ToolError):
+    """Raised by a capability's adapter: the call ends as `capability_error` with this text."""

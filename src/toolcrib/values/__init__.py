@@ -1,0 +1,1 @@
+"""The nouns of toolcrib: frozen values and the Protocols that several floors share. No IO."""

@@ -1,0 +1,34 @@
+"""The interface of a model, as picking, repair and the loop know it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Protocol, runtime_checkable
+
+from toolcrib.values.call import HydrationResult
+from toolcrib.values.definition import HasDefinition
+from toolcrib.values.message import ChatRequest, Reply, StreamPart
+
+
+class Plan(list[HydrationResult]):
+    """What a model wants to do: hydrated or rejected calls, none of them run. `reply` has its text."""
+
+    def __init__(self, results: Iterable[HydrationResult], reply: Reply) -> None:
+        super().__init__(results)
+        self.reply = reply
+
+
+@runtime_checkable
+class LLMClient(Protocol):
+    """A model. `stream` gives parts as they come and the whole `Reply` last."""
+
+    @property
+    def model(self) -> str: ...
+
+    async def chat(self, request: ChatRequest) -> Reply: ...
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]: ...
+
+    async def tool_call(self, prompt: str | ChatRequest, tools: Iterable[HasDefinition]) -> Plan: ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,152 @@
+"""What a tool says of itself: a frozen `ToolDefinition`, the single authority on its schema.
+
+Schemas are kept as JSON text and handed out as fresh copies, so that nothing can change one after
+registration. What is derived from a definition (validators, embeddings) lives beside it, never in it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
+
+import msgspec
+
+from toolcrib.values.json import JsonObject, JsonValue, digest, json_copy
+
+NoSchemaMode: TypeAlias = Literal["read-only", "human-approval", "full"]
+
+
+class _All:
+    """The type of `ALL`; it stands for every field and has to be written out."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "ALL"
+
+
+ALL: Final = _All()
+
+Visibility: TypeAlias = tuple[str, ...] | _All
+
+
+class AnnotationOptions(TypedDict, total=False):
+    """The annotations that `@tool` takes by keyword; see `Annotations` for what they mean."""
+
+    safe: bool
+    read_only: bool
+    idempotent: bool
+    requires_approval: bool
+    threat_level: Literal["low", "medium", "high"]
+    allowed_roles: tuple[str, ...] | list[str]
+    features: tuple[str, ...] | list[str]
+    cost: float
+    timeout: float | None
+    exclusive: bool
+    untrusted_output: bool
+    tags: tuple[str, ...] | list[str]
+    strict: bool | None
+
+
+class Annotations(msgspec.Struct, frozen=True, kw_only=True):
+    """What policies, pickers and runners read without parsing a schema.
+
+    `cost` is in the unit that the application's budget uses; `timeout` in seconds, None for the
+    runner's own; empty `allowed_roles` means everybody.
+    """
+
+    safe: bool = True
+    read_only: bool = False
+    idempotent: bool = False
+    requires_approval: bool = False
+    threat_level: Literal["low", "medium", "high"] = "low"
+    allowed_roles: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    cost: float = 0.0
+    timeout: float | None = None
+    exclusive: bool = False
+    untrusted_output: bool = False
+
+
+class Example(msgspec.Struct, frozen=True):
+    """A request in a user's words, and the arguments that answer it (as JSON text)."""
+
+    request: str
+    arguments_json: str
+
+    @property
+    def arguments(self) -> JsonObject:
+        return json_copy(self.arguments_json)
+
+
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool, as a model, a policy and an auditor know it.
+
+    `visible` is the allowlist of result fields for UI, logs, telemetry and audit, `model_visible`
+    that for the model; both are dotted paths (`items[].id`) or `ALL`. `secret` names top-level
+    arguments that no record may show.
+    """
+
+    name: str
+    description: str
+    input_schema_json: str | None
+    output_schema_json: str | None = None
+    strict: bool | None = None
+    tags: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
+    annotations: Annotations = Annotations()
+    visible: Visibility = ()
+    model_visible: Visibility = ALL
+    secret: tuple[str, ...] = ()
+    no_schema_mode: NoSchemaMode | None = None
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.digest:
+            msgspec.structs.force_setattr(self, "digest", digest(self._facts()))
+
+    @property
+    def input_schema(self) -> JsonObject | None:
+        """A fresh copy of the author's schema; None only for a tool that opted out of having one."""
+        return None if self.input_schema_json is None else json_copy(self.input_schema_json)
+
+    @property
+    def output_schema(self) -> JsonObject | None:
+        return None if self.output_schema_json is None else json_copy(self.output_schema_json)
+
+    def renamed(self, name: str) -> ToolDefinition:
+        return msgspec.structs.replace(self, name=name, digest="")
+
+    def to_dict(self) -> JsonObject:
+        """The dictionary form: `{name, description, input_schema, output_schema?}`."""
+        form: JsonObject = {"name": self.name, "description": self.description}
+        if self.input_schema_json is not None:
+            form["input_schema"] = json_copy(self.input_schema_json)
+        if self.output_schema_json is not None:
+            form["output_schema"] = json_copy(self.output_schema_json)
+        return form
+
+    def _facts(self) -> JsonObject:
+        facts: JsonObject = self.to_dict()
+        annotations: dict[str, JsonValue] = msgspec.to_builtins(self.annotations)
+        facts |= {
+            "strict": self.strict,
+            "tags": list(self.tags),
+            "annotations": annotations,
+            "visible": _visibility(self.visible),
+            "model_visible": _visibility(self.model_visible),
+            "secret": list(self.secret),
+            "examples": [[e.request, e.arguments_json] for e in self.examples],
+            "no_schema_mode": self.no_schema_mode,
+        }
+        return facts
+
+
+def _visibility(paths: Visibility) -> JsonValue:
+    return "*" if isinstance(paths, _All) else list(paths)
+
+
+@runtime_checkable
+class HasDefinition(Protocol):
+    """Anything that has a definition: a tool made by `@tool`, a class decorated with it."""
+
+    def get_definition(self) -> ToolDefinition: ...

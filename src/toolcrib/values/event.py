@@ -1,0 +1,84 @@
+"""What happens in a run, as it happens. Public views only, never a `ToolCall`.
+
+A run gives exactly one `RunStarted`, and exactly one `Done`, last. A call keeps one id from
+`ToolCallStarted` to `ToolCallFinished`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.message import Usage
+from toolcrib.values.record import ApprovalRequest, ToolInvocationRecord
+from toolcrib.values.run import RunResult
+
+
+class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
+    run_id: str
+
+
+class TextDelta(msgspec.Struct, frozen=True, tag="text_delta"):
+    text: str
+
+
+class ToolCallStarted(msgspec.Struct, frozen=True, tag="tool_call_started"):
+    """A whole call has arrived. `arguments` is None if they did not validate."""
+
+    id: str
+    name: str
+    arguments: JsonObject | None
+
+
+class ToolArgumentsDelta(msgspec.Struct, frozen=True, tag="tool_arguments_delta"):
+    """Arguments as they stream, for display; not given for tools with secret arguments."""
+
+    id: str
+    name: str
+    text: str
+
+
+class ToolCallProgress(msgspec.Struct, frozen=True, tag="tool_call_progress"):
+    id: str
+    part: JsonValue
+
+
+class ApprovalRequested(msgspec.Struct, frozen=True, tag="approval_requested"):
+    request: ApprovalRequest
+
+
+class ToolCallFinished(msgspec.Struct, frozen=True, tag="tool_call_finished"):
+    record: ToolInvocationRecord
+
+
+class UsageReported(msgspec.Struct, frozen=True, tag="usage_reported"):
+    """The run's usage so far."""
+
+    usage: Usage
+
+
+class RunError(msgspec.Struct, frozen=True, tag="run_error"):
+    """The run failed: the kind of the error, and text that is safe to show."""
+
+    kind: str
+    message: str
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    result: RunResult
+
+
+Event: TypeAlias = (
+    RunStarted
+    | TextDelta
+    | ToolCallStarted
+    | ToolArgumentsDelta
+    | ToolCallProgress
+    | ApprovalRequested
+    | ToolCallFinished
+    | UsageReported
+    | RunError
+    | Done
+)

@@ -1,0 +1,72 @@
+"""JSON as values: the types, the canonical text, the digest.
+
+Canonical text follows RFC 8785 (JCS): keys sorted by UTF-16 code units, no white space, numbers as
+ECMAScript writes them. One deviation, on purpose: integers beyond 2^53 keep all their digits, since
+two different arguments must never share a digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import orjson
+
+if TYPE_CHECKING:
+    JsonValue: TypeAlias = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+else:  # msgspec reads annotations at run time and has no recursive aliases
+    JsonValue: TypeAlias = Any
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+_EXACT_INT = 2**53
+
+
+def canonical_json(value: Any) -> str:
+    """The RFC 8785 text of a JSON value.
+
+    Raises ValueError for NaN and infinities, TypeError for what is not JSON.
+    """
+    if value is None or value is True or value is False or isinstance(value, str):
+        return orjson.dumps(value).decode()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, Mapping):
+        members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
+        return "{" + ",".join(f"{canonical_json(k)}:{canonical_json(v)}" for k, v in members) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(canonical_json, value)) + "]"
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+def _number(value: float) -> str:
+    """ECMA-262 Number::toString, from Python's shortest round-trip digits."""
+    if not isfinite(value):
+        raise ValueError("NaN and infinities are not JSON")
+    if value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    mantissa, _, exponent = repr(value).partition("e")
+    if not exponent:
+        return mantissa
+    power = int(exponent)
+    if power < -6 or power >= 21:
+        return f"{mantissa}e{'+' if power > 0 else ''}{power}"
+    sign, digits = ("-", mantissa[1:]) if mantissa[0] == "-" else ("", mantissa)
+    return f"{sign}0.{'0' * (-power - 1)}{digits.replace('.', '')}"
+
+
+def sha256_hex(text: str | bytes) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text).hexdigest()
+
+
+def digest(value: Any) -> str:
+    """`sha256:…` over the canonical text of a JSON value; the same across processes and key orders."""
+    return "sha256:" + sha256_hex(canonical_json(value))
+
+
+def json_copy(text: str | bytes) -> JsonObject:
+    """A fresh object from JSON text of our own making."""
+    return cast(JsonObject, orjson.loads(text))

@@ -1,0 +1,71 @@
+"""A run of the agent loop: its limits, its result, and the state that lets it go on later."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from toolcrib.errors import SourceError
+from toolcrib.values.message import Message, Usage
+from toolcrib.values.record import ANONYMOUS, ApprovalRequest, Caller, RunTally, ToolInvocationRecord
+
+RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Where a run stops by itself: model turns, tool calls, seconds, cost. None is no limit."""
+
+    turns: int = 20
+    calls: int | None = 100
+    seconds: float | None = None
+    cost: float | None = None
+
+
+class RunState(msgspec.Struct, frozen=True):
+    """All that a run needs to go on in another process: JSON, no pickle.
+
+    `offered` names the tools that the model could see in the turn that waits.
+    """
+
+    run_id: str
+    turn: int
+    messages: tuple[Message, ...]
+    usage: Usage = Usage()
+    records: tuple[ToolInvocationRecord, ...] = ()
+    tally: RunTally = msgspec.field(default_factory=RunTally)
+    caller: Caller = ANONYMOUS
+    offered: tuple[str, ...] = ()
+    history: int = 0
+    version: int = 1
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def from_json(text: str | bytes) -> RunState:
+        """Raises SourceError if the text is not a saved state."""
+        try:
+            state = msgspec.json.decode(text, type=RunState)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise SourceError(f"not a saved run: {error}") from None
+        if state.version != 1:
+            raise SourceError(f"a run saved by another version ({state.version}) cannot go on here")
+        return state
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """How a run ended. `messages` is the whole history; `pending` what it waits for.
+
+    `limit` names the limit that ended it, when `status` is `limited`.
+    """
+
+    status: RunStatus
+    text: str
+    output: Any
+    messages: tuple[Message, ...]
+    usage: Usage
+    records: tuple[ToolInvocationRecord, ...]
+    pending: tuple[ApprovalRequest, ...]
+    state: RunState
+    limit: str | None = None
