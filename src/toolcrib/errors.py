@@ -162,6 +162,7 @@ class SchemaError(DefinitionError):
 
     def __init__(self, message: str, pointer: str = "") -> None:
         super().__init__(f"{message} (at {pointer or 'the top'})")
+        self.message = message
         self.pointer = pointer
 
 

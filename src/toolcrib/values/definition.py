@@ -15,7 +15,7 @@ from toolcrib.values.json import JsonObject, JsonValue, digest, json_copy
 NoSchemaMode: TypeAlias = Literal["read-only", "human-approval", "full"]
 
 
-class _All:
+class All:
     """The type of `ALL`; it stands for every field and has to be written out."""
 
     __slots__ = ()
@@ -24,9 +24,9 @@ class _All:
         return "ALL"
 
 
-ALL: Final = _All()
+ALL: Final = All()
 
-Visibility: TypeAlias = tuple[str, ...] | _All
+Visibility: TypeAlias = tuple[str, ...] | All
 
 
 class AnnotationOptions(TypedDict, total=False):
@@ -142,7 +142,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _visibility(paths: Visibility) -> JsonValue:
-    return "*" if isinstance(paths, _All) else list(paths)
+    return "*" if isinstance(paths, All) else list(paths)
 
 
 @runtime_checkable

@@ -1,0 +1,203 @@
+"""`ToolComponent`, what a decorated class becomes, and `Tool`, the runtime half of a definition.
+
+A definition is a value and knows nothing of code; a `Tool` holds what stands beside it: the
+validators compiled from its schemas, what it needs injected, and how an instance is built and run.
+Only `ToolRunner` calls `Tool.invoke`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from toolcrib.errors import DefinitionError
+from toolcrib.schema import Converter, Validator
+from toolcrib.tools.capability import Need
+from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.json import JsonObject
+
+P = ParamSpec("P")
+R = TypeVar("R")
+ATTRIBUTE = "__toolcrib_tool__"
+
+
+class ToolComponent(ABC):
+    """A call that can be run: made from validated arguments, run once.
+
+    A class decorated with `@tool` is a subclass at run time (`issubclass`, `isinstance`) without
+    inheriting from it; a function's calls are `BoundCall`s.
+    """
+
+    @abstractmethod
+    async def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Do it; capabilities and `CallContext` come as keyword arguments."""
+
+    @classmethod
+    def get_definition(cls) -> ToolDefinition:
+        return _own_tool(cls).definition
+
+
+class BoundCall(ToolComponent):
+    """A function with the arguments of one call, all but the injected ones."""
+
+    __slots__ = ("arguments", "blocking", "function")
+
+    def __init__(
+        self, function: Callable[..., Any], arguments: Mapping[str, Any], blocking: bool
+    ) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.blocking = blocking
+
+    async def run(self, *args: Any, **injected: Any) -> Any:
+        if self.blocking:
+            return await asyncio.to_thread(self.function, *args, **self.arguments, **injected)
+        return await self.function(*args, **self.arguments, **injected)
+
+
+class Tool(Generic[P, R]):
+    """A definition with what is needed to check and to run it; callable as the original function.
+
+    `blocking` is True for a plain (not async) function: it has to run off the event loop.
+    `runnable` is False for a tool of which only the definition is known.
+    """
+
+    __slots__ = (
+        "_original",
+        "_target",
+        "blocking",
+        "context_parameter",
+        "converters",
+        "definition",
+        "is_class",
+        "needs",
+        "output_validator",
+        "takes_object",
+        "validator",
+    )
+
+    def __init__(
+        self,
+        definition: ToolDefinition,
+        target: Callable[..., Any] | None,
+        *,
+        original: Any = None,
+        validator: Validator | None = None,
+        output_validator: Validator | None = None,
+        converters: Mapping[str, Converter] | None = None,
+        takes_object: Converter | None = None,
+        needs: tuple[Need, ...] = (),
+        context_parameter: str | None = None,
+        is_class: bool = False,
+        blocking: bool = False,
+    ) -> None:
+        self.definition = definition
+        self._target = target
+        self._original = target if original is None else original
+        self.validator = validator
+        self.output_validator = output_validator
+        self.converters = converters or {}
+        self.takes_object = takes_object
+        self.needs = needs
+        self.context_parameter = context_parameter
+        self.is_class = is_class
+        self.blocking = blocking
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._original is None:
+            raise DefinitionError(f"only the definition of '{self.definition.name}' is known")
+        result: R = self._original(*args, **kwargs)
+        return result
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.definition.name}>"
+
+    @property
+    def __name__(self) -> str:
+        return self.definition.name
+
+    @property
+    def __wrapped__(self) -> Any:
+        """The original function, for `inspect` and for tests."""
+        return self._original
+
+    def get_definition(self) -> ToolDefinition:
+        return self.definition
+
+    @property
+    def runnable(self) -> bool:
+        return self._target is not None
+
+    @property
+    def registered(self) -> HasDefinition:
+        """What the author has in hand: the decorated class, else this tool."""
+        if self.is_class and getattr(self._original, ATTRIBUTE, None) is self:
+            decorated: HasDefinition = self._original
+            return decorated
+        return self
+
+    def renamed(self, name: str) -> Tool[P, R]:
+        """The same tool under another name; its definition, and so its digest, is another."""
+        return Tool(
+            self.definition.renamed(name),
+            self._target,
+            original=self._original,
+            validator=self.validator,
+            output_validator=self.output_validator,
+            converters=self.converters,
+            takes_object=self.takes_object,
+            needs=self.needs,
+            context_parameter=self.context_parameter,
+            is_class=self.is_class,
+            blocking=self.blocking,
+        )
+
+    def typed(self, arguments: JsonObject) -> Mapping[str, Any]:
+        """The arguments as the author's hints promise them. Raises what a converter raises."""
+        if not self.converters:
+            return arguments
+        return {
+            name: self.converters[name](value) if name in self.converters else value
+            for name, value in arguments.items()
+        }
+
+    def build(self, arguments: JsonObject) -> Any:
+        """An instance for one call. Raises what the converters and the constructor raise."""
+        if self._target is None:
+            return None
+        if not self.is_class:
+            return BoundCall(self._target, self.typed(arguments), self.blocking)
+        if self.takes_object is not None:
+            return self._target(self.takes_object(arguments))
+        return self._target(**self.typed(arguments))
+
+    def invoke(self, instance: Any, injected: Mapping[str, Any]) -> Any:
+        """Run it: a coroutine, or for a blocking tool the result itself."""
+        if self.is_class:
+            return instance.run(**injected)
+        return instance.function(**instance.arguments, **injected)
+
+
+def tool_of(thing: object) -> Tool[..., Any]:
+    """The runtime half of anything that has a definition.
+
+    Raises DefinitionError for what is no tool.
+    """
+    if isinstance(thing, Tool):
+        return thing
+    if isinstance(thing, type):
+        return _own_tool(thing)
+    if isinstance(thing, ToolDefinition):
+        return Tool(thing, None)
+    kind = getattr(thing, "__qualname__", None) or type(thing).__name__
+    raise DefinitionError(f"{kind} is no tool: decorate it with @tool(visible=…)")
+
+
+def _own_tool(cls: type) -> Tool[..., Any]:
+    """A subclass of a decorated class is another class, and no tool until it is decorated too."""
+    found = cls.__dict__.get(ATTRIBUTE)
+    if not isinstance(found, Tool):
+        raise DefinitionError(f"{cls.__qualname__} is no tool: decorate it with @tool(visible=…)")
+    return found

@@ -1,0 +1,26 @@
+"""Shared by all tests: where the data from outside lies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def missing(what: str) -> None:
+    """Skip for want of a real part; in CI that is a failure instead."""
+    if os.environ.get("CI"):
+        pytest.fail(f"in CI this must be there: {what}")
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of recorded traffic and retrieval sets; never copied into the project."""
+    data = Path(os.environ.get("TOOLCRIB_SHARED", ROOT.parent / "shared")) / "data"
+    if not data.is_dir():
+        pytest.skip(f"no data at {data}: set TOOLCRIB_SHARED")
+    return data
