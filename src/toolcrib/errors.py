@@ -95,7 +95,9 @@ _CODES: dict[ErrorCode, CodeInfo] = {
         Stage.PARSE, True, "The arguments exceed a size limit. Send less."
     ),
     ErrorCode.TRUNCATED: CodeInfo(
-        Stage.PARSE, True, "The reply was cut off before the call was complete. Call again, shorter."
+        Stage.PARSE,
+        True,
+        "The reply was cut off before the call was complete. Call again, shorter.",
     ),
     ErrorCode.UNKNOWN_TOOL: CodeInfo(
         Stage.RESOLVE, True, "There is no tool of that name. Use one of the tools offered."
@@ -209,7 +211,9 @@ class AuthenticationError(RequestError):
 class RateLimitError(RequestError):
     """Too many requests (429); `retry_after` in seconds where the provider said it."""
 
-    def __init__(self, message: str, status: int | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, status: int | None = None, retry_after: float | None = None
+    ) -> None:
         super().__init__(message, status)
         self.retry_after = retry_after
 

@@ -172,6 +172,3 @@ def _hashable(hint: Any) -> bool:
 
 def _show(hint: Any) -> str:
     return getattr(hint, "__qualname__", None) or str(hint)
-
-
-

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+
+from pydantic import ValidationError
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Converter, Validator
@@ -21,6 +23,26 @@ from toolcrib.values.json import JsonObject
 P = ParamSpec("P")
 R = TypeVar("R")
 ATTRIBUTE = "__toolcrib_tool__"
+
+
+Fault: TypeAlias = tuple[tuple[int | str, ...], str]
+
+
+class NotAcceptedError(Exception):
+    """Valid by the schema, but not what the author's hints promise: where, and safe text."""
+
+    def __init__(self, faults: tuple[Fault, ...]) -> None:
+        super().__init__("arguments not accepted")
+        self.faults = faults
+
+
+def value_faults(error: ValidationError, *prefix: str) -> tuple[Fault, ...]:
+    """The places and kinds of a pydantic error, without its text: that repeats the value."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return tuple(
+        ((*prefix, *fault["loc"]), f"the tool does not accept this value ({fault['type']})")
+        for fault in found
+    )
 
 
 class ToolComponent(ABC):
@@ -155,13 +177,19 @@ class Tool(Generic[P, R]):
         )
 
     def typed(self, arguments: JsonObject) -> Mapping[str, Any]:
-        """The arguments as the author's hints promise them. Raises what a converter raises."""
+        """The arguments as the author's hints promise them. Raises NotAcceptedError."""
         if not self.converters:
             return arguments
-        return {
-            name: self.converters[name](value) if name in self.converters else value
-            for name, value in arguments.items()
-        }
+        typed: dict[str, Any] = {}
+        for name, value in arguments.items():
+            converter = self.converters.get(name)
+            try:
+                typed[name] = value if converter is None else converter(value)
+            except ValidationError as error:
+                raise NotAcceptedError(value_faults(error, name)) from None
+            except (ValueError, OverflowError):
+                raise NotAcceptedError((((name,), "out of range for the tool"),)) from None
+        return typed
 
     def build(self, arguments: JsonObject) -> Any:
         """An instance for one call. Raises what the converters and the constructor raise."""

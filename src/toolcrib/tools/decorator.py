@@ -270,7 +270,9 @@ def _visibility(
     if isinstance(paths, All):
         return paths
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
-        raise DefinitionError(f"tool '{name}': {option} is a list of paths such as ['total'], or ALL")
+        raise DefinitionError(
+            f"tool '{name}': {option} is a list of paths such as ['total'], or ALL"
+        )
     for path in paths:
         try:
             known = output_schema is None or path_exists(output_schema, path)

@@ -42,7 +42,9 @@ def tool_from_dict(
     name = check_name(given.get("name"))
     unknown = [key for key in given if key not in _KEYS]
     if unknown:
-        raise DefinitionError(f"tool '{name}': unknown key {unknown[0]!r}; known: {', '.join(_KEYS)}")
+        raise DefinitionError(
+            f"tool '{name}': unknown key {unknown[0]!r}; known: {', '.join(_KEYS)}"
+        )
     for key, kind in (("description", str), ("input_schema", dict), ("output_schema", dict)):
         if given.get(key) is not None and not isinstance(given[key], kind):
             raise DefinitionError(f"tool '{name}': {key} must be a {kind.__name__}")

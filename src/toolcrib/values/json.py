@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import orjson
 
 if TYPE_CHECKING:
-    JsonValue: TypeAlias = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+    JsonValue: TypeAlias = (
+        None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+    )
 else:  # msgspec reads annotations at run time and has no recursive aliases
     JsonValue: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -59,7 +61,9 @@ def _number(value: float) -> str:
 
 
 def sha256_hex(text: str | bytes) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text).hexdigest()
+    return hashlib.sha256(
+        text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    ).hexdigest()
 
 
 def digest(value: Any) -> str:

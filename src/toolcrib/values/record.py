@@ -108,7 +108,9 @@ class CallError(msgspec.Struct, frozen=True):
         code: ErrorCode, message: str | None = None, *, details: tuple[HydrationError, ...] = ()
     ) -> CallError:
         stage, retryable, text = code.info
-        return CallError(code, message or text, details[0].stage if details else stage, retryable, details)
+        return CallError(
+            code, message or text, details[0].stage if details else stage, retryable, details
+        )
 
 
 RecordStatus: TypeAlias = Literal["started", "completed", "failed", "waiting"]
@@ -170,9 +172,12 @@ Outcome: TypeAlias = Completed | Failed | Waiting
 
 
 class Sink(Protocol):
-    """Where records go. Called before the tool runs (`started`), and once more when it is over."""
+    """Where records go: told before a tool runs (`started`), and once more when a call is over.
 
-    async def write(self, record: ToolInvocationRecord) -> None: ...
+    A sink that has to wait returns something to await, which is awaited to the end.
+    """
+
+    def write(self, record: ToolInvocationRecord) -> Awaitable[None] | None: ...
 
 
 class RunTally(msgspec.Struct):
@@ -196,6 +201,14 @@ class RunTally(msgspec.Struct):
         return time.monotonic() - self.started
 
 
+class Observer(Protocol):
+    """Whoever watches a call while it is on its way; called in the event loop, must not block."""
+
+    def approval_requested(self, request: ApprovalRequest) -> None: ...
+
+    def progress(self, call_id: str, part: JsonValue) -> None: ...
+
+
 class PolicyContext(msgspec.Struct, frozen=True):
     """What a policy may know besides the call: on whose behalf, and what the run has spent."""
 
@@ -215,11 +228,9 @@ class CallContext(msgspec.Struct, frozen=True):
     idempotency_key: str
     caller: Caller
     deadline: float | None
-    on_progress: Callable[[str, JsonValue], None] | None = None
+    observer: Observer | None = None
 
     def progress(self, part: JsonValue) -> None:
         """Tell whoever watches the run; `part` is shown as it is, so put nothing secret in it."""
-        if self.on_progress is not None:
-            self.on_progress(self.call_id, part)
-
-
+        if self.observer is not None:
+            self.observer.progress(self.call_id, part)

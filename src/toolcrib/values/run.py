@@ -8,7 +8,13 @@ import msgspec
 
 from toolcrib.errors import SourceError
 from toolcrib.values.message import Message, Usage
-from toolcrib.values.record import ANONYMOUS, ApprovalRequest, Caller, RunTally, ToolInvocationRecord
+from toolcrib.values.record import (
+    ANONYMOUS,
+    ApprovalRequest,
+    Caller,
+    RunTally,
+    ToolInvocationRecord,
+)
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
 

@@ -1,0 +1,140 @@
+"""From a tool call to something that may run: resolve, parse, validate, instantiate.
+
+Pure and synchronous; whatever a model gets wrong comes back as `Rejected`, never as an exception.
+Arguments are judged by the author's own schema, whatever view of it the provider was sent.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pydantic import ValidationError
+
+from toolcrib.errors import ErrorCode, Stage
+from toolcrib.hydrate.parse import ParseFailure, parse_arguments
+from toolcrib.schema.guard import escape_pointer
+from toolcrib.tools import Catalog, Tool, tool_of
+from toolcrib.tools.component import NotAcceptedError, value_faults
+from toolcrib.values.call import (
+    Hydrated,
+    HydrationError,
+    HydrationResult,
+    Provenance,
+    Rejected,
+    ToolCall,
+)
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import JsonObject
+from toolcrib.values.offer import Offer
+
+
+def hydrate(call: ToolCall, offered: Offer | Catalog) -> HydrationResult:
+    """Check one call against what was offered, and build the tool's instance. Runs nothing.
+
+    Each failure has its stage (`parse`, `resolve`, `validate`, `instantiate`), its code and, where
+    it is about one value, a JSON Pointer into the arguments.
+    """
+    started = time.perf_counter()
+    if not call.complete:
+        return _reject(call, started, ErrorCode.TRUNCATED)
+    tool = _resolve(call.name, offered)
+    if not isinstance(tool, Tool):
+        return _reject(call, started, tool)
+    parsed = parse_arguments(call.arguments)
+    if isinstance(parsed, ParseFailure):
+        return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
+    return _check(call, tool, parsed.value, parsed.notes, started)
+
+
+def _resolve(name: str, offered: Offer | Catalog) -> Tool[..., Any] | ErrorCode:
+    if isinstance(offered, Catalog):
+        entry = offered.entry(name)
+        return ErrorCode.UNKNOWN_TOOL if entry is None else entry.tool
+    thing = offered.tools.get(name)
+    if thing is not None:
+        return tool_of(thing)
+    return ErrorCode.NOT_OFFERED if name in offered.known else ErrorCode.UNKNOWN_TOOL
+
+
+def _check(
+    call: ToolCall,
+    tool: Tool[..., Any],
+    arguments: JsonObject,
+    notes: tuple[str, ...],
+    started: float,
+) -> HydrationResult:
+    definition, validator = tool.definition, tool.validator
+    errors: tuple[HydrationError, ...] = ()
+    instance = None
+    if validator is None:
+        if definition.no_schema_mode is None:
+            errors = (_error(ErrorCode.NO_SCHEMA),)
+    elif not validator.is_valid(arguments):
+        errors = tuple(
+            HydrationError(Stage.VALIDATE, ErrorCode.INVALID_ARGUMENTS, message, path)
+            for path, _, message in validator.violations(arguments)
+        ) or (_error(ErrorCode.INVALID_ARGUMENTS),)
+    if not errors:
+        instance, errors = _instantiate(tool, arguments)
+    provenance = Provenance(
+        call.provider_id,
+        call.arguments,
+        arguments,
+        validator is not None and not errors,
+        None if validator is None else validator.info,
+        time.perf_counter() - started,
+        False,
+        notes,
+        definition.no_schema_mode,
+    )
+    if errors:
+        return Rejected(call, errors, provenance, definition)
+    return Hydrated(call, instance, definition, arguments, provenance)
+
+
+def _instantiate(
+    tool: Tool[..., Any], arguments: JsonObject
+) -> tuple[Any, tuple[HydrationError, ...]]:
+    """What a schema cannot say (an author's own checks) is judged here, by the author's own code."""
+    try:
+        return tool.build(arguments), ()
+    except NotAcceptedError as error:
+        faults = error.faults
+    except ValidationError as error:
+        faults = value_faults(error)
+    except Exception:  # noqa: BLE001  an author's constructor may raise anything; its text may leak
+        faults = (((), "the tool does not accept these arguments"),)
+    return None, tuple(
+        HydrationError(
+            Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, text, _path(where, tool.definition)
+        )
+        for where, text in faults
+    )
+
+
+def _path(location: tuple[int | str, ...], definition: ToolDefinition) -> str:
+    """A pointer in which only names that the schema itself holds appear."""
+    declared = definition.input_schema_json or ""
+    shown = (
+        escape_pointer(token) if isinstance(token, int) or f'"{token}"' in declared else "*"
+        for token in location
+    )
+    return "".join(f"/{token}" for token in shown)
+
+
+def _reject(
+    call: ToolCall,
+    started: float,
+    code: ErrorCode,
+    message: str | None = None,
+    *,
+    definition: ToolDefinition | None = None,
+) -> Rejected:
+    provenance = Provenance(call.provider_id, call.arguments, seconds=time.perf_counter() - started)
+    return Rejected(call, (_error(code, message),), provenance, definition)
+
+
+def _error(code: ErrorCode, message: str | None = None) -> HydrationError:
+    info = code.info
+    return HydrationError(info.stage, code, message or info.text)

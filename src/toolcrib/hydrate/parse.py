@@ -1,0 +1,159 @@
+"""Arguments from text, strictly: what a lenient parser would lose or make up is refused instead.
+
+The fast path is sound: text is parsed by orjson, written again, and compared with itself, white space
+aside. Equal texts mean that nothing was lost: no key was there twice, no number was rounded. Whatever
+differs is read by the slow path, which sees duplicates and walks the value.
+"""
+
+from __future__ import annotations
+
+import re
+from math import isinf
+from typing import Any, NamedTuple
+
+import jiter
+import orjson
+
+from toolcrib.errors import ErrorCode
+from toolcrib.schema.validator import kind_of
+from toolcrib.values.json import JsonObject, JsonValue
+
+MAX_BYTES = 1_048_576
+MAX_DEPTH = 100
+MAX_NODES = 100_000
+MAX_DIGITS = 40
+
+_HUGE_INT = 10**MAX_DIGITS
+_SINGLE_QUOTED = re.compile(r"""(?<=[\[{,:])\s*'|'\s*(?=[\]},:])""")
+
+
+class Parsed(NamedTuple):
+    """`notes` names the liberties taken: `empty_arguments`, `single_quotes` and the like."""
+
+    value: JsonObject
+    notes: tuple[str, ...] = ()
+
+
+class ParseFailure(NamedTuple):
+    """`code` is `invalid_json` or `too_large`; the message says where, never what was there."""
+
+    code: ErrorCode
+    message: str
+
+
+def parse_arguments(text: str) -> Parsed | ParseFailure:
+    """One JSON object from the text that a model sent. Never raises.
+
+    Limits: 1 MiB, depth 100, 100,000 nodes, integers of 40 digits. Blank text and `null` are `{}`
+    (providers send them for calls without arguments); an object that was encoded twice is unwrapped.
+    """
+    if len(text) > MAX_BYTES:
+        return _too_large(f"they are longer than {MAX_BYTES} bytes")
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        return ParseFailure(ErrorCode.INVALID_JSON, "the text holds a lone surrogate")
+    if len(data) > MAX_BYTES:
+        return _too_large(f"they are longer than {MAX_BYTES} bytes")
+    if not data.strip():
+        return Parsed({}, ("empty_arguments",))
+    value, failure = _read(data)
+    if failure is None:
+        return _object(value)
+    return _single_quoted(text) or failure
+
+
+def _object(value: JsonValue) -> Parsed | ParseFailure:
+    if isinstance(value, dict):
+        return Parsed(value)
+    if value is None:
+        return Parsed({}, ("null_arguments",))
+    if isinstance(value, str):
+        inner, failure = _read(value.encode())
+        if failure is None and isinstance(inner, dict):
+            return Parsed(inner, ("double_encoded",))
+    return ParseFailure(
+        ErrorCode.INVALID_JSON, f"the arguments must be one JSON object, got {kind_of(value)}"
+    )
+
+
+def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
+    try:
+        value: JsonValue = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        return None, _slow_failure(data, error.pos)
+    if b"".join(orjson.dumps(value).split()) == b"".join(data.split()) and _surely_small(data):
+        return value, None
+    try:
+        value = jiter.from_json(data, catch_duplicate_keys=True, allow_inf_nan=False)
+    except ValueError as error:
+        return None, _jiter_failure(str(error))
+    return value, _walk(value)
+
+
+def _surely_small(data: bytes) -> bool:
+    """Brackets and commas inside strings count too: an upper bound, cheap to have."""
+    opened = data.count(b"{") + data.count(b"[")
+    return opened <= MAX_DEPTH and 2 * data.count(b",") + 2 * opened + 2 <= MAX_NODES
+
+
+def _slow_failure(data: bytes, position: int) -> ParseFailure:
+    """orjson refuses what is too deep or too large in the same words as what is malformed."""
+    try:
+        value = jiter.from_json(data, catch_duplicate_keys=True, allow_inf_nan=False)
+    except ValueError as error:
+        return _jiter_failure(str(error))
+    return _walk(value) or ParseFailure(
+        ErrorCode.INVALID_JSON, f"not valid JSON at character {position}"
+    )
+
+
+def _jiter_failure(message: str) -> ParseFailure:
+    """jiter's own text repeats keys; only its kind and its place are passed on."""
+    place = re.search(r" at line (\d+) column (\d+)$", message)
+    where = f" at line {place[1]}, column {place[2]}" if place else ""
+    if "duplicate key" in message:
+        return ParseFailure(ErrorCode.INVALID_JSON, f"the same key appears twice{where}")
+    if "recursion limit" in message:
+        return _too_large(f"they are nested deeper than {MAX_DEPTH}")
+    if "out of range" in message:
+        return _too_large(f"a number is too long{where}")
+    return ParseFailure(ErrorCode.INVALID_JSON, f"not valid JSON{where}")
+
+
+def _walk(value: JsonValue) -> ParseFailure | None:
+    nodes = 0
+    stack: list[tuple[Any, int]] = [(value, 0)]
+    while stack:
+        node, depth = stack.pop()
+        nodes += 1
+        if depth > MAX_DEPTH:
+            return _too_large(f"they are nested deeper than {MAX_DEPTH}")
+        if nodes > MAX_NODES:
+            return _too_large(f"they hold more than {MAX_NODES} values")
+        if isinstance(node, dict):
+            nodes += len(node)
+            stack.extend((child, depth + 1) for child in node.values())
+        elif isinstance(node, list):
+            stack.extend((child, depth + 1) for child in node)
+        elif isinstance(node, float) and isinf(node):
+            return ParseFailure(ErrorCode.INVALID_JSON, "a number is out of the range of a double")
+        elif isinstance(node, int) and not -_HUGE_INT < node < _HUGE_INT:
+            return _too_large(f"an integer has more than {MAX_DIGITS} digits")
+    return None
+
+
+def _single_quoted(text: str) -> Parsed | None:
+    """`{'a': 'b'}`, where no double quote, backslash or inner apostrophe leaves a doubt."""
+    if "'" not in text or '"' in text or "\\" in text:
+        return None
+    if text.count("'") != len(_SINGLE_QUOTED.findall(text)):
+        return None
+    value, failure = _read(text.replace("'", '"').encode())
+    if failure is not None or not isinstance(value, dict):
+        return None
+    return Parsed(value, ("single_quotes",))
+
+
+def _too_large(why: str) -> ParseFailure:
+    return ParseFailure(ErrorCode.TOO_LARGE, f"the arguments are too large: {why}")

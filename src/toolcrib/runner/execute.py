@@ -1,0 +1,116 @@
+"""Running one tool under a time limit: the only place where an author's code is started.
+
+A coroutine is stepped once before any timer is armed: one that never suspends costs none. On a time
+limit it is cancelled and waited for. A thread cannot be killed: a blocking tool that overruns is left
+behind in a thread of its own, which no later call uses and which does not keep the process alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from typing import Any
+
+from toolcrib.tools import Tool
+
+
+class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves the runner
+    """The tool did not finish in time, and was cancelled (or, in a thread, left behind)."""
+
+
+async def execute(
+    tool: Tool[..., Any], instance: Any, injected: Mapping[str, Any], seconds: float | None
+) -> Any:
+    """The tool's own value. Raises TimeLimitExceeded, CancelledError, and what the tool raises."""
+    if tool.blocking:
+        return await _limited(_in_thread(lambda: tool.invoke(instance, injected)), seconds)
+    started = tool.invoke(instance, injected)
+    if not inspect.iscoroutine(started):
+        return await _limited(_awaited(started), seconds)
+    try:
+        pending = started.send(None)
+    except StopIteration as finished:
+        return finished.value
+    return await _limited(_resumed(started, pending), seconds)
+
+
+async def _limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
+    if seconds is None:
+        return await work
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            value = await work
+    except TimeoutError:
+        if limit.expired():
+            raise TimeLimitExceeded from None
+        raise
+    if limit.expired():  # it caught the cancellation and went on
+        raise TimeLimitExceeded
+    return value
+
+
+async def _awaited(thing: Any) -> Any:
+    return await thing if inspect.isawaitable(thing) else thing
+
+
+async def _resumed(coroutine: Coroutine[Any, Any, Any], pending: Any) -> Any:
+    return await _Rest(coroutine, pending)
+
+
+class _Rest:
+    """The rest of a coroutine that has been stepped once and waits for `pending`."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], pending: Any) -> None:
+        self._coroutine = coroutine
+        self._pending = pending
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        pending, coroutine = self._pending, self._coroutine
+        try:
+            while True:
+                try:
+                    sent = yield pending
+                except GeneratorExit:
+                    coroutine.close()
+                    raise
+                except BaseException as error:  # noqa: BLE001  cancellation too goes to the tool
+                    pending = coroutine.throw(error)
+                else:
+                    pending = coroutine.send(sent)
+        except StopIteration as finished:
+            return finished.value
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if future.done():
+            return  # timed out or cancelled meanwhile: nobody waits for it
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+    def target() -> None:
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = context.run(work)
+        except StopIteration:
+            error = RuntimeError("the tool raised StopIteration")
+        except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
+            error = raised
+        try:
+            loop.call_soon_threadsafe(settle, value, error)
+        except RuntimeError:
+            pass  # the loop has closed: the call was given up long ago
+
+    threading.Thread(target=target, name="toolcrib-tool", daemon=True).start()
+    return await future

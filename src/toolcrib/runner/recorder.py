@@ -1,0 +1,160 @@
+"""Drafts of records: what is known of a call so far, until it is final and goes to the sinks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+from toolcrib.errors import ErrorCode
+from toolcrib.runner.redact import public_arguments
+from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.json import JsonObject, JsonValue, sha256_hex
+from toolcrib.values.record import (
+    CallError,
+    Caller,
+    Decision,
+    RecordStatus,
+    Sink,
+    ToolInvocationRecord,
+)
+
+
+# A name that no tool has was made up by a model: it is recorded only if it looks like a name.
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+class Recorder:
+    """Gives each call its draft; knows where records go."""
+
+    def __init__(self, sinks: tuple[Sink, ...]) -> None:
+        self.sinks = sinks
+
+    def begin(self, hydrated: HydrationResult, caller: Caller, run_id: str) -> Draft:
+        return Draft(self.sinks, hydrated, caller, run_id)
+
+
+class Draft:
+    """One call's record in the making. Exactly one of the final methods is called, once."""
+
+    __slots__ = (
+        "_arguments",
+        "_caller",
+        "_clock",
+        "_hydrated",
+        "_is_final",
+        "_run_id",
+        "_sinks",
+        "_started_at",
+        "approved_by",
+        "decision",
+    )
+
+    def __init__(
+        self, sinks: tuple[Sink, ...], hydrated: HydrationResult, caller: Caller, run_id: str
+    ) -> None:
+        self._sinks = sinks
+        self._hydrated = hydrated
+        self._caller = caller
+        self._run_id = run_id
+        self._started_at = time.time()
+        self._clock = time.perf_counter()
+        self._arguments = _public(hydrated)
+        self._is_final = False
+        self.decision: Decision | None = None
+        self.approved_by: str | None = None
+
+    def edited(self, hydrated: Hydrated) -> None:
+        """Another person's arguments run instead of the model's."""
+        self._hydrated = hydrated
+        self._arguments = _public(hydrated)
+
+    async def started(self) -> None:
+        if self._sinks:
+            await self._write(self._record("started", None, None))
+
+    async def waiting(self) -> ToolInvocationRecord:
+        return await self._final("waiting", None, None)
+
+    async def completed(self, result: JsonValue) -> ToolInvocationRecord:
+        return await self._final("completed", result, None)
+
+    async def failed(self, error: CallError) -> ToolInvocationRecord:
+        return await self._final("failed", None, error)
+
+    async def cancelled(self) -> None:
+        """Cancelled; unless the outcome was being written just then, and so stands."""
+        if not self._is_final:
+            await self.failed(CallError.of(ErrorCode.CANCELLED))
+
+    async def _final(
+        self, status: RecordStatus, result: JsonValue, error: CallError | None
+    ) -> ToolInvocationRecord:
+        self._is_final = True
+        record = self._record(status, result, error)
+        await self._write(record)
+        return record
+
+    async def _write(self, record: ToolInvocationRecord) -> None:
+        """To every sink, to the end, even when cancelled; what went wrong is raised afterwards."""
+        trouble: BaseException | None = None
+        for sink in self._sinks:
+            try:
+                pending = sink.write(record)
+                if pending is not None:
+                    await _to_the_end(pending)
+            except (Exception, asyncio.CancelledError) as error:
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
+
+    def _record(
+        self, status: RecordStatus, result: JsonValue, error: CallError | None
+    ) -> ToolInvocationRecord:
+        hydrated = self._hydrated
+        call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
+        final = status != "started"
+        text = call.arguments.encode("utf-8", "surrogatepass")
+        facts: dict[str, Any] = {}
+        if final:
+            facts = {"ended_at": time.time(), "seconds": time.perf_counter() - self._clock}
+        return ToolInvocationRecord(
+            id=call.id,
+            name=call.name if definition or _NAME.fullmatch(call.name) else "*",
+            status=status,
+            started_at=self._started_at,
+            run_id=self._run_id,
+            caller=self._caller.id,
+            provider_id=call.provider_id,
+            definition_digest="" if definition is None else definition.digest,
+            arguments=self._arguments,
+            arguments_bytes=len(text),
+            arguments_sha256=sha256_hex(text),
+            result=result,
+            error=error,
+            decision=self.decision,
+            approved_by=self.approved_by,
+            validated=provenance.validated,
+            no_schema_mode=provenance.no_schema_mode,
+            repaired=provenance.repaired,
+            **facts,
+        )
+
+
+def _public(hydrated: HydrationResult) -> JsonObject | None:
+    if isinstance(hydrated, Hydrated):
+        return public_arguments(hydrated.definition, hydrated.arguments)
+    return None
+
+
+async def _to_the_end(pending: Awaitable[None]) -> None:
+    """Await something that a cancellation of the caller must not interrupt."""
+    task = asyncio.ensure_future(pending)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            await asyncio.wait([task])
+        raise

@@ -1,0 +1,72 @@
+"""The three views of a result and the public view of arguments: allowlists, applied the same always.
+
+What is not named does not show. The application's view is the value itself; the model's is the whole
+validated result unless the tool narrows it; the public one is what `visible` names.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from toolcrib.schema.paths import EACH, split_path
+from toolcrib.values.definition import All, ToolDefinition, Visibility
+from toolcrib.values.json import JsonObject, JsonValue, json_copy
+
+MASK = "***"
+_Tree: TypeAlias = dict[str, Any]
+
+
+def project(value: JsonValue, visible: Visibility) -> JsonValue:
+    """What an allowlist leaves of a value: named fields only, None where nothing is named."""
+    if isinstance(visible, All):
+        return value
+    return _keep(value, _tree(visible))
+
+
+def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
+    """Declared top-level arguments, secret ones masked; undeclared ones do not show."""
+    declared = _declared(definition.input_schema_json)
+    if not definition.secret:
+        return {name: value for name, value in arguments.items() if name in declared}
+    return {
+        name: MASK if name in definition.secret else value
+        for name, value in arguments.items()
+        if name in declared
+    }
+
+
+def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
+    """All that will run, secret ones masked: what somebody who approves has to see."""
+    return {n: MASK if n in definition.secret else v for n, v in arguments.items()}
+
+
+@lru_cache(maxsize=4096)
+def _declared(schema_json: str | None) -> frozenset[str]:
+    properties = json_copy(schema_json).get("properties") if schema_json else None
+    return frozenset(properties) if isinstance(properties, dict) else frozenset()
+
+
+@lru_cache(maxsize=4096)
+def _tree(paths: tuple[str, ...]) -> _Tree:
+    """`("a.b", "c[]")` → `{"a": {"b": {}}, "c": {"[]": {}}}`; an empty node keeps all below it."""
+    root: _Tree = {}
+    for path in sorted(paths, key=lambda p: len(split_path(p)), reverse=True):
+        node = root
+        for step in split_path(path)[:-1]:
+            node = node.setdefault(step, {})
+        node[split_path(path)[-1]] = {}
+    return root
+
+
+def _keep(value: JsonValue, tree: _Tree) -> JsonValue:
+    if isinstance(value, dict):
+        return {
+            name: child if not tree[name] else _keep(child, tree[name])
+            for name, child in value.items()
+            if name in tree
+        }
+    if isinstance(value, list) and EACH in tree:
+        below = tree[EACH]
+        return [child if not below else _keep(child, below) for child in value]
+    return None

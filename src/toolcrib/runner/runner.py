@@ -1,0 +1,274 @@
+"""`ToolRunner`: the one way to run a tool, and the one place that writes down what became of it.
+
+hydrated call → policy → approval → run under a time limit → check the result → three views → record.
+Every call that comes in leaves exactly one final record, whatever happens to it on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
+from toolcrib.hydrate import hydrate
+from toolcrib.runner.approval import approval_request
+from toolcrib.runner.execute import TimeLimitExceeded, execute
+from toolcrib.runner.gate import Gate
+from toolcrib.runner.output import check_output
+from toolcrib.runner.policy import Policy, decide, standard
+from toolcrib.runner.recorder import Draft, Recorder
+from toolcrib.runner.redact import project
+from toolcrib.tools import Catalog, Entry, ToolLike
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.json import canonical_json
+from toolcrib.values.record import (
+    ANONYMOUS,
+    Answer,
+    ApprovalRequest,
+    Approver,
+    Approve,
+    Ask,
+    CallContext,
+    Caller,
+    CallError,
+    Completed,
+    Decision,
+    Deny,
+    Failed,
+    Observer,
+    Outcome,
+    PolicyContext,
+    Refuse,
+    RunTally,
+    Sink,
+    Waiting,
+)
+
+DEFAULT_TIMEOUT = 60.0
+
+
+class CallScope(msgspec.Struct, frozen=True):
+    """What a run adds to a call: its tally, answers that were given beforehand, who watches."""
+
+    tally: RunTally
+    answers: Mapping[str, Answer] = {}
+    observer: Observer | None = None
+
+
+class _Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
+    def __init__(self, error: CallError) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
+class ToolRunner:
+    """Holds policy, approver and sinks: one object that agent, chat and bridges share.
+
+    `policy` is added to the standard one, and the strictest wins. `timeout` (seconds) holds for
+    tools that name none; `concurrency` bounds how many run together. `on_exception` is for
+    debugging: it is given what a tool raised, which no record ever holds. Raises BindingError if a
+    tool's capability is not bound.
+    """
+
+    def __init__(
+        self,
+        tools: Catalog | Iterable[ToolLike | Catalog],
+        *,
+        policy: Policy | Sequence[Policy] = (),
+        approver: Approver | None = None,
+        sinks: Sequence[Sink] = (),
+        timeout: float | None = DEFAULT_TIMEOUT,
+        concurrency: int = 32,
+        on_exception: Callable[[ToolCall, BaseException], None] | None = None,
+    ) -> None:
+        self.catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
+        self.catalog.check_bound()
+        self.approver = approver
+        self._policies = (standard, *([policy] if callable(policy) else policy))
+        self._recorder = Recorder(tuple(sinks))
+        self._timeout = timeout
+        self._gate = Gate(concurrency)
+        self._on_exception = on_exception
+        self._injected = {
+            name: _injected(entry)
+            for name in self.catalog.names
+            if (entry := self.catalog.entry(name)) is not None
+        }
+
+    async def exec(
+        self,
+        call: ToolCall | HydrationResult,
+        *,
+        caller: Caller = ANONYMOUS,
+        scope: CallScope | None = None,
+    ) -> Outcome:
+        """Run one call, or say why not. Raises only what a sink raises, and CancelledError."""
+        hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
+        scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
+        draft = self._recorder.begin(hydrated, caller, scope.tally.run_id)
+        if isinstance(hydrated, Rejected):
+            first = hydrated.errors[0]
+            error = CallError.of(first.code, first.message, details=hydrated.errors)
+            return Failed(await draft.failed(error), error)
+        try:
+            return await self._permitted(hydrated, draft, caller, scope)
+        except _Stopped as stopped:
+            return Failed(await draft.failed(stopped.error), stopped.error)
+        except asyncio.CancelledError:
+            await draft.cancelled()
+            raise
+
+    async def exec_all(
+        self,
+        calls: Iterable[ToolCall | HydrationResult],
+        *,
+        caller: Caller = ANONYMOUS,
+        scope: CallScope | None = None,
+    ) -> list[Outcome]:
+        """Run calls of one reply together, exclusive ones alone; outcomes in the order of calls.
+
+        If one raises (a sink), or this is cancelled, the others are cancelled and waited for.
+        """
+        scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
+        given = list(calls)
+        if len(given) == 1:
+            return [await self.exec(given[0], caller=caller, scope=scope)]
+        tasks = [asyncio.ensure_future(self.exec(c, caller=caller, scope=scope)) for c in given]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def _permitted(
+        self, hydrated: Hydrated, draft: Draft, caller: Caller, scope: CallScope
+    ) -> Outcome:
+        entry = self._runnable(hydrated)
+        decision = self._decide(hydrated, draft, caller, scope)
+        if isinstance(decision, Ask):
+            request = approval_request(hydrated, decision, caller=caller, run_id=scope.tally.run_id)
+            answer = await self._answer(request, scope)
+            if answer is None:
+                return Waiting(await draft.waiting(), request)
+            draft.approved_by = answer.by
+            hydrated = self._approved(hydrated, answer, draft)
+            self._decide(hydrated, draft, caller, scope)  # the run may have spent more meanwhile
+        # counted before anything is awaited, so that calls of one reply cannot share a last allowance
+        scope.tally.count(hydrated.definition.name, hydrated.definition.annotations.cost)
+        return await self._run(entry, hydrated, draft, caller, scope)
+
+    def _runnable(self, hydrated: Hydrated) -> Entry:
+        """The tool as it is registered here; a call hydrated against another one does not run."""
+        entry = self.catalog.entry(hydrated.definition.name)
+        if entry is None or not entry.tool.runnable:
+            raise _Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
+        if entry.tool.definition.digest != hydrated.definition.digest:
+            raise _Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
+        return entry
+
+    def _decide(
+        self, hydrated: Hydrated, draft: Draft, caller: Caller, scope: CallScope
+    ) -> Decision:
+        decision = decide(self._policies, hydrated, PolicyContext(caller, scope.tally))
+        draft.decision = decision
+        if isinstance(decision, Deny):
+            raise _Stopped(CallError.of(decision.code))
+        return decision
+
+    async def _answer(self, request: ApprovalRequest, scope: CallScope) -> Answer | None:
+        given = scope.answers.get(request.id)
+        if given is None:
+            if self.approver is None:
+                raise _Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
+            if scope.observer is not None:
+                scope.observer.approval_requested(request)
+            try:
+                given = await self.approver(request)
+            except Exception:  # noqa: BLE001  an approver that fails has not approved
+                raise _Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED)) from None
+        if given is not None and request.expired():
+            raise _Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
+        return given
+
+    def _approved(self, hydrated: Hydrated, answer: Answer, draft: Draft) -> Hydrated:
+        """The call that was approved; edited arguments are hydrated anew."""
+        if isinstance(answer, Refuse):
+            raise _Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
+        if answer.arguments is None:
+            return hydrated
+        text = canonical_json(answer.arguments)
+        edited = hydrate(msgspec.structs.replace(hydrated.call, arguments=text), self.catalog)
+        if isinstance(edited, Rejected):
+            error = edited.errors[0]
+            raise _Stopped(CallError.of(error.code, error.message, details=edited.errors))
+        draft.edited(edited)
+        return edited
+
+    async def _run(
+        self, entry: Entry, hydrated: Hydrated, draft: Draft, caller: Caller, scope: CallScope
+    ) -> Completed:
+        definition = hydrated.definition
+        marks = definition.annotations
+        if not self._gate.try_enter(marks.exclusive):
+            await self._gate.enter(marks.exclusive)
+        try:
+            await draft.started()
+            value = await self._executed(entry, hydrated, caller, scope)
+        finally:
+            self._gate.leave(marks.exclusive)
+        if marks.untrusted_output:
+            scope.tally.tainted = True
+        plain, error = check_output(entry.tool, value)
+        if error is not None:
+            raise _Stopped(error)
+        public = project(plain, definition.visible)
+        record = await draft.completed(public)
+        return Completed(record, value, project(plain, definition.model_visible), public)
+
+    async def _executed(
+        self, entry: Entry, hydrated: Hydrated, caller: Caller, scope: CallScope
+    ) -> Any:
+        tool, call = entry.tool, hydrated.call
+        limit = hydrated.definition.annotations.timeout or self._timeout
+        injected = self._injected[hydrated.definition.name]
+        if tool.context_parameter is not None:
+            context = CallContext(
+                call.id,
+                scope.tally.run_id,
+                call.id,
+                caller,
+                None if limit is None else time.monotonic() + limit,
+                scope.observer,
+            )
+            injected = {**injected, tool.context_parameter: context}
+        try:
+            return await execute(tool, hydrated.tool, injected, limit)
+        except TimeLimitExceeded:
+            raise _Stopped(CallError.of(ErrorCode.TIMEOUT)) from None
+        except (Exception, SystemExit) as raised:
+            if self._on_exception is not None:
+                self._on_exception(call, raised)
+            raise _Stopped(_safe(raised)) from None
+
+
+def _safe(raised: BaseException) -> CallError:
+    """What may be said of an exception: an author's safe text, else the code's own sentence."""
+    if isinstance(raised, ToolError):
+        code = ErrorCode.TOOL_ERROR
+        if isinstance(raised, CapabilityError):
+            code = ErrorCode.CAPABILITY_ERROR
+        error = CallError.of(code, raised.safe_text)
+        return error if raised.retryable else msgspec.structs.replace(error, retryable=False)
+    if isinstance(raised, MissingExtraError):
+        return CallError.of(ErrorCode.NOT_RUNNABLE, str(raised))
+    return CallError.of(ErrorCode.TOOL_ERROR)
+
+
+def _injected(entry: Entry) -> Mapping[str, object]:
+    return {need.parameter: entry.bindings[need.interface] for need in entry.tool.needs}
