@@ -1,1 +1,112 @@
-"""toolcrib."""
+"""toolcrib: the crib where an agent's tools are kept, picked, checked, run and written down."""
+
+from toolcrib.agent import Agent, RunStream, Session, run_sync
+from toolcrib.errors import ErrorCode, ToolError
+from toolcrib.hydrate import hydrate
+from toolcrib.pick import PickOptions, PickResult, pick_tools
+from toolcrib.runner import Policy, ToolRunner
+from toolcrib.tools import (
+    Catalog,
+    Injected,
+    Tool,
+    ToolComponent,
+    capability,
+    function_to_tool_definition,
+    get_definition,
+    tool,
+)
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.definition import ALL, ToolDefinition
+from toolcrib.values.event import (
+    ApprovalRequested,
+    Done,
+    Event,
+    RunError,
+    RunStarted,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+    UsageReported,
+)
+from toolcrib.values.message import Message, Reply, Usage
+from toolcrib.values.offer import Offer
+from toolcrib.values.record import (
+    Allow,
+    ApprovalRequest,
+    Approve,
+    Approver,
+    Ask,
+    CallContext,
+    Caller,
+    Completed,
+    Deny,
+    Failed,
+    PolicyContext,
+    Refuse,
+    ToolInvocationRecord,
+    Waiting,
+)
+from toolcrib.values.run import Limits, RunResult, RunState
+
+__all__ = [
+    "ALL",
+    "Agent",
+    "Allow",
+    "ApprovalRequest",
+    "ApprovalRequested",
+    "Approve",
+    "Approver",
+    "Ask",
+    "CallContext",
+    "Caller",
+    "Catalog",
+    "Completed",
+    "Deny",
+    "Done",
+    "ErrorCode",
+    "Event",
+    "Failed",
+    "Hydrated",
+    "HydrationResult",
+    "Injected",
+    "Limits",
+    "Message",
+    "Offer",
+    "PickOptions",
+    "PickResult",
+    "Policy",
+    "PolicyContext",
+    "Refuse",
+    "Rejected",
+    "Reply",
+    "RunError",
+    "RunResult",
+    "RunStarted",
+    "RunState",
+    "RunStream",
+    "Session",
+    "TextDelta",
+    "Tool",
+    "ToolArgumentsDelta",
+    "ToolCall",
+    "ToolCallFinished",
+    "ToolCallProgress",
+    "ToolCallStarted",
+    "ToolComponent",
+    "ToolDefinition",
+    "ToolError",
+    "ToolInvocationRecord",
+    "ToolRunner",
+    "Usage",
+    "UsageReported",
+    "Waiting",
+    "capability",
+    "function_to_tool_definition",
+    "get_definition",
+    "hydrate",
+    "pick_tools",
+    "run_sync",
+    "tool",
+]

@@ -13,6 +13,7 @@ Two families, kept apart:
     │   └── SchemaError          its schema cannot be used; .pointer says where
     ├── CatalogError             duplicate, confusable or missing names
     ├── BindingError             a capability without an implementation
+    ├── ApprovalError            an approval that cannot be asked for, given or used; .code
     ├── PickError                a scorer that raised, or gave no score
     ├── MissingExtraError        an optional dependency that is not installed
     ├── SourceError              tools, files or models that cannot be loaded from where they are said to be
@@ -30,7 +31,7 @@ Two families, kept apart:
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Stage(StrEnum):
@@ -176,6 +177,14 @@ class BindingError(ToolcribError):
     """A tool's capability has no implementation, or one that lacks a method."""
 
 
+class ApprovalError(ToolcribError):
+    """An approval that is unknown, has lapsed, or was used; `code` is what becomes of its call."""
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.APPROVAL_MISMATCH) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class PickError(ToolcribError):
     """A scorer raised, or answered with something that is not a score in 0..1."""
 
@@ -193,7 +202,12 @@ class MissingExtraError(ToolcribError, ImportError):
 
 
 class ClientError(ToolcribError):
-    """A provider could not be used. `status` is its HTTP status, where there was one."""
+    """A provider could not be used. `status` is its HTTP status, where there was one.
+
+    Raised out of a run, `state` is the `RunState` that it had reached.
+    """
+
+    state: Any = None
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)

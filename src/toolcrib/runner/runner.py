@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
+from toolcrib.errors import ApprovalError, CapabilityError, ErrorCode, MissingExtraError, ToolError
 from toolcrib.hydrate import hydrate
 from toolcrib.runner.approval import approval_request
 from toolcrib.runner.execute import TimeLimitExceeded, execute
@@ -107,8 +107,16 @@ class ToolRunner:
         scope: CallScope | None = None,
     ) -> Outcome:
         """Run one call, or say why not. Raises only what a sink raises, and CancelledError."""
-        hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
+        outcome = await self._outcome(call, caller, scope)
+        if scope.observer is not None:
+            scope.observer.finished(outcome)
+        return outcome
+
+    async def _outcome(
+        self, call: ToolCall | HydrationResult, caller: Caller, scope: CallScope
+    ) -> Outcome:
+        hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
         draft = self._recorder.begin(hydrated, caller, scope.tally.run_id)
         if isinstance(hydrated, Rejected):
             first = hydrated.errors[0]
@@ -190,6 +198,8 @@ class ToolRunner:
                 scope.observer.approval_requested(request)
             try:
                 given = await self.approver(request)
+            except ApprovalError as error:
+                raise _Stopped(CallError.of(error.code)) from None
             except Exception:  # noqa: BLE001  an approver that fails has not approved
                 raise _Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED)) from None
         if given is not None and request.expired():

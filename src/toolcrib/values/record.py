@@ -208,6 +208,8 @@ class Observer(Protocol):
 
     def progress(self, call_id: str, part: JsonValue) -> None: ...
 
+    def finished(self, outcome: Outcome) -> None: ...
+
 
 class PolicyContext(msgspec.Struct, frozen=True):
     """What a policy may know besides the call: on whose behalf, and what the run has spent."""

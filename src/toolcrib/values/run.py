@@ -31,7 +31,8 @@ class Limits(msgspec.Struct, frozen=True):
 class RunState(msgspec.Struct, frozen=True):
     """All that a run needs to go on in another process: JSON, no pickle.
 
-    `offered` names the tools that the model could see in the turn that waits.
+    `offered` names the tools that the model could see in the turn that waits; `elapsed` is in
+    seconds, without the time spent waiting.
     """
 
     run_id: str
@@ -42,7 +43,7 @@ class RunState(msgspec.Struct, frozen=True):
     tally: RunTally = msgspec.field(default_factory=RunTally)
     caller: Caller = ANONYMOUS
     offered: tuple[str, ...] = ()
-    history: int = 0
+    elapsed: float = 0.0
     version: int = 1
 
     def to_json(self) -> str:

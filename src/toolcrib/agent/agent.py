@@ -1,0 +1,152 @@
+"""`Agent`: a model, a runner and limits. Frozen; each run has a state of its own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from toolcrib.agent.loop import Run
+from toolcrib.agent.stream import RunStream
+from toolcrib.clients import client_for
+from toolcrib.errors import SourceError
+from toolcrib.pick import PickOptions, pick_tools
+from toolcrib.runner import ToolRunner
+from toolcrib.tools import Catalog, ToolLike
+from toolcrib.values.client import LLMClient
+from toolcrib.values.definition import HasDefinition
+from toolcrib.values.event import Event
+from toolcrib.values.message import Message
+from toolcrib.values.record import ANONYMOUS, Answer, Caller, RunTally
+from toolcrib.values.run import Limits, RunResult, RunState
+
+
+class Agent:
+    """Runs the loop: the model calls tools until it has an answer, or a limit is reached.
+
+    `model` is a client or a name such as `openai:gpt-5`; `tools` a `ToolRunner`, or tools for a
+    standard one (without an approver: what needs approval is refused). With `pick`, each run offers
+    only the tools picked for its prompt.
+    """
+
+    def __init__(
+        self,
+        model: LLMClient | str,
+        tools: ToolRunner | Catalog | Iterable[ToolLike | Catalog] = (),
+        *,
+        instructions: str = "",
+        limits: Limits = Limits(),  # noqa: B008  frozen
+        pick: PickOptions | None = None,
+    ) -> None:
+        self.client = client_for(model) if isinstance(model, str) else model
+        self.runner = tools if isinstance(tools, ToolRunner) else ToolRunner(tools)
+        self.instructions = instructions
+        self.limits = limits
+        self.pick = pick
+
+    async def run(
+        self, prompt: str, *, history: Sequence[Message] = (), caller: Caller = ANONYMOUS
+    ) -> RunResult:
+        """Run to the end. Raises ClientError (with `.state`) if the provider fails."""
+        return await self._begin(prompt, history, caller)(_unheard)
+
+    def stream(
+        self, prompt: str, *, history: Sequence[Message] = (), caller: Caller = ANONYMOUS
+    ) -> RunStream:
+        """Start a run in the running event loop, and give its events as they come."""
+        return RunStream(self._begin(prompt, history, caller))
+
+    async def resume(
+        self, state: RunState, answers: Mapping[str, Answer] | None = None
+    ) -> RunResult:
+        """Go on where a waiting run stopped; `answers` by the id of their approval request.
+
+        Raises SourceError if a tool that was offered is not there any more.
+        """
+        return await self._resumed(state, answers or {})(_unheard)
+
+    def resume_stream(
+        self, state: RunState, answers: Mapping[str, Answer] | None = None
+    ) -> RunStream:
+        """`resume`, with its events."""
+        return RunStream(self._resumed(state, answers or {}))
+
+    def replace(
+        self,
+        *,
+        model: LLMClient | str | None = None,
+        tools: ToolRunner | Catalog | Iterable[ToolLike | Catalog] | None = None,
+    ) -> Agent:
+        """The same agent with another model, or other tools."""
+        return Agent(
+            self.client if model is None else model,
+            self.runner if tools is None else tools,
+            instructions=self.instructions,
+            limits=self.limits,
+            pick=self.pick,
+        )
+
+    def _begin(self, prompt: str, history: Sequence[Message], caller: Caller) -> _Drive:
+        past = [m for i, m in enumerate(history) if i or m.role != "system"]
+        system = [Message.system(self.instructions)] if self.instructions else []
+        run_id = f"run_{secrets.token_hex(8)}"
+        state = RunState(
+            run_id,
+            0,
+            (*system, *past, Message.user(prompt)),
+            tally=RunTally(run_id=run_id),
+            caller=caller,
+        )
+
+        async def drive(emit: Callable[[Event], None]) -> RunResult:
+            tools = await self._offered(prompt)
+            return await self._run(state, tools, emit, {})
+
+        return drive
+
+    def _resumed(self, state: RunState, answers: Mapping[str, Answer]) -> _Drive:
+        gone = [name for name in state.offered if name not in self.runner.catalog]
+        if gone:
+            raise SourceError(f"the run was offered '{gone[0]}', which this agent does not have")
+        tools = tuple(self.runner.catalog[name] for name in state.offered)
+
+        async def drive(emit: Callable[[Event], None]) -> RunResult:
+            return await self._run(state, tools, emit, answers)
+
+        return drive
+
+    async def _run(
+        self,
+        state: RunState,
+        tools: tuple[HasDefinition, ...],
+        emit: Callable[[Event], None],
+        answers: Mapping[str, Answer],
+    ) -> RunResult:
+        run = Run(
+            self.client,
+            self.runner,
+            state,
+            tools=tools,
+            limits=self.limits,
+            emit=emit,
+            answers=answers,
+        )
+        return await run.drive()
+
+    async def _offered(self, prompt: str) -> tuple[HasDefinition, ...]:
+        """All tools, or those picked; where somebody can approve, policy decides on unsafe ones."""
+        if self.pick is None:
+            return tuple(self.runner.catalog)
+        options = self.pick
+        if self.runner.approver is not None:
+            options = msgspec.structs.replace(options, allow_unsafe=True)
+        return tuple(p.tool for p in await pick_tools(prompt, self.runner.catalog, options))
+
+
+_Drive = Callable[[Callable[[Event], None]], Coroutine[Any, Any, RunResult]]
+
+
+def _unheard(_event: Event) -> None:
+    """`run` gives a result only."""

@@ -1,0 +1,238 @@
+"""One run of the agent loop: model → tools → model, until there is nothing left to call.
+
+A run ends in exactly one way, and always with a history that a provider accepts: every call in it has
+exactly one result, also the calls that were cancelled, denied or cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+import msgspec
+
+from toolcrib.agent.results import content_of, error_content, readable_call
+from toolcrib.agent.watch import Watch
+from toolcrib.errors import ClientError, ErrorCode, ToolcribError
+from toolcrib.hydrate import hydrate
+from toolcrib.runner import CallScope, ToolRunner
+from toolcrib.values.call import HydrationResult, ToolCall
+from toolcrib.values.client import LLMClient
+from toolcrib.values.definition import HasDefinition
+from toolcrib.values.event import Done, Event, RunError, RunStarted, UsageReported
+from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart
+from toolcrib.values.offer import Offer
+from toolcrib.values.record import Answer, CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.run import Limits, RunResult, RunState, RunStatus
+
+_CUT = ("length", "content_filter")
+
+
+class _Limit(Exception):  # noqa: N818  an outcome; it never leaves the run
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class Run:
+    """Drives one run, from a state to a result; `emit` is told what happens."""
+
+    def __init__(
+        self,
+        client: LLMClient,
+        runner: ToolRunner,
+        state: RunState,
+        *,
+        tools: tuple[HasDefinition, ...],
+        limits: Limits,
+        emit: Callable[[Event], None],
+        answers: Mapping[str, Answer],
+    ) -> None:
+        self._client = client
+        self._runner = runner
+        self._tools = tools
+        self._limits = limits
+        self._emit = emit
+        self._run_id = state.run_id
+        self._turn = state.turn
+        self._messages = list(state.messages)
+        self._usage = state.usage
+        self._records = list(state.records)
+        self._caller = state.caller
+        self._tally = msgspec.structs.replace(state.tally, started=time.monotonic() - state.elapsed)
+        self._waiting: tuple[Waiting, ...] = ()
+        watch = Watch(emit, self._records)
+        self._scope = CallScope(self._tally, answers, watch)
+        self._watch = watch
+
+    async def drive(self) -> RunResult:
+        """The result. Raises what the provider's failure is, with `.state`, and CancelledError."""
+        self._emit(RunStarted(self._run_id))
+        limit = asyncio.timeout(self._seconds_left())
+        try:
+            async with limit:
+                await self._turns()
+        except _Limit as reached:
+            return self._end("limited", reached.name)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return self._end("limited", "seconds")
+        except asyncio.CancelledError:
+            self._end("cancelled")
+            raise
+        except Exception as error:
+            self._fail(error)
+            raise
+        return self._end("waiting" if self._waiting else "completed")
+
+    async def _turns(self) -> None:
+        if self._unanswered():  # a run that waited goes on with the calls that it waited for
+            await self._call_tools(self._offer(Offer.of(self._tools)))
+        while not self._waiting:
+            if self._turn >= self._limits.turns:
+                raise _Limit("turns")
+            reply = await self._ask()
+            self._messages.append(reply.message)
+            if not reply.tool_calls:
+                if reply.finish in _CUT:
+                    raise _Limit(reply.finish)
+                return
+            await self._call_tools(self._offer(reply.offer))
+
+    async def _ask(self) -> Reply:
+        request = ChatRequest(
+            tuple(self._messages), self._tools, id_prefix=f"{self._run_id}_{self._turn}_"
+        )
+        self._turn += 1
+        async for part in self._client.stream(request):
+            match part:
+                case TextPart():
+                    self._watch.text(part.text)
+                case ArgumentsPart():
+                    self._watch.arguments(part, self._runner.catalog)
+                case Reply():
+                    self._usage += part.usage
+                    self._emit(UsageReported(self._usage))
+                    return part
+                case _:
+                    assert_never(part)
+        raise ClientError("the client ended its stream without a reply")
+
+    async def _call_tools(self, offer: Offer) -> None:
+        """Run the calls that have no result yet, and put every result after them, in call order."""
+        calls = [hydrate(call, offer) for call in self._unanswered()]
+        self._check_budget(calls)
+        for call in calls:
+            self._watch.started(call)
+        outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=self._scope)
+        self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
+        self._settle()
+
+    def _settle(self, error: CallError | None = None) -> None:
+        """The results that there are, in call order; `error` for the calls that have none."""
+        position = self._last_assistant()
+        asked, outcomes = self._messages[position], self._watch.outcomes
+        given = {message.call_id: message for message in self._messages[position + 1 :]}
+        results: list[Message] = []
+        for call in asked.tool_calls:
+            message = given.get(call.id) or _result(call, outcomes.get(call.id), error)
+            results += [] if message is None else [message]
+        calls = tuple(readable_call(call, outcomes.get(call.id)) for call in asked.tool_calls)
+        self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
+
+    def _check_budget(self, calls: list[HydrationResult]) -> None:
+        runnable = sum(call.success for call in calls)
+        limits, tally = self._limits, self._tally
+        if limits.calls is not None and runnable and tally.calls + runnable > limits.calls:
+            raise _Limit("calls")
+        if limits.cost is not None:
+            price = sum(c.definition.annotations.cost for c in calls if c.definition and c.success)
+            if tally.cost + price > limits.cost:
+                raise _Limit("cost")
+
+    def _offer(self, offer: Offer) -> Offer:
+        """What was offered, with the names of what was not: both errors have their own code."""
+        if not offer.tools:
+            offer = Offer.of(self._tools)
+        return msgspec.structs.replace(
+            offer, known=frozenset(self._runner.catalog.names) - offer.tools.keys()
+        )
+
+    def _unanswered(self) -> list[ToolCall]:
+        position = self._last_assistant()
+        if position < 0:
+            return []
+        answered = {message.call_id for message in self._messages[position + 1 :]}
+        return [c for c in self._messages[position].tool_calls if c.id not in answered]
+
+    def _last_assistant(self) -> int:
+        """Where the assistant's message is that this turn is about, or -1."""
+        position = len(self._messages) - 1
+        while position >= 0 and self._messages[position].role == "tool":
+            position -= 1
+        return position if position >= 0 and self._messages[position].role == "assistant" else -1
+
+    def _seconds_left(self) -> float | None:
+        if self._limits.seconds is None:
+            return None
+        return max(0.0, self._limits.seconds - self._tally.elapsed)
+
+    def _fail(self, error: Exception) -> None:
+        """Tell the watchers; what is not one of ours is named by its kind only."""
+        own = isinstance(error, ToolcribError)
+        self._emit(RunError(type(error).__name__, str(error) if own else "an unexpected error"))
+        result = self._end("failed")
+        if isinstance(error, ClientError):
+            error.state = result.state
+
+    def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:
+        if status != "waiting":
+            code = ErrorCode.BUDGET_EXCEEDED if status == "limited" else ErrorCode.CANCELLED
+            if self._unanswered():
+                self._settle(CallError.of(code))
+        result = self._result(status, limit)
+        self._emit(Done(result))
+        return result
+
+    def _result(self, status: RunStatus, limit: str | None) -> RunResult:
+        state = RunState(
+            self._run_id,
+            self._turn,
+            tuple(self._messages),
+            self._usage,
+            tuple(self._records),
+            self._tally,
+            self._caller,
+            tuple(tool.get_definition().name for tool in self._tools),
+            self._tally.elapsed,
+        )
+        last = self._messages[-1]
+        text = last.content if last.role == "assistant" else ""
+        pending = tuple(waiting.request for waiting in self._waiting)
+        return RunResult(
+            status,
+            text,
+            text,
+            state.messages,
+            state.usage,
+            state.records,
+            pending,
+            state,
+            limit,
+        )
+
+
+def _result(call: ToolCall, outcome: Outcome | None, error: CallError | None) -> Message | None:
+    """The message that answers a call, or None while it waits."""
+    match outcome:
+        case Completed():
+            return Message.tool(call, content_of(outcome.model))
+        case Failed():
+            return Message.tool(call, error_content(outcome.error), is_error=True)
+        case Waiting() | None:
+            return Message.tool(call, error_content(error), is_error=True) if error else None
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,53 @@
+"""A conversation: each `send` is a run that knows what was said before."""
+
+from __future__ import annotations
+
+import msgspec
+
+from toolcrib.agent.agent import Agent
+from toolcrib.agent.stream import RunStream
+from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.values.message import Message
+from toolcrib.values.record import ANONYMOUS, Caller
+from toolcrib.values.run import RunResult
+
+
+class Session:
+    """Keeps the messages of a conversation with an agent. One `send` at a time."""
+
+    def __init__(self, agent: Agent, messages: tuple[Message, ...] = ()) -> None:
+        self.agent = agent
+        self.messages = messages
+        self._busy = False
+
+    async def send(self, text: str, *, caller: Caller = ANONYMOUS) -> RunResult:
+        """One run; its messages become the history. Raises ToolcribError while another runs."""
+        if self._busy:
+            raise ToolcribError("this session is busy: await the send before")
+        self._busy = True
+        try:
+            result = await self.agent.run(text, history=self.messages, caller=caller)
+        finally:
+            self._busy = False
+        self.keep(result)
+        return result
+
+    def stream(self, text: str, *, caller: Caller = ANONYMOUS) -> RunStream:
+        """The events of one run; hand its result to `keep` to go on from there."""
+        return self.agent.stream(text, history=self.messages, caller=caller)
+
+    def keep(self, result: RunResult) -> None:
+        """Take a run into the history; one that waits for an approval is left out."""
+        if result.status != "waiting":
+            self.messages = result.messages
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self.messages).decode()
+
+    @classmethod
+    def from_json(cls, agent: Agent, text: str | bytes) -> Session:
+        """Raises SourceError if the text is not a saved session."""
+        try:
+            return cls(agent, msgspec.json.decode(text, type=tuple[Message, ...]))
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise SourceError(f"not a saved session: {error}") from None

@@ -1,0 +1,75 @@
+"""A run as it happens: `RunStream` gives the events, and the result once.
+
+The run goes on by itself, whether or not anybody reads; leaving `async with` cancels it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any
+
+from toolcrib.errors import ToolcribError
+from toolcrib.values.event import Done, Event
+from toolcrib.values.run import RunResult
+
+
+class RunStream:
+    """Async iterable of events, ending with `Done`; async context manager; `await .result()`."""
+
+    def __init__(
+        self, drive: Callable[[Callable[[Event], None]], Coroutine[Any, Any, RunResult]]
+    ) -> None:
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._result: RunResult | None = None
+        self._over = False
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ToolcribError("a stream needs a running event loop; use run_sync(…)") from None
+        self._task = loop.create_task(drive(self._emit))
+        self._task.add_done_callback(self._close)
+
+    async def result(self) -> RunResult:
+        """How the run ended, a cancelled one too. Raises what the provider's failure was."""
+        try:
+            return await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            if self._task.cancelled() and self._result is not None:
+                return self._result
+            raise
+
+    def __aiter__(self) -> RunStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = None if self._over else await self._events.get()
+        if event is None:
+            self._over = True
+            raise StopAsyncIteration
+        return event
+
+    async def __aenter__(self) -> RunStream:
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, Done):
+            self._result = event.result
+        self._events.put_nowait(event)
+
+    def _close(self, task: asyncio.Task[RunResult]) -> None:
+        """Wake whoever still reads; a failure was told as `RunError`, and `result` raises it."""
+        if not task.cancelled():
+            task.exception()
+        self._events.put_nowait(None)

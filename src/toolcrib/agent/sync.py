@@ -1,0 +1,27 @@
+"""The one door from synchronous code: scripts and the REPL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from toolcrib.errors import ToolcribError
+
+T = TypeVar("T")
+
+
+def run_sync(awaitable: Awaitable[T]) -> T:
+    """Run to the end and give the result. Raises ToolcribError inside a running event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_await(awaitable))
+    close = getattr(awaitable, "close", None)
+    if close is not None:
+        close()  # or Python warns that it was never awaited
+    raise ToolcribError("an event loop is running here already: await it instead of run_sync(…)")
+
+
+async def _await(awaitable: Awaitable[T]) -> T:
+    return await awaitable

@@ -1,0 +1,57 @@
+"""From what happens in a run to its events: public views only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from toolcrib.runner.redact import public_arguments
+from toolcrib.tools import Catalog
+from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.event import (
+    ApprovalRequested,
+    Event,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+)
+from toolcrib.values.json import JsonValue
+from toolcrib.values.message import ArgumentsPart
+from toolcrib.values.record import ApprovalRequest, Outcome, ToolInvocationRecord, Waiting
+
+
+class Watch:
+    """The run's `Observer`; keeps the outcomes beside telling of them."""
+
+    def __init__(self, emit: Callable[[Event], None], records: list[ToolInvocationRecord]) -> None:
+        self._emit = emit
+        self._records = records
+        self.outcomes: dict[str, Outcome] = {}
+
+    def text(self, text: str) -> None:
+        self._emit(TextDelta(text))
+
+    def arguments(self, part: ArgumentsPart, catalog: Catalog) -> None:
+        """Only for tools that are known and have no secret arguments."""
+        entry = catalog.entry(part.name)
+        if entry is not None and not entry.tool.definition.secret:
+            self._emit(ToolArgumentsDelta(part.call_id, part.name, part.text))
+
+    def started(self, call: HydrationResult) -> None:
+        shown = None
+        if isinstance(call, Hydrated):
+            shown = public_arguments(call.definition, call.arguments)
+        self._emit(ToolCallStarted(call.call.id, call.call.name, shown))
+
+    def approval_requested(self, request: ApprovalRequest) -> None:
+        self._emit(ApprovalRequested(request))
+
+    def progress(self, call_id: str, part: JsonValue) -> None:
+        self._emit(ToolCallProgress(call_id, part))
+
+    def finished(self, outcome: Outcome) -> None:
+        self.outcomes[outcome.record.id] = outcome
+        if not isinstance(outcome, Waiting):
+            self._records.append(outcome.record)
+            self._emit(ToolCallFinished(outcome.record))
