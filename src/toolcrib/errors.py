@@ -16,7 +16,7 @@ Two families, kept apart:
     ├── ApprovalError            an approval that cannot be asked for, given or used; .code
     ├── PickError                a scorer that raised, or gave no score
     ├── MissingExtraError        an optional dependency that is not installed
-    ├── SourceError              tools, files or models that cannot be loaded from where they are said to be
+    ├── SourceError              tools, a file or a model that cannot be loaded from where it is said to be
     └── ClientError              a provider, as seen from here; .status where there is one
         ├── RequestError         it refused the request (4xx)
         │   ├── AuthenticationError
@@ -236,7 +236,7 @@ class ProviderError(ClientError):
     """The provider failed: a 5xx, or an error event in a stream."""
 
 
-class ConnectionFailed(ClientError):
+class ConnectionFailed(ClientError):  # noqa: N818  what happened, in the words of the field
     """The provider was not reached, or the connection broke before the reply was whole."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from toolcrib.errors import ToolcribError
 from toolcrib.values.event import Done, Event
@@ -50,7 +50,7 @@ class RunStream:
             raise StopAsyncIteration
         return event
 
-    async def __aenter__(self) -> RunStream:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

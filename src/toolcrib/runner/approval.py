@@ -12,6 +12,7 @@ import sys
 import time
 from typing import TextIO
 
+from toolcrib.runner.execute import in_thread
 from toolcrib.runner.redact import masked_arguments
 from toolcrib.values.call import Hydrated
 from toolcrib.values.json import digest
@@ -56,7 +57,8 @@ class TerminalApprover:
         if self._one_at_a_time is None:
             self._one_at_a_time = asyncio.Lock()
         async with self._one_at_a_time:
-            answer = await asyncio.to_thread(self._ask, question(request))
+            text = question(request)
+            answer = await in_thread(lambda: self._ask(text))
         if answer in ("y", "yes"):
             return Approve(by=self._by)
         return Refuse("not approved at the terminal", by=self._by)

@@ -12,9 +12,12 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from toolcrib.tools import Tool
+
+T = TypeVar("T")
 
 
 class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves the runner
@@ -26,7 +29,7 @@ async def execute(
 ) -> Any:
     """The tool's own value. Raises TimeLimitExceeded, CancelledError, and what the tool raises."""
     if tool.blocking:
-        return await _limited(_in_thread(lambda: tool.invoke(instance, injected)), seconds)
+        return await _limited(in_thread(lambda: tool.invoke(instance, injected)), seconds)
     started = tool.invoke(instance, injected)
     if not inspect.iscoroutine(started):
         return await _limited(_awaited(started), seconds)
@@ -85,9 +88,10 @@ class _Rest:
             return finished.value
 
 
-async def _in_thread(work: Callable[[], Any]) -> Any:
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run blocking work in a daemon thread of its own; given up on cancellation, never joined."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
+    future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 
     def settle(value: Any, error: BaseException | None) -> None:
@@ -107,10 +111,8 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
             error = RuntimeError("the tool raised StopIteration")
         except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
             error = raised
-        try:
+        with suppress(RuntimeError):  # the loop has closed: the call was given up long ago
             loop.call_soon_threadsafe(settle, value, error)
-        except RuntimeError:
-            pass  # the loop has closed: the call was given up long ago
 
     threading.Thread(target=target, name="toolcrib-tool", daemon=True).start()
     return await future

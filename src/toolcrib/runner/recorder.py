@@ -13,14 +13,13 @@ from toolcrib.runner.redact import public_arguments
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.json import JsonObject, JsonValue, sha256_hex
 from toolcrib.values.record import (
-    CallError,
     Caller,
+    CallError,
     Decision,
     RecordStatus,
     Sink,
     ToolInvocationRecord,
 )
-
 
 # A name that no tool has was made up by a model: it is recorded only if it looks like a name.
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -105,7 +104,7 @@ class Draft:
                 pending = sink.write(record)
                 if pending is not None:
                     await _to_the_end(pending)
-            except (Exception, asyncio.CancelledError) as error:
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  raised below
                 trouble = trouble or error
         if trouble is not None:
             raise trouble

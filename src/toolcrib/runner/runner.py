@@ -30,7 +30,6 @@ from toolcrib.values.record import (
     Answer,
     ApprovalRequest,
     Approver,
-    Approve,
     Ask,
     CallContext,
     Caller,
@@ -261,7 +260,7 @@ class ToolRunner:
             return await execute(tool, hydrated.tool, injected, limit)
         except TimeLimitExceeded:
             raise _Stopped(CallError.of(ErrorCode.TIMEOUT)) from None
-        except (Exception, SystemExit) as raised:
+        except (Exception, SystemExit) as raised:  # noqa: BLE001  a tool may raise anything
             if self._on_exception is not None:
                 self._on_exception(call, raised)
             raise _Stopped(_safe(raised)) from None

@@ -93,7 +93,7 @@ def converter_for(hint: Any) -> Converter | None:
     return None if _is_plain(hint) else _adapter(hint, "parameter").validate_python
 
 
-def _whole(value: int | float) -> int:
+def _whole(value: float) -> int:
     """JSON Schema takes `3.0` for an integer; Python's `int` does not."""
     return value if isinstance(value, int) else int(value)
 

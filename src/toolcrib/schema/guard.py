@@ -21,9 +21,7 @@ _REFS = ("$ref", "$dynamicRef")
 
 def check_schema(schema: dict[str, Any]) -> None:
     """Raises SchemaError, with a pointer, for a schema that could not be used safely."""
-    nodes = 0
-    for pointer, depth, node in _walk(schema):
-        nodes += 1
+    for nodes, (pointer, depth, node) in enumerate(_walk(schema), start=1):
         if nodes > MAX_NODES:
             raise SchemaError(f"the schema has more than {MAX_NODES} nodes")
         if depth > MAX_DEPTH:

@@ -72,7 +72,7 @@ def _members(interface: type) -> list[str]:
     names: dict[str, None] = {}
     for base in reversed(interface.__mro__):
         if getattr(base, "_is_protocol", False) and base.__module__ != "typing":
-            declared = (*base.__dict__, *base.__dict__.get("__annotations__", {}))
+            declared = (*base.__dict__, *inspect.get_annotations(base))
             names |= dict.fromkeys(n for n in declared if not n.startswith("_"))
     return list(names)
 

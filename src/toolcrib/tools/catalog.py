@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from toolcrib.errors import BindingError, CatalogError, DefinitionError
+from toolcrib.tools.build import check_name
 from toolcrib.tools.capability import check_implements
 from toolcrib.tools.component import Tool, tool_of
-from toolcrib.tools.decorator import check_name
 from toolcrib.tools.definitions import tool_from_dict
 from toolcrib.values.definition import All, HasDefinition
 
@@ -116,6 +116,10 @@ class Catalog:
         return self._entries.get(name)
 
     @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self._entries.values())
+
+    @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._entries)
 
@@ -163,7 +167,7 @@ def _entries(tools: Iterable[ToolLike | Catalog]) -> Iterator[Entry]:
         raise DefinitionError("tools come as a list or a Catalog, not as a single one")
     for thing in tools:
         if isinstance(thing, Catalog):
-            yield from thing._entries.values()
+            yield from thing.entries
         elif isinstance(thing, Mapping):
             yield Entry(tool_from_dict(thing, {}, ()), {})
         else:

@@ -100,7 +100,7 @@ class Tool(Generic[P, R]):
         "validator",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  made in one place, from parts that are checked there
         self,
         definition: ToolDefinition,
         target: Callable[..., Any] | None,

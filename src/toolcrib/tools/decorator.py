@@ -7,56 +7,30 @@ be registered safely is refused here, with an error that says what to change.
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
-import msgspec
-import orjson
 from pydantic import TypeAdapter
 
-from toolcrib.errors import DefinitionError, SchemaError
-from toolcrib.schema import Validator, compile_validator, derive_input, derive_output
+from toolcrib.errors import DefinitionError
+from toolcrib.schema import derive_input, derive_output
 from toolcrib.schema.derive import NO_DEFAULT, converters_for
-from toolcrib.schema.paths import path_exists
-from toolcrib.tools.component import ATTRIBUTE, Tool, ToolComponent
-from toolcrib.tools.secret import secret_properties
-from toolcrib.tools.signature import Signature, read_class, read_function, sole_object
-from toolcrib.values.definition import (
-    ALL,
-    All,
-    AnnotationOptions,
-    Annotations,
-    Example,
-    NoSchemaMode,
-    ToolDefinition,
-    Visibility,
+from toolcrib.tools.build import (
+    MODES,
+    ToolOptions,
+    build_definition,
+    check_name,
+    compile_schema,
 )
+from toolcrib.tools.component import ATTRIBUTE, Tool, ToolComponent
+from toolcrib.tools.signature import Signature, read_class, read_function, sole_object
+from toolcrib.values.definition import ALL, All, AnnotationOptions, NoSchemaMode, ToolDefinition
 from toolcrib.values.json import JsonObject
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
-_NAME = re.compile(r"[a-zA-Z0-9_]{1,128}")
-_MODES = ("read-only", "human-approval", "full")
-_TUPLES = ("allowed_roles", "features", "tags")
-
-
-class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `@tool`, as one value."""
-
-    visible: Sequence[str] | All
-    model_visible: Sequence[str] | All = ALL
-    secret: Sequence[str] = ()
-    name: str | None = None
-    description: str | None = None
-    input_schema: JsonObject | None = None
-    output_schema: JsonObject | None = None
-    examples: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    allow_no_schema: bool = False
-    no_schema_mode: NoSchemaMode | None = None
-    annotations: AnnotationOptions = {}
 
 
 class ToolDecorator(Protocol):
@@ -68,7 +42,7 @@ class ToolDecorator(Protocol):
     def __call__(self, target: Callable[P, R], /) -> Tool[P, R]: ...
 
 
-def tool(
+def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
     *,
     visible: Sequence[str] | All,
     model_visible: Sequence[str] | All = ALL,
@@ -112,7 +86,7 @@ def tool(
             raise DefinitionError(f"@tool takes a function or a class, not {target!r}")
         return make_function_tool(target, options, frame_locals)
 
-    return cast(ToolDecorator, decorate)
+    return cast("ToolDecorator", decorate)
 
 
 def make_function_tool(
@@ -179,7 +153,7 @@ def _input(
         raise DefinitionError(
             f"tool '{name}' has no schema: {'; '.join(signature.undocumentable)}. Give every "
             "parameter a type hint, pass input_schema=…, or opt out with allow_no_schema=True and "
-            f"a no_schema_mode ({', '.join(_MODES)})"
+            f"a no_schema_mode ({', '.join(MODES)})"
         )
     derived = derive_input(signature.parameters)
     return derived.schema, {"converters": derived.converters}
@@ -214,96 +188,3 @@ def _output(name: str, signature: Signature) -> JsonObject | None:
         return derive_output(signature.returns)
     except DefinitionError as error:
         raise DefinitionError(f"tool '{name}': {error}") from None
-
-
-def build_definition(
-    name: str,
-    description: str,
-    input_schema: JsonObject | None,
-    output_schema: JsonObject | None,
-    options: ToolOptions,
-) -> ToolDefinition:
-    """Checks what an author said beside the schema. Raises DefinitionError."""
-    if input_schema is not None and input_schema.get("type") != "object":
-        raise DefinitionError(f"tool '{name}': the top of input_schema must be type 'object'")
-    if input_schema is None and (not options.allow_no_schema or options.no_schema_mode is None):
-        raise DefinitionError(
-            f"tool '{name}' has no schema: give it one, or opt out with allow_no_schema=True "
-            f"and a no_schema_mode ({', '.join(_MODES)})"
-        )
-    if options.no_schema_mode is not None and options.no_schema_mode not in _MODES:
-        raise DefinitionError(f"tool '{name}': no_schema_mode is one of {', '.join(_MODES)}")
-    annotations = {k: v for k, v in options.annotations.items() if k not in ("tags", "strict")}
-    try:
-        checked = msgspec.convert(annotations, Annotations)
-    except msgspec.ValidationError as error:
-        raise DefinitionError(f"tool '{name}': a wrong annotation: {error}") from None
-    unknown = annotations.keys() - set(Annotations.__struct_fields__)
-    if unknown:
-        raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(sorted(unknown))}")
-    return ToolDefinition(
-        name=name,
-        description=options.description or description,
-        input_schema_json=_text(name, "input_schema", input_schema),
-        output_schema_json=_text(name, "output_schema", output_schema),
-        strict=options.annotations.get("strict"),
-        tags=tuple(options.annotations.get("tags", ())),
-        examples=tuple(_example(name, example) for example in options.examples),
-        annotations=checked,
-        visible=_visibility(name, "visible", options.visible, output_schema),
-        model_visible=_visibility(name, "model_visible", options.model_visible, output_schema),
-        secret=secret_properties(name, input_schema, options.secret),
-        no_schema_mode=options.no_schema_mode if input_schema is None else None,
-    )
-
-
-def check_name(name: object) -> str:
-    """Raises DefinitionError unless it is 1 to 128 of `[a-zA-Z0-9_]`."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise DefinitionError(f"tool name {str(name)[:80]!r}: use 1 to 128 of a-z, A-Z, 0-9 and _")
-    return name
-
-
-def _visibility(
-    name: str, option: str, paths: Sequence[str] | All, output_schema: JsonObject | None
-) -> Visibility:
-    if isinstance(paths, All):
-        return paths
-    if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
-        raise DefinitionError(
-            f"tool '{name}': {option} is a list of paths such as ['total'], or ALL"
-        )
-    for path in paths:
-        try:
-            known = output_schema is None or path_exists(output_schema, path)
-        except ValueError as error:
-            raise DefinitionError(f"tool '{name}': {option}: {error}") from None
-        if not known:
-            raise DefinitionError(f"tool '{name}': {option} has {path!r}, which no result has")
-    return tuple(paths)
-
-
-def _example(name: str, example: tuple[str, Mapping[str, Any]]) -> Example:
-    try:
-        request, arguments = example
-        return Example(str(request), orjson.dumps(dict(arguments)).decode())
-    except (TypeError, ValueError):
-        raise DefinitionError(
-            f"tool '{name}': an example is a pair (request, arguments), with JSON arguments"
-        ) from None
-
-
-def _text(name: str, what: str, schema: JsonObject | None) -> str | None:
-    try:
-        return None if schema is None else orjson.dumps(schema).decode()
-    except TypeError:
-        raise DefinitionError(f"tool '{name}': {what} is not JSON") from None
-
-
-def compile_schema(name: str, what: str, schema: JsonObject | None) -> Validator | None:
-    if schema is None:
-        return None
-    try:
-        return compile_validator(schema)
-    except SchemaError as error:
-        raise SchemaError(f"tool '{name}', {what}: {error.message}", error.pointer) from None

@@ -6,14 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.errors import DefinitionError
+from toolcrib.tools.build import ToolOptions, build_definition, check_name, compile_schema
 from toolcrib.tools.component import Tool, tool_of
-from toolcrib.tools.decorator import (
-    ToolOptions,
-    build_definition,
-    check_name,
-    compile_schema,
-    make_function_tool,
-)
+from toolcrib.tools.decorator import make_function_tool
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 

@@ -73,4 +73,4 @@ def digest(value: Any) -> str:
 
 def json_copy(text: str | bytes) -> JsonObject:
     """A fresh object from JSON text of our own making."""
-    return cast(JsonObject, orjson.loads(text))
+    return cast("JsonObject", orjson.loads(text))

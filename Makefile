@@ -1,0 +1,48 @@
+# Two commands do all the set-up: `make chat ASK="…"` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: chat test lint bench lock clean
+
+chat: export TOOLCRIB_ASK := $(value ASK)
+chat: .venv/.run
+	@$(BIN)/toolcrib local install
+	@if [ -n "$$TOOLCRIB_ASK" ]; then $(BIN)/toolcrib chat -- "$$TOOLCRIB_ASK"; else $(BIN)/toolcrib chat; fi
+
+test: .venv/.dev
+	@$(BIN)/toolcrib local install
+	$(BIN)/python -m pytest --cov
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.dev
+	@for bench in benchmarks/bench_*.py; do $(BIN)/python $$bench || exit 1; done
+
+# The lock files are made from pyproject.toml; commit them together with it.
+lock: .venv/.dev
+	$(BIN)/uv pip compile --quiet --universal --no-header --extra all pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --no-header --extra all --group dev pyproject.toml -o requirements-dev.lock
+
+clean:
+	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("toolcrib needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	@$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+.venv/.run: .venv/.made requirements.lock pyproject.toml
+	@echo "Installing toolcrib into .venv …"
+	@$(PIP) install -r requirements.lock
+	@$(PIP) install --no-deps --editable .
+	@touch $@
+
+.venv/.dev: .venv/.run requirements-dev.lock
+	@echo "Installing the development tools into .venv …"
+	@$(PIP) install -r requirements-dev.lock
+	@touch $@

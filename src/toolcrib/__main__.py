@@ -1,0 +1,23 @@
+"""The `toolcrib` command: `python -m toolcrib` too."""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    from toolcrib.cli import run
+except ModuleNotFoundError as missing:
+    if missing.name not in ("typer", "rich"):
+        raise
+
+    def run(_arguments: list[str] | None = None) -> int:
+        sys.stderr.write("toolcrib: the command needs an extra: pip install 'toolcrib[cli]'\n")
+        return 2
+
+
+def main() -> None:
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

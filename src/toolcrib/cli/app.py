@@ -1,0 +1,84 @@
+"""The commands, and how each of them ends.
+
+Exit codes: 0 done, 1 the job failed, 2 an unusable command line. An error is one line on stderr;
+`--debug` gives the traceback instead. With `--json`, stdout holds exactly one JSON value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import click
+import typer
+
+from toolcrib.cli import call, chat, local, pick, tools, wires
+from toolcrib.cli.render import printable
+from toolcrib.cli.where import UnusableError
+from toolcrib.errors import ToolcribError
+
+app = typer.Typer(
+    name="toolcrib",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("chat")(chat.chat)
+app.command("call")(call.call)
+app.command("pick")(pick.pick)
+app.command("encode")(wires.encode)
+app.command("decode")(wires.decode)
+app.add_typer(tools.app, name="tools")
+app.add_typer(local.app, name="local")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"toolcrib {version('toolcrib')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    *,
+    debug: Annotated[bool, typer.Option(help="Show a traceback when something fails.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Keep an agent's tools, pick them, check their calls, run them and write down what happened."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line; the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    try:
+        code = app(args=arguments, prog_name="toolcrib", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except UnusableError as error:
+        return _failed(error, 2, debug)
+    except ToolcribError as error:
+        return _failed(error, 1, debug)
+    except (KeyboardInterrupt, click.Abort, asyncio.CancelledError):
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except Exception as error:  # noqa: BLE001  the last line of defence: one line, no traceback
+        return _failed(error, 1, debug)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(error: Exception, code: int, debug: bool) -> int:
+    if debug:
+        raise error
+    kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "
+    line = printable(f"{kind}{error}").replace("\n", " ")
+    sys.stderr.write(f"toolcrib: {line}\n")
+    return code

@@ -1,0 +1,60 @@
+"""`toolcrib call`: one call through hydration and the runner, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated
+
+import msgspec
+import typer
+
+from toolcrib.cli.options import Consent, Json, Tools, approver
+from toolcrib.cli.render import err, error_text, out, print_json, printable
+from toolcrib.cli.where import load_catalog
+from toolcrib.errors import SourceError
+from toolcrib.hydrate.parse import MAX_BYTES
+from toolcrib.runner import ToolRunner
+from toolcrib.values.call import ToolCall
+from toolcrib.values.record import Caller, Completed, Outcome
+
+
+def call(
+    tool: Annotated[str, typer.Argument(help="The tool's name.")],
+    arguments: Annotated[
+        str, typer.Argument(metavar="ARGS", help="One JSON object; - reads it from stdin.")
+    ] = "{}",
+    *,
+    tools: Tools = None,
+    consent: Consent = None,
+    as_json: Json = False,
+) -> int:
+    """Run one tool call: checked, permitted, run and recorded like a model's.
+
+    Exits with 1 if the call does not complete, its arguments being wrong included.
+    """
+    runner = ToolRunner(load_catalog(tools), approver=approver(consent))
+    text = _read_stdin() if arguments == "-" else arguments
+    outcome = asyncio.run(runner.exec(ToolCall("call_0", "", tool, text), caller=Caller("cli")))
+    _show(outcome, as_json=as_json)
+    return 0 if isinstance(outcome, Completed) else 1
+
+
+def _read_stdin() -> str:
+    """A little more than the limit is enough to see that it is exceeded."""
+    try:
+        return sys.stdin.buffer.read(MAX_BYTES + 1).decode()
+    except UnicodeDecodeError as error:
+        raise SourceError(f"stdin is not UTF-8 at byte {error.start}") from None
+
+
+def _show(outcome: Outcome, *, as_json: bool) -> None:
+    if as_json:
+        print_json(msgspec.to_builtins(outcome.record))
+    if isinstance(outcome, Completed):
+        if not as_json:
+            out.print_json(data=outcome.public)
+        return
+    error = outcome.record.error
+    text = "it waits for an approval" if error is None else error_text(error)
+    err.print(f"toolcrib: {printable(outcome.record.name)}: {text}")

@@ -1,0 +1,118 @@
+"""`toolcrib chat`: the agent loop in a terminal, each tool call on a line of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+import typer
+
+from toolcrib.agent import Agent, Session
+from toolcrib.cli.options import Consent, Json, Tools, approver
+from toolcrib.cli.render import err, print_json
+from toolcrib.cli.screen import Screen
+from toolcrib.cli.where import UnusableError, load_catalog
+from toolcrib.clients import client_for
+from toolcrib.errors import ToolcribError
+from toolcrib.runner import ToolRunner
+from toolcrib.values.event import Event
+from toolcrib.values.record import Caller
+from toolcrib.values.run import RunResult
+
+_CALLER = Caller("cli")
+
+
+def chat(
+    prompt: Annotated[
+        str | None, typer.Argument(help="What to ask; left out, it is a conversation.")
+    ] = None,
+    *,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="M",
+            help="local (embedded, no key needed), local:FILE.gguf, openai:NAME, or URL#NAME for "
+            "a compatible server.",
+        ),
+    ] = "local",
+    tools: Tools = None,
+    consent: Consent = None,
+    as_json: Json = False,
+) -> int:
+    """Ask a model that may call tools, and see every call: what, with what, allowed by what.
+
+    Risky calls are asked about first. Without PROMPT it is a conversation; end it with Ctrl-D.
+    """
+    if as_json and prompt is None:
+        raise UnusableError("--json needs a prompt")
+    runner = ToolRunner(load_catalog(tools), approver=approver(consent))
+    session = Session(Agent(client_for(model), runner))
+    with asyncio.Runner() as loop:
+        try:
+            if prompt is None:
+                return _converse(loop, session, model)
+            return _answer(loop, session, prompt, model=model, as_json=as_json)
+        finally:
+            loop.run(session.agent.client.aclose())
+
+
+def _converse(loop: asyncio.Runner, session: Session, model: str) -> int:
+    names = ", ".join(session.agent.runner.catalog.names)
+    err.print(f"{model}, with {names}. Ctrl-D ends.")
+    while True:
+        try:
+            text = input("> " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return 0
+        if not text:
+            continue
+        try:
+            _answer(loop, session, text, model=model, as_json=False)
+        except KeyboardInterrupt:
+            err.print("Cancelled.")
+        except ToolcribError:
+            pass  # shown already; the conversation goes on
+
+
+def _answer(loop: asyncio.Runner, session: Session, text: str, *, model: str, as_json: bool) -> int:
+    screen = Screen("loading the embedded model …" if model == "local" else "thinking …")
+    show = _silent if as_json else screen.show
+    try:
+        result = loop.run(_run(session, text, show))
+    finally:
+        screen.close()
+    if as_json:
+        print_json(_report(result))
+    return 0 if result.status == "completed" else 1
+
+
+async def _run(session: Session, text: str, show: Callable[[Event], None]) -> RunResult:
+    """One run; leaving early (Ctrl-C) cancels it and its tools."""
+    async with session.stream(text, caller=_CALLER) as stream:
+        async for event in stream:
+            show(event)
+        result = await stream.result()
+    session.keep(result)
+    return result
+
+
+def _report(result: RunResult) -> object:
+    return msgspec.to_builtins(
+        {
+            "status": result.status,
+            "text": result.text,
+            "limit": result.limit,
+            "records": result.records,
+            "usage": result.usage,
+            "pending": result.pending,
+        }
+    )
+
+
+def _silent(_event: Event) -> None:
+    """With `--json` only the end is told."""

@@ -1,0 +1,38 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from toolcrib.runner import TerminalApprover
+from toolcrib.values.record import Answer, ApprovalRequest, Approve, Approver, Refuse
+
+Tools: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--tools",
+        metavar="WHERE",
+        help="module:attribute, a Python file, or a .json/.jsonl file of definitions; "
+        "the kit if left out.",
+    ),
+]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON value on stdout.")]
+Consent: TypeAlias = Annotated[
+    bool | None,
+    typer.Option("--yes/--no", help="Approve or refuse every risky call without asking."),
+]
+
+
+def approver(consent: bool | None) -> Approver:
+    """Asks at the terminal unless the command line has answered already."""
+    if consent is None:
+        return TerminalApprover()
+
+    async def answered(_request: ApprovalRequest) -> Answer:
+        if consent:
+            return Approve(by="--yes")
+        return Refuse("refused by --no", by="--no")
+
+    return answered

@@ -1,0 +1,98 @@
+"""The events of a run, as a terminal shows them while they happen."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from rich.status import Status
+
+from toolcrib.cli.render import call_line, err, out, printable
+from toolcrib.values.event import (
+    ApprovalRequested,
+    Done,
+    Event,
+    RunError,
+    RunStarted,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+    UsageReported,
+)
+from toolcrib.values.json import JsonValue
+from toolcrib.values.run import RunResult
+
+_ENDINGS = {
+    "waiting": "The run waits for an approval.",
+    "cancelled": "Cancelled.",
+}
+
+
+class Screen:
+    """Text as it streams, a line per finished call; a spinner on stderr while nothing comes."""
+
+    def __init__(self, waiting_for: str) -> None:
+        self._waiting_for = waiting_for
+        self._status: Status | None = None
+        self._in_text = False
+
+    def show(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self._wait(self._waiting_for)
+            case TextDelta(text=text):
+                self._stop_waiting()
+                out.print(printable(text), end="")
+                self._in_text = True
+            case ToolCallStarted(name=name):
+                self._end_text()
+                self._wait(f"running {printable(name)} …")
+            case ToolCallFinished(record=record):
+                self._end_text()
+                out.print(call_line(record))
+                self._wait(self._waiting_for)
+            case ToolCallProgress(part=part):
+                self._progress(part)
+            case ApprovalRequested():
+                self._end_text()
+            case RunError(message=message):
+                self._end_text()
+                err.print(f"toolcrib: {printable(message)}")
+            case Done(result=result):
+                self._end_text()
+                self._ending(result)
+            case ToolArgumentsDelta() | UsageReported():
+                pass
+            case _:
+                assert_never(event)
+
+    def close(self) -> None:
+        self._end_text()
+
+    def _ending(self, result: RunResult) -> None:
+        if result.status == "limited":
+            err.print(f"Stopped: the limit on {result.limit} is reached.")
+        elif result.status in _ENDINGS:
+            err.print(_ENDINGS[result.status])
+
+    def _progress(self, part: JsonValue) -> None:
+        if self._status is not None:
+            self._status.update(printable(str(part))[:80])
+
+    def _wait(self, what: str) -> None:
+        self._stop_waiting()
+        if err.is_terminal:
+            self._status = err.status(what)
+            self._status.start()
+
+    def _stop_waiting(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _end_text(self) -> None:
+        self._stop_waiting()
+        if self._in_text:
+            out.print()
+            self._in_text = False

@@ -1,0 +1,138 @@
+"""From what an author says to a checked `ToolDefinition`: names, annotations, visibility, examples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from toolcrib.errors import DefinitionError, SchemaError
+from toolcrib.schema import Validator, compile_validator
+from toolcrib.schema.paths import path_exists
+from toolcrib.tools.secret import secret_properties
+from toolcrib.values.definition import (
+    ALL,
+    All,
+    AnnotationOptions,
+    Annotations,
+    Example,
+    NoSchemaMode,
+    ToolDefinition,
+    Visibility,
+)
+from toolcrib.values.json import JsonObject
+
+_NAME = re.compile(r"[a-zA-Z0-9_]{1,128}")
+MODES = ("read-only", "human-approval", "full")
+
+
+class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of `@tool`, as one value."""
+
+    visible: Sequence[str] | All
+    model_visible: Sequence[str] | All = ALL
+    secret: Sequence[str] = ()
+    name: str | None = None
+    description: str | None = None
+    input_schema: JsonObject | None = None
+    output_schema: JsonObject | None = None
+    examples: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    allow_no_schema: bool = False
+    no_schema_mode: NoSchemaMode | None = None
+    annotations: AnnotationOptions = {}
+
+
+def build_definition(
+    name: str,
+    description: str,
+    input_schema: JsonObject | None,
+    output_schema: JsonObject | None,
+    options: ToolOptions,
+) -> ToolDefinition:
+    """Checks what an author said beside the schema. Raises DefinitionError."""
+    if input_schema is not None and input_schema.get("type") != "object":
+        raise DefinitionError(f"tool '{name}': the top of input_schema must be type 'object'")
+    if input_schema is None and (not options.allow_no_schema or options.no_schema_mode is None):
+        raise DefinitionError(
+            f"tool '{name}' has no schema: give it one, or opt out with allow_no_schema=True "
+            f"and a no_schema_mode ({', '.join(MODES)})"
+        )
+    if options.no_schema_mode is not None and options.no_schema_mode not in MODES:
+        raise DefinitionError(f"tool '{name}': no_schema_mode is one of {', '.join(MODES)}")
+    annotations = {k: v for k, v in options.annotations.items() if k not in ("tags", "strict")}
+    try:
+        checked = msgspec.convert(annotations, Annotations)
+    except msgspec.ValidationError as error:
+        raise DefinitionError(f"tool '{name}': a wrong annotation: {error}") from None
+    unknown = annotations.keys() - set(Annotations.__struct_fields__)
+    if unknown:
+        raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(sorted(unknown))}")
+    return ToolDefinition(
+        name=name,
+        description=options.description or description,
+        input_schema_json=_text(name, "input_schema", input_schema),
+        output_schema_json=_text(name, "output_schema", output_schema),
+        strict=options.annotations.get("strict"),
+        tags=tuple(options.annotations.get("tags", ())),
+        examples=tuple(_example(name, example) for example in options.examples),
+        annotations=checked,
+        visible=_visibility(name, "visible", options.visible, output_schema),
+        model_visible=_visibility(name, "model_visible", options.model_visible, output_schema),
+        secret=secret_properties(name, input_schema, options.secret),
+        no_schema_mode=options.no_schema_mode if input_schema is None else None,
+    )
+
+
+def check_name(name: object) -> str:
+    """Raises DefinitionError unless it is 1 to 128 of `[a-zA-Z0-9_]`."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise DefinitionError(f"tool name {str(name)[:80]!r}: use 1 to 128 of a-z, A-Z, 0-9 and _")
+    return name
+
+
+def _visibility(
+    name: str, option: str, paths: Sequence[str] | All, output_schema: JsonObject | None
+) -> Visibility:
+    if isinstance(paths, All):
+        return paths
+    if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
+        raise DefinitionError(
+            f"tool '{name}': {option} is a list of paths such as ['total'], or ALL"
+        )
+    for path in paths:
+        try:
+            known = output_schema is None or path_exists(output_schema, path)
+        except ValueError as error:
+            raise DefinitionError(f"tool '{name}': {option}: {error}") from None
+        if not known:
+            raise DefinitionError(f"tool '{name}': {option} has {path!r}, which no result has")
+    return tuple(paths)
+
+
+def _example(name: str, example: tuple[str, Mapping[str, Any]]) -> Example:
+    try:
+        request, arguments = example
+        return Example(str(request), orjson.dumps(dict(arguments)).decode())
+    except (TypeError, ValueError):
+        raise DefinitionError(
+            f"tool '{name}': an example is a pair (request, arguments), with JSON arguments"
+        ) from None
+
+
+def _text(name: str, what: str, schema: JsonObject | None) -> str | None:
+    try:
+        return None if schema is None else orjson.dumps(schema).decode()
+    except TypeError:
+        raise DefinitionError(f"tool '{name}': {what} is not JSON") from None
+
+
+def compile_schema(name: str, what: str, schema: JsonObject | None) -> Validator | None:
+    if schema is None:
+        return None
+    try:
+        return compile_validator(schema)
+    except SchemaError as error:
+        raise SchemaError(f"tool '{name}', {what}: {error.message}", error.pointer) from None
