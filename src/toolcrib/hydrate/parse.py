@@ -23,6 +23,8 @@ MAX_DEPTH = 100
 MAX_NODES = 100_000
 MAX_DIGITS = 40
 
+_CONTAINERS = (dict, list)  # exactly these come out of a parser
+_SPACE = b" \t\n\r"
 _HUGE_INT = 10**MAX_DIGITS
 _SINGLE_QUOTED = re.compile(r"""(?<=[\[{,:])\s*'|'\s*(?=[\]},:])""")
 
@@ -55,17 +57,15 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
         return ParseFailure(ErrorCode.INVALID_JSON, "the text holds a lone surrogate")
     if len(data) > MAX_BYTES:
         return _too_large(f"they are longer than {MAX_BYTES} bytes")
-    if not data.strip():
+    if not data or data.isspace():
         return Parsed({}, ("empty_arguments",))
     value, failure = _read(data)
-    if failure is None:
-        return _object(value)
-    return _single_quoted(text) or failure
+    if failure is not None:
+        return _single_quoted(text) or failure
+    return Parsed(value) if isinstance(value, dict) else _unwrapped(value)
 
 
-def _object(value: JsonValue) -> Parsed | ParseFailure:
-    if isinstance(value, dict):
-        return Parsed(value)
+def _unwrapped(value: JsonValue) -> Parsed | ParseFailure:
     if value is None:
         return Parsed({}, ("null_arguments",))
     if isinstance(value, str):
@@ -82,7 +82,7 @@ def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
         value: JsonValue = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         return None, _slow_failure(data, error.pos)
-    if b"".join(orjson.dumps(value).split()) == b"".join(data.split()) and _surely_small(data):
+    if _same(_written(value), data) and _is_small(value, data):
         return value, None
     try:
         value = jiter.from_json(data, catch_duplicate_keys=True, allow_inf_nan=False)
@@ -91,10 +91,42 @@ def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
     return value, _walk(value)
 
 
-def _surely_small(data: bytes) -> bool:
-    """Brackets and commas inside strings count too: an upper bound, cheap to have."""
+def _written(value: JsonValue) -> bytes:
+    """Empty for what orjson reads but does not write: it nests deeper than any limit here."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return b""
+
+
+def _same(written: bytes, data: bytes) -> bool:
+    """Equal but for white space. It is removed inside strings too: in both texts alike."""
+    if written == data:
+        return True
+    return written.translate(None, _SPACE) == data.translate(None, _SPACE)
+
+
+def _is_small(value: JsonValue, data: bytes) -> bool:
+    """Within the limits on depth and nodes; counting bytes bounds both from above, and is cheap."""
     opened = data.count(b"{") + data.count(b"[")
-    return opened <= MAX_DEPTH and 2 * data.count(b",") + 2 * opened + 2 <= MAX_NODES
+    if 2 * (data.count(b",") + opened) + 2 > MAX_NODES:
+        return False
+    return opened <= MAX_DEPTH or _depth_within(value, MAX_DEPTH)
+
+
+def _depth_within(value: JsonValue, limit: int) -> bool:
+    """Whether no list or object lies as deep as `limit`, so that nothing lies deeper."""
+    level: list[Any] = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if node.__class__ is dict else node)
+            if child.__class__ in _CONTAINERS
+        ]
+        if not level:
+            return True
+    return False
 
 
 def _slow_failure(data: bytes, position: int) -> ParseFailure:

@@ -16,6 +16,7 @@ from toolcrib.values.call import Hydrated
 from toolcrib.values.record import Allow, Ask, Decision, Deny, PolicyContext
 
 Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
+_DECISIONS = (Allow, Deny, Ask)  # a union would be built anew at each call
 _ALLOWED = Allow("nothing about this tool asks for more", "standard")
 
 
@@ -37,7 +38,7 @@ def _ask_one(policy: Policy, hydrated: Hydrated, context: PolicyContext) -> Deci
         decision = policy(hydrated, context)
     except Exception:  # noqa: BLE001  whatever a policy raises, the call is denied
         return Deny("the policy failed", name)
-    if not isinstance(decision, Allow | Deny | Ask):
+    if not isinstance(decision, _DECISIONS):
         return Deny("the policy gave no decision", name)
     return decision if decision.policy else msgspec.structs.replace(decision, policy=name)
 

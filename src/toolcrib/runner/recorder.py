@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable
-from typing import Any
 
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.redact import public_arguments
@@ -25,18 +24,8 @@ from toolcrib.values.record import (
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
-class Recorder:
-    """Gives each call its draft; knows where records go."""
-
-    def __init__(self, sinks: tuple[Sink, ...]) -> None:
-        self.sinks = sinks
-
-    def begin(self, hydrated: HydrationResult, caller: Caller, run_id: str) -> Draft:
-        return Draft(self.sinks, hydrated, caller, run_id)
-
-
 class Draft:
-    """One call's record in the making. Exactly one of the final methods is called, once."""
+    """One call's record in the making; `finish` is called once."""
 
     __slots__ = (
         "_arguments",
@@ -45,7 +34,9 @@ class Draft:
         "_hydrated",
         "_is_final",
         "_run_id",
+        "_sha256",
         "_sinks",
+        "_size",
         "_started_at",
         "approved_by",
         "decision",
@@ -61,6 +52,8 @@ class Draft:
         self._started_at = time.time()
         self._clock = time.perf_counter()
         self._arguments = _public(hydrated)
+        text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
+        self._size, self._sha256 = len(text), sha256_hex(text)
         self._is_final = False
         self.decision: Decision | None = None
         self.approved_by: str | None = None
@@ -70,55 +63,46 @@ class Draft:
         self._hydrated = hydrated
         self._arguments = _public(hydrated)
 
-    async def started(self) -> None:
-        if self._sinks:
-            await self._write(self._record("started", None, None))
+    async def intend(self) -> None:
+        """Tell the sinks that want to know that the tool is about to run."""
+        for sink in self._sinks:
+            if getattr(sink, "intents", False):
+                pending = sink.write(self._record("started", None, None))
+                if pending is not None:
+                    await pending
 
-    async def waiting(self) -> ToolInvocationRecord:
-        return await self._final("waiting", None, None)
-
-    async def completed(self, result: JsonValue) -> ToolInvocationRecord:
-        return await self._final("completed", result, None)
-
-    async def failed(self, error: CallError) -> ToolInvocationRecord:
-        return await self._final("failed", None, error)
-
-    async def cancelled(self) -> None:
-        """Cancelled; unless the outcome was being written just then, and so stands."""
-        if not self._is_final:
-            await self.failed(CallError.of(ErrorCode.CANCELLED))
-
-    async def _final(
-        self, status: RecordStatus, result: JsonValue, error: CallError | None
+    async def finish(
+        self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
     ) -> ToolInvocationRecord:
+        """The final record, written to every sink to the end, even when cancelled.
+
+        What went wrong with a sink is raised when all of them have been told.
+        """
         self._is_final = True
         record = self._record(status, result, error)
-        await self._write(record)
-        return record
-
-    async def _write(self, record: ToolInvocationRecord) -> None:
-        """To every sink, to the end, even when cancelled; what went wrong is raised afterwards."""
         trouble: BaseException | None = None
         for sink in self._sinks:
             try:
                 pending = sink.write(record)
                 if pending is not None:
                     await _to_the_end(pending)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  raised below
-                trouble = trouble or error
+            except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below
+                trouble = trouble or raised
         if trouble is not None:
             raise trouble
+        return record
+
+    async def cancelled(self) -> None:
+        """Cancelled; unless the outcome was being written just then, and so stands."""
+        if not self._is_final:
+            await self.finish("failed", error=CallError.of(ErrorCode.CANCELLED))
 
     def _record(
         self, status: RecordStatus, result: JsonValue, error: CallError | None
     ) -> ToolInvocationRecord:
         hydrated = self._hydrated
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
-        final = status != "started"
-        text = call.arguments.encode("utf-8", "surrogatepass")
-        facts: dict[str, Any] = {}
-        if final:
-            facts = {"ended_at": time.time(), "seconds": time.perf_counter() - self._clock}
+        over = status != "started"
         return ToolInvocationRecord(
             id=call.id,
             name=call.name if definition or _NAME.fullmatch(call.name) else "*",
@@ -129,8 +113,8 @@ class Draft:
             provider_id=call.provider_id,
             definition_digest="" if definition is None else definition.digest,
             arguments=self._arguments,
-            arguments_bytes=len(text),
-            arguments_sha256=sha256_hex(text),
+            arguments_bytes=self._size,
+            arguments_sha256=self._sha256,
             result=result,
             error=error,
             decision=self.decision,
@@ -138,7 +122,8 @@ class Draft:
             validated=provenance.validated,
             no_schema_mode=provenance.no_schema_mode,
             repaired=provenance.repaired,
-            **facts,
+            ended_at=time.time() if over else None,
+            seconds=time.perf_counter() - self._clock if over else None,
         )
 
 

@@ -20,7 +20,7 @@ from toolcrib.runner.execute import TimeLimitExceeded, execute
 from toolcrib.runner.gate import Gate
 from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import Policy, decide, standard
-from toolcrib.runner.recorder import Draft, Recorder
+from toolcrib.runner.recorder import Draft
 from toolcrib.runner.redact import project
 from toolcrib.tools import Catalog, Entry, ToolLike
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
@@ -88,7 +88,7 @@ class ToolRunner:
         self.catalog.check_bound()
         self.approver = approver
         self._policies = (standard, *([policy] if callable(policy) else policy))
-        self._recorder = Recorder(tuple(sinks))
+        self._sinks = tuple(sinks)
         self._timeout = timeout
         self._gate = Gate(concurrency)
         self._on_exception = on_exception
@@ -107,27 +107,18 @@ class ToolRunner:
     ) -> Outcome:
         """Run one call, or say why not. Raises only what a sink raises, and CancelledError."""
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
-        outcome = await self._outcome(call, caller, scope)
-        if scope.observer is not None:
-            scope.observer.finished(outcome)
-        return outcome
-
-    async def _outcome(
-        self, call: ToolCall | HydrationResult, caller: Caller, scope: CallScope
-    ) -> Outcome:
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
-        draft = self._recorder.begin(hydrated, caller, scope.tally.run_id)
-        if isinstance(hydrated, Rejected):
-            first = hydrated.errors[0]
-            error = CallError.of(first.code, first.message, details=hydrated.errors)
-            return Failed(await draft.failed(error), error)
+        draft = Draft(self._sinks, hydrated, caller, scope.tally.run_id)
         try:
-            return await self._permitted(hydrated, draft, caller, scope)
+            outcome = await self._permitted(_accepted(hydrated), draft, caller, scope)
         except _Stopped as stopped:
-            return Failed(await draft.failed(stopped.error), stopped.error)
+            outcome = Failed(await draft.finish("failed", error=stopped.error), stopped.error)
         except asyncio.CancelledError:
             await draft.cancelled()
             raise
+        if scope.observer is not None:
+            scope.observer.finished(outcome)
+        return outcome
 
     async def exec_all(
         self,
@@ -162,7 +153,7 @@ class ToolRunner:
             request = approval_request(hydrated, decision, caller=caller, run_id=scope.tally.run_id)
             answer = await self._answer(request, scope)
             if answer is None:
-                return Waiting(await draft.waiting(), request)
+                return Waiting(await draft.finish("waiting"), request)
             draft.approved_by = answer.by
             hydrated = self._approved(hydrated, answer, draft)
             self._decide(hydrated, draft, caller, scope)  # the run may have spent more meanwhile
@@ -212,10 +203,8 @@ class ToolRunner:
         if answer.arguments is None:
             return hydrated
         text = canonical_json(answer.arguments)
-        edited = hydrate(msgspec.structs.replace(hydrated.call, arguments=text), self.catalog)
-        if isinstance(edited, Rejected):
-            error = edited.errors[0]
-            raise _Stopped(CallError.of(error.code, error.message, details=edited.errors))
+        call = msgspec.structs.replace(hydrated.call, arguments=text)
+        edited = _accepted(hydrate(call, self.catalog))
         draft.edited(edited)
         return edited
 
@@ -227,7 +216,7 @@ class ToolRunner:
         if not self._gate.try_enter(marks.exclusive):
             await self._gate.enter(marks.exclusive)
         try:
-            await draft.started()
+            await draft.intend()
             value = await self._executed(entry, hydrated, caller, scope)
         finally:
             self._gate.leave(marks.exclusive)
@@ -237,7 +226,7 @@ class ToolRunner:
         if error is not None:
             raise _Stopped(error)
         public = project(plain, definition.visible)
-        record = await draft.completed(public)
+        record = await draft.finish("completed", public)
         return Completed(record, value, project(plain, definition.model_visible), public)
 
     async def _executed(
@@ -264,6 +253,13 @@ class ToolRunner:
             if self._on_exception is not None:
                 self._on_exception(call, raised)
             raise _Stopped(_safe(raised)) from None
+
+
+def _accepted(result: HydrationResult) -> Hydrated:
+    if isinstance(result, Rejected):
+        first = result.errors[0]
+        raise _Stopped(CallError.of(first.code, first.message, details=result.errors))
+    return result
 
 
 def _safe(raised: BaseException) -> CallError:

@@ -16,7 +16,7 @@ import orjson
 
 if TYPE_CHECKING:
     JsonValue: TypeAlias = (
-        None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
+        bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
     )
 else:  # msgspec reads annotations at run time and has no recursive aliases
     JsonValue: TypeAlias = Any

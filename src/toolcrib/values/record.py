@@ -172,9 +172,10 @@ Outcome: TypeAlias = Completed | Failed | Waiting
 
 
 class Sink(Protocol):
-    """Where records go: told before a tool runs (`started`), and once more when a call is over.
+    """Where records go, when a call is over.
 
-    A sink that has to wait returns something to await, which is awaited to the end.
+    A sink that has to wait returns something to await, which is awaited to the end. One with an
+    attribute `intents = True` is also told before a tool runs, by a record of status `started`.
     """
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[None] | None: ...

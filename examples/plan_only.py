@@ -1,0 +1,32 @@
+"""Planning without acting: pick tools for a question, and see what the model would call.
+
+Usage: python examples/plan_only.py tools.json "What would a taxi to the airport cost?"
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from toolcrib import Catalog, Hydrated, PickOptions, Rejected, pick_tools, run_sync
+from toolcrib.clients import OpenAIClient
+
+
+async def plan_only(tools: Path, question: str) -> None:
+    catalog = Catalog.from_definitions(json.loads(tools.read_text(encoding="utf-8")))
+    picks = await pick_tools(question, catalog, PickOptions(max_candidates=8))
+    async with OpenAIClient("gpt-5") as client:
+        plan = await client.tool_call(question, [p.tool for p in picks])
+    if not plan:
+        print("no tool wanted:", plan.reply.text)
+    for result in plan:
+        match result:
+            case Hydrated():
+                print(result.definition.name, result.arguments)
+            case Rejected():
+                print(result.call.name, *(f"{e.code} at {e.path}" for e in result.errors))
+
+
+if __name__ == "__main__":
+    run_sync(plan_only(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,44 @@
+"""An approval that takes days: three processes, none of which has to wait for another.
+
+Usage: python examples/stored_approval.py ask | decide | finish
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cancel_order import CancelOrder, Orders, ShopOrders
+
+from toolcrib import Agent, Approve, Catalog, RunState, ToolRunner, run_sync
+from toolcrib.approvals import ApprovalStore
+
+saved = Path("waiting_run.json")
+approvals = ApprovalStore("sqlite:///crib.db")
+
+
+def make_agent() -> Agent:
+    catalog = Catalog([CancelOrder]).bind({Orders: ShopOrders()})
+    return Agent("openai:gpt-5", ToolRunner(catalog, approver=approvals))
+
+
+async def ask() -> None:
+    result = await make_agent().run("Please cancel order 77")
+    if result.status == "waiting":
+        saved.write_text(result.state.to_json(), encoding="utf-8")
+        print("waiting for an approval")
+
+
+async def decide() -> None:
+    for request in await approvals.pending():
+        print(request.tool, request.arguments, request.reason)
+        await approvals.answer(request.id, Approve(by="grace"))
+
+
+async def finish() -> None:
+    state = RunState.from_json(saved.read_text(encoding="utf-8"))
+    print((await make_agent().resume(state)).text)
+
+
+if __name__ == "__main__":
+    run_sync({"ask": ask, "decide": decide, "finish": finish}[sys.argv[1]]())

@@ -1,0 +1,225 @@
+"""What a scorer is, and how one is run.
+
+Rule: a scorer is never trusted. Each score is checked before it counts, what a scorer raises
+becomes a PickError that names it, and nothing synchronous runs on the event loop: it has a daemon
+thread of its own, so that an index being built stops no other task and a scorer that hangs keeps no
+program from ending. (A thread costs some 0.1 ms a pick.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from numbers import Real
+from threading import Thread
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+
+import msgspec
+
+from toolcrib.errors import PickError, ToolcribError
+from toolcrib.values.definition import HasDefinition
+from toolcrib.values.json import JsonObject
+
+T = TypeVar("T")
+
+_AT_ONCE = 16
+
+
+class Score(msgspec.Struct, frozen=True):
+    """How well a tool fits a request: 0 not at all, 1 perfectly; `details` is JSON for audits."""
+
+    score: float
+    reason: str = ""
+    details: JsonObject | None = None
+
+
+class BatchScorer(Protocol):
+    """Scores all tools in one call, in their order: what is best for catalogs of any size.
+
+    `score` is synchronous, runs in a thread and may be called from several at once; `query` is the
+    request as text. Equal input must give equal scores.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def score(self, query: str, tools: Sequence[HasDefinition]) -> Sequence[Score]: ...
+
+
+@runtime_checkable
+class ExplainingScorer(Protocol):
+    """A batch scorer whose reasons cost more than its scores: asked for those of the picked only.
+
+    `explain` answers with one Score for each position in `picked`, of which `reason` and `details`
+    are taken.
+    """
+
+    def explain(
+        self, query: str, tools: Sequence[HasDefinition], picked: Sequence[int]
+    ) -> Sequence[Score]: ...
+
+
+ToolScorer: TypeAlias = Callable[[Any, HasDefinition], Score | float | Awaitable[Score | float]]
+Scorer: TypeAlias = BatchScorer | ToolScorer
+
+
+class Request(NamedTuple):
+    """One question to a scorer: the input as given and as text, and which scores are wanted."""
+
+    input: object
+    query: str
+    tools: tuple[HasDefinition, ...]
+    min_score: float
+    max_candidates: int
+
+
+Ranking: TypeAlias = list[tuple[int, Score]]
+"""Positions in `Request.tools` with their scores, best first, equal ones in registration order."""
+
+
+def scorer_name(scorer: Scorer) -> str:
+    """Its `name`, or that of the function."""
+    name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
+    return name if isinstance(name, str) else type(scorer).__name__
+
+
+async def ranked(scorer: Scorer, request: Request) -> Ranking:
+    """The best of `request.tools`, scored.
+
+    Raises PickError, naming the scorer and where it can the tool, for a scorer that raises or whose
+    answer is not one score in 0..1 for each tool. Other errors of toolcrib (a missing extra) pass.
+    """
+    if hasattr(scorer, "score"):
+        batch = cast("BatchScorer", scorer)
+        return await _in_thread(lambda: _batch_ranking(batch, request))
+    if _is_async(scorer):
+        scores = await _each_awaited(scorer, request)
+    else:
+        scores = await _in_thread(lambda: _each_called(scorer, request))
+    return _best(scores, request)
+
+
+def _batch_ranking(scorer: BatchScorer, request: Request) -> Ranking:
+    name = scorer_name(scorer)
+    tools = request.tools
+    answer = _asked(name, lambda: scorer.score(request.query, tools), len(tools))
+    scores = [_checked(given, name, tool) for given, tool in zip(answer, tools, strict=True)]
+    best = _best(scores, request)
+    if not isinstance(scorer, ExplainingScorer):
+        return best
+    picked = [position for position, _ in best]
+    reasons = _asked(name, lambda: scorer.explain(request.query, tools, picked), len(picked))
+    return [
+        (position, _explained(score, _checked(why, name, tools[position])))
+        for (position, score), why in zip(best, reasons, strict=True)
+    ]
+
+
+def _explained(score: Score, why: Score) -> Score:
+    return Score(score.score, why.reason, why.details)
+
+
+def _asked(name: str, question: Callable[[], Iterable[object]], count: int) -> list[object]:
+    try:
+        answer = list(question())
+    except ToolcribError:
+        raise
+    except Exception as error:
+        raise PickError(f"scorer {name!r} raised {type(error).__name__}") from error
+    if len(answer) != count:
+        raise PickError(f"scorer {name!r} gave {len(answer)} scores for {count} tools")
+    return answer
+
+
+def _each_called(function: ToolScorer, request: Request) -> list[Score]:
+    name = scorer_name(function)
+    scores = []
+    for tool in request.tools:
+        try:
+            given = function(request.input, tool)
+        except Exception as error:
+            raise _raised(name, tool, error) from error
+        scores.append(_checked(given, name, tool))
+    return scores
+
+
+async def _each_awaited(function: ToolScorer, request: Request) -> list[Score]:
+    name = scorer_name(function)
+    scores: list[Score] = [Score(0.0)] * len(request.tools)
+    waiting = iter(enumerate(request.tools))
+
+    async def work() -> None:
+        for position, tool in waiting:
+            await asyncio.sleep(0)  # a coroutine that never suspends must not outrun the time limit
+            try:
+                given = await cast("Awaitable[Score | float]", function(request.input, tool))
+            except Exception as error:
+                raise _raised(name, tool, error) from error
+            scores[position] = _checked(given, name, tool)
+
+    workers = [asyncio.ensure_future(work()) for _ in range(_AT_ONCE)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+    return scores
+
+
+def _best(scores: Sequence[Score], request: Request) -> Ranking:
+    found = [(i, score) for i, score in enumerate(scores) if score.score >= request.min_score]
+    found.sort(key=lambda pair: -pair[1].score)
+    return found[: request.max_candidates]
+
+
+def _checked(given: object, scorer: str, tool: HasDefinition) -> Score:
+    score = given if isinstance(given, Score) else None
+    value = given if score is None else score.score
+    if isinstance(value, Real) and 0.0 <= cast("float", value) <= 1.0:  # NaN fails this
+        return score or Score(float(value))
+    what = f"{value!r}" if isinstance(value, Real) else f"a {type(value).__name__}"
+    tool_name = tool.get_definition().name
+    if inspect.iscoroutine(value):
+        value.close()
+        what = "a coroutine (declare the scorer with `async def`)"
+    raise PickError(f"scorer {scorer!r} gave {what} for tool {tool_name!r}, not a score in 0..1")
+
+
+def _raised(scorer: str, tool: HasDefinition, error: Exception) -> ToolcribError:
+    if isinstance(error, ToolcribError):
+        return error
+    tool_name = tool.get_definition().name
+    return PickError(f"scorer {scorer!r} raised {type(error).__name__} for tool {tool_name!r}")
+
+
+def _is_async(function: Callable[..., object]) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004  an object's own, to inspect
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """`work()` in a daemon thread: unlike an executor's, it is not waited for at the end."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast("T", result))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = context.run(work)
+        except BaseException as raised:  # noqa: BLE001  it is raised where the thread was asked for
+            error = raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, error)
+
+    Thread(target=run, name="toolcrib-pick", daemon=True).start()
+    return await future

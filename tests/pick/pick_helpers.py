@@ -1,0 +1,58 @@
+"""Tools for these tests: nothing but their definitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from toolcrib.values.definition import Annotations, Example, ToolDefinition
+
+
+class Entry(NamedTuple):
+    """A thing with a definition."""
+
+    definition: ToolDefinition
+
+    def get_definition(self) -> ToolDefinition:
+        return self.definition
+
+
+def entry(name: str, description: str = "", **more: Any) -> Entry:
+    """A tool; `parameters` is the schema's properties, `safe` and `examples` as in `@tool`."""
+    properties = more.pop("parameters", {})
+    return Entry(
+        ToolDefinition(
+            name=name,
+            description=description,
+            input_schema_json=json.dumps({"type": "object", "properties": properties}),
+            annotations=Annotations(safe=more.pop("safe", True)),
+            examples=tuple(Example(request, "{}") for request in more.pop("examples", ())),
+            **more,
+        )
+    )
+
+
+def names(results: Iterable[Any]) -> list[str]:
+    return [result.definition.name for result in results]
+
+
+SHOP = (
+    entry(
+        "get_weather",
+        "Tells the weather of a city.",
+        parameters={"city": {"type": "string", "description": "A town, such as Lisbon."}},
+        tags=("meteorology",),
+    ),
+    entry(
+        "convertCurrency",
+        "Converts an amount of money.",
+        parameters={
+            "amount": {"type": "number"},
+            "targetUnit": {"enum": ["dollars", "euros"], "description": "What to get."},
+        },
+    ),
+    entry("list_files", "Lists the files of a folder."),
+    entry("delete_files", "Deletes files for good.", safe=False),
+    entry("read_file", "Reads a text file.", parameters={"path": {"type": "string"}}),
+)

@@ -1,0 +1,490 @@
+"""The runner: every call ends in one outcome, one record, and never in an exception."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from toolcrib import (
+    ALL,
+    Allow,
+    CallContext,
+    Caller,
+    Catalog,
+    Completed,
+    Deny,
+    ErrorCode,
+    Failed,
+    Hydrated,
+    PolicyContext,
+    ToolCall,
+    ToolError,
+    ToolRunner,
+    hydrate,
+    tool,
+)
+from toolcrib.errors import BindingError, CapabilityError
+from toolcrib.testing import MemorySink
+from toolcrib.values.record import Outcome, ToolInvocationRecord
+
+CANARY = "canary-4f1d"
+
+
+def call_of(name: str, arguments: str = "{}", *, id: str = "call_0") -> ToolCall:  # noqa: A002
+    return ToolCall(id, "", name, arguments)
+
+
+@tool(visible=["sum"])
+async def add(a: int, b: int) -> dict[str, int]:
+    """Add two numbers."""
+    return {"sum": a + b, "hidden": 1}
+
+
+@tool(visible=ALL)
+def add_in_thread(a: int, b: int) -> str:
+    """Add, in a thread."""
+    return f"{a + b} {threading.current_thread().name}"
+
+
+@tool(visible=ALL, timeout=0.05)
+async def hangs() -> str:
+    """Never come back."""
+    await asyncio.Event().wait()
+    return "never"
+
+
+@tool(visible=ALL, timeout=0.05)
+async def stubborn() -> str:
+    """Swallow the cancellation."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return "too late"
+    return "never"
+
+
+@tool(visible=ALL)
+async def raises(text: str) -> str:
+    """Raise what it is given."""
+    raise RuntimeError(text)
+
+
+@tool(visible=ALL)
+async def says(text: str) -> str:
+    """Raise safe text."""
+    raise ToolError("the shop is closed", retryable=False)
+
+
+@tool(visible=ALL)
+async def lacks() -> str:
+    """Fail in a capability."""
+    raise CapabilityError("the disk is full")
+
+
+@tool(visible=ALL)
+async def leaves() -> str:
+    """Try to end the process."""
+    raise SystemExit(CANARY)
+
+
+@tool(visible=ALL)
+async def not_a_number() -> float:
+    """Give NaN."""
+    return float("nan")
+
+
+@tool(visible=ALL, output_schema={"type": "object", "required": ["x"]})
+async def lies() -> dict[str, str]:
+    """Give another result than promised."""
+    return {CANARY: CANARY}
+
+
+@tool(visible=ALL, safe=False)
+async def deletes(path: str) -> str:
+    """Delete something."""
+    return f"deleted {path}"
+
+
+@tool(visible=ALL, allowed_roles=["admin"])
+async def for_admins() -> str:
+    """Only for administrators."""
+    return "done"
+
+
+@tool(visible=[], secret=["password"])
+async def login(user: str, password: str) -> dict[str, str]:
+    """Log in."""
+    return {"token": CANARY}
+
+
+TOOLS = [
+    add,
+    add_in_thread,
+    hangs,
+    stubborn,
+    raises,
+    says,
+    lacks,
+    leaves,
+    not_a_number,
+    lies,
+    deletes,
+    for_admins,
+    login,
+]
+
+
+@pytest.fixture
+def sink() -> MemorySink:
+    return MemorySink()
+
+
+@pytest.fixture
+def runner(sink: MemorySink) -> ToolRunner:
+    return ToolRunner(TOOLS, sinks=[sink])
+
+
+async def test_a_call_runs_and_gives_three_views(runner: ToolRunner, sink: MemorySink) -> None:
+    outcome = await runner.exec(call_of("add", '{"a": 1, "b": 2}'), caller=Caller("ada"))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == {"sum": 3, "hidden": 1}
+    assert outcome.model == {"sum": 3, "hidden": 1}
+    assert outcome.public == {"sum": 3}
+    record = outcome.record
+    assert sink.records == [record]
+    assert (record.status, record.name, record.caller) == ("completed", "add", "ada")
+    assert record.arguments == {"a": 1, "b": 2}
+    assert record.result == {"sum": 3}
+    assert isinstance(record.decision, Allow)
+    assert record.decision.policy == "standard"
+    assert record.definition_digest == add.definition.digest
+    assert record.validated
+    assert record.ended_at is not None
+    assert record.ended_at >= record.started_at
+    assert record.seconds is not None
+    assert record.seconds >= 0
+
+
+async def test_a_plain_function_runs_in_a_thread_of_its_own(runner: ToolRunner) -> None:
+    outcome = await runner.exec(call_of("add_in_thread", '{"a": 1, "b": 2}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == "3 toolcrib-tool"
+
+
+FAILURES: list[tuple[str, str, ErrorCode, str]] = [
+    ("nobody", "{}", ErrorCode.UNKNOWN_TOOL, "There is no tool of that name"),
+    ("add", "{", ErrorCode.INVALID_JSON, "not valid JSON"),
+    ("add", '{"a": NaN, "b": 1}', ErrorCode.INVALID_JSON, "not valid JSON"),
+    ("add", '{"a": 1e400, "b": 1}', ErrorCode.INVALID_JSON, "out of the range"),
+    ("add", '{"a": 1, "a": 2, "b": 1}', ErrorCode.INVALID_JSON, "appears twice"),
+    ("add", '{"a": "' + "x" * 10_000_000 + '"}', ErrorCode.TOO_LARGE, "1048576 bytes"),
+    ("add", '{"a": "x", "b": 1}', ErrorCode.INVALID_ARGUMENTS, "expected integer, got string"),
+    ("hangs", "{}", ErrorCode.TIMEOUT, "within its time limit"),
+    ("stubborn", "{}", ErrorCode.TIMEOUT, "within its time limit"),
+    ("raises", f'{{"text": "{CANARY}"}}', ErrorCode.TOOL_ERROR, "The tool failed."),
+    ("says", f'{{"text": "{CANARY}"}}', ErrorCode.TOOL_ERROR, "the shop is closed"),
+    ("lacks", "{}", ErrorCode.CAPABILITY_ERROR, "the disk is full"),
+    ("leaves", "{}", ErrorCode.TOOL_ERROR, "The tool failed."),
+    ("not_a_number", "{}", ErrorCode.INVALID_OUTPUT, "it is not JSON"),
+    ("lies", "{}", ErrorCode.INVALID_OUTPUT, "required property 'x'"),
+    ("deletes", '{"path": "x"}', ErrorCode.APPROVAL_REQUIRED, "needs an approval"),
+    ("for_admins", "{}", ErrorCode.DENIED, "not permitted"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "text"), FAILURES, ids=[f"{f[0]}-{f[2]}" for f in FAILURES]
+)
+async def test_each_failure_has_its_name_and_one_record(
+    runner: ToolRunner, sink: MemorySink, name: str, arguments: str, code: ErrorCode, text: str
+) -> None:
+    outcome = await runner.exec(call_of(name, arguments))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is code
+    assert text in outcome.error.message
+    assert [r.status for r in sink.records] == ["failed"]
+    assert sink.records[0].error == outcome.error
+    if name not in ("raises", "says"):  # those were given the canary as a public argument
+        assert CANARY not in str(outcome)
+    assert CANARY not in str(outcome.error)
+
+
+async def test_a_cut_call_never_runs(runner: ToolRunner) -> None:
+    outcome = await runner.exec(ToolCall("call_0", "", "add", '{"a": 1, "b": 2}', complete=False))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.TRUNCATED
+
+
+async def test_of_a_call_that_is_not_valid_only_length_and_digest_are_kept(
+    runner: ToolRunner, sink: MemorySink
+) -> None:
+    await runner.exec(call_of("add", f'{{"a": "{CANARY}", "{CANARY}": 1}}'))
+    record = sink.records[0]
+    assert record.arguments is None
+    assert record.arguments_bytes == 38
+    assert len(record.arguments_sha256) == 64
+    assert CANARY not in str(record)
+
+
+async def test_secret_arguments_and_results_are_masked(
+    runner: ToolRunner, sink: MemorySink
+) -> None:
+    outcome = await runner.exec(call_of("login", f'{{"user": "u", "password": "{CANARY}"}}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == {"token": CANARY}
+    assert sink.records[0].arguments == {"user": "u", "password": "***"}
+    assert sink.records[0].result == {}
+    assert CANARY not in str(sink.records)
+
+
+async def test_roles_let_a_caller_through(runner: ToolRunner) -> None:
+    outcome = await runner.exec(call_of("for_admins"), caller=Caller("root", ("admin",)))
+    assert isinstance(outcome, Completed)
+
+
+async def test_a_policy_that_raises_denies(sink: MemorySink) -> None:
+    def broken(_call: Hydrated, _context: PolicyContext) -> Allow:
+        raise RuntimeError(CANARY)
+
+    outcome = await ToolRunner([add], policy=broken, sinks=[sink]).exec(
+        call_of("add", '{"a": 1, "b": 2}')
+    )
+    assert isinstance(outcome, Failed)
+    assert sink.records[0].decision == Deny("the policy failed", "broken")
+    assert CANARY not in str(sink.records)
+
+
+async def test_a_call_hydrated_against_another_tool_does_not_run() -> None:
+    @tool(visible=ALL, name="add")
+    async def other(a: int, b: int) -> int:
+        """Another tool of the same name."""
+        return a - b
+
+    hydrated = hydrate(call_of("add", '{"a": 1, "b": 2}'), Catalog([other]))
+    outcome = await ToolRunner([add]).exec(hydrated)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.NOT_RUNNABLE
+
+
+async def test_definition_only_tools_are_not_runnable_and_handlers_make_them_so() -> None:
+    definition = {
+        "name": "greet",
+        "description": "Greet somebody.",
+        "input_schema": {"type": "object", "properties": {"name": {"type": "string"}}},
+    }
+    known = await ToolRunner(Catalog.from_definitions([definition])).exec(call_of("greet"))
+    assert isinstance(known, Failed)
+    assert known.error.code is ErrorCode.NOT_RUNNABLE
+
+    async def greet(name: str = "you") -> str:
+        return f"hello {name}"
+
+    runnable = Catalog.from_definitions([definition], handlers={"greet": greet})
+    outcome = await ToolRunner(runnable).exec(call_of("greet", '{"name": "ada"}'))
+    assert isinstance(outcome, Completed)
+    assert (outcome.value, outcome.public) == ("hello ada", None)
+
+
+def test_what_is_not_bound_fails_before_anything_runs() -> None:
+    from examples_of_tools import needs_clock
+
+    with pytest.raises(BindingError, match="tool 'needs_clock' needs Clock"):
+        ToolRunner([needs_clock])
+
+
+async def test_a_tool_is_told_of_its_call() -> None:
+    seen: list[CallContext] = []
+
+    @tool(visible=ALL, timeout=5)
+    async def curious(ctx: CallContext) -> str:
+        """Look at its own call."""
+        seen.append(ctx)
+        ctx.progress("half")
+        return "done"
+
+    await ToolRunner([curious]).exec(call_of("curious", id="call_9"), caller=Caller("ada"))
+    assert (seen[0].call_id, seen[0].idempotency_key) == ("call_9", "call_9")
+    assert seen[0].caller == Caller("ada")
+    assert seen[0].deadline is not None
+
+
+async def test_cancelling_reaches_the_tool_and_is_recorded(sink: MemorySink) -> None:
+    reached = asyncio.Event()
+    entered = asyncio.Event()
+
+    @tool(visible=ALL)
+    async def waits() -> str:
+        """Wait to be cancelled."""
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reached.set()
+        return "never"
+
+    task = asyncio.ensure_future(ToolRunner([waits], sinks=[sink]).exec(call_of("waits")))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert reached.is_set()
+    assert [r.error.code for r in sink.records if r.error] == [ErrorCode.CANCELLED]
+
+
+async def test_calls_of_one_reply_run_together_and_come_back_in_order() -> None:
+    together = asyncio.Barrier(3)
+
+    @tool(visible=ALL)
+    async def meet(n: int) -> int:
+        """Wait for the others."""
+        await together.wait()
+        return n
+
+    calls = [call_of("meet", f'{{"n": {n}}}', id=f"call_{n}") for n in range(3)]
+    outcomes = await ToolRunner([meet]).exec_all(calls)
+    assert [o.value for o in outcomes if isinstance(o, Completed)] == [0, 1, 2]
+
+
+async def test_an_exclusive_tool_runs_alone() -> None:
+    running: set[str] = set()
+    seen: list[set[str]] = []
+
+    async def enter(name: str) -> str:
+        running.add(name)
+        await asyncio.sleep(0.001)
+        seen.append(set(running))
+        running.discard(name)
+        return name
+
+    @tool(visible=ALL)
+    async def shared(name: str) -> str:
+        """Run with others."""
+        return await enter(name)
+
+    @tool(visible=ALL, exclusive=True)
+    async def alone(name: str) -> str:
+        """Run alone."""
+        return await enter(name)
+
+    names = ["s1", "s2", "a1", "s3", "a2", "s4"]
+    calls = [
+        call_of("alone" if n[0] == "a" else "shared", f'{{"name": "{n}"}}', id=n) for n in names
+    ]
+    outcomes = await ToolRunner([shared, alone]).exec_all(calls)
+    assert [o.value for o in outcomes if isinstance(o, Completed)] == names
+    for group in seen:
+        assert len(group) == 1 or not any(n.startswith("a") for n in group)
+    assert any(len(group) > 1 for group in seen)
+
+
+async def test_no_more_than_the_limit_run_together() -> None:
+    running = 0
+    most = 0
+
+    @tool(visible=ALL)
+    async def counted() -> int:
+        """Count who runs."""
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return most
+
+    await ToolRunner([counted], concurrency=3).exec_all(
+        call_of("counted", id=f"c{n}") for n in range(20)
+    )
+    assert most == 3
+
+
+async def test_cancelling_a_waiting_call_frees_its_place() -> None:
+    release = asyncio.Event()
+
+    @tool(visible=ALL)
+    async def holds() -> str:
+        """Hold the only place."""
+        await release.wait()
+        return "done"
+
+    runner = ToolRunner([holds], concurrency=1)
+    first = asyncio.ensure_future(runner.exec(call_of("holds", id="c1")))
+    second = asyncio.ensure_future(runner.exec(call_of("holds", id="c2")))
+    third = asyncio.ensure_future(runner.exec(call_of("holds", id="c3")))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    release.set()
+    outcomes: list[Outcome] = [await first, await third]
+    assert all(isinstance(outcome, Completed) for outcome in outcomes)
+
+
+async def test_a_sink_that_waits_is_awaited_and_may_ask_for_intents() -> None:
+    class Slow:
+        intents = True
+
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        async def write(self, record: ToolInvocationRecord) -> None:
+            await asyncio.sleep(0)
+            self.seen.append(record.status)
+
+    slow = Slow()
+    await ToolRunner([add], sinks=[slow]).exec(call_of("add", '{"a": 1, "b": 2}'))
+    assert slow.seen == ["started", "completed"]
+
+
+async def test_an_intent_that_cannot_be_written_stops_the_call() -> None:
+    ran: list[int] = []
+
+    class Broken:
+        intents = True
+
+        async def write(self, record: ToolInvocationRecord) -> None:
+            if record.status == "started":
+                raise OSError("disk full")
+
+    @tool(visible=ALL)
+    async def effect() -> int:
+        """Have an effect."""
+        ran.append(1)
+        return 1
+
+    with pytest.raises(OSError, match="disk full"):
+        await ToolRunner([effect], sinks=[Broken()]).exec(call_of("effect"))
+    assert ran == []
+
+
+async def test_what_a_tool_raised_can_be_seen_by_the_application_only() -> None:
+    seen: list[BaseException] = []
+    runner = ToolRunner([raises], on_exception=lambda _call, error: seen.append(error))
+    outcome = await runner.exec(call_of("raises", '{"text": "why"}'))
+    assert isinstance(outcome, Failed)
+    assert [str(error) for error in seen] == ["why"]
+
+
+RESULTS: list[tuple[Any, Any]] = [
+    ("text", "text"),
+    (None, None),
+    (2**70, 2**70),
+    ([1, {"a": (2, 3)}], [1, {"a": [2, 3]}]),
+    ({"when": __import__("datetime").date(2026, 1, 2)}, {"when": "2026-01-02"}),
+]
+
+
+@pytest.mark.parametrize(("value", "plain"), RESULTS, ids=[str(r[0])[:20] for r in RESULTS])
+async def test_results_become_json(value: Any, plain: Any) -> None:
+    @tool(visible=ALL)
+    async def gives() -> Any:
+        """Give it."""
+        return value
+
+    outcome = await ToolRunner([gives]).exec(call_of("gives"))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == value
+    assert outcome.model == outcome.public == plain
