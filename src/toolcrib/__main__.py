@@ -10,7 +10,8 @@ except ModuleNotFoundError as missing:
     if missing.name not in ("typer", "rich"):
         raise
 
-    def run(_arguments: list[str] | None = None) -> int:
+    def run(arguments: list[str] | None = None) -> int:
+        del arguments
         sys.stderr.write("toolcrib: the command needs an extra: pip install 'toolcrib[cli]'\n")
         return 2
 

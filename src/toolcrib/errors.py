@@ -16,7 +16,7 @@ Two families, kept apart:
     ├── ApprovalError            an approval that cannot be asked for, given or used; .code
     ├── PickError                a scorer that raised, or gave no score
     ├── MissingExtraError        an optional dependency that is not installed
-    ├── SourceError              tools, a file or a model that cannot be loaded from where it is said to be
+    ├── SourceError              tools, a file or a model that are not where they are said to be
     └── ClientError              a provider, as seen from here; .status where there is one
         ├── RequestError         it refused the request (4xx)
         │   ├── AuthenticationError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pick_helpers import SHOP, entry, names
+from pick.pick_helpers import SHOP, entry, names
 
 from toolcrib.errors import MissingExtraError, PickError, SourceError
 from toolcrib.pick import EmbeddingScorer, PickOptions, WordVectors, pick_tools, vectors

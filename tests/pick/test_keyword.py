@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pick_helpers import SHOP, Entry, entry, names
+from pick.pick_helpers import SHOP, Entry, entry, names
 
 from toolcrib.errors import PickError
 from toolcrib.pick import KeywordScorer, PickOptions, keyword, pick_tools

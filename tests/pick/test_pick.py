@@ -10,7 +10,7 @@ from threading import Event
 from typing import Any, cast
 
 import pytest
-from pick_helpers import SHOP, Entry, entry, names
+from pick.pick_helpers import SHOP, Entry, entry, names
 
 from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick import PickOptions, Score, pick_tools

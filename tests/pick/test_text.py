@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pick_helpers import entry
+from pick.pick_helpers import entry
 
 from toolcrib.errors import PickError
 from toolcrib.pick.text import MAX_CHARS, clip, fields, request_text, spaced_name, words

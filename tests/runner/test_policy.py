@@ -41,7 +41,7 @@ def hydrated(
     else:
 
         @tool(visible=ALL, allow_no_schema=True, no_schema_mode=mode, **marks)
-        async def subject(**anything: Any) -> str:  # type: ignore[misc]
+        async def subject(**anything: Any) -> str:
             """Do anything."""
             return ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -23,6 +23,7 @@ from toolcrib import (
     ToolCall,
     ToolError,
     ToolRunner,
+    capability,
     hydrate,
     tool,
 )
@@ -33,7 +34,7 @@ from toolcrib.values.record import Outcome, ToolInvocationRecord
 CANARY = "canary-4f1d"
 
 
-def call_of(name: str, arguments: str = "{}", *, id: str = "call_0") -> ToolCall:  # noqa: A002
+def call_of(name: str, arguments: str = "{}", *, id: str = "call_0") -> ToolCall:
     return ToolCall(id, "", name, arguments)
 
 
@@ -289,7 +290,14 @@ async def test_definition_only_tools_are_not_runnable_and_handlers_make_them_so(
 
 
 def test_what_is_not_bound_fails_before_anything_runs() -> None:
-    from examples_of_tools import needs_clock
+    @capability
+    class Clock(Protocol):
+        def now(self) -> float: ...
+
+    @tool(visible=ALL)
+    async def needs_clock(clock: Clock) -> float:
+        """Tell the time."""
+        return clock.now()
 
     with pytest.raises(BindingError, match="tool 'needs_clock' needs Clock"):
         ToolRunner([needs_clock])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -14,7 +14,7 @@ from toolcrib.clients import client_for
 from toolcrib.errors import SourceError
 from toolcrib.pick import PickOptions, pick_tools
 from toolcrib.runner import ToolRunner
-from toolcrib.tools import Catalog, ToolLike
+from toolcrib.tools import Catalog, Tools
 from toolcrib.values.client import LLMClient
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.event import Event
@@ -34,7 +34,7 @@ class Agent:
     def __init__(
         self,
         model: LLMClient | str,
-        tools: ToolRunner | Catalog | Iterable[ToolLike | Catalog] = (),
+        tools: ToolRunner | Catalog | Tools = (),
         *,
         instructions: str = "",
         limits: Limits = Limits(),  # noqa: B008  frozen
@@ -50,7 +50,7 @@ class Agent:
         self, prompt: str, *, history: Sequence[Message] = (), caller: Caller = ANONYMOUS
     ) -> RunResult:
         """Run to the end. Raises ClientError (with `.state`) if the provider fails."""
-        return await self._begin(prompt, history, caller)(_unheard)
+        return await self._begin(prompt, history, caller)(None)
 
     def stream(
         self, prompt: str, *, history: Sequence[Message] = (), caller: Caller = ANONYMOUS
@@ -65,7 +65,7 @@ class Agent:
 
         Raises SourceError if a tool that was offered is not there any more.
         """
-        return await self._resumed(state, answers or {})(_unheard)
+        return await self._resumed(state, answers or {})(None)
 
     def resume_stream(
         self, state: RunState, answers: Mapping[str, Answer] | None = None
@@ -77,7 +77,7 @@ class Agent:
         self,
         *,
         model: LLMClient | str | None = None,
-        tools: ToolRunner | Catalog | Iterable[ToolLike | Catalog] | None = None,
+        tools: ToolRunner | Catalog | Tools | None = None,
     ) -> Agent:
         """The same agent with another model, or other tools."""
         return Agent(
@@ -100,7 +100,7 @@ class Agent:
             caller=caller,
         )
 
-        async def drive(emit: Callable[[Event], None]) -> RunResult:
+        async def drive(emit: _Emit | None) -> RunResult:
             tools = await self._offered(prompt)
             return await self._run(state, tools, emit, {})
 
@@ -112,7 +112,7 @@ class Agent:
             raise SourceError(f"the run was offered '{gone[0]}', which this agent does not have")
         tools = tuple(self.runner.catalog[name] for name in state.offered)
 
-        async def drive(emit: Callable[[Event], None]) -> RunResult:
+        async def drive(emit: _Emit | None) -> RunResult:
             return await self._run(state, tools, emit, answers)
 
         return drive
@@ -121,7 +121,7 @@ class Agent:
         self,
         state: RunState,
         tools: tuple[HasDefinition, ...],
-        emit: Callable[[Event], None],
+        emit: _Emit | None,
         answers: Mapping[str, Answer],
     ) -> RunResult:
         run = Run(
@@ -145,8 +145,5 @@ class Agent:
         return tuple(p.tool for p in await pick_tools(prompt, self.runner.catalog, options))
 
 
-_Drive = Callable[[Callable[[Event], None]], Coroutine[Any, Any, RunResult]]
-
-
-def _unheard(_event: Event) -> None:
-    """`run` gives a result only."""
+_Emit: TypeAlias = Callable[[Event], None]
+_Drive: TypeAlias = Callable[[_Emit | None], Coroutine[Any, Any, RunResult]]

@@ -37,7 +37,10 @@ class _Limit(Exception):  # noqa: N818  an outcome; it never leaves the run
 
 
 class Run:
-    """Drives one run, from a state to a result; `emit` is told what happens."""
+    """Drives one run, from a state to a result; `emit` is told what happens.
+
+    Without `emit` nobody listens, and replies are asked for whole.
+    """
 
     def __init__(
         self,
@@ -47,14 +50,15 @@ class Run:
         *,
         tools: tuple[HasDefinition, ...],
         limits: Limits,
-        emit: Callable[[Event], None],
+        emit: Callable[[Event], None] | None,
         answers: Mapping[str, Answer],
     ) -> None:
         self._client = client
         self._runner = runner
         self._tools = tools
         self._limits = limits
-        self._emit = emit
+        self._streaming = emit is not None
+        self._emit = emit or _unheard
         self._run_id = state.run_id
         self._turn = state.turn
         self._messages = list(state.messages)
@@ -63,9 +67,8 @@ class Run:
         self._caller = state.caller
         self._tally = msgspec.structs.replace(state.tally, started=time.monotonic() - state.elapsed)
         self._waiting: tuple[Waiting, ...] = ()
-        watch = Watch(emit, self._records)
-        self._scope = CallScope(self._tally, answers, watch)
-        self._watch = watch
+        self._watch = Watch(self._emit, self._records)
+        self._scope = CallScope(self._tally, answers, self._watch)
 
     async def drive(self) -> RunResult:
         """The result. Raises what the provider's failure is, with `.state`, and CancelledError."""
@@ -107,6 +110,12 @@ class Run:
             tuple(self._messages), self._tools, id_prefix=f"{self._run_id}_{self._turn}_"
         )
         self._turn += 1
+        reply = await (self._streamed(request) if self._streaming else self._client.chat(request))
+        self._usage += reply.usage
+        self._emit(UsageReported(self._usage))
+        return reply
+
+    async def _streamed(self, request: ChatRequest) -> Reply:
         async for part in self._client.stream(request):
             match part:
                 case TextPart():
@@ -114,8 +123,6 @@ class Run:
                 case ArgumentsPart():
                     self._watch.arguments(part, self._runner.catalog)
                 case Reply():
-                    self._usage += part.usage
-                    self._emit(UsageReported(self._usage))
                     return part
                 case _:
                     assert_never(part)
@@ -223,6 +230,10 @@ class Run:
             state,
             limit,
         )
+
+
+def _unheard(_event: Event) -> None:
+    """A run without listeners gives a result only."""
 
 
 def _result(call: ToolCall, outcome: Outcome | None, error: CallError | None) -> Message | None:

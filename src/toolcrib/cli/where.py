@@ -17,7 +17,7 @@ import orjson
 
 from toolcrib import kit
 from toolcrib.errors import DefinitionError, SourceError, ToolcribError
-from toolcrib.tools import Catalog, Tool, ToolLike, tool_of
+from toolcrib.tools import Catalog, Tool, Tools, tool_of
 from toolcrib.tools.component import ATTRIBUTE
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 
@@ -119,7 +119,7 @@ def _as_catalog(thing: Any, where: str) -> Catalog:
         thing = thing()
     if isinstance(thing, Catalog):
         return thing
-    tools: Iterable[ToolLike] = [thing] if _is_tool(thing) else thing
+    tools: Tools = [thing] if _is_tool(thing) else thing
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise UnusableError(f"--tools {where}: it is no Catalog, no tool and no list of tools")
     return Catalog(tool_of(item) if _is_tool(item) else item for item in tools)

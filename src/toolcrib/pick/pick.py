@@ -87,7 +87,7 @@ class PickResult(msgspec.Struct, frozen=True, kw_only=True):
 
 async def pick_tools(
     input: object,  # noqa: A002  the public name
-    tools: Iterable[HasDefinition | type],
+    tools: Iterable[Any],
     options: PickOptions = PickOptions(),  # noqa: B008  frozen
 ) -> list[PickResult]:
     """The best tools for `input`, best first, equal scores in registration order.
@@ -129,7 +129,7 @@ async def pick_tools(
 
 
 def _candidates(
-    tools: Iterable[HasDefinition | type], options: PickOptions
+    tools: Iterable[Any], options: PickOptions
 ) -> tuple[tuple[HasDefinition, ...], tuple[Excluded, ...]]:
     kept: list[HasDefinition] = []
     excluded: list[Excluded] = []

@@ -15,6 +15,7 @@ from toolcrib.values.record import (
     Caller,
     CallError,
     Decision,
+    Failed,
     RecordStatus,
     Sink,
     ToolInvocationRecord,
@@ -92,10 +93,12 @@ class Draft:
             raise trouble
         return record
 
-    async def cancelled(self) -> None:
+    async def cancelled(self) -> Failed | None:
         """Cancelled; unless the outcome was being written just then, and so stands."""
-        if not self._is_final:
-            await self.finish("failed", error=CallError.of(ErrorCode.CANCELLED))
+        if self._is_final:
+            return None
+        error = CallError.of(ErrorCode.CANCELLED)
+        return Failed(await self.finish("failed", error=error), error)
 
     def _record(
         self, status: RecordStatus, result: JsonValue, error: CallError | None

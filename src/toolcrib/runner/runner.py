@@ -22,7 +22,7 @@ from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import Policy, decide, standard
 from toolcrib.runner.recorder import Draft
 from toolcrib.runner.redact import project
-from toolcrib.tools import Catalog, Entry, ToolLike
+from toolcrib.tools import Catalog, Entry, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.json import canonical_json
 from toolcrib.values.record import (
@@ -75,7 +75,7 @@ class ToolRunner:
 
     def __init__(
         self,
-        tools: Catalog | Iterable[ToolLike | Catalog],
+        tools: Catalog | Tools,
         *,
         policy: Policy | Sequence[Policy] = (),
         approver: Approver | None = None,
@@ -114,7 +114,9 @@ class ToolRunner:
         except _Stopped as stopped:
             outcome = Failed(await draft.finish("failed", error=stopped.error), stopped.error)
         except asyncio.CancelledError:
-            await draft.cancelled()
+            cancelled = await draft.cancelled()
+            if cancelled is not None and scope.observer is not None:
+                scope.observer.finished(cancelled)
             raise
         if scope.observer is not None:
             scope.observer.finished(outcome)

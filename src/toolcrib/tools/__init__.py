@@ -1,7 +1,7 @@
 """Tools: how they are declared, what they are given, and the catalog that holds them."""
 
 from toolcrib.tools.capability import Injected, Need, capability
-from toolcrib.tools.catalog import Catalog, Entry, ToolLike, as_tools
+from toolcrib.tools.catalog import Catalog, Entry, ToolLike, Tools, as_tools
 from toolcrib.tools.component import BoundCall, Tool, ToolComponent, tool_of
 from toolcrib.tools.decorator import tool
 from toolcrib.tools.definitions import function_to_tool_definition, get_definition
@@ -15,6 +15,7 @@ __all__ = [
     "Tool",
     "ToolComponent",
     "ToolLike",
+    "Tools",
     "as_tools",
     "capability",
     "function_to_tool_definition",

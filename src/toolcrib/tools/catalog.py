@@ -16,7 +16,10 @@ from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.definitions import tool_from_dict
 from toolcrib.values.definition import All, HasDefinition
 
-ToolLike: TypeAlias = HasDefinition | type | Tool[..., Any] | Mapping[str, Any]
+ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
+# Type checkers infer `list[object]` for a list of two different tools, so what stands in a list is
+# checked when it is registered: ToolLikes and Catalogs.
+Tools: TypeAlias = Iterable[Any]
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
 
 
@@ -32,7 +35,7 @@ class Catalog:
 
     __slots__ = ("_entries",)
 
-    def __init__(self, tools: Iterable[ToolLike | Catalog] = ()) -> None:
+    def __init__(self, tools: Tools = ()) -> None:
         if isinstance(tools, Catalog):
             tools = [tools]
         self._entries: dict[str, Entry] = {}
@@ -152,7 +155,7 @@ class Catalog:
         return made
 
 
-def as_tools(tools: Iterable[ToolLike | Catalog]) -> tuple[HasDefinition, ...]:
+def as_tools(tools: Tools) -> tuple[HasDefinition, ...]:
     """Anything that takes tools takes these: classes, functions, catalogs, definition dictionaries.
 
     Raises DefinitionError for what is none of them.
@@ -162,7 +165,7 @@ def as_tools(tools: Iterable[ToolLike | Catalog]) -> tuple[HasDefinition, ...]:
     return tuple(entry.tool.registered for entry in _entries(tools))
 
 
-def _entries(tools: Iterable[ToolLike | Catalog]) -> Iterator[Entry]:
+def _entries(tools: Tools) -> Iterator[Entry]:
     if isinstance(tools, Mapping | str):
         raise DefinitionError("tools come as a list or a Catalog, not as a single one")
     for thing in tools:

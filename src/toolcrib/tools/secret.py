@@ -33,7 +33,7 @@ def _holds_secret(root: Any, node: Any, seen: tuple[str, ...]) -> bool:
     if node.get("writeOnly") is True:
         return True
     ref = node.get("$ref")
-    known = isinstance(ref, str) and ref not in seen
-    if known and _holds_secret(root, resolve_ref(root, ref), (*seen, ref)):
-        return True
+    if isinstance(ref, str) and ref not in seen:
+        target, seen = resolve_ref(root, ref), (*seen, ref)
+        return _holds_secret(root, [target, *node.values()], seen)
     return any(_holds_secret(root, child, seen) for child in node.values())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from toolcrib.values.call import HydrationResult
-from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import ChatRequest, Reply, StreamPart
 
 
@@ -30,7 +29,7 @@ class LLMClient(Protocol):
     def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]: ...
 
     async def tool_call(
-        self, prompt: str | ChatRequest, tools: Iterable[HasDefinition]
+        self, prompt: str | ChatRequest, tools: Iterable[Any]
     ) -> Plan: ...
 
     async def aclose(self) -> None: ...

@@ -1,8 +1,8 @@
 """JSON as values: the types, the canonical text, the digest.
 
 Canonical text follows RFC 8785 (JCS): keys sorted by UTF-16 code units, no white space, numbers as
-ECMAScript writes them. One deviation, on purpose: integers beyond 2^53 keep all their digits, since
-two different arguments must never share a digest.
+ECMAScript writes them. One deviation, on purpose: whole numbers beyond 2^53, written as integers or as
+floats, keep all their digits, since two different arguments must never share a digest.
 """
 
 from __future__ import annotations
@@ -22,26 +22,31 @@ else:  # msgspec reads annotations at run time and has no recursive aliases
     JsonValue: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
 
-_EXACT_INT = 2**53
-
 
 def canonical_json(value: Any) -> str:
     """The RFC 8785 text of a JSON value.
 
-    Raises ValueError for NaN and infinities, TypeError for what is not JSON.
+    Raises ValueError for NaN and infinities, TypeError for what is not JSON (lone surrogates too).
     """
     if value is None or value is True or value is False or isinstance(value, str):
         return orjson.dumps(value).decode()
     if isinstance(value, int):
-        return str(value)
+        return int.__repr__(value)
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, Mapping):
-        members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
+        members = sorted(value.items(), key=_utf16)
         return "{" + ",".join(f"{canonical_json(k)}:{canonical_json(v)}" for k, v in members) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(canonical_json, value)) + "]"
     raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+def _utf16(member: tuple[Any, Any]) -> bytes:
+    key = member[0]
+    if not isinstance(key, str):
+        raise TypeError(f"a {type(key).__name__} is not a key in JSON")
+    return key.encode("utf-16-be", "surrogatepass")
 
 
 def _number(value: float) -> str:
@@ -50,7 +55,7 @@ def _number(value: float) -> str:
         raise ValueError("NaN and infinities are not JSON")
     if value.is_integer() and abs(value) < 1e21:
         return str(int(value))
-    mantissa, _, exponent = repr(value).partition("e")
+    mantissa, _, exponent = float.__repr__(value).partition("e")
     if not exponent:
         return mantissa
     power = int(exponent)

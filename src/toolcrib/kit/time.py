@@ -1,0 +1,116 @@
+"""The time in a zone. A zone's name is looked up among the known ones and never becomes a path."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Protocol
+from zoneinfo import ZoneInfo, available_timezones
+
+from typing_extensions import TypedDict
+
+from toolcrib.errors import MissingExtraError, ToolError
+from toolcrib.tools import capability, tool
+
+_AREAS = (
+    *("Africa", "America", "Antarctica", "Arctic", "Asia"),
+    *("Atlantic", "Australia", "Europe", "Indian", "Pacific"),
+)
+_NO_ZONES = frozenset({"Factory", "localtime"})  # what the machine is set to is no place
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MARKS = ".'\N{RIGHT SINGLE QUOTATION MARK}"  # St. John's
+_LONGEST = 100
+_UNKNOWN = (
+    "that is no known time zone: use an IANA name such as Europe/Paris, "
+    "or the name of a city that has a zone of its own, such as Paris"
+)
+
+
+@capability
+class Clock(Protocol):
+    """What tells the time."""
+
+    def now(self) -> datetime:
+        """The present moment, aware, in UTC."""
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class ZoneTime(TypedDict):
+    """`timezone` is the IANA name; `time` is ISO 8601 with the offset, to the second."""
+
+    timezone: str
+    time: str
+    weekday: str
+
+
+@tool(
+    visible=["timezone", "time", "weekday"],
+    read_only=True,
+    idempotent=True,
+    timeout=5,
+    tags=["time", "date", "clock"],
+    examples=[
+        ("What time is it in Paris?", {"timezone": "Paris"}),
+        ("Tell me the current time in America/New_York", {"timezone": "America/New_York"}),
+        ("What's the time in UTC right now?", {"timezone": "UTC"}),
+        ("Which day of the week is it in Sydney?", {"timezone": "Sydney"}),
+        ("time in Europe/Berlin please", {"timezone": "Europe/Berlin"}),
+        ("Is it morning already in Los Angeles?", {"timezone": "Los Angeles"}),
+        ("Cairo time", {"timezone": "Cairo"}),
+        ("How late is it over there in Hong Kong?", {"timezone": "Hong Kong"}),
+        ("What date do we have today?", {"timezone": "UTC"}),
+    ],
+)
+def current_time(timezone: str = "UTC", *, clock: Clock) -> ZoneTime:
+    """Tell the current time, date and weekday in a time zone or city.
+
+    Args:
+        timezone: An IANA time zone such as Europe/Paris, or a city such as Paris.
+    """
+    name = find_zone(timezone)
+    now = clock.now().astimezone(ZoneInfo(name))
+    return {
+        "timezone": name,
+        "time": now.isoformat(timespec="seconds"),
+        "weekday": _WEEKDAYS[now.weekday()],
+    }
+
+
+def find_zone(name: str) -> str:
+    """The IANA name of a zone, given that or its city in any case, accents and spaces allowed.
+
+    Raises ToolError for a zone that is not known, MissingExtraError where the machine has no zones.
+    """
+    found = _zones().get(_folded(name)) if len(name) <= _LONGEST else None
+    if found is None:
+        raise ToolError(_UNKNOWN)
+    return found
+
+
+@cache
+def _zones() -> Mapping[str, str]:
+    """IANA names by their folded form, then by city; where two have one city, the shorter name."""
+    names = sorted(available_timezones() - _NO_ZONES, key=lambda n: (n.count("/"), n))
+    if not names:
+        raise MissingExtraError("kit", "the tool 'current_time' (time zones)")
+    found = {_folded(name): name for name in names}
+    for name in names:
+        area, _, place = name.partition("/")
+        if area in _AREAS:
+            found.setdefault(_folded(place.rpartition("/")[2]), name)
+    return found
+
+
+def _folded(name: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", name.strip())
+    bare = "".join(c for c in decomposed if not unicodedata.combining(c) and c not in _MARKS)
+    return re.sub(r"[\s_-]+", "_", bare).casefold()

@@ -1,0 +1,231 @@
+"""Units by `pint`. What a model wrote is taken apart here and looked up name by name.
+
+It never reaches the library's own parser of expressions, which computes what it reads. A name may
+be read in more than one way ("C" is coulomb and Celsius): the readings that fit each other win.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import cache
+from itertools import islice, product
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from typing_extensions import TypedDict
+
+from toolcrib.errors import MissingExtraError, ToolError
+from toolcrib.kit.arithmetic import tidy
+from toolcrib.kit.unit_text import Factor, read_factors
+from toolcrib.tools import tool
+
+if TYPE_CHECKING:
+    import pint
+
+Registry: TypeAlias = "pint.UnitRegistry[Any]"
+Reading: TypeAlias = Mapping[str, int]  # unit names, as the library spells them, with their powers
+
+_MAX_READINGS = 32
+_DIGITS = 10
+_LIBRARY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_ONE_AT_A_TIME = Lock()  # the registry writes into itself when a prefixed unit is first met
+
+_OFFSET = ("degree_Celsius", "degree_Fahrenheit")  # within a product, these are differences
+# What people also mean by a name, where the library reads it otherwise (mb is a millibarn) or not.
+_EVERYDAY = {
+    "ac": "acre",
+    "c": "degree_Celsius",
+    "centigrade": "degree_Celsius",
+    "f": "degree_Fahrenheit",
+    "fl_oz": "fluid_ounce",
+    "gb": "gigabyte",
+    "kb": "kilobyte",
+    "kmh": "kilometer_per_hour",
+    "kmph": "kilometer_per_hour",
+    "lb": "force_pound",
+    "lbs": "force_pound",
+    "mb": "megabyte",
+    "mhz": "megahertz",
+    "oz": "fluid_ounce",
+    "pound": "force_pound",
+    "pounds": "force_pound",
+    "sqft": "square_foot",
+    "tb": "terabyte",
+}
+
+
+class Quantity(TypedDict):
+    """`value` in `unit`, to 10 significant digits; `from_unit` is how the given unit was read."""
+
+    value: float
+    unit: str
+    from_unit: str
+
+
+@tool(
+    visible=["value", "unit", "from_unit"],
+    read_only=True,
+    idempotent=True,
+    timeout=10,
+    tags=["units", "measurement", "conversion"],
+    examples=[
+        (
+            "Convert 10 kilometers to miles",
+            {"value": 10, "from_unit": "kilometers", "to_unit": "miles"},
+        ),
+        ("How many pounds is 70 kg?", {"value": 70, "from_unit": "kg", "to_unit": "pounds"}),
+        (
+            "What is 350 degrees Fahrenheit in Celsius?",
+            {"value": 350, "from_unit": "Fahrenheit", "to_unit": "Celsius"},
+        ),
+        ("100 km/h in mph", {"value": 100, "from_unit": "km/h", "to_unit": "mph"}),
+        (
+            "How many cups are in 2.5 liters?",
+            {"value": 2.5, "from_unit": "liters", "to_unit": "cups"},
+        ),
+        ("Change 3 hours into minutes", {"value": 3, "from_unit": "hours", "to_unit": "minutes"}),
+        ("How many yards are 40 meters?", {"value": 40, "from_unit": "meters", "to_unit": "yards"}),
+        (
+            "The box weighs 12 ounces, what is that in grams?",
+            {"value": 12, "from_unit": "ounces", "to_unit": "grams"},
+        ),
+        ("5 GB to MB", {"value": 5, "from_unit": "GB", "to_unit": "MB"}),
+    ],
+)
+def convert_units(value: float, from_unit: str, to_unit: str) -> Quantity:
+    """Convert a value from one unit of measurement to another: length, mass, temperature, volume …
+
+    Args:
+        value: The number to convert.
+        from_unit: The unit of the value, by name or symbol, such as kilometers, kg or km/h.
+        to_unit: The unit to convert it to.
+    """
+    if not math.isfinite(value):
+        raise ToolError("value is not a finite number")
+    with _ONE_AT_A_TIME:
+        registry = _registry()
+        sources = _readings(registry, "from_unit", from_unit)
+        source, target = _matching(sources, _readings(registry, "to_unit", to_unit))
+        converted = _convert(registry, value, source.units, target.units)
+    return {
+        "value": tidy(converted, digits=_DIGITS),
+        "unit": _shown(target.units),
+        "from_unit": _shown(source.units),
+    }
+
+
+class _Measure(NamedTuple):
+    """A way of reading a unit, and what it then measures."""
+
+    units: Reading
+    dimension: object
+
+
+@cache
+def _registry() -> Registry:
+    """Built by the first conversion; importing and building it takes about half a second."""
+    try:
+        import pint
+    except ImportError:
+        raise MissingExtraError("kit", "the tool 'convert_units'") from None
+    return pint.UnitRegistry()
+
+
+def _readings(registry: Registry, parameter: str, text: str) -> list[_Measure]:
+    """The ways to read a unit, the likeliest first. Raises ToolError if there is none."""
+    factors = read_factors(text)
+    if factors is None:
+        raise ToolError(
+            f"{parameter} is not written as a unit: use names or symbols with * / and ^, "
+            "such as km, square feet, m^2 or km/h"
+        )
+    choices = [_factor_readings(registry, factor) for factor in factors]
+    found = []
+    for combination in islice(product(*choices), _MAX_READINGS):
+        units = _merged(combination)
+        try:
+            dimension = registry.get_dimensionality(registry.UnitsContainer(units))
+        except _LIBRARY_ERRORS:
+            continue
+        found.append(_Measure(units, dimension))
+    if not found:
+        raise ToolError(
+            f"{parameter} is not a known unit: use a name or symbol such as km, mile, kg or celsius"
+        )
+    return found
+
+
+def _factor_readings(registry: Registry, factor: Factor) -> list[Reading]:
+    """The units that a name may stand for, each with its power (`m2` is m^2)."""
+    words, power = factor
+    for name in ("_".join(words), "".join(words)):
+        if names := _unit_names(registry, name):
+            return [{unit: power} for unit in names]
+        if name[-1:] in ("2", "3") and (names := _unit_names(registry, name[:-1])):
+            return [{unit: power * int(name[-1])} for unit in names]
+    return []
+
+
+def _unit_names(registry: Registry, name: str) -> list[str]:
+    """As it is written, then in other cases; only if that finds nothing, in mixed case.
+
+    Another case may not turn a plain unit into a prefixed one: `min` is no mega-inch.
+    """
+    lower = name.lower()
+    written = registry.parse_unit_name(name)[:1]
+    others = [registry.parse_unit_name(v)[:1] for v in (lower, name.upper(), name.capitalize())]
+    found = [*written, *(reading for other in others for reading in other)]
+    if any(not prefix for prefix, _, _ in found):
+        found = [*written, *(reading for reading in found if not reading[0])]
+    everyday = [("", _EVERYDAY[lower], "")] if lower in _EVERYDAY else []
+    if not found and not everyday:
+        for variant in (name, lower, name.capitalize()):
+            found += registry.parse_unit_name(variant, case_sensitive=False)
+    return list(dict.fromkeys(prefix + unit for prefix, unit, _ in everyday + found if unit))
+
+
+def _merged(factors: Iterable[Reading]) -> Reading:
+    """One unit of several factors; the powers of a name that comes twice add up."""
+    powers: dict[str, int] = {}
+    for factor in factors:
+        for unit, power in factor.items():
+            powers[unit] = powers.get(unit, 0) + power
+    if len(powers) == 1 and 1 in powers.values():
+        return powers
+    return {f"delta_{unit}" if unit in _OFFSET else unit: p for unit, p in powers.items() if p}
+
+
+def _matching(sources: list[_Measure], targets: list[_Measure]) -> tuple[_Measure, _Measure]:
+    """The likeliest two readings that measure the same. Raises ToolError if none do."""
+    ranks = product(range(len(sources)), range(len(targets)))
+    for i, j in sorted(ranks, key=sum):
+        if sources[i].dimension == targets[j].dimension:
+            return sources[i], targets[j]
+    raise ToolError(
+        "the units measure different things: "
+        f"from_unit {sources[0].dimension}, to_unit {targets[0].dimension}"
+    )
+
+
+def _convert(registry: Registry, value: float, source: Reading, target: Reading) -> float:
+    container = registry.UnitsContainer
+    try:
+        converted = float(registry.convert(value, container(source), container(target)))
+    except _LIBRARY_ERRORS:
+        raise ToolError("there is no conversion between these two units") from None
+    if not math.isfinite(converted):
+        raise ToolError("the result is too large")
+    return converted
+
+
+def _shown(units: Reading) -> str:
+    """`kilometer/hour`, `meter^2`, `1/second`: names in full, so that the reading is plain."""
+    powers = {name.replace("_", " "): power for name, power in units.items()}
+    top = [_power(name, power) for name, power in powers.items() if power > 0]
+    bottom = [f"/{_power(name, -power)}" for name, power in powers.items() if power < 0]
+    return ("*".join(top) or "1") + "".join(bottom)
+
+
+def _power(name: str, power: int) -> str:
+    return name if power == 1 else f"{name}^{power}"

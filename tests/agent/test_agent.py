@@ -1,0 +1,441 @@
+"""The loop: what a run does, how it ends, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from toolcrib import (
+    ALL,
+    Agent,
+    ApprovalRequest,
+    ApprovalRequested,
+    Approve,
+    Caller,
+    Done,
+    Event,
+    Limits,
+    Message,
+    PickOptions,
+    RunError,
+    RunResult,
+    RunStarted,
+    RunState,
+    Session,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+    ToolRunner,
+    UsageReported,
+    run_sync,
+    tool,
+)
+from toolcrib import CallContext as Context
+from toolcrib.errors import ProviderError, SourceError, ToolcribError
+from toolcrib.testing import ScriptedClient, call, raw_call
+from toolcrib.values.record import Answer
+from toolcrib.values.run import RunStatus
+
+CANARY = "canary-77aa"
+
+
+@tool(visible=ALL)
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(visible=ALL, safe=False)
+async def delete(path: str) -> str:
+    """Delete a path."""
+    return f"deleted {path}"
+
+
+@tool(visible=[], secret=["password"])
+async def login(password: str) -> dict[str, str]:
+    """Log in."""
+    return {"token": CANARY}
+
+
+@tool(visible=ALL)
+async def slow(ctx: Context) -> str:
+    """Take its time."""
+    ctx.progress({"done": 0.5})
+    await asyncio.Event().wait()
+    return "never"
+
+
+TOOLS = [add, delete, login, slow]
+
+
+async def events_of(agent: Agent, prompt: str = "go") -> list[Event]:
+    return [event async for event in agent.stream(prompt)]
+
+
+def check_history(result: RunResult) -> None:
+    """Every call is answered exactly once, directly after it, in the order of calls."""
+    messages = list(result.messages)
+    while messages:
+        message = messages.pop(0)
+        answers = [messages.pop(0).call_id for _ in message.tool_calls]
+        assert answers == [c.id for c in message.tool_calls]
+        assert message.role != "tool"
+
+
+async def test_a_question_is_answered_without_tools() -> None:
+    client = ScriptedClient(["hello"])
+    result = await Agent(client, TOOLS, instructions="be kind").run("hi")
+    assert (result.status, result.text, result.output) == ("completed", "hello", "hello")
+    assert [m.role for m in result.messages] == ["system", "user", "assistant"]
+    assert [t.get_definition().name for t in client.requests[0].tools] == [
+        "add",
+        "delete",
+        "login",
+        "slow",
+    ]
+
+
+async def test_parallel_calls_a_bad_call_corrected_and_a_final_text() -> None:
+    client = ScriptedClient(
+        [
+            [call("add", a=1, b=2), call("add", a=3, b=4)],
+            ["let me see", call("add", a="x", b=1)],
+            call("add", a=5, b=1),
+            "done",
+        ]
+    )
+    result = await Agent(client, TOOLS).run("add things")
+    assert (result.status, result.text) == ("completed", "done")
+    assert [r.status for r in result.records] == ["completed", "completed", "failed", "completed"]
+    assert len({r.id for r in result.records}) == 4
+    check_history(result)
+    told = [m for m in result.messages if m.role == "tool"]
+    assert [m.content for m in told[:2]] == ["3", "7"]
+    assert json.loads(told[2].content)["error"] == {
+        "code": "invalid_arguments",
+        "message": "expected integer, got string",
+        "details": [{"path": "/a", "message": "expected integer, got string"}],
+    }
+    assert told[2].is_error
+    assert result.usage.requests == 4
+
+
+async def test_the_events_tell_the_same_story_with_one_done() -> None:
+    client = ScriptedClient([["adding", call("add", a=1, b=2)], "three"])
+    events = await events_of(Agent(client, TOOLS))
+    kinds = [type(event) for event in events]
+    assert kinds[0] is RunStarted
+    assert kinds[-1] is Done
+    assert kinds.count(Done) == 1
+    started = next(e for e in events if isinstance(e, ToolCallStarted))
+    finished = next(e for e in events if isinstance(e, ToolCallFinished))
+    assert started.id == finished.record.id
+    assert started.arguments == {"a": 1, "b": 2}
+    deltas = [e for e in events if isinstance(e, ToolArgumentsDelta)]
+    assert "".join(d.text for d in deltas) == '{"a":1,"b":2}'
+    assert {d.id for d in deltas} == {started.id}
+    text = "".join(e.text for e in events if isinstance(e, TextDelta))
+    assert text == "addingthree"
+    assert sum(isinstance(e, UsageReported) for e in events) == 2
+
+
+async def test_malformed_arguments_are_not_echoed_back() -> None:
+    client = ScriptedClient([raw_call("add", f'{{"a": {CANARY}'), "sorry"])
+    result = await Agent(client, TOOLS).run("go")
+    assert result.status == "completed"
+    assert CANARY not in str(client.requests[1])
+    assert CANARY not in str(result)
+    assert result.records[0].error is not None
+    assert result.records[0].error.code == "invalid_json"
+
+
+async def test_secrets_reach_no_event_and_no_record() -> None:
+    client = ScriptedClient([call("login", password=CANARY), "done"])
+    events = await events_of(Agent(client, TOOLS))
+    public = [e for e in events if not isinstance(e, Done)]
+    assert CANARY not in str(public)
+    assert not any(isinstance(e, ToolArgumentsDelta) for e in events)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("nobody", "unknown_tool"), ("delete", "not_offered"), ("add", None)]
+)
+async def test_only_what_was_offered_may_be_called(name: str, code: str | None) -> None:
+    client = ScriptedClient([raw_call(name, '{"a": 1, "b": 2}'), "done"])
+    agent = Agent(client, TOOLS, pick=PickOptions(max_candidates=1))
+    result = await agent.run("add two numbers")
+    assert [t.get_definition().name for t in client.requests[0].tools] == ["add"]
+    error = result.records[0].error
+    assert (error.code if error else None) == code
+
+
+async def test_with_an_approver_picking_does_not_hide_what_is_not_safe() -> None:
+    async def nobody(_request: ApprovalRequest) -> Answer | None:
+        return None
+
+    client = ScriptedClient(["fine"])
+    pick = PickOptions(max_candidates=1)
+    await Agent(client, ToolRunner(TOOLS, approver=nobody), pick=pick).run("delete the path")
+    assert [t.get_definition().name for t in client.requests[0].tools] == ["delete"]
+
+
+LIMITS: list[tuple[Limits, str]] = [
+    (Limits(turns=2), "turns"),
+    (Limits(calls=3), "calls"),
+]
+
+
+@pytest.mark.parametrize(("limits", "name"), LIMITS)
+async def test_a_limit_is_an_outcome(limits: Limits, name: str) -> None:
+    client = ScriptedClient([[call("add", a=1, b=2), call("add", a=1, b=2)]] * 5)
+    result = await Agent(client, TOOLS, limits=limits).run("go")
+    assert (result.status, result.limit) == ("limited", name)
+    check_history(result)
+
+
+async def test_a_limit_on_time_cancels_the_tool_and_answers_its_call() -> None:
+    client = ScriptedClient([[call("add", a=1, b=1), call("slow")]])
+    result = await Agent(client, TOOLS, limits=Limits(seconds=0.1)).run("go")
+    assert (result.status, result.limit) == ("limited", "seconds")
+    check_history(result)
+    assert result.messages[-2].content == "2"
+    assert [r.error.code if r.error else None for r in result.records] == [None, "cancelled"]
+
+
+async def test_a_limit_on_cost() -> None:
+    @tool(visible=ALL, cost=0.6)
+    async def dear() -> str:
+        """Cost something."""
+        return "paid"
+
+    client = ScriptedClient([call("dear"), call("dear"), "never"])
+    result = await Agent(client, [dear], limits=Limits(cost=1)).run("go")
+    assert (result.status, result.limit, len(result.records)) == ("limited", "cost", 1)
+
+
+async def test_a_provider_that_fails_raises_with_the_state_and_tells_the_stream() -> None:
+    client = ScriptedClient([call("add", a=1, b=2), ProviderError("overloaded", 503)])
+    agent = Agent(client, TOOLS)
+    with pytest.raises(ProviderError) as failed:
+        await agent.run("go")
+    state = failed.value.state
+    assert isinstance(state, RunState)
+    assert [m.role for m in state.messages] == ["user", "assistant", "tool"]
+
+    stream = Agent(ScriptedClient([ProviderError("overloaded", 503)]), TOOLS).stream("go")
+    kinds = [type(event) async for event in stream]
+    assert kinds == [RunStarted, RunError, Done]
+    with pytest.raises(ProviderError):
+        await stream.result()
+
+
+async def test_a_failed_run_can_go_on_from_its_state() -> None:
+    failing = ScriptedClient([call("add", a=1, b=2), ProviderError("overloaded", 503)])
+    with pytest.raises(ProviderError) as failed:
+        await Agent(failing, TOOLS).run("go")
+    result = await Agent(ScriptedClient(["three"]), TOOLS).resume(failed.value.state)
+    assert (result.status, result.text, len(result.records)) == ("completed", "three", 1)
+
+
+async def test_an_unexpected_error_is_named_by_its_kind_only() -> None:
+    def breaks(_request: object) -> Any:
+        raise KeyError(CANARY)
+
+    stream = Agent(ScriptedClient([breaks]), TOOLS).stream("go")
+    events = [event async for event in stream]
+    assert CANARY not in str(events)
+    assert RunError("KeyError", "an unexpected error") in events
+    with pytest.raises(KeyError):
+        await stream.result()
+
+
+async def test_waiting_and_going_on_in_another_agent() -> None:
+    async def later(_request: ApprovalRequest) -> Answer | None:
+        return None
+
+    client = ScriptedClient(
+        [[call("add", a=1, b=2), call("delete", path="x"), call("add", a=2, b=2)]]
+    )
+    agent = Agent(client, ToolRunner(TOOLS, approver=later))
+    events = await events_of(agent)
+    done = events[-1]
+    assert isinstance(done, Done)
+    waiting = done.result
+    assert waiting.status == "waiting"
+    assert [r.tool for r in waiting.pending] == ["delete"]
+    assert any(isinstance(e, ApprovalRequested) for e in events)
+
+    state = RunState.from_json(waiting.state.to_json())
+    other = Agent(ScriptedClient(["all done"]), ToolRunner(TOOLS, approver=later))
+    result = await other.resume(state, {waiting.pending[0].id: Approve(by="grace")})
+    assert (result.status, result.text) == ("completed", "all done")
+    check_history(result)
+    assert [m.content for m in result.messages if m.role == "tool"] == ["3", "deleted x", "4"]
+    assert [r.name for r in result.records] == ["add", "add", "delete"]
+
+
+async def test_resuming_without_an_answer_waits_again() -> None:
+    async def later(_request: ApprovalRequest) -> Answer | None:
+        return None
+
+    agent = Agent(ScriptedClient([call("delete", path="x")]), ToolRunner(TOOLS, approver=later))
+    first = await agent.run("go")
+    again = await agent.resume(first.state)
+    assert (first.status, again.status) == ("waiting", "waiting")
+    assert first.pending[0].id == again.pending[0].id
+
+
+async def test_an_answer_for_another_run_does_not_fit() -> None:
+    async def later(_request: ApprovalRequest) -> Answer | None:
+        return None
+
+    def agent() -> Agent:
+        return Agent(
+            ScriptedClient([call("delete", path="x"), "done"]), ToolRunner(TOOLS, approver=later)
+        )
+
+    one, two = await agent().run("go"), await agent().run("go")
+    result = await agent().resume(two.state, {one.pending[0].id: Approve(by="eve")})
+    assert result.status == "waiting"
+
+
+async def test_a_tool_that_is_gone_is_named_on_resume() -> None:
+    result = await Agent(ScriptedClient(["hi"]), TOOLS).run("go")
+    with pytest.raises(SourceError, match="'delete'"):
+        await Agent(ScriptedClient([]), [add]).resume(result.state)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "nonsense", '{"version": 1}', b"\xff"])
+def test_what_is_no_saved_run_is_refused(text: str | bytes) -> None:
+    with pytest.raises(SourceError, match="not a saved run"):
+        RunState.from_json(text)
+
+
+async def test_leaving_the_stream_cancels_the_run() -> None:
+    client = ScriptedClient([call("slow"), "never"])
+    async with Agent(client, TOOLS).stream("go") as stream:
+        async for event in stream:
+            if isinstance(event, ToolCallProgress):
+                assert event.part == {"done": 0.5}
+                break
+    result = await stream.result()
+    assert result.status == "cancelled"
+    check_history(result)
+    assert [r.error.code for r in result.records if r.error] == ["cancelled"]
+
+
+async def test_a_run_goes_on_if_nobody_listens() -> None:
+    client = ScriptedClient([call("add", a=1, b=2), "three"])
+    stream = Agent(client, TOOLS).stream("go")
+    async for _ in stream:
+        break
+    result = await stream.result()
+    assert (result.text, await stream.result()) == ("three", result)
+
+
+async def test_cancelling_run_cancels_the_tools() -> None:
+    entered = asyncio.Event()
+    left = asyncio.Event()
+
+    @tool(visible=ALL)
+    async def waits() -> str:
+        """Wait."""
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+        return ""
+
+    task = asyncio.ensure_future(Agent(ScriptedClient([call("waits")]), [waits]).run("go"))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert left.is_set()
+
+
+async def test_a_session_remembers_and_can_be_saved() -> None:
+    client = ScriptedClient([call("add", a=1, b=2), "three", "four"])
+    session = Session(Agent(client, TOOLS, instructions="be kind"))
+    await session.send("one and two?")
+    restored = Session.from_json(session.agent, session.to_json())
+    assert restored.messages == session.messages
+    result = await restored.send("and one more?")
+    assert result.text == "four"
+    roles = [m.role for m in client.requests[-1].messages]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+    with pytest.raises(SourceError, match="not a saved session"):
+        Session.from_json(session.agent, "{")
+
+
+async def test_a_session_takes_one_question_at_a_time() -> None:
+    session = Session(Agent(ScriptedClient([call("slow")]), TOOLS))
+    task = asyncio.ensure_future(session.send("go"))
+    await asyncio.sleep(0)
+    with pytest.raises(ToolcribError, match="busy"):
+        await session.send("again")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_the_caller_reaches_policy_and_record() -> None:
+    client = ScriptedClient([call("add", a=1, b=2), "three"])
+    result = await Agent(client, TOOLS).run("go", caller=Caller("ada", ("admin",)))
+    assert result.records[0].caller == "ada"
+    assert result.records[0].run_id == result.state.run_id
+
+
+async def test_history_is_continued_and_the_system_text_is_the_agents_own() -> None:
+    client = ScriptedClient(["yes"])
+    past = (Message.system("old"), Message.user("hi"), Message.assistant("hello"))
+    await Agent(client, TOOLS, instructions="new").run("still there?", history=past)
+    assert [m.content for m in client.requests[0].messages] == [
+        "new",
+        "hi",
+        "hello",
+        "still there?",
+    ]
+
+
+async def test_text_that_was_cut_is_a_limit() -> None:
+    from toolcrib import Reply
+
+    cut = Reply(Message.assistant("half a sen"), "length")
+    result = await Agent(ScriptedClient([cut]), TOOLS).run("go")
+    assert (result.status, result.limit, result.text) == ("limited", "length", "half a sen")
+
+
+def test_run_sync_runs_and_refuses_inside_a_loop() -> None:
+    agent = Agent(ScriptedClient(["hello", "hello"]), TOOLS)
+    assert run_sync(agent.run("hi")).text == "hello"
+
+    async def inside() -> None:
+        with pytest.raises(ToolcribError, match="already"):
+            run_sync(agent.run("hi"))
+
+    asyncio.run(inside())
+
+
+def test_a_stream_needs_a_loop() -> None:
+    with pytest.raises(ToolcribError, match="running event loop"):
+        Agent(ScriptedClient(["hello"]), TOOLS).stream("hi")
+
+
+def test_replace_keeps_the_rest() -> None:
+    agent = Agent(ScriptedClient([]), TOOLS, instructions="x", limits=Limits(turns=3))
+    other = agent.replace(model=ScriptedClient(["hello"]))
+    assert (other.instructions, other.limits, other.runner) == ("x", Limits(turns=3), agent.runner)
+    assert run_sync(other.run("hi")).text == "hello"
+
+
+def test_the_statuses_are_closed() -> None:
+    from typing import get_args
+
+    assert set(get_args(RunStatus)) == {"completed", "waiting", "limited", "failed", "cancelled"}

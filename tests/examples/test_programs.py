@@ -1,0 +1,119 @@
+"""The programs of `examples/`, run as they stand; only the shop and the provider are stand-ins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from toolcrib.testing import OpenAIServer, call, openai_server, raw_call
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def environment(server: OpenAIServer) -> dict[str, str]:
+    paths = os.pathsep.join([str(ROOT / "src"), str(EXAMPLES)])
+    return {
+        **os.environ,
+        "OPENAI_API_KEY": "sk-test-0123456789",
+        "OPENAI_BASE_URL": server.url,
+        "PYTHONPATH": paths,
+        "PYTHONWARNINGS": "error",
+    }
+
+
+async def run(server: OpenAIServer, cwd: Path, script: str, *arguments: str) -> str:
+    """The output of one program, which has to end well and to write nothing on stderr."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(EXAMPLES / script),
+        *arguments,
+        cwd=cwd,
+        env=environment(server),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert (process.returncode, err.decode()) == (0, "")
+    return out.decode()
+
+
+@pytest.mark.parametrize(
+    ("typed", "content", "error"),
+    [("y", '{"refunded_cents":1250}', None), ("n", None, "approval_refused")],
+)
+async def test_an_order_is_cancelled_if_a_person_says_yes(
+    tmp_path: Path, typed: str, content: str | None, error: str | None
+) -> None:
+    async with openai_server([call("CancelOrder", order_id=77), "I did what I could."]) as server:
+        output = await asyncio.to_thread(_at_a_terminal, server, tmp_path, typed)
+    assert 'Run CancelOrder {"order_id": 77}? (the tool is marked as not safe) [y/N]' in output
+    assert "I did what I could." in output
+    told = server.requests[1]["messages"][-1]["content"]
+    if error is None:
+        assert told == content
+    else:
+        assert json.loads(told)["error"]["code"] == error
+
+
+def _at_a_terminal(server: OpenAIServer, cwd: Path, typed: str) -> str:
+    child = pexpect.spawn(
+        sys.executable,
+        [str(EXAMPLES / "cancel_order.py")],
+        cwd=str(cwd),
+        env=environment(server),  # type: ignore[arg-type]  # os._Environ is only one form of it
+        encoding="utf-8",
+        timeout=30,
+        dimensions=(24, 200),
+    )
+    child.expect(r"\[y/N\] ")
+    output = str(child.before) + str(child.after)
+    child.sendline(typed)
+    child.expect(pexpect.EOF)
+    return output + str(child.before)
+
+
+async def test_planning_runs_nothing(tmp_path: Path) -> None:
+    taxi = {
+        "name": "taxi_fare",
+        "description": "What a taxi costs.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"distance_km": {"type": "number"}},
+            "required": ["distance_km"],
+        },
+    }
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([taxi]), encoding="utf-8")
+    turns = [[call("taxi_fare", distance_km=12), raw_call("taxi_fare", '{"distance_km": "far"}')]]
+    async with openai_server(turns) as server:
+        output = await run(server, tmp_path, "plan_only.py", str(tools), "a taxi to the airport?")
+    assert output == "taxi_fare {'distance_km': 12}\ntaxi_fare invalid_arguments at /distance_km\n"
+    assert [t["function"]["name"] for t in server.requests[0]["tools"]] == ["taxi_fare"]
+
+
+async def test_planning_when_no_tool_is_wanted(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text("[]", encoding="utf-8")
+    async with openai_server(["Take the train."]) as server:
+        output = await run(server, tmp_path, "plan_only.py", str(tools), "a taxi to the airport?")
+    assert output == "no tool wanted: Take the train.\n"
+
+
+async def test_an_approval_takes_three_processes(tmp_path: Path) -> None:
+    async with openai_server(
+        [call("CancelOrder", order_id=77), "Order 77 is cancelled."]
+    ) as server:
+        asked = await run(server, tmp_path, "stored_approval.py", "ask")
+        decided = await run(server, tmp_path, "stored_approval.py", "decide")
+        finished = await run(server, tmp_path, "stored_approval.py", "finish")
+    assert asked == "waiting for an approval\n"
+    assert decided == "CancelOrder {'order_id': 77} the tool is marked as not safe\n"
+    assert finished == "Order 77 is cancelled.\n"
+    assert server.requests[1]["messages"][-1]["content"] == '{"refunded_cents":1250}'

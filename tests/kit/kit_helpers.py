@@ -1,0 +1,36 @@
+"""Calling a tool of the kit the way the runner does, and what its answer must satisfy."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import UTC, datetime
+from typing import Any
+
+from toolcrib.tools import Catalog, tool_of
+
+
+class StoppedClock:
+    """Always the same moment: a Saturday, the 4th of July 2026, half past noon in UTC."""
+
+    def now(self) -> datetime:
+        return datetime(2026, 7, 4, 12, 30, 15, 123456, tzinfo=UTC)
+
+
+async def call(catalog: Catalog, name: str, **arguments: Any) -> Any:
+    """The result of a call whose arguments and result both fit the tool's schemas."""
+    entry = catalog.entry(name)
+    assert entry is not None
+    tool = entry.tool
+    assert tool.validator is not None
+    assert tool.validator.violations(arguments) == ()
+    injected = {need.parameter: entry.bindings[need.interface] for need in tool.needs}
+    result = tool.invoke(tool.build(arguments), injected)
+    if inspect.isawaitable(result):
+        result = await result
+    assert tool.output_validator is not None
+    assert tool.output_validator.violations(result) == ()
+    return result
+
+
+def example_arguments(thing: Any) -> list[dict[str, Any]]:
+    return [example.arguments for example in tool_of(thing).definition.examples]
