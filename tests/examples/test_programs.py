@@ -67,7 +67,7 @@ def _at_a_terminal(server: OpenAIServer, cwd: Path, typed: str) -> str:
         sys.executable,
         [str(EXAMPLES / "cancel_order.py")],
         cwd=str(cwd),
-        env=environment(server),  # type: ignore[arg-type]  # os._Environ is only one form of it
+        env=environment(server),
         encoding="utf-8",
         timeout=30,
         dimensions=(24, 200),

@@ -11,7 +11,6 @@ import sys
 from importlib.metadata import version
 from typing import Annotated
 
-import click
 import typer
 
 from toolcrib.cli import call, chat, local, pick, tools, wires
@@ -58,19 +57,19 @@ def run(arguments: list[str] | None = None) -> int:
     debug = "--debug" in arguments
     try:
         code = app(args=arguments, prog_name="toolcrib", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return 2
     except UnusableError as error:
         return _failed(error, 2, debug)
     except ToolcribError as error:
         return _failed(error, 1, debug)
-    except (KeyboardInterrupt, click.Abort, asyncio.CancelledError):
+    except (KeyboardInterrupt, typer.Abort, asyncio.CancelledError):
         return 130
     except BrokenPipeError:
         sys.stderr.close()
         return 1
     except Exception as error:  # noqa: BLE001  the last line of defence: one line, no traceback
+        usage = getattr(error, "format_message", None)  # click's, in whichever copy typer uses
+        if usage is not None:
+            return _failed(UnusableError(f"{usage()} Try --help."), 2, debug)
         return _failed(error, 1, debug)
     return code if isinstance(code, int) else 0
 

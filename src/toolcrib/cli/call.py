@@ -49,12 +49,16 @@ def _read_stdin() -> str:
 
 
 def _show(outcome: Outcome, *, as_json: bool) -> None:
+    """The whole result as the model would see it: whoever runs the command is the application."""
     if as_json:
-        print_json(msgspec.to_builtins(outcome.record))
-    if isinstance(outcome, Completed):
-        if not as_json:
-            out.print_json(data=outcome.public)
-        return
-    error = outcome.record.error
-    text = "it waits for an approval" if error is None else error_text(error)
-    err.print(f"toolcrib: {printable(outcome.record.name)}: {text}")
+        result = outcome.model if isinstance(outcome, Completed) else None
+        print_json({"record": msgspec.to_builtins(outcome.record), "result": result})
+    elif isinstance(outcome, Completed):
+        if isinstance(outcome.model, str):
+            out.print(printable(outcome.model))
+        else:
+            out.print_json(data=outcome.model)
+    if not isinstance(outcome, Completed):
+        error = outcome.record.error
+        text = "it waits for an approval" if error is None else error_text(error)
+        err.print(f"toolcrib: {printable(outcome.record.name)}: {text}")

@@ -16,8 +16,9 @@ from toolcrib.cli.render import err, print_json
 from toolcrib.cli.screen import Screen
 from toolcrib.cli.where import UnusableError, load_catalog
 from toolcrib.clients import client_for
-from toolcrib.errors import ToolcribError
+from toolcrib.errors import AuthenticationError, RequestError, ToolcribError
 from toolcrib.runner import ToolRunner
+from toolcrib.values.client import LLMClient
 from toolcrib.values.event import Event
 from toolcrib.values.record import Caller
 from toolcrib.values.run import RunResult
@@ -51,7 +52,7 @@ def chat(
     if as_json and prompt is None:
         raise UnusableError("--json needs a prompt")
     runner = ToolRunner(load_catalog(tools), approver=approver(consent))
-    session = Session(Agent(client_for(model), runner))
+    session = Session(Agent(_client(model), runner))
     with asyncio.Runner() as loop:
         try:
             if prompt is None:
@@ -59,6 +60,15 @@ def chat(
             return _answer(loop, session, prompt, model=model, as_json=as_json)
         finally:
             loop.run(session.agent.client.aclose())
+
+
+def _client(model: str) -> LLMClient:
+    try:
+        return client_for(model)
+    except AuthenticationError:
+        raise
+    except RequestError as error:
+        raise UnusableError(f"--model: {error}") from None
 
 
 def _converse(loop: asyncio.Runner, session: Session, model: str) -> int:

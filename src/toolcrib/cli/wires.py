@@ -23,6 +23,7 @@ WireName: TypeAlias = Annotated[
 
 def encode(*, wire: WireName = "openai-chat", tools: Tools = None, as_json: Json = True) -> None:
     """Show the tools as a provider is sent them (JSON)."""
+    _check_wire(wire)
     del as_json  # it is JSON either way; the option is there because every command has it
     print_json(encode_tools(wire, load_catalog(tools)))
 
@@ -36,6 +37,7 @@ def decode(
     as_json: Json = False,
 ) -> None:
     """Read a recorded response body, whole or streamed: its text, its calls, how it finished."""
+    _check_wire(wire)
     reply = decode_body(wire, _read(file))
     if as_json:
         print_json(_plain(reply))
@@ -46,6 +48,11 @@ def decode(
         state = "" if call.complete else "  (cut: never runs)"
         out.print(f"{printable(call.name)} {short_json(call.arguments)}{state}")
     err.print(f"finish: {reply.finish} (the provider said {printable(str(reply.provider_finish))})")
+
+
+def _check_wire(wire: str) -> None:
+    if wire not in WIRES:
+        raise UnusableError(f"--wire {wire}: there is no such wire; there are: {', '.join(WIRES)}")
 
 
 def _read(file: Path | None) -> bytes:

@@ -142,11 +142,11 @@ def read_file(path: str, *, root: FileRoot) -> TextFile:
         ("Where is parse_args used?", {"query": "parse_args", "path": "."}),
         ('grep for "import json" in tests', {"query": "import json", "path": "tests"}),
         (
-            "Look for database errors in logs/app.log",
-            {"query": "database error", "path": "logs/app.log"},
+            "Look for 'connection lost' in logs/app.log",
+            {"query": "connection lost", "path": "logs/app.log"},
         ),
         ("In which file is the class Session defined?", {"query": "class Session", "path": "."}),
-        ("Does anything in web/ use fetch?", {"query": "fetch", "path": "web"}),
+        ("Does anything in web/ use fetch?", {"query": "fetch", "path": "web/"}),
         ("Show the lines with 'warning' in build.log", {"query": "warning", "path": "build.log"}),
     ],
 )

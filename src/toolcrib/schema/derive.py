@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
-from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.errors import DefinitionError
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, canonical_json
 
 Converter: TypeAlias = Callable[[Any], Any]
 NO_DEFAULT: Any = object()
@@ -40,6 +41,13 @@ class DerivedInput(NamedTuple):
     converters: Mapping[str, Converter]
 
 
+class DerivedObject(NamedTuple):
+    """`schema` of one object that is all the arguments; `convert` makes it of them."""
+
+    schema: JsonObject
+    convert: Converter
+
+
 def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
     """The schema of an object with these parameters as its only properties.
 
@@ -60,7 +68,20 @@ def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
     schema["additionalProperties"] = False
     if definitions:
         schema["$defs"] = definitions
-    return DerivedInput(schema, converters_for(parameters))
+    return DerivedInput(_steady(schema), converters_for(parameters))
+
+
+def derive_object(hint: Any) -> DerivedObject:
+    """For a model, a TypedDict or a dataclass whose fields are the arguments.
+
+    Raises DefinitionError for one that JSON Schema cannot express.
+    """
+    adapter = _adapter(hint, "the arguments")
+    schema = _steady(_schema_of(adapter, hint, "the arguments", "validation"))
+    reference = schema.get("$ref")
+    if isinstance(reference, str):  # a recursive one; a tool's top has to be the object itself
+        schema = {**schema["$defs"][reference.rpartition("/")[2]], "$defs": schema["$defs"]}
+    return DerivedObject(schema, adapter.validate_python)
 
 
 def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
@@ -72,16 +93,10 @@ def derive_output(hint: Any) -> JsonObject | None:
     """The schema of what a tool returns, as JSON; None where the hint says nothing."""
     if hint is Any or hint is None or hint is type(None):
         return None
-    if hint in _SIMPLE:
+    if _hashable(hint) and hint in _SIMPLE:
         return {"type": _SIMPLE[hint]}
-    try:
-        schema: JsonObject = _adapter(hint, "return").json_schema(mode="serialization")
-    except PydanticInvalidForJsonSchema as error:
-        raise DefinitionError(
-            f"the return type {_show(hint)} has no JSON Schema ({error.message.splitlines()[0]}): "
-            "return JSON, a dataclass or a pydantic model"
-        ) from None
-    return schema or None
+    adapter = _adapter(hint, "the return type")
+    return _steady(_schema_of(adapter, hint, "the return type", "serialization")) or None
 
 
 def converter_for(hint: Any) -> Converter | None:
@@ -89,13 +104,26 @@ def converter_for(hint: Any) -> Converter | None:
     if hint is int:
         return _whole
     if hint is float:
-        return float
+        return _real
     return None if _is_plain(hint) else _adapter(hint, "parameter").validate_python
 
 
 def _whole(value: float) -> int:
-    """JSON Schema takes `3.0` for an integer; Python's `int` does not."""
-    return value if isinstance(value, int) else int(value)
+    """JSON Schema takes `3.0` for an integer; Python's `int` does not.
+
+    A schema given by the author may let other values through: they are refused, not rounded.
+    """
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise ValueError("not a whole number")
+
+
+def _real(value: float) -> float:
+    if isinstance(value, int | float):
+        return float(value)
+    raise ValueError("not a number")
 
 
 def _is_plain(hint: Any) -> bool:
@@ -111,7 +139,9 @@ def _is_plain(hint: Any) -> bool:
         )
     if origin in (Union, types.UnionType, list):
         return all(map(_is_plain, arguments))
-    return origin is dict and arguments[0] is str and _is_plain(arguments[1])
+    if origin is dict:
+        return not arguments or (arguments[0] is str and _is_plain(arguments[1]))
+    return False
 
 
 def _property_schemas(
@@ -119,46 +149,83 @@ def _property_schemas(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     schemas: dict[str, Any] = {}
     inputs = []
-    for parameter in parameters:
-        if _hashable(parameter.hint) and parameter.hint in _SIMPLE:
-            schemas[parameter.name] = {"type": _SIMPLE[parameter.hint]}
+    for name, hint, *_ in parameters:
+        if _hashable(hint) and hint in _SIMPLE:
+            schemas[name] = {"type": _SIMPLE[hint]}
         else:
-            adapter = _adapter(parameter.hint, f"parameter '{parameter.name}'")
-            inputs.append((parameter.name, "validation", adapter))
+            inputs.append((name, "validation", _adapter(hint, f"parameter '{name}'")))
     if not inputs:
         return schemas, {}
     try:
         generated, shared = TypeAdapter.json_schemas(inputs)  # type: ignore[arg-type]
-    except PydanticInvalidForJsonSchema as error:
-        raise DefinitionError(
-            f"parameters {', '.join(name for name, *_ in inputs)}: a hint has no JSON Schema "
-            f"({error.message.splitlines()[0]})"
-        ) from None
+    except PydanticUserError:
+        for name, hint, *_ in parameters:  # one by one, to say which
+            what = f"parameter '{name}'"
+            _schema_of(_adapter(hint, what), hint, what, "validation")
+        raise
     schemas |= {name: generated[name, mode] for name, mode, _ in inputs}  # type: ignore[index]
     return schemas, shared.get("$defs", {})
 
 
 def _set_default(described: dict[str, Any], default: Any) -> None:
-    """A default that JSON cannot express stays in Python, where it takes effect all the same."""
+    """A default that JSON cannot express, or that is secret, takes effect in Python alone."""
+    described.pop("default", None)
+    if described.get("writeOnly"):
+        return
     try:
-        described["default"] = to_jsonable_python(default)
-    except (PydanticSerializationError, ValueError):
-        described.pop("default", None)
+        shown = to_jsonable_python(default)
+        canonical_json(shown)
+    except (PydanticSerializationError, ValueError, TypeError):
+        return
+    described["default"] = sorted(shown, key=canonical_json) if _is_set(default) else shown
+
+
+def _is_set(default: Any) -> bool:
+    return isinstance(default, AbstractSet)
+
+
+def _steady(node: Any) -> Any:
+    """The same schema in each process: what pydantic says of a set's default is in hash order."""
+    if isinstance(node, list):
+        return [_steady(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: _steady(child) for key, child in node.items()}
+    default = made.get("default")
+    unique = any(n.get("uniqueItems") for n in (made, *made.get("anyOf", ())) if isinstance(n, dict))
+    if unique and isinstance(default, list):
+        made["default"] = sorted(default, key=canonical_json)
+    return made
+
+
+def _schema_of(
+    adapter: TypeAdapter[Any], hint: Any, what: str, mode: Literal["validation", "serialization"]
+) -> dict[str, Any]:
+    try:
+        return adapter.json_schema(mode=mode)
+    except PydanticUserError as error:
+        raise DefinitionError(
+            f"{what}: {_show(hint)} has no JSON Schema ({error.message.splitlines()[0]}); use a "
+            "JSON type, a dataclass, a TypedDict or a pydantic model"
+        ) from None
 
 
 def _adapter(hint: Any, what: str) -> TypeAdapter[Any]:
     try:
-        return _cached_adapter(hint) if _hashable(hint) else TypeAdapter(hint)
+        return _cached_adapter(hint, str(hint)) if _hashable(hint) else TypeAdapter(hint)
     except (PydanticSchemaGenerationError, PydanticUserError, TypeError, NameError) as error:
         first = str(error).splitlines()[0]
-        raise DefinitionError(
-            f"{what}: {_show(hint)} cannot be read from JSON ({first}); use a JSON type, a "
-            "dataclass, a TypedDict or a pydantic model"
-        ) from None
+    except CoreSchemaError as error:
+        first = " ".join(str(error).split())[:200]
+    raise DefinitionError(
+        f"{what}: {_show(hint)} cannot be read from JSON ({first}); use a JSON type, a "
+        "dataclass, a TypedDict or a pydantic model"
+    )
 
 
 @lru_cache(maxsize=4096)
-def _cached_adapter(hint: Any) -> TypeAdapter[Any]:
+def _cached_adapter(hint: Any, _shown: str) -> TypeAdapter[Any]:
+    """`int | str` and `str | int` are equal and have different schemas: hence the text too."""
     return TypeAdapter(hint)
 
 

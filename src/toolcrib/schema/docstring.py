@@ -29,12 +29,17 @@ def read_docstring(text: str | None) -> DocumentedSignature:
         return DocumentedSignature(clean, {})
     try:
         parsed = parse(clean, style=_style(clean))
-    except ParseError:
+    except (ParseError, LookupError, ValueError):  # it trips over a bare `:param` with an IndexError
         return DocumentedSignature(clean, {})
     parts = (parsed.short_description, parsed.long_description)
     return DocumentedSignature(
         "\n\n".join(part.strip() for part in parts if part),
-        {p.arg_name.lstrip("*"): p.description.strip() for p in parsed.params if p.description},
+        {
+            name.strip().lstrip("*"): p.description.strip()
+            for p in parsed.params
+            if p.description
+            for name in p.arg_name.split(",")  # NumPy documents `x, y : float` together
+        },
     )
 
 

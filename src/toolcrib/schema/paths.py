@@ -9,7 +9,6 @@ from toolcrib.schema.guard import resolve_ref
 
 EACH = "[]"
 _COMBINERS = ("anyOf", "oneOf", "allOf")
-_MAX_HOPS = 50
 
 
 @lru_cache(maxsize=4096)
@@ -30,22 +29,24 @@ def split_path(path: str) -> tuple[str, ...]:
 
 def path_exists(schema: dict[str, Any], path: str) -> bool:
     """Whether a value of this schema can have something at `path`."""
-    return _has(schema, schema, split_path(path), _MAX_HOPS)
+    return _has(schema, schema, split_path(path), set())
 
 
-def _has(root: dict[str, Any], node: Any, steps: tuple[str, ...], hops: int) -> bool:
+def _has(
+    root: dict[str, Any], node: Any, steps: tuple[str, ...], seen: set[tuple[int, int]]
+) -> bool:
+    """`seen` holds the nodes that were tried before, each with the steps that were left then."""
     if not steps or node is True or node == {}:
         return True
-    if not isinstance(node, dict) or hops == 0:
+    if not isinstance(node, dict) or (id(node), len(steps)) in seen:
         return False
-    if isinstance(node.get("$ref"), str) and _has(
-        root, resolve_ref(root, node["$ref"]), steps, hops - 1
-    ):
-        return True
+    seen.add((id(node), len(steps)))
     branches = [branch for keyword in _COMBINERS for branch in node.get(keyword, ())]
-    if any(_has(root, branch, steps, hops - 1) for branch in branches):
+    if isinstance(node.get("$ref"), str):
+        branches.append(resolve_ref(root, node["$ref"]))
+    if any(_has(root, branch, steps, seen) for branch in branches):
         return True
-    return any(_has(root, child, steps[1:], hops - 1) for child in _next(node, steps[0]))
+    return any(_has(root, child, steps[1:], seen) for child in _next(node, steps[0]))
 
 
 def _next(node: dict[str, Any], step: str) -> list[Any]:

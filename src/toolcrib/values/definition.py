@@ -83,7 +83,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     `visible` is the allowlist of result fields for UI, logs, telemetry and audit, `model_visible`
     that for the model; both are dotted paths (`items[].id`) or `ALL`. `secret` names top-level
-    arguments that no record may show.
+    arguments that no record may show. `digest` is made here from all the rest, whatever is passed.
     """
 
     name: str
@@ -101,8 +101,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
 
     def __post_init__(self) -> None:
-        if not self.digest:
-            msgspec.structs.force_setattr(self, "digest", digest(self._facts()))
+        msgspec.structs.force_setattr(self, "digest", digest(self._facts()))
 
     @property
     def input_schema(self) -> JsonObject | None:
@@ -114,7 +113,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.output_schema_json is None else json_copy(self.output_schema_json)
 
     def renamed(self, name: str) -> ToolDefinition:
-        return msgspec.structs.replace(self, name=name, digest="")
+        return msgspec.structs.replace(self, name=name)
 
     def to_dict(self) -> JsonObject:
         """The dictionary form: `{name, description, input_schema, output_schema?}`."""
@@ -128,6 +127,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     def _facts(self) -> JsonObject:
         facts: JsonObject = self.to_dict()
         annotations: dict[str, JsonValue] = msgspec.to_builtins(self.annotations)
+        examples: list[JsonValue] = [[e.request, e.arguments] for e in self.examples]
         facts |= {
             "strict": self.strict,
             "tags": list(self.tags),
@@ -135,7 +135,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
             "visible": _visibility(self.visible),
             "model_visible": _visibility(self.model_visible),
             "secret": list(self.secret),
-            "examples": [[e.request, e.arguments_json] for e in self.examples],
+            "examples": examples,
             "no_schema_mode": self.no_schema_mode,
         }
         return facts

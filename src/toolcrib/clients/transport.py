@@ -1,0 +1,212 @@
+"""How bytes reach a provider: the `Transport` Protocol, and the default one over aiohttp.
+
+A transport knows no wire. What goes wrong on the way is a `ConnectionFailed`, whose text names the
+server and never a header, the path's query or the body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import urllib.request
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolcrib.errors import ConnectionFailed, MissingExtraError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_LINGER = 0.2
+"""Seconds that a whole reply's connection is given to end, so that it can be used again."""
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Time limits in seconds, None for none: to connect, between two reads, for everything."""
+
+    connect: float | None = 10.0
+    read: float | None = 120.0
+    total: float | None = 900.0
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as it is sent. Its headers hold the key, so it shows nothing of them."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def server(self) -> str:
+        """Scheme, host and port: what an error may name."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    def __repr__(self) -> str:
+        return f"Outgoing({self.method} {self.server}, {len(self.body)} bytes)"
+
+
+class Response(Protocol):
+    """An answer whose body is still to come. `headers` have lower-case names."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body, as it arrives. Raises ConnectionFailed if it breaks off."""
+
+    async def aclose(self, *, whole: bool) -> None:
+        """Be done with it; `whole` says that nothing of interest can follow."""
+
+
+class Transport(Protocol):
+    async def send(self, request: Outgoing) -> Response:
+        """The beginning of the answer. Raises ConnectionFailed."""
+
+    async def aclose(self) -> None: ...
+
+
+class AiohttpTransport:
+    """Connections are kept per event loop, and closed with it at the latest.
+
+    aiohttp is imported at the first request. Proxies are those of the environment (`HTTPS_PROXY`,
+    `NO_PROXY`); redirects are not followed, since they would carry the key elsewhere.
+    """
+
+    def __init__(self, timeouts: Timeouts | None = None) -> None:
+        self._timeouts = timeouts or Timeouts()
+        self._sessions: dict[asyncio.AbstractEventLoop, _Kept] = {}
+
+    async def send(self, request: Outgoing) -> Response:
+        session = await self._session()
+        try:
+            response = await session.request(
+                request.method,
+                request.url,
+                data=request.body,
+                headers=request.headers,
+                allow_redirects=False,
+                proxy=_proxy(request.url),
+            )
+        except (_library().ClientError, OSError) as error:
+            failure = _failure(error, request.server)
+        else:
+            return _AiohttpResponse(response, request.server)
+        raise failure
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        kept = self._sessions.pop(asyncio.get_running_loop(), None)
+        if kept is not None:
+            await kept.keeper.aclose()
+
+    async def _session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        kept = self._sessions.get(loop)
+        if kept is None:
+            self._sessions = {old: it for old, it in self._sessions.items() if not old.is_closed()}
+            session = _open_session(self._timeouts)
+            kept = self._sessions[loop] = _Kept(session, _keep(session))
+            await anext(kept.keeper)
+        return kept.session
+
+
+class _Kept(NamedTuple):
+    session: aiohttp.ClientSession
+    keeper: AsyncGenerator[None, None]
+
+
+async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+    """Holds a session open. A loop that ends closes its generators, and so the session."""
+    try:
+        yield
+    finally:
+        await session.close()
+
+
+def _library() -> ModuleType:
+    try:
+        import aiohttp
+    except ImportError:
+        raise MissingExtraError("http", "a client over HTTP") from None
+    return aiohttp
+
+
+def _open_session(timeouts: Timeouts) -> aiohttp.ClientSession:
+    library = _library()
+    limits = library.ClientTimeout(
+        total=timeouts.total, sock_connect=timeouts.connect, sock_read=timeouts.read
+    )
+    session: aiohttp.ClientSession = library.ClientSession(
+        timeout=limits,
+        cookie_jar=library.DummyCookieJar(),
+        headers={"User-Agent": "toolcrib"},
+    )
+    return session
+
+
+def _proxy(url: str) -> str | None:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    proxies = urllib.request.getproxies()
+    if not proxies or host == "localhost" or host.startswith("127.") or host == "::1":
+        return None
+    return None if urllib.request.proxy_bypass(host) else proxies.get(parts.scheme)
+
+
+class _AiohttpResponse:
+    def __init__(self, response: aiohttp.ClientResponse, server: str) -> None:
+        self._response = response
+        self._server = server
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        content = self._response.content
+        while True:
+            try:
+                data = await content.readany()
+            except (_library().ClientError, OSError) as error:
+                failure = _failure(error, self._server)
+                break
+            if not data:
+                return
+            yield data
+        raise failure
+
+    async def aclose(self, *, whole: bool) -> None:
+        if not whole:
+            self._response.close()
+            return
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_LINGER):
+                while await self._response.content.readany():
+                    pass
+        self._response.release()
+
+
+def _failure(error: Exception, server: str) -> ConnectionFailed:
+    """What broke, in words that quote nothing. Raised outside the handler: it carries no context."""
+    library = _library()
+    if isinstance(error, TimeoutError):
+        return ConnectionFailed(f"{server} did not answer within the time limit")
+    reasons = (
+        (library.ClientConnectorDNSError, "there is no server of that name"),
+        (library.ClientConnectorCertificateError, "its certificate is not valid"),
+        (library.ClientConnectorError, "no connection"),
+        (library.InvalidURL, "this is not a URL that can be requested"),
+        (library.ClientPayloadError, "the connection broke in the middle of the reply"),
+    )
+    reason = next((text for kind, text in reasons if isinstance(error, kind)), None)
+    if reason == "no connection" and getattr(error, "os_error", None) is not None:
+        reason = f"no connection ({error.os_error.strerror or 'refused'})"  # type: ignore[attr-defined]
+    text = reason or "the connection broke before the reply was whole"
+    return ConnectionFailed(f"{server}: {text}")

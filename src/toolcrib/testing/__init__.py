@@ -1,0 +1,27 @@
+"""For tests of what is built with toolcrib: a scripted model, loopback servers, a sink in memory."""
+
+from toolcrib.testing.loopback import (
+    OpenAIServer,
+    cut,
+    die_after,
+    http_error,
+    openai_server,
+    raw,
+)
+from toolcrib.testing.memory import MemorySink
+from toolcrib.testing.script import ScriptedCall, call, raw_call
+from toolcrib.testing.scripted import ScriptedClient
+
+__all__ = [
+    "MemorySink",
+    "OpenAIServer",
+    "ScriptedCall",
+    "ScriptedClient",
+    "call",
+    "cut",
+    "die_after",
+    "http_error",
+    "openai_server",
+    "raw",
+    "raw_call",
+]

@@ -1,0 +1,216 @@
+"""A real HTTP server on 127.0.0.1 that speaks OpenAI's chat wire and says what a test wrote down.
+
+It judges each request as the provider would, and answers 400 to an illegal one. Its streams are as
+awkward as legal ones can be: small writes, arguments in many deltas, parallel calls interleaved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+import orjson
+
+from toolcrib.errors import MissingExtraError
+from toolcrib.testing.legal import fault_of
+from toolcrib.testing.script import Said, ScriptedCall, Spoken, spoken
+from toolcrib.values.message import Reply
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+_WRITE = 48
+_PIECE = 5
+
+
+class RawTurn(msgspec.Struct, frozen=True):
+    """A body sent as it is."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = "text/event-stream"
+    headers: dict[str, str] = {}
+
+
+class CutTurn(msgspec.Struct, frozen=True):
+    """A turn that reached the limit on tokens: its last call, or else its text, is cut in half."""
+
+    turn: Said
+
+
+class DyingTurn(msgspec.Struct, frozen=True):
+    """A turn whose connection drops after so many bytes of the body."""
+
+    after: int
+    turn: Said | CutTurn | RawTurn
+
+
+ServerTurn: TypeAlias = (
+    Said | Reply | RawTurn | CutTurn | DyingTurn | Callable[[dict[str, Any]], Any]
+)
+
+
+def raw(
+    body: bytes | str, *, content_type: str = "text/event-stream", status: int = 200
+) -> RawTurn:
+    """A body of your own; the connection ends after it, without an error."""
+    data = body.encode() if isinstance(body, str) else body
+    return RawTurn(data, status, content_type)
+
+
+def cut(turn: Said) -> CutTurn:
+    """The turn, cut by the limit on tokens: finish reason `length`."""
+    return CutTurn(turn)
+
+
+def die_after(n_bytes: int, turn: Said | CutTurn | RawTurn) -> DyingTurn:
+    """The turn, but the server dies after `n_bytes` of its body."""
+    return DyingTurn(n_bytes, turn)
+
+
+def http_error(
+    status: int, message: str = "scripted", *, retry_after: float | None = None
+) -> RawTurn:
+    """An error in OpenAI's form. `retry_after` in seconds, for the header of that name."""
+    headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
+    body = orjson.dumps({"error": {"message": message, "type": "scripted", "code": None}})
+    return RawTurn(body, status, "application/json", headers)
+
+
+class OpenAIServer:
+    """`url` is the base URL for a client; `requests` the bodies received, `headers` their headers."""
+
+    def __init__(self, turns: Iterable[ServerTurn]) -> None:
+        self.url = ""
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self._turns = list(turns)
+        self._next = 0
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        try:
+            body = orjson.loads(await request.read())
+        except orjson.JSONDecodeError:
+            return await self._send(request, http_error(400, "the body is not JSON"))
+        self.requests.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        fault = fault_of(body)
+        if fault is not None:
+            return await self._send(request, http_error(400, fault))
+        if self._next >= len(self._turns):
+            return await self._send(request, http_error(500, "the script is used up"))
+        turn = self._turns[self._next]
+        self._next += 1
+        if callable(turn):
+            turn = turn(body)
+        dying = turn.after if isinstance(turn, DyingTurn) else None
+        turn = turn.turn if isinstance(turn, DyingTurn) else turn
+        if not isinstance(turn, RawTurn):
+            turn = _answer(turn, number=self._next, stream=bool(body.get("stream")))
+        return await self._send(request, turn, dying)
+
+    async def _send(
+        self, request: web.Request, turn: RawTurn, dying: int | None = None
+    ) -> web.StreamResponse:
+        """Write the body in small pieces; a dying server leaves before it says that it has ended."""
+        response: web.StreamResponse = _web().StreamResponse(
+            status=turn.status, headers=turn.headers
+        )
+        response.content_type = turn.content_type
+        await response.prepare(request)
+        body = turn.body if dying is None else turn.body[:dying]
+        for at in range(0, len(body), _WRITE):
+            await response.write(body[at : at + _WRITE])
+        if dying is not None:
+            if request.transport is not None:
+                request.transport.close()
+            return response
+        await response.write_eof()
+        return response
+
+
+def _web() -> ModuleType:
+    try:
+        from aiohttp import web
+    except ImportError:
+        raise MissingExtraError("http", "a loopback server") from None
+    return web
+
+
+@contextlib.asynccontextmanager
+async def openai_server(turns: Iterable[ServerTurn]) -> AsyncIterator[OpenAIServer]:
+    """`async with openai_server(["Hello."]) as server:` and a client with `base_url=server.url`."""
+    server, library = OpenAIServer(turns), _web()
+    app = library.Application(client_max_size=1 << 28)
+    app.router.add_post("/v1/chat/completions", server.handle)
+    runner = library.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = library.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        server.url = f"http://{host}:{port}/v1"
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+def _answer(turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
+    said = spoken(turn.turn if isinstance(turn, CutTurn) else turn)
+    reason = "tool_calls" if said.calls else "stop"
+    if isinstance(turn, CutTurn):
+        said, reason = _halved(said), "length"
+    ids = [f"call_{number}_{at}" for at in range(len(said.calls))]
+    if stream:
+        return RawTurn(b"".join(_events(said, ids, reason)))
+    message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
+    if said.calls:
+        message["tool_calls"] = [
+            {"id": made_id, "type": "function", "function": _function(made)}
+            for made_id, made in zip(ids, said.calls, strict=True)
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": reason}
+    body = {"object": "chat.completion", "choices": [choice], "usage": _USAGE}
+    return RawTurn(orjson.dumps(body), content_type="application/json")
+
+
+_USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+
+
+def _events(said: Spoken, ids: list[str], reason: str) -> Iterable[bytes]:
+    yield _event({"role": "assistant", "content": ""})
+    for at in range(0, len(said.text), _PIECE):
+        yield _event({"content": said.text[at : at + _PIECE]})
+    for index, made in enumerate(said.calls):
+        begun = {"index": index, "id": ids[index], "type": "function"}
+        yield _event({"tool_calls": [begun | {"function": {"name": made.name, "arguments": ""}}]})
+    longest = max((len(made.arguments) for made in said.calls), default=0)
+    for at in range(0, longest, _PIECE):
+        for index, made in enumerate(said.calls):
+            if piece := made.arguments[at : at + _PIECE]:
+                yield _event({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield _event({}, reason)
+    yield b"data: " + orjson.dumps({"choices": [], "usage": _USAGE}) + b"\n\n"
+    yield b"data: [DONE]\n\n"
+
+
+def _event(delta: dict[str, Any], reason: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    return (
+        b"data: " + orjson.dumps({"object": "chat.completion.chunk", "choices": [choice]}) + b"\n\n"
+    )
+
+
+def _function(made: ScriptedCall) -> dict[str, str]:
+    return {"name": made.name, "arguments": made.arguments}
+
+
+def _halved(said: Spoken) -> Spoken:
+    if not said.calls:
+        return Spoken(said.text[: len(said.text) // 2], ())
+    last = said.calls[-1]
+    half = ScriptedCall(last.name, last.arguments[: len(last.arguments) // 2])
+    return Spoken(said.text, (*said.calls[:-1], half))

@@ -1,0 +1,19 @@
+"""A sink that keeps records in memory."""
+
+from __future__ import annotations
+
+from toolcrib.values.record import ToolInvocationRecord
+
+
+class MemorySink:
+    """All records that were written, in order; each call gives one `started` and one that ends it."""
+
+    def __init__(self) -> None:
+        self.records: list[ToolInvocationRecord] = []
+
+    async def write(self, record: ToolInvocationRecord) -> None:
+        self.records.append(record)
+
+    def finished(self) -> list[ToolInvocationRecord]:
+        """Those that say how a call ended, or that it waits."""
+        return [record for record in self.records if record.status != "started"]

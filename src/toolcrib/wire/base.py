@@ -1,0 +1,130 @@
+"""What a wire is: a value that says how one provider format is written and read.
+
+No IO in this room. An encoder turns semantic types into an `HttpRequest`, a decoder turns bytes
+into a `Reply`; a client moves the bytes between them. A compatible server with one quirk is
+`msgspec.structs.replace(OPENAI_CHAT, field=…)`, never an `if`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from toolcrib.errors import DefinitionError
+from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.json import JsonObject, canonical_json
+from toolcrib.values.message import ArgumentsPart, ChatRequest, FinishReason, Reply, TextPart
+from toolcrib.values.offer import Offer
+from toolcrib.wire.names import NameRule
+
+MAX_BYTES = 64 * 1024 * 1024
+"""The most that one event of a stream, or one whole body, may measure (bytes)."""
+MAX_STREAM_BYTES = 4 * MAX_BYTES
+"""The most that a whole stream may measure (bytes)."""
+
+
+class HttpRequest(msgspec.Struct, frozen=True):
+    """A request without its server and key. `path` is below the client's base URL."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    offer: Offer
+
+
+class Decoder(Protocol):
+    """The single assembler of one response; its state lives for that response only."""
+
+    @property
+    def done(self) -> bool:
+        """True once no further byte can change the outcome: reading may stop, `finish` is due."""
+
+    def feed(self, data: bytes) -> list[TextPart | ArgumentsPart]:
+        """Parts that became known with `data`. Never raises for what the provider sent."""
+
+    def finish(self) -> Reply:
+        """The reply. Raises ProviderError for a reported error, WireError for another format."""
+
+
+class Memo:
+    """What an encoder keeps between requests, so that a turn costs only what is new in it."""
+
+    __slots__ = ("history", "tools")
+
+    def __init__(self) -> None:
+        self.tools: object = None
+        self.history: object = None
+
+
+class Encode(Protocol):
+    def __call__(
+        self, wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
+    ) -> HttpRequest: ...
+
+
+class MakeDecoder(Protocol):
+    def __call__(self, wire: Wire, *, streaming: bool, offer: Offer, ids: str) -> Decoder: ...
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True):
+    """One provider format. `finish_reasons` maps lower-case reasons; unlisted ones mean `stop`.
+
+    `auth` makes the headers that carry a key. The rest are what servers of one format differ in:
+    `max_tokens_key`; `stream_usage`, whether usage in streams must be asked for; `text_calls`,
+    whether a text that is nothing but `{"name", "parameters"}` of an offered tool is a call.
+    """
+
+    name: str
+    path: str
+    encode: Encode
+    encode_tools: Callable[[Wire, Sequence[ToolDefinition]], list[JsonObject]]
+    make_decoder: MakeDecoder
+    names: NameRule
+    auth: Callable[[str], Mapping[str, str]]
+    finish_reasons: Mapping[str, FinishReason]
+    headers: Mapping[str, str] = {}
+    max_tokens_key: str = "max_tokens"
+    stream_usage: bool = True
+    text_calls: bool = False
+
+    def __repr__(self) -> str:
+        return f"Wire({self.name!r})"
+
+
+class PlainTool(msgspec.Struct, frozen=True):
+    """A definition without code, as a tool on offer."""
+
+    definition: ToolDefinition
+
+    def get_definition(self) -> ToolDefinition:
+        return self.definition
+
+
+def as_offered(tool: HasDefinition | ToolDefinition | Mapping[str, object]) -> HasDefinition:
+    """What an `Offer` holds for a tool, a definition, or the dictionary form of one.
+
+    Raises DefinitionError for a dictionary without a name or with a schema that is not an object.
+    """
+    if isinstance(tool, ToolDefinition):
+        return PlainTool(tool)
+    if isinstance(tool, Mapping):
+        return PlainTool(_definition(tool))
+    return tool
+
+
+def _definition(form: Mapping[str, object]) -> ToolDefinition:
+    name, schema = form.get("name"), form.get("input_schema")
+    description, strict = form.get("description") or "", form.get("strict")
+    if not isinstance(name, str) or not name:
+        raise DefinitionError("a definition needs a name: {name, description, input_schema}")
+    if schema is not None and not isinstance(schema, Mapping):
+        raise DefinitionError(f"the input_schema of {name!r} is not a JSON object")
+    return ToolDefinition(
+        name=name,
+        description=description if isinstance(description, str) else str(description),
+        input_schema_json=None if schema is None else canonical_json(schema),
+        strict=strict if isinstance(strict, bool) else None,
+    )

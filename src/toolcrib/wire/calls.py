@@ -1,0 +1,171 @@
+"""Tool calls, assembled from pieces that servers number, name and repeat as they like.
+
+The rule for a piece: what its index (without one its id, or the last call) points at is what it
+goes on with, unless it can only be the beginning of another call: another id, or a name once the
+arguments before it are whole. Fragments are joined once, at the end.
+"""
+
+from __future__ import annotations
+
+from toolcrib.values.call import ToolCall
+from toolcrib.values.message import ArgumentsPart
+from toolcrib.values.offer import Offer
+from toolcrib.wire.json_text import SPACE, Balance, ends_early, settled
+
+_LONGEST_NAME = 1024
+
+
+class _Open:
+    """A call that may still grow. `named_in` is the number of the chunk that gave its name."""
+
+    __slots__ = (
+        "_balance",
+        "_scanned",
+        "fragments",
+        "id",
+        "name",
+        "named_in",
+        "own",
+        "provider_id",
+    )
+
+    def __init__(self, call_id: str) -> None:
+        self.id = call_id
+        self.provider_id = ""
+        self.name = ""
+        self.own = ""
+        self.named_in = -1
+        self.fragments: list[str] = []
+        self._balance: Balance | None = None
+        self._scanned = 0
+
+    def whole(self) -> bool:
+        """Whether the arguments so far are balanced; every fragment is looked at once, if asked."""
+        if self._balance is None:
+            self._balance = Balance()
+        for fragment in self.fragments[self._scanned :]:
+            self._balance.scan(fragment)
+        self._scanned = len(self.fragments)
+        return self._balance.whole
+
+
+class CallAssembler:
+    """The calls of one reply. `piece` takes streamed pieces, `whole` calls in one piece."""
+
+    def __init__(self, offer: Offer, ids: str) -> None:
+        self._offer = offer
+        self._ids = ids
+        self._calls: list[_Open] = []
+        self._by_index: dict[object, _Open] = {}
+        self._by_id: dict[str, _Open] = {}
+        self._last: _Open | None = None
+        self._chunk = 0
+
+    def next_chunk(self) -> None:
+        self._chunk += 1
+
+    def piece(self, index: object, provider_id: str, name: str, text: str) -> ArgumentsPart | None:
+        """Take one piece; `index` is None where the server sent none.
+
+        Gives the part to display, if there is something to.
+        """
+        call = self._by_index.get(index) if index is not None else None
+        if provider_id or name or call is None:
+            call = self._target(index, call, provider_id, name, text)
+        self._last = call
+        if not text:
+            return None
+        call.fragments.append(text)
+        return ArgumentsPart(call.id, call.own, text)
+
+    def whole(self, provider_id: str, name: str, text: str) -> None:
+        self._continue(self._open(None), provider_id, name)
+        if text:
+            self._calls[-1].fragments.append(text)
+
+    def finish(self, *, cut: bool) -> tuple[tuple[ToolCall, ...], bool]:
+        """The calls, and whether the reply was cut: known before, or seen by its last arguments.
+
+        A piece that brought neither name nor arguments is no call.
+        """
+        read = [(call, "".join(call.fragments)) for call in self._calls]
+        read = [(call, _paired(text)) for call, text in read if call.name or text.strip(SPACE)]
+        cut = cut or (bool(read) and ends_early(read[-1][1]))
+        calls = (
+            ToolCall(c.id, c.provider_id, c.own, text if cut else settled(text), not cut)
+            for c, text in read
+        )
+        return tuple(calls), cut
+
+    def _target(
+        self, index: object, call: _Open | None, provider_id: str, name: str, text: str
+    ) -> _Open:
+        if call is None:
+            call = self._by_id.get(provider_id)
+            if index is not None and name:
+                call = None
+            elif index is None and call is None:
+                call = self._last
+        if call is None or self._begins(call, provider_id, name, text):
+            call = self._open(index)
+        elif index is not None:
+            self._by_index[index] = call
+        self._continue(call, provider_id, name)
+        return call
+
+    def _open(self, index: object) -> _Open:
+        call = _Open(f"{self._ids}{len(self._calls)}")
+        self._calls.append(call)
+        if index is not None:
+            self._by_index[index] = call
+        return call
+
+    def _continue(self, call: _Open, provider_id: str, name: str) -> None:
+        if provider_id and not call.provider_id:
+            call.provider_id = provider_id
+            self._by_id[provider_id] = call
+        if name:
+            call.name = self._joined(call.name, name)
+            call.own = self._offer.own_name(call.name)
+            call.named_in = self._chunk
+
+    def _begins(self, call: _Open, provider_id: str, name: str, text: str) -> bool:
+        """Whether the piece is the beginning of another call than the one that it points at."""
+        another_name = bool(name) and name not in call.name
+        if provider_id and provider_id == call.provider_id:
+            return another_name and call.whole()
+        if provider_id and call.provider_id:
+            if not name:
+                return call.whole()
+            made_up = name == call.name and call.fragments and text and not _opens(text)
+            return not (made_up and not call.whole())
+        if not name or not call.name or self._knows(call.name + name):
+            return False
+        if call.whole():
+            return another_name or _opens(text)
+        two_tools = another_name and self._knows(call.name) and self._knows(name)
+        return call.named_in == self._chunk or (two_tools and not call.fragments)
+
+    def _joined(self, before: str, name: str) -> str:
+        """A name from its pieces: a repeat changes nothing, a longer form replaces it."""
+        if self._knows(before + name):
+            return before + name
+        if name in before or len(before) > _LONGEST_NAME:
+            return before
+        return name if name.startswith(before) else before + name
+
+    def _knows(self, name: str) -> bool:
+        return self._offer.own_name(name) in self._offer.tools
+
+
+def _opens(text: str) -> bool:
+    return text.lstrip(SPACE).startswith("{")
+
+
+def _paired(text: str) -> str:
+    """Surrogate pairs that were split over two fragments, made whole; lone ones stay."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text

@@ -1,0 +1,143 @@
+"""Questions about JSON text that has not been parsed: is it an object, does it end too early.
+
+Nothing here builds the value; that is hydration's work, under its own limits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+SPACE = " \t\r\n"
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_STRING = msgspec.json.Decoder(str)
+_IN_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_OUTSIDE = re.compile(r'[^"\[\]{}]*+')
+_EMPTY_FIRST = re.compile(r"(?:\s*\{\s*\})+\s*(?=\{)")
+
+
+class _TextCall(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    parameters: msgspec.Raw = msgspec.Raw()
+    arguments: msgspec.Raw = msgspec.Raw()
+
+
+_TEXT_CALL = msgspec.json.Decoder(_TextCall)
+
+
+def is_object(text: str) -> bool:
+    """Whether the text is one whole JSON object."""
+    try:
+        _OBJECT.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def settled(text: str) -> str:
+    """The arguments of a call that was not cut: the text as sent, except for four known habits.
+
+    Nothing or `null` is `{}` (Groq, OpenRouter); a JSON string that holds an object is that object;
+    empty objects before the real one are dropped (`{}{"a":1}`).
+    """
+    bare = text.strip(SPACE)
+    if bare in {"", "null"}:
+        return "{}"
+    if bare.startswith('"'):
+        inner = _inner(bare)
+        return text if inner is None else inner
+    if (empty := _EMPTY_FIRST.match(bare)) and is_object(bare[empty.end() :]):
+        return bare[empty.end() :]
+    return text
+
+
+def _inner(text: str) -> str | None:
+    try:
+        inner = _STRING.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return inner if is_object(inner) else None
+
+
+def ends_early(text: str) -> bool:
+    """Whether the text stops inside a string, an object or an array."""
+    if is_object(text):
+        return False
+    balance = Balance()
+    balance.scan(text)
+    return balance.inside
+
+
+def parsed(data: bytes) -> Any:
+    """JSON that strict parsers refuse (lone surrogates, NaN); None if it is no JSON at all.
+
+    JavaScript servers cut a text between the halves of a surrogate pair and escape each half.
+    """
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def mended(text: str) -> str:
+    """Text that can be encoded: split surrogate pairs joined, lone surrogates replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def call_in_text(text: str) -> tuple[str, str] | None:
+    """Name and arguments, if the text is `{"name": …, "parameters": {…}}` and nothing else.
+
+    The way in which Llama 3 writes a call; `arguments` instead of `parameters` is as good.
+    """
+    try:
+        call = _TEXT_CALL.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    arguments = bytes(call.parameters or call.arguments).decode()
+    return (call.name, arguments) if is_object(arguments) else None
+
+
+class Balance:
+    """Counts brackets over fragments, each scanned once, so that asking costs only what is new."""
+
+    __slots__ = ("_depth", "_escaped", "_opened", "_quoted")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._opened = self._quoted = self._escaped = False
+
+    @property
+    def inside(self) -> bool:
+        return self._quoted or self._depth > 0
+
+    @property
+    def whole(self) -> bool:
+        """At least one bracket or string was opened, and all are closed."""
+        return self._opened and not self.inside
+
+    def scan(self, text: str) -> None:
+        at, end = (1 if self._escaped and text else 0), len(text)
+        self._escaped = self._escaped and not text
+        while at < end:
+            pattern = _IN_STRING if self._quoted else _OUTSIDE
+            found = pattern.match(text, at)
+            at = found.end() if found else at
+            if at >= end:
+                return
+            mark = text[at]
+            at += 1
+            if mark == "\\":
+                self._escaped = True
+            elif mark == '"':
+                self._quoted = not self._quoted
+                self._opened = True
+            else:
+                self._depth += 1 if mark in "[{" else -1
+                self._opened = True

@@ -1,0 +1,92 @@
+"""The wires by name, and the functions that take one by name or as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from toolcrib.errors import RequestError
+from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.json import JsonObject
+from toolcrib.values.message import ChatRequest, Reply
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered
+from toolcrib.wire.failure import http_error
+from toolcrib.wire.openai_chat import OPENAI_CHAT
+
+WIRES: Mapping[str, Wire] = {wire.name: wire for wire in (OPENAI_CHAT,)}
+
+
+def wire_of(wire: Wire | str) -> Wire:
+    """The wire of that name. Raises RequestError for a name that nobody knows."""
+    if isinstance(wire, Wire):
+        return wire
+    if wire not in WIRES:
+        raise RequestError(f"there is no wire {wire!r}; there are: {', '.join(sorted(WIRES))}")
+    return WIRES[wire]
+
+
+def encode(
+    wire: Wire | str,
+    request: ChatRequest,
+    *,
+    model: str,
+    stream: bool = False,
+    memo: Memo | None = None,
+) -> HttpRequest:
+    """The HTTP request for a chat request, without server and key.
+
+    `memo` lets requests of one conversation share their encoded part. Raises RequestError for what
+    the wire has no form for, such as a call without its result; CatalogError for a name on offer
+    twice.
+    """
+    wire = wire_of(wire)
+    return wire.encode(wire, request, model=model, stream=stream, memo=memo)
+
+
+def encode_tools(
+    wire: Wire | str, tools: Iterable[HasDefinition | ToolDefinition | Mapping[str, object]]
+) -> list[JsonObject]:
+    """The provider's form of tools, definitions or `{name, description, input_schema}`.
+
+    Schemas are copies; output schemas stay home.
+    """
+    wire = wire_of(wire)
+    return wire.encode_tools(wire, [as_offered(tool).get_definition() for tool in tools])
+
+
+def decoder(
+    wire: Wire | str,
+    streaming: bool = True,
+    offer: Offer | None = None,
+    ids: str | None = None,
+) -> Decoder:
+    """A decoder for one response. `ids` is the prefix of the calls' ids, `call_` by default.
+
+    With `streaming` a body that turns out to be JSON is read as such all the same.
+    """
+    wire = wire_of(wire)
+    ids = "call_" if ids is None else ids
+    return wire.make_decoder(wire, streaming=streaming, offer=offer or Offer(), ids=ids)
+
+
+def decode(
+    wire: Wire | str,
+    body: bytes | str,
+    *,
+    status: int = 200,
+    content_type: str = "",
+    offer: Offer | None = None,
+    ids: str | None = None,
+) -> Reply:
+    """The reply in a whole body, be it JSON or a recorded stream.
+
+    Raises AuthenticationError, RateLimitError, RequestError or ProviderError by HTTP status,
+    ProviderError for an error in the body, WireError for another format.
+    """
+    data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    if not 200 <= status < 300:
+        raise http_error(status, data)
+    streaming = "json" not in content_type or not data.lstrip().startswith(b"{")
+    reading = decoder(wire, streaming, offer, ids)
+    reading.feed(data)
+    return reading.finish()

@@ -1,0 +1,96 @@
+"""Where a client gets its server and key from, and clients by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolcrib.clients import OpenAIClient, client_for
+from toolcrib.clients.base import _seconds
+from toolcrib.clients.transport import _proxy
+from toolcrib.errors import AuthenticationError, RequestError
+
+OPENAI = "https://api.openai.com/v1"
+OTHER = "http://localhost:8000/v1"
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+SOURCES: list[tuple[dict[str, str], dict[str, str], tuple[str, str | None]]] = [
+    ({}, {"api_key": "k1"}, (OPENAI, "k1")),
+    ({"OPENAI_API_KEY": "k2"}, {}, (OPENAI, "k2")),
+    ({"OPENAI_API_KEY": " k2\n"}, {}, (OPENAI, "k2")),
+    ({"OPENAI_API_KEY": "k2"}, {"api_key": "k1"}, (OPENAI, "k1")),
+    ({"OPENAI_BASE_URL": OTHER}, {}, (OTHER, None)),
+    ({"OPENAI_BASE_URL": OTHER, "OPENAI_API_KEY": "k2"}, {}, (OTHER, "k2")),
+    ({"OPENAI_BASE_URL": "", "OPENAI_API_KEY": "k2"}, {}, (OPENAI, "k2")),
+    ({"OPENAI_API_KEY": "k2"}, {"base_url": OTHER}, (OTHER, None)),
+    ({"OPENAI_API_KEY": "k2"}, {"base_url": OTHER, "api_key": "k1"}, (OTHER, "k1")),
+    ({"OPENAI_API_KEY": "k2"}, {"base_url": OPENAI + "/"}, (OPENAI + "/", "k2")),
+]
+
+
+@pytest.mark.parametrize(("environment", "given", "expected"), SOURCES)
+def test_sources(
+    environment: dict[str, str],
+    given: dict[str, str],
+    expected: tuple[str, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    client = OpenAIClient("m", **given)  # type: ignore[arg-type]
+    key = client._headers.get("Authorization", "").removeprefix("Bearer ") or None
+    assert (client._base, key) == expected
+    openai = "api.openai.com" in expected[0]
+    assert client.wire.max_tokens_key == ("max_completion_tokens" if openai else "max_tokens")
+
+
+@pytest.mark.parametrize("base_url", [None, OPENAI, "https://api.openai.com/v1/"])
+def test_openai_itself_needs_a_key(base_url: str | None) -> None:
+    with pytest.raises(AuthenticationError, match="OPENAI_API_KEY"):
+        OpenAIClient("m", base_url=base_url)
+
+
+def test_clients_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert client_for("openai:gpt-5").model == "gpt-5"
+    server = client_for(f"{OTHER}#org/model:7b")
+    assert isinstance(server, OpenAIClient)
+    assert (server.model, server._base) == ("org/model:7b", OTHER)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "gpt-5", "openai:", "local:", "nobody:x", OTHER, f"{OTHER}#", "https://#m"]
+)
+def test_names_that_mean_no_client(name: str) -> None:
+    with pytest.raises(RequestError):
+        client_for(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("", None), ("2", 2.0), ("0.5", 0.5), ("-3", 0.0), ("soon", None),
+     ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0)],
+)  # fmt: skip
+def test_retry_after(value: str, seconds: float | None) -> None:
+    assert _seconds(value) == seconds
+
+
+def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", "inside.example")
+    assert _proxy("https://api.openai.com/v1") == "http://proxy:3128"
+    for url in (
+        "https://inside.example/v1",
+        "http://127.0.0.1:1/",
+        "http://localhost/",
+        "http://[::1]/",
+    ):
+        assert _proxy(url) is None

@@ -1,0 +1,452 @@
+"""Clients against a real server on this machine: whole and streamed, good and broken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolcrib.clients import (
+    OpenAIClient,
+    Outgoing,
+    Settings,
+    Timeouts,
+    WireClient,
+)
+from toolcrib.errors import (
+    AuthenticationError,
+    ClientError,
+    ConnectionFailed,
+    ProviderError,
+    RateLimitError,
+    RequestError,
+    WireError,
+)
+from toolcrib.testing import call, cut, die_after, http_error, openai_server, raw, raw_call
+from toolcrib.values.call import Hydrated, Rejected
+from toolcrib.values.client import LLMClient
+from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart, Usage
+from toolcrib.wire import OPENAI_CHAT
+
+CANARY = "sk-canary-0123456789abcdef"
+HI = ChatRequest((Message.user("Hi"),), id_prefix="r_0_")
+ADD: dict[str, Any] = {
+    "name": "add",
+    "description": "Add.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    },
+}
+TWO: list[Any] = ["Let me add. ", call("add", a=1), call("add", a=2)]
+
+
+async def reply_of(client: WireClient, request: ChatRequest, *, stream: bool) -> Reply:
+    if not stream:
+        return await client.chat(request)
+    parts = [part async for part in client.stream(request)]
+    last = parts[-1]
+    assert isinstance(last, Reply)
+    assert "".join(part.text for part in parts if isinstance(part, TextPart)) == last.text
+    return last
+
+
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+@both
+async def test_a_conversation(stream: bool) -> None:
+    async with (
+        openai_server([TWO, "3"]) as server,
+        OpenAIClient("m", base_url=server.url, api_key=CANARY) as client,
+    ):
+        request = msgspec.structs.replace(HI, tools=(ADD,))
+        reply = await reply_of(client, request, stream=stream)
+        assert (reply.text, reply.finish, reply.usage) == (
+            "Let me add. ",
+            "tool_calls",
+            Usage(1, 11, 7),
+        )
+        assert [(c.id, c.provider_id, c.name, c.arguments) for c in reply.tool_calls] == [
+            ("r_0_0", "call_1_0", "add", '{"a":1}'),
+            ("r_0_1", "call_1_1", "add", '{"a":2}'),
+        ]
+        results = [Message.tool(made, "x") for made in reply.tool_calls]
+        messages = (*HI.messages, reply.message, *results)
+        request = msgspec.structs.replace(request, messages=messages)
+        assert (await reply_of(client, request, stream=stream)).text == "3"
+        assert server.headers[0]["authorization"] == f"Bearer {CANARY}"
+        assert server.headers[0]["user-agent"] == "toolcrib"
+        assert [bool(body.get("stream")) for body in server.requests] == [stream] * 2
+        assert [m["role"] for m in server.requests[1]["messages"]] == [
+            "user", "assistant", "tool", "tool"]  # fmt: skip
+
+
+async def test_a_stream_gives_parts_as_they_come() -> None:
+    async with (
+        openai_server([TWO]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        parts = [part async for part in client.stream(HI)]
+    assert len([part for part in parts if isinstance(part, TextPart)]) == 3
+    arguments = [part for part in parts if isinstance(part, ArgumentsPart)]
+    assert {(part.call_id, part.name) for part in arguments} == {("r_0_0", "add"), ("r_0_1", "add")}
+    assert [type(part) is Reply for part in parts] == [False] * (len(parts) - 1) + [True]
+
+
+async def test_connections_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, made = asyncio.get_running_loop(), []
+    connect = loop.create_connection
+
+    async def counted(*arguments: Any, **more: Any) -> Any:
+        made.append(1)
+        return await connect(*arguments, **more)
+
+    monkeypatch.setattr(loop, "create_connection", counted)
+    async with (
+        openai_server(["a", "b", "c", "d"]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        for stream in (False, True, True, False):
+            await reply_of(client, HI, stream=stream)
+    assert len(made) == 1
+
+
+STATUSES: list[tuple[int, type[ClientError]]] = [
+    (400, RequestError),
+    (401, AuthenticationError),
+    (403, AuthenticationError),
+    (404, RequestError),
+    (429, RateLimitError),
+    (500, ProviderError),
+    (503, ProviderError),
+]
+
+
+@both
+@pytest.mark.parametrize(("status", "kind"), STATUSES)
+async def test_refusals(status: int, kind: type[ClientError], stream: bool) -> None:
+    said = f"wrong key {CANARY} or Bearer {CANARY}, because"
+    async with (
+        openai_server([http_error(status, said, retry_after=1.5)]) as server,
+        OpenAIClient("m", base_url=server.url, api_key=CANARY) as client,
+    ):
+        with pytest.raises(kind) as caught:
+            await reply_of(client, HI, stream=stream)
+    assert type(caught.value) is kind
+    assert caught.value.status == status
+    assert "because" in str(caught.value)
+    assert_nothing_leaks(caught.value)
+    if isinstance(caught.value, RateLimitError):
+        assert caught.value.retry_after == 1.5
+
+
+def assert_nothing_leaks(error: BaseException) -> None:
+    assert CANARY not in repr(error)
+    assert CANARY not in str(error)
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+@both
+async def test_a_key_in_a_200_is_masked_too(stream: bool) -> None:
+    secret = "x-very-own-secret"
+    body = json.dumps({"error": {"message": f"no access for {secret}"}})
+    async with (
+        openai_server([raw(body, content_type="application/json")]) as server,
+        WireClient(OPENAI_CHAT, "m", base_url=server.url, headers={"api-key": secret}) as client,
+    ):
+        with pytest.raises(ProviderError, match=r"no access for \[key\]"):
+            await reply_of(client, HI, stream=stream)
+        assert server.headers[0]["api-key"] == secret
+
+
+@both
+@pytest.mark.parametrize("after", [0, 1, 60, 300])
+async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after: int) -> None:
+    async with (
+        openai_server([die_after(after, TWO)]) as server,
+        OpenAIClient("m", base_url=server.url, api_key=CANARY) as client,
+    ):
+        parts: list[Any] = []
+
+        async def ask() -> None:
+            if not stream:
+                await client.chat(HI)
+            async for part in client.stream(HI):
+                parts.append(part)
+
+        with pytest.raises(ConnectionFailed) as caught:
+            await ask()
+        assert_nothing_leaks(caught.value)
+        assert not any(isinstance(part, Reply) for part in parts)
+
+
+async def test_a_server_that_dies_after_the_last_call_but_before_the_end() -> None:
+    async with (
+        openai_server([die_after(100_000, TWO)]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        reply = await reply_of(client, HI, stream=True)
+        assert reply.finish == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        ": waiting\n\n",
+        'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n',
+        'data: {"choices":[{"delta":{"tool_calls":[{"function":{"name":"add"}}]}}]}\n\n',
+        'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: {"choi',
+    ],
+)
+async def test_a_stream_that_ends_early_without_an_error(body: str) -> None:
+    async with (
+        openai_server([raw(body)]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        with pytest.raises(ConnectionFailed, match="before it was whole"):
+            await reply_of(client, HI, stream=True)
+
+
+BROKEN: list[tuple[str, str, type[ClientError], str]] = [
+    ("<html>", "text/html", WireError, "no JSON object"),
+    ("Not Found\n", "text/plain", WireError, "neither JSON nor"),
+    ("{}", "application/json", WireError, "no choices"),
+    ('data: {"error": {"message": "busy"}}\n\n', "text/event-stream", ProviderError, "busy"),
+    ('{"choices": [{"message": {"content": "x"}, "finish_reason": "error"}]}', "application/json",
+     ProviderError, "broke off"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "kind", "error", "said"), BROKEN)
+async def test_what_is_no_reply(body: str, kind: str, error: type[ClientError], said: str) -> None:
+    async with (
+        openai_server([raw(body, content_type=kind)]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        with pytest.raises(error, match=said):
+            await reply_of(client, HI, stream=True)
+
+
+@both
+async def test_a_server_may_answer_in_the_other_form(stream: bool) -> None:
+    whole = '{"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}'
+    events = f"data: {whole.replace('message', 'delta')}\n\ndata: [DONE]\n\n"
+    turn = raw(whole, content_type="application/json") if stream else raw(events)
+    async with (
+        openai_server([turn]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        assert (await reply_of(client, HI, stream=stream)).text == "Hi"
+
+
+@both
+async def test_a_cut_reply_is_a_reply_with_nothing_to_run(stream: bool) -> None:
+    async with (
+        openai_server([cut(TWO)]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        reply = await reply_of(client, HI, stream=stream)
+    assert reply.finish == "length"
+    assert [made.complete for made in reply.tool_calls] == [False, False]
+
+
+async def test_nobody_listens() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        async with OpenAIClient(
+            "m", base_url=f"http://127.0.0.1:{port}/v1", api_key=CANARY
+        ) as client:
+            with pytest.raises(
+                ConnectionFailed, match=rf"127.0.0.1:{port}: no connection"
+            ) as caught:
+                await client.chat(HI)
+            assert_nothing_leaks(caught.value)
+
+
+@contextlib.asynccontextmanager
+async def server_that(
+    answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[str]:
+    """A server of a few bytes; gives its base URL, and waits for its connections to be closed."""
+    handlers: list[asyncio.Task[Any] | None] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.append(asyncio.current_task())
+        await reader.readuntil(b"\r\n\r\n")
+        await answer(reader, writer)
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    await asyncio.gather(*(task for task in handlers if task is not None))
+
+
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+
+
+@both
+async def test_a_server_that_never_answers_runs_into_the_time_limit(stream: bool) -> None:
+    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if stream:
+            writer.write(EVENTS + b": wait\n\n")
+
+    async with (
+        server_that(silent) as url,
+        OpenAIClient("m", base_url=url, timeouts=Timeouts(read=0.05)) as client,
+    ):
+        with pytest.raises(ConnectionFailed, match="time limit"):
+            await reply_of(client, HI, stream=stream)
+
+
+async def test_a_server_that_never_closes_after_the_end_is_left() -> None:
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(EVENTS + b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: [DONE]\n\n')
+
+    async with server_that(endless) as url, OpenAIClient("m", base_url=url) as client:
+        assert (await reply_of(client, HI, stream=True)).text == "Hi"
+
+
+async def test_redirects_are_not_followed() -> None:
+    turn = msgspec.structs.replace(http_error(302), headers={"Location": "http://127.0.0.1:9/"})
+    async with (
+        openai_server([turn]) as server,
+        OpenAIClient("m", base_url=server.url, api_key=CANARY) as client,
+    ):
+        with pytest.raises(WireError, match="base URL"):
+            await client.chat(HI)
+
+
+async def test_a_stream_that_is_left_early_closes_its_connection() -> None:
+    async with (
+        openai_server(["text " * 1000, "again"]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        stream = client.stream(HI)
+        assert isinstance(await anext(stream), TextPart)
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert (await client.chat(HI)).text == "again"
+
+
+async def test_many_requests_at_once() -> None:
+    async with (
+        openai_server([lambda body: body["messages"][0]["content"]] * 20) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        requests = [ChatRequest((Message.user(f"n{n}"),)) for n in range(20)]
+        replies = await asyncio.gather(*(client.chat(request) for request in requests))
+    assert [reply.text for reply in replies] == [f"n{n}" for n in range(20)]
+
+
+async def test_settings_of_the_client_and_of_the_request() -> None:
+    own = Settings(temperature=0.1, max_tokens=5, extra={"seed": 1, "user": "u"})
+    async with (
+        openai_server(["a", "b"]) as server,
+        OpenAIClient("m", base_url=server.url, settings=own) as client,
+    ):
+        await client.chat(HI)
+        asked = Settings(temperature=0.9, extra={"seed": 2})
+        await client.chat(msgspec.structs.replace(HI, settings=asked))
+    first, second = server.requests
+    assert (first["temperature"], first["max_tokens"], first["seed"]) == (0.1, 5, 1)
+    assert (second["temperature"], second["max_tokens"], second["seed"]) == (0.9, 5, 2)
+    assert second["user"] == "u"
+
+
+@pytest.mark.parametrize("as_request", [False, True])
+async def test_a_plan_is_hydrated_and_nothing_is_run(as_request: bool) -> None:
+    turn: list[Any] = [
+        "Hm. ",
+        call("add", a=1),
+        call("add", a="x"),
+        call("no"),
+        raw_call("add", "{"),
+    ]
+    turn[-1] = raw_call("add", "{]")
+    async with (
+        openai_server([turn, "None needed.", cut([call("add", a=1)])]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        prompt: Any = HI if as_request else "Hi"
+        plan = await client.tool_call(prompt, [ADD])
+        assert [type(result) for result in plan] == [Hydrated, Rejected, Rejected, Rejected]
+        codes = [[str(error.code) for error in result.errors] for result in plan]
+        assert codes == [[], ["invalid_arguments"], ["unknown_tool"], ["invalid_json"]]
+        assert plan.reply.text == "Hm. "
+        plan = await client.tool_call(msgspec.structs.replace(HI, tools=(ADD,)))
+        assert (list(plan), plan.reply.text) == ([], "None needed.")
+        (result,) = await client.tool_call("Hi", [ADD])
+        assert [str(error.code) for error in result.errors] == ["truncated"]
+    functions = [tool["function"] for body in server.requests for tool in body["tools"]]
+    assert functions[0] == functions[1] == functions[2]
+    assert functions[0]["parameters"] == ADD["input_schema"]
+
+
+def test_one_client_serves_several_event_loops_and_leaves_nothing_open() -> None:
+    clients: list[OpenAIClient] = []
+
+    async def once(text: str) -> str:
+        async with openai_server([text, text]) as server:
+            if not clients:
+                clients.append(OpenAIClient("m", base_url=server.url))
+            clients[0]._base = server.url
+            first = await reply_of(clients[0], HI, stream=True)
+            return first.text + (await clients[0].chat(HI)).text
+
+    assert [asyncio.run(once(text)) for text in ("a", "b", "c")] == ["aa", "bb", "cc"]
+    clients.clear()
+    gc.collect()
+
+
+def test_it_is_a_client_and_shows_nothing_secret() -> None:
+    url = f"https://user:{CANARY}@api.example.com/v1?key={CANARY}"
+    client: LLMClient = OpenAIClient("m", base_url=url, api_key=CANARY)
+    assert isinstance(client, LLMClient)
+    assert repr(client) == "OpenAIClient('m', openai-chat at https://api.example.com)"
+    outgoing = Outgoing(method="POST", url=url, headers={"a": CANARY}, body=CANARY.encode())
+    assert repr(outgoing) == "Outgoing(POST https://api.example.com, 26 bytes)"
+
+
+@pytest.mark.parametrize("url", ["", "api.openai.com/v1", "ftp://host/v1", "http://", "/v1"])
+def test_a_base_url_that_is_none(url: str) -> None:
+    with pytest.raises(RequestError, match="base URL"):
+        WireClient("openai-chat", "m", base_url=url)
+
+
+def test_a_header_that_http_does_not_allow() -> None:
+    with pytest.raises(RequestError, match="'x-key'") as caught:
+        WireClient("openai-chat", "m", base_url="http://h", headers={"x-key": f"{CANARY}\r\nx: y"})
+    assert CANARY not in str(caught.value)
+
+
+async def test_a_query_in_the_base_url_stays() -> None:
+    seen: list[str] = []
+
+    class Seeing:
+        async def send(self, request: Outgoing) -> Any:
+            seen.append(request.url)
+            raise ConnectionFailed("no further")
+
+        async def aclose(self) -> None:
+            return
+
+    base = "https://h/openai/deployments/d/?api-version=1"
+    client = WireClient("openai-chat", "m", base_url=base, transport=Seeing())
+    with pytest.raises(ConnectionFailed):
+        await client.chat(HI)
+    assert seen == ["https://h/openai/deployments/d/chat/completions?api-version=1"]

@@ -1,0 +1,104 @@
+"""Arguments as text: what is an object, what stops early, which habits are mended."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcrib.wire.json_text import Balance, call_in_text, ends_early, is_object, mended, settled
+
+SETTLED = [
+    ("", "{}"),
+    (" \n", "{}"),
+    ("null", "{}"),
+    ('{"a":1}', '{"a":1}'),
+    (' {"a" : 1}\n', ' {"a" : 1}\n'),
+    ('{"a":1,"a":2}', '{"a":1,"a":2}'),
+    ('{"a":1e400}', '{"a":1e400}'),
+    ('{}{"a":1}', '{"a":1}'),
+    ('{} {}\n{"a":1}', '{"a":1}'),
+    ('{}{"a":1}{"b":2}', '{}{"a":1}{"b":2}'),
+    ('{"a":1}{"b":2}', '{"a":1}{"b":2}'),
+    ("{}{}", "{}"),
+    ('{}{"a":', '{}{"a":'),
+    ('"{\\"a\\":1}"', '{"a":1}'),
+    ('"{\\"a\\":"', '"{\\"a\\":"'),
+    ('"text"', '"text"'),
+    ('{"a":1} garbage', '{"a":1} garbage'),
+    ('{"a":"[1]"}', '{"a":"[1]"}'),
+    ("[1]", "[1]"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), SETTLED)
+def test_settled(text: str, expected: str) -> None:
+    assert settled(text) == expected
+
+
+EARLY = [
+    ("", False),
+    ("{}", False),
+    ("{", True),
+    ('{"a', True),
+    ('{"a":"b\\', True),
+    ('{"a":"b\\"', True),
+    ('{"a":{"b":1}', True),
+    ('{"a":[1,2', True),
+    ('{"a":"}"', True),
+    ('{"a":"{"}', False),
+    ("{'a': 1}", False),
+    ("nonsense", False),
+    ('{"a":1}}', False),
+    ('{"a":1} garbage', False),
+]
+
+
+@pytest.mark.parametrize(("text", "early"), EARLY)
+def test_ends_early(text: str, early: bool) -> None:
+    assert ends_early(text) is early
+
+
+@given(st.dictionaries(st.text(max_size=4), st.text(max_size=8), min_size=1), st.data())
+def test_a_beginning_of_an_object_ends_early(value: dict[str, str], data: st.DataObject) -> None:
+    text = json.dumps(value)
+    assert is_object(text)
+    assert ends_early(text[: data.draw(st.integers(1, len(text) - 1))])
+
+
+@given(st.text('{}[]"\\a', max_size=30), st.data())
+def test_a_balance_is_the_same_however_the_text_is_split(text: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(text)))
+    one, two = Balance(), Balance()
+    one.scan(text)
+    two.scan(text[:at])
+    two.scan(text[at:])
+    assert (one.whole, one.inside) == (two.whole, two.inside)
+
+
+@pytest.mark.parametrize("text", ["[]", "1", '"a"', "", "{", "{'a':1}", '{"a":NaN}', "[" * 100_000])
+def test_not_an_object(text: str) -> None:
+    assert not is_object(text)
+
+
+def test_mended_text_can_be_encoded() -> None:
+    assert mended("a\ud83d\ude00b") == "a😀b"
+    assert mended("a\ud83db").encode() == "a\ufffdb".encode()
+
+
+CALLS_IN_TEXT = [
+    ('{"name": "f", "parameters": {"a": 1}}', ("f", '{"a": 1}')),
+    (' {"name": "f", "arguments": {}} ', ("f", "{}")),
+    ('{"name": "Alice"}', None),
+    ('{"name": "f", "parameters": [1]}', None),
+    ('{"name": "f", "parameters": {}, "why": 1}', None),
+    ('I call {"name": "f", "parameters": {}}', None),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("text", "call"), CALLS_IN_TEXT)
+def test_call_in_text(text: str, call: tuple[str, str] | None) -> None:
+    assert call_in_text(text) == call

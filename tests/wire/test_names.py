@@ -1,0 +1,45 @@
+"""Names that a provider accepts, one to one with the tools' own."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolcrib.errors import CatalogError
+from toolcrib.wire.names import NameRule, wire_name, wire_names
+
+RULE = NameRule("A-Za-z0-9_-", 64)
+
+LEGAL = ["a", "get_weather", "GET-1", "x" * 64]
+ILLEGAL = ["", "a.b", "a b", "a\n", "x" * 65, "größe", "数える", "a/b" * 40, "\ud800"]
+
+
+@pytest.mark.parametrize("name", LEGAL)
+def test_legal_names_stay(name: str) -> None:
+    assert wire_name(RULE, name) == name
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_others_are_made_legal_and_always_the_same(name: str) -> None:
+    made = wire_name(RULE, name)
+    assert RULE.legal(made)
+    assert made != name
+    assert wire_names(RULE, ["other", name])[name] == made
+
+
+def test_the_mapping_is_one_to_one() -> None:
+    names = [*LEGAL, *ILLEGAL, "a_b", "a:b", "a;b", "a,b"]
+    mapping = wire_names(RULE, names)
+    assert list(mapping) == names
+    assert len(set(mapping.values())) == len(names)
+
+
+def test_a_made_name_gives_way_to_a_tool_that_is_called_so() -> None:
+    taken = wire_name(RULE, "a.b")
+    mapping = wire_names(RULE, ["a.b", taken])
+    assert mapping[taken] == taken
+    assert mapping["a.b"] == wire_name(RULE, "a.b", salt=1)
+
+
+def test_one_name_twice_is_refused() -> None:
+    with pytest.raises(CatalogError, match="'f'"):
+        wire_names(RULE, ["f", "g", "f"])
