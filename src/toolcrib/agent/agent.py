@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -91,7 +91,7 @@ class Agent:
     def _begin(self, prompt: str, history: Sequence[Message], caller: Caller) -> _Drive:
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
         system = [Message.system(self.instructions)] if self.instructions else []
-        run_id = f"run_{secrets.token_hex(8)}"
+        run_id = f"run_{os.urandom(8).hex()}"
         state = RunState(
             run_id,
             0,

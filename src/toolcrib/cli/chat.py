@@ -12,7 +12,7 @@ import typer
 
 from toolcrib.agent import Agent, Session
 from toolcrib.cli.options import Consent, Json, Tools, approver
-from toolcrib.cli.render import err, print_json
+from toolcrib.cli.render import err, print_json, printable
 from toolcrib.cli.screen import Screen
 from toolcrib.cli.where import UnusableError, load_catalog
 from toolcrib.clients import client_for
@@ -85,8 +85,8 @@ def _converse(loop: asyncio.Runner, session: Session, model: str) -> int:
             _answer(loop, session, text, model=model, as_json=False)
         except KeyboardInterrupt:
             err.print("Cancelled.")
-        except ToolcribError:
-            pass  # shown already; the conversation goes on
+        except ToolcribError as error:
+            err.print(f"toolcrib: {printable(str(error))}")
 
 
 def _answer(loop: asyncio.Runner, session: Session, text: str, *, model: str, as_json: bool) -> int:

@@ -36,7 +36,10 @@ def print_json(value: Any) -> None:
 
 def short_json(value: Any) -> str:
     """JSON on one line, cut to what a reader takes in."""
-    text = printable(orjson.dumps(value, default=str).decode())
+    return shortened(printable(orjson.dumps(value, default=str).decode()))
+
+
+def shortened(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]} … ({len(text)} characters)"
 
 

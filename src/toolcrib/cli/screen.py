@@ -56,14 +56,13 @@ class Screen:
                 self._progress(part)
             case ApprovalRequested():
                 self._end_text()
-            case RunError(message=message):
-                self._end_text()
-                err.print(f"toolcrib: {printable(message)}")
             case Done(result=result):
                 self._end_text()
                 self._ending(result)
             case ToolArgumentsDelta() | UsageReported():
                 pass
+            case RunError():
+                self._end_text()  # the error itself is raised, and told once
             case _:
                 assert_never(event)
 

@@ -107,7 +107,7 @@ def _from_module(module: ModuleType, where: str) -> Catalog:
     found = [thing for thing in vars(module).values() if _is_tool(thing)]
     if not found:
         raise UnusableError(f"--tools {where}: no tools in it; decorate them with @tool(visible=…)")
-    return Catalog(dict.fromkeys(found))
+    return Catalog(list(dict.fromkeys(found)))
 
 
 def _is_tool(thing: object) -> bool:

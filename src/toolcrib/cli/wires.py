@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from toolcrib.cli.options import Json, Tools
-from toolcrib.cli.render import err, out, print_json, printable, short_json
+from toolcrib.cli.render import err, out, print_json, printable, shortened
 from toolcrib.cli.where import UnusableError, load_catalog
 from toolcrib.values.message import Reply
 from toolcrib.wire import WIRES, encode_tools
@@ -46,7 +46,7 @@ def decode(
         out.print(printable(reply.text))
     for call in reply.tool_calls:
         state = "" if call.complete else "  (cut: never runs)"
-        out.print(f"{printable(call.name)} {short_json(call.arguments)}{state}")
+        out.print(f"{printable(call.name)} {shortened(printable(call.arguments))}{state}")
     err.print(f"finish: {reply.finish} (the provider said {printable(str(reply.provider_finish))})")
 
 

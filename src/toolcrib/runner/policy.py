@@ -24,7 +24,14 @@ def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContex
     """Deny before ask before allow; the first of the strictest, with the name of its policy."""
     strictest: Decision = _ALLOWED
     for policy in policies:
-        decision = _ask_one(policy, hydrated, context)
+        try:
+            decision = policy(hydrated, context)
+        except Exception:  # noqa: BLE001  whatever a policy raises, the call is denied
+            return Deny("the policy failed", _name(policy))
+        if not isinstance(decision, _DECISIONS):
+            return Deny("the policy gave no decision", _name(policy))
+        if not decision.policy:
+            decision = msgspec.structs.replace(decision, policy=_name(policy))
         if isinstance(decision, Deny):
             return decision
         if isinstance(decision, Ask) and not isinstance(strictest, Ask):
@@ -32,15 +39,8 @@ def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContex
     return strictest
 
 
-def _ask_one(policy: Policy, hydrated: Hydrated, context: PolicyContext) -> Decision:
-    name = getattr(policy, "__name__", type(policy).__name__)
-    try:
-        decision = policy(hydrated, context)
-    except Exception:  # noqa: BLE001  whatever a policy raises, the call is denied
-        return Deny("the policy failed", name)
-    if not isinstance(decision, _DECISIONS):
-        return Deny("the policy gave no decision", name)
-    return decision if decision.policy else msgspec.structs.replace(decision, policy=name)
+def _name(policy: Policy) -> str:
+    return getattr(policy, "__name__", type(policy).__name__)
 
 
 def standard(hydrated: Hydrated, context: PolicyContext) -> Decision:

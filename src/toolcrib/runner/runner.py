@@ -22,7 +22,7 @@ from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import Policy, decide, standard
 from toolcrib.runner.recorder import Draft
 from toolcrib.runner.redact import project
-from toolcrib.tools import Catalog, Entry, Tools
+from toolcrib.tools import Catalog, Entry, Tool, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.json import canonical_json
 from toolcrib.values.record import (
@@ -219,7 +219,7 @@ class ToolRunner:
             await self._gate.enter(marks.exclusive)
         try:
             await draft.intend()
-            value = await self._executed(entry, hydrated, caller, scope)
+            value = await self._executed(entry.tool, hydrated, caller, scope)
         finally:
             self._gate.leave(marks.exclusive)
         if marks.untrusted_output:
@@ -232,19 +232,15 @@ class ToolRunner:
         return Completed(record, value, project(plain, definition.model_visible), public)
 
     async def _executed(
-        self, entry: Entry, hydrated: Hydrated, caller: Caller, scope: CallScope
+        self, tool: Tool[..., Any], hydrated: Hydrated, caller: Caller, scope: CallScope
     ) -> Any:
-        tool, call = entry.tool, hydrated.call
+        call, name = hydrated.call, hydrated.definition.name
         limit = hydrated.definition.annotations.timeout or self._timeout
-        injected = self._injected[hydrated.definition.name]
+        injected = self._injected[name]
         if tool.context_parameter is not None:
+            deadline = None if limit is None else time.monotonic() + limit
             context = CallContext(
-                call.id,
-                scope.tally.run_id,
-                call.id,
-                caller,
-                None if limit is None else time.monotonic() + limit,
-                scope.observer,
+                call.id, scope.tally.run_id, call.id, caller, deadline, scope.observer
             )
             injected = {**injected, tool.context_parameter: context}
         try:

@@ -1,0 +1,65 @@
+"""D: what `import toolcrib` costs, with every public name resolved and one tool defined.
+
+CPU milliseconds above an empty interpreter, the minimum of several processes; the floor is the import
+of the third-party modules that the core uses. Then the distributions that the core installs.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+
+ROUNDS = 9
+REACH_MS, REACH_DISTRIBUTIONS = 190, 10
+TIME = "\nimport resource; u = resource.getrusage(resource.RUSAGE_SELF)\nprint(u.ru_utime + u.ru_stime)"
+EMPTY = ""
+FLOOR = """
+import asyncio, docstring_parser, jiter, jsonschema_rs, msgspec, orjson, pydantic, pydantic_core, sqlite3
+from pydantic import TypeAdapter
+TypeAdapter(dict[str, int]).json_schema()
+"""
+TOOLCRIB = """
+import toolcrib
+for name in toolcrib.__all__: getattr(toolcrib, name)
+@toolcrib.tool(visible=toolcrib.ALL)
+def count(words: list[str], least: int = 1) -> dict[str, int]:
+    "Count words."
+    return {}
+"""
+
+
+def cpu_ms(code: str) -> float:
+    """CPU time of one fresh process that runs `code`."""
+    run = subprocess.run(  # noqa: S603  our own code, in our own interpreter
+        [sys.executable, "-c", code + TIME], capture_output=True, text=True, check=True
+    )
+    return float(run.stdout) * 1000
+
+
+def distributions(name: str, seen: set[str]) -> set[str]:
+    """The distribution and all that it needs, extras aside."""
+    if name not in seen:
+        seen.add(name)
+        for requirement in importlib.metadata.requires(name) or ():
+            if "extra ==" not in requirement and "python_version" not in requirement:
+                found = re.match(r"[A-Za-z0-9_.-]+", requirement)
+                if found:
+                    distributions(found[0].lower().replace("_", "-"), seen)
+    return seen
+
+
+def main() -> None:
+    rounds = [[cpu_ms(code) for code in (EMPTY, FLOOR, TOOLCRIB)] for _ in range(ROUNDS)]
+    empty, floor, ours = (min(column) for column in zip(*rounds, strict=True))
+    print(f"empty interpreter          {empty:7.0f} ms")
+    print(f"third-party imports alone  {floor - empty:7.0f} ms above it")
+    ratio = (ours - empty) / (floor - empty)
+    print(f"toolcrib                   {ours - empty:7.0f} ms above it   ratio {ratio:.2f}, reach {REACH_MS}")
+    core = sorted(distributions("toolcrib", set()))
+    print(f"distributions              {len(core):7d} (reach {REACH_DISTRIBUTIONS}): {', '.join(core)}")
+
+
+if __name__ == "__main__":
+    main()

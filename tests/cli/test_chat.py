@@ -1,0 +1,167 @@
+"""`toolcrib chat`, against a server on this machine that speaks the OpenAI wire."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from toolcrib.cli import run
+from toolcrib.testing import call, die_after, openai_server
+from toolcrib.testing.loopback import ServerTurn
+
+ROOT = Path(__file__).parents[2]
+RISKY = '''
+from toolcrib import ALL, tool
+
+@tool(visible=ALL, safe=False)
+def risky(path: str) -> str:
+    """Do something risky."""
+    return f"done with {path}"
+'''
+
+
+async def chat(
+    turns: list[ServerTurn], *arguments: str, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    async with openai_server(turns) as server:
+        command = ["chat", *arguments, "--model", f"{server.url}#model"]
+        code = await asyncio.to_thread(run, command)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+async def test_a_question_shows_each_call_and_the_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    turns: list[ServerTurn] = [
+        [
+            "let me see",
+            call("calculate", expression="23*17+5"),
+            call("calculate", expression="1/0"),
+        ],
+        "It is 396.",
+    ]
+    code, out, err = await chat(turns, "What is 23*17+5?", capsys=capsys)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "let me see"
+    assert '✓ calculate {"expression":"23*17+5"}  allowed · ' in out
+    assert '→ {"value":396}' in out
+    assert "✗ calculate" in out
+    assert "tool_error" in out
+    assert lines[-1] == "It is 396."
+
+
+async def test_json_is_one_value(capsys: pytest.CaptureFixture[str]) -> None:
+    turns: list[ServerTurn] = [call("calculate", expression="1+1"), "Two."]
+    code, out, _ = await chat(turns, "1+1?", "--json", capsys=capsys)
+    value = json.loads(out)
+    assert (code, value["status"], value["text"]) == (0, "completed", "Two.")
+    assert value["records"][0]["result"] == {"value": 2}
+
+
+async def test_a_provider_that_dies_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = await chat([die_after(60, "some text that is long enough")], "hi", capsys=capsys)
+    assert code == 1
+    assert len(err.strip().splitlines()) == 1
+    assert "Traceback" not in err
+
+
+async def test_escape_sequences_of_a_model_do_not_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    turns: list[ServerTurn] = [["\x1b[2J\x07", call("calc\x1b[1mulate")], "\x1b]0;title\x07done"]
+    _, out, err = await chat(turns, "hi", capsys=capsys)
+    assert "\x1b" not in out + err
+    assert "\x07" not in out + err
+
+
+def spawn(url: str, cwd: Path, *arguments: str) -> pexpect.spawn[str]:
+    return pexpect.spawn(
+        sys.executable,
+        ["-m", "toolcrib", "chat", "--model", f"{url}#model", *arguments],
+        cwd=str(cwd),
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm"},
+        encoding="utf-8",
+        timeout=30,
+        dimensions=(24, 200),
+    )
+
+
+@pytest.mark.parametrize(("typed", "told"), [("y", "done with x"), ("n", "approval_refused")])
+async def test_a_risky_call_is_asked_about_at_the_terminal(
+    tmp_path: Path, typed: str, told: str
+) -> None:
+    (tmp_path / "tools.py").write_text(RISKY, encoding="utf-8")
+
+    def talk(url: str) -> str:
+        child = spawn(url, tmp_path, "--tools", "tools.py", "go on")
+        child.expect(r"\[y/N\] ")
+        child.sendline(typed)
+        child.expect(pexpect.EOF)
+        return str(child.before)
+
+    async with openai_server([call("risky", path="x"), "finished"]) as server:
+        output = await asyncio.to_thread(talk, server.url)
+    assert "finished" in output
+    assert told in str(server.requests[1]["messages"][-1]["content"])
+
+
+async def test_a_conversation_remembers(tmp_path: Path) -> None:
+    def talk(url: str) -> str:
+        child = spawn(url, tmp_path)
+        child.expect("> ")
+        child.sendline("I am Ada")
+        child.expect("Hello Ada")
+        child.expect("> ")
+        child.sendline("who am I?")
+        child.expect("You are Ada")
+        child.expect("> ")
+        child.sendeof()
+        child.expect(pexpect.EOF)
+        child.close()
+        return str(child.exitstatus)
+
+    async with openai_server(["Hello Ada", "You are Ada"]) as server:
+        assert await asyncio.to_thread(talk, server.url) == "0"
+    roles = [m["role"] for m in server.requests[1]["messages"]]
+    assert roles == ["user", "assistant", "user"]
+
+
+async def test_ctrl_c_cancels_the_turn_not_the_conversation(tmp_path: Path) -> None:
+    hangs = '''
+import asyncio
+from toolcrib import ALL, tool
+
+@tool(visible=ALL)
+async def hangs() -> str:
+    """Never come back."""
+    await asyncio.Event().wait()
+    return ""
+'''
+    (tmp_path / "tools.py").write_text(hangs, encoding="utf-8")
+
+    def talk(url: str) -> str:
+        child = spawn(url, tmp_path, "--tools", "tools.py")
+        child.expect("> ")
+        child.sendline("hang")
+        child.expect("running hangs")
+        child.sendintr()
+        child.expect("Cancelled")
+        child.expect("> ")
+        child.sendline("still there?")
+        child.expect("Yes")
+        child.expect("> ")
+        child.sendeof()
+        child.expect(pexpect.EOF)
+        child.close()
+        return str(child.exitstatus)
+
+    async with openai_server([call("hangs"), "Yes"]) as server:
+        assert await asyncio.to_thread(talk, server.url) == "0"

@@ -1,0 +1,240 @@
+"""The command line as people script it: output, exit codes, one line for each error."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from toolcrib.cli import run
+
+CANARY = "canary-91bc"
+TOOLS = '''
+import asyncio
+from toolcrib import ALL, tool
+
+@tool(visible=ALL, timeout=0.05)
+async def hangs() -> str:
+    """Never come back."""
+    await asyncio.Event().wait()
+    return ""
+
+@tool(visible=ALL)
+def leaks() -> str:
+    """Raise a secret."""
+    raise RuntimeError("canary-91bc")
+
+@tool(visible=ALL, safe=False)
+def risky(path: str) -> str:
+    """Do something risky."""
+    return f"done with {path}"
+'''
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Toolcrib = Callable[..., Result]
+
+
+@pytest.fixture
+def toolcrib(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Toolcrib:
+    """Runs a command line in an empty folder that holds `tools.py` and `notes.txt`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tools.py").write_text(TOOLS, encoding="utf-8")
+    (tmp_path / "notes.txt").write_text("remember the milk\n", encoding="utf-8")
+
+    def command(*arguments: str, stdin: bytes = b"") -> Result:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return command
+
+
+def test_a_call_prints_its_result(toolcrib: Toolcrib) -> None:
+    result = toolcrib("call", "calculate", '{"expression": "23*17+5"}')
+    assert (result.code, json.loads(result.out), result.err) == (0, {"value": 396}, "")
+
+
+def test_a_call_as_json_has_record_and_result(toolcrib: Toolcrib) -> None:
+    result = toolcrib("call", "calculate", '{"expression": "1+1"}', "--json")
+    value = json.loads(result.out)
+    assert value["result"] == {"value": 2}
+    assert value["record"]["status"] == "completed"
+    assert value["record"]["decision"]["type"] == "allow"
+
+
+REJECTED: list[tuple[list[str], bytes, str]] = [
+    (
+        ["convert_units", '{"value": "seventy", "from_unit": "km", "to_unit": "mile"}'],
+        b"",
+        "invalid_arguments at /value: expected number, got string",
+    ),
+    (["nobody", "{}"], b"", "unknown_tool: There is no tool of that name"),
+    (["calculate", "{"], b"", "invalid_json"),
+    (["calculate", '{"expression": NaN}'], b"", "invalid_json"),
+    (["convert_units", '{"value": 1e400, "from_unit": "m", "to_unit": "m"}'], b"", "invalid_json"),
+    (["calculate", '{"expression": "1", "expression": "2"}'], b"", "the same key appears twice"),
+    (["calculate", "-"], b'{"expression": "' + b"1" * 10_000_000 + b'"}', "too_large"),
+    (["read_file", '{"path": "../../etc/passwd"}'], b"", "capability_error: the path is outside"),
+    (["hangs", "{}", "--tools", "tools.py"], b"", "timeout"),
+    (["leaks", "{}", "--tools", "tools.py"], b"", "tool_error: The tool failed."),
+    (["risky", '{"path": "x"}', "--tools", "tools.py", "--no"], b"", "approval_refused"),
+    (["risky", '{"path": "x"}', "--tools", "tools.py"], b"", "approval_refused"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "error"), REJECTED, ids=[f"{r[0][0]}-{r[2][:20]}" for r in REJECTED]
+)
+def test_a_call_that_does_not_complete_exits_with_1_and_says_why(
+    toolcrib: Toolcrib, arguments: list[str], stdin: bytes, error: str
+) -> None:
+    result = toolcrib("call", *arguments, stdin=stdin)
+    assert result.code == 1
+    assert error in result.err
+    assert result.out == ""
+    assert CANARY not in result.err
+    assert "Traceback" not in result.err
+    recorded = toolcrib("call", *arguments, "--json", stdin=stdin)
+    assert recorded.code == 1
+    assert json.loads(recorded.out)["record"]["status"] == "failed"
+    assert CANARY not in recorded.out
+
+
+def test_yes_approves(toolcrib: Toolcrib) -> None:
+    result = toolcrib("call", "risky", '{"path": "x"}', "--tools", "tools.py", "--yes")
+    assert (result.code, result.out) == (0, "done with x\n")
+
+
+UNUSABLE: list[tuple[list[str], str]] = [
+    (["nope"], "No such command 'nope'"),
+    (["call"], "Missing argument"),
+    (["pick", "x", "--top", "0"], "--top"),
+    (["tools", "show", "nope"], "no tool 'nope'; there are current_time"),
+    (["tools", "list", "--tools", "nope.py"], "nope.py: there is no such file"),
+    (["tools", "list", "--tools", "nope.json"], "nope.json: there is no such file"),
+    (["tools", "list", "--tools", "no.such.module:x"], "No module named"),
+    (["tools", "list", "--tools", "json:nothing"], "the module has no 'nothing'"),
+    (["tools", "list", "--tools", "json:__doc__"], "it is no Catalog"),
+    (["tools", "list", "--tools", "whatever"], "give module:attribute"),
+    (["tools", "list", "--tools", "mcp:server"], "MCP"),
+    (["encode", "--wire", "smoke"], "there is no such wire"),
+    (["decode", "nope.json"], "it cannot be read"),
+    (["chat", "hi", "--model", "nope:x"], "there is no model 'nope:x'"),
+    (["chat", "--json"], "--json needs a prompt"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error"), UNUSABLE, ids=[" ".join(u[0]) for u in UNUSABLE])
+def test_an_unusable_command_line_exits_with_2_and_one_line(
+    toolcrib: Toolcrib, arguments: list[str], error: str
+) -> None:
+    result = toolcrib(*arguments)
+    assert result.code == 2
+    assert error in result.err
+    assert result.err.count("\n") == 1
+    assert result.out == ""
+
+
+def test_a_wrong_definition_is_named(toolcrib: Toolcrib) -> None:
+    Path("tools.json").write_text('[{"name": "a b", "input_schema": {}}]', encoding="utf-8")
+    result = toolcrib("tools", "list", "--tools", "tools.json")
+    assert result.code == 1
+    assert "tool name 'a b'" in result.err
+
+
+def test_tools_list_and_show(toolcrib: Toolcrib) -> None:
+    listed = toolcrib("tools", "list", "--json")
+    assert [tool["name"] for tool in json.loads(listed.out)] == [
+        "current_time",
+        "calculate",
+        "convert_units",
+        "list_files",
+        "read_file",
+        "search_files",
+    ]
+    assert "calculate" in toolcrib("tools", "list").out
+    shown = json.loads(toolcrib("tools", "show", "convert_units", "--json").out)
+    assert shown["input_schema"]["required"] == ["value", "from_unit", "to_unit"]
+    assert "convert_units" in toolcrib("tools", "show", "convert_units").out
+
+
+@pytest.mark.parametrize("where", ["tools.py", "tools:risky", "tools:hangs"])
+def test_tools_from_python(toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.delitem(sys.modules, "tools", raising=False)
+    result = toolcrib("tools", "list", "--tools", where, "--json")
+    assert result.code == 0
+    assert {tool["name"] for tool in json.loads(result.out)} <= {"hangs", "leaks", "risky"}
+    monkeypatch.delitem(sys.modules, "tools", raising=False)
+
+
+def test_pick_says_why(toolcrib: Toolcrib) -> None:
+    picked = json.loads(toolcrib("pick", "convert miles to kilometers", "--json").out)
+    assert picked[0]["name"] == "convert_units"
+    assert 0 < picked[0]["score"] <= 1
+    assert "convert_units" in toolcrib("pick", "convert miles", "--explain").out
+    nothing = toolcrib("pick", "zzz")
+    assert (nothing.code, nothing.err) == (0, "No tool fits.\n")
+
+
+def test_pick_takes_definitions_that_no_provider_would(toolcrib: Toolcrib) -> None:
+    rows = [{"name": "a.b/c", "description": "fly a kite"}, {"name": "x", "description": "swim"}]
+    Path("odd.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    picked = json.loads(toolcrib("pick", "kite", "--tools", "odd.jsonl", "--json").out)
+    assert [p["name"] for p in picked] == ["a.b/c"]
+
+
+def test_encode_and_decode(toolcrib: Toolcrib) -> None:
+    encoded = json.loads(toolcrib("encode", "--wire", "openai-chat").out)
+    assert [tool["type"] for tool in encoded] == ["function"] * 6
+    assert set(encoded[0]["function"]) == {"name", "description", "parameters"}
+    body: dict[str, Any] = {
+        "choices": [
+            {
+                "finish_reason": "tool_calls",
+                "message": {
+                    "role": "assistant",
+                    "content": "one \x1b[2J moment",
+                    "tool_calls": [
+                        {
+                            "id": "c1",
+                            "type": "function",
+                            "function": {"name": "add", "arguments": '{"a": 1}'},
+                        }
+                    ],
+                },
+            }
+        ]
+    }
+    Path("body.json").write_text(json.dumps(body), encoding="utf-8")
+    decoded = json.loads(toolcrib("decode", "body.json", "--json").out)
+    assert decoded["finish"] == "tool_calls"
+    assert decoded["tool_calls"][0]["arguments"] == '{"a": 1}'
+    shown = toolcrib("decode", stdin=json.dumps(body).encode())
+    assert 'add {"a": 1}' in shown.out
+    assert "\x1b" not in shown.out
+
+
+def test_decode_of_something_else_is_one_line(toolcrib: Toolcrib) -> None:
+    result = toolcrib("decode", stdin=b"<html>")
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert "Traceback" not in result.err
+
+
+def test_help_names_every_command(toolcrib: Toolcrib) -> None:
+    out = toolcrib("--help").out
+    for command in ("chat", "call", "pick", "encode", "decode", "tools", "local"):
+        assert command in out
