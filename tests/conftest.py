@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from toolcrib.clients.local import model_path
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -24,3 +26,12 @@ def shared_data() -> Path:
     if not data.is_dir():
         pytest.skip(f"no data at {data}: set TOOLCRIB_SHARED")
     return data
+
+
+@pytest.fixture(scope="session")
+def embedded_model() -> Path:
+    """The file of the embedded model."""
+    path = model_path()
+    if not path.is_file():
+        missing("the embedded model: run `toolcrib local install`")
+    return path

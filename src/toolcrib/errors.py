@@ -164,9 +164,12 @@ class SchemaError(DefinitionError):
     """A schema cannot be used. `pointer` is a JSON Pointer (RFC 6901) into it."""
 
     def __init__(self, message: str, pointer: str = "") -> None:
-        super().__init__(f"{message} (at {pointer or 'the top'})")
+        super().__init__(message, pointer)
         self.message = message
         self.pointer = pointer
+
+    def __str__(self) -> str:
+        return f"{self.message} (at {self.pointer or 'the top'})"
 
 
 class CatalogError(ToolcribError):
@@ -197,8 +200,12 @@ class MissingExtraError(ToolcribError, ImportError):
     """An optional dependency is not installed; the text is the command that installs it."""
 
     def __init__(self, extra: str, feature: str) -> None:
-        super().__init__(f"{feature} needs an extra: pip install 'toolcrib[{extra}]'")
+        super().__init__(extra, feature)
         self.extra = extra
+        self.feature = feature
+
+    def __str__(self) -> str:
+        return f"{self.feature} needs an extra: pip install 'toolcrib[{self.extra}]'"
 
 
 class ClientError(ToolcribError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -156,6 +155,8 @@ def _open_session(timeouts: Timeouts) -> aiohttp.ClientSession:
 def _proxy(url: str) -> str | None:
     parts = urlsplit(url)
     host = parts.hostname or ""
+    import urllib.request  # 15 ms, which `import toolcrib` need not pay
+
     proxies = urllib.request.getproxies()
     if not proxies or host == "localhost" or host.startswith("127.") or host == "::1":
         return None

@@ -107,19 +107,33 @@ def _instantiate(
         faults = (((), "the tool does not accept these arguments"),)
     return None, tuple(
         HydrationError(
-            Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, text, _path(where, tool.definition)
+            Stage.INSTANTIATE,
+            ErrorCode.INVALID_ARGUMENTS,
+            text,
+            _path(where, arguments, tool.definition),
         )
         for where, text in faults
     )
 
 
-def _path(location: tuple[int | str, ...], definition: ToolDefinition) -> str:
-    """A pointer in which only names that the schema itself holds appear."""
+def _path(
+    location: tuple[int | str, ...], arguments: JsonObject, definition: ToolDefinition
+) -> str:
+    """A pointer in which only names that the schema itself holds appear.
+
+    Steps that lead nowhere in the arguments are pydantic's own: the branch of a union, a key.
+    """
     declared = definition.input_schema_json or ""
-    shown = (
-        escape_pointer(token) if isinstance(token, int) or f'"{token}"' in declared else "*"
-        for token in location
-    )
+    node: Any = arguments
+    shown = []
+    for step in location:
+        if isinstance(node, dict) and step in node:
+            shown.append(escape_pointer(step) if f'"{step}"' in declared else "*")
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            shown.append(str(step))
+        else:
+            continue
+        node = node[step]
     return "".join(f"/{token}" for token in shown)
 
 

@@ -74,7 +74,8 @@ class Result(TypedDict):
         ("How much is 8.5% of 3,200?", {"expression": "3200 * 8.5 / 100"}),
         ("2 to the power of 16", {"expression": "2 ** 16"}),
         ("Add 19.5, 3 and 40", {"expression": "19.5 + 3 + 40"}),
-        ("A box of 24 bottles costs 36 dollars, so what is one bottle?", {"expression": "36 / 24"}),
+        ("A crate costs 36 dollars for 24 bottles, so what is one?", {"expression": "36 / 24"}),
+        ("Share 96 apples among 4 children, what does each get?", {"expression": "96 / 4"}),
         ("I run 7 miles 5 times a week, what does that make in total?", {"expression": "7 * 5"}),
     ],
 )

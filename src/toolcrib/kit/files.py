@@ -146,6 +146,8 @@ def read_file(path: str, *, root: FileRoot) -> TextFile:
             {"query": "connection lost", "path": "logs/app.log"},
         ),
         ("In which file is the class Session defined?", {"query": "class Session", "path": "."}),
+        ("Show me every place where retry occurs", {"query": "retry", "path": "."}),
+        ("In lib, look for 'async def'", {"query": "async def", "path": "lib"}),
         ("Does anything in web/ use fetch?", {"query": "fetch", "path": "web/"}),
         ("Show the lines with 'warning' in build.log", {"query": "warning", "path": "build.log"}),
     ],

@@ -90,6 +90,10 @@ class Quantity(TypedDict):
             "The box weighs 12 ounces, what is that in grams?",
             {"value": 12, "from_unit": "ounces", "to_unit": "grams"},
         ),
+        (
+            "The sign says 80 km/h but my car shows mph, how fast is that?",
+            {"value": 80, "from_unit": "km/h", "to_unit": "mph"},
+        ),
         ("5 GB to MB", {"value": 5, "from_unit": "GB", "to_unit": "MB"}),
     ],
 )

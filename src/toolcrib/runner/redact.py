@@ -27,8 +27,8 @@ def project(value: JsonValue, visible: Visibility) -> JsonValue:
 def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
     """Declared top-level arguments, secret ones masked; undeclared ones do not show."""
     declared = _declared(definition.input_schema_json)
-    if not definition.secret:
-        return {name: value for name, value in arguments.items() if name in declared}
+    if not definition.secret and declared.issuperset(arguments):
+        return arguments
     return {
         name: MASK if name in definition.secret else value
         for name, value in arguments.items()

@@ -72,7 +72,7 @@ def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
 
 
 def derive_object(hint: Any) -> DerivedObject:
-    """For a model, a TypedDict or a dataclass whose fields are the arguments.
+    """For a model, a TypedDict or a dataclass whose fields are the arguments, and the only ones.
 
     Raises DefinitionError for one that JSON Schema cannot express.
     """
@@ -81,6 +81,8 @@ def derive_object(hint: Any) -> DerivedObject:
     reference = schema.get("$ref")
     if isinstance(reference, str):  # a recursive one; a tool's top has to be the object itself
         schema = {**schema["$defs"][reference.rpartition("/")[2]], "$defs": schema["$defs"]}
+    if schema.get("type") == "object":
+        schema.setdefault("additionalProperties", False)
     return DerivedObject(schema, adapter.validate_python)
 
 
@@ -192,7 +194,9 @@ def _steady(node: Any) -> Any:
         return node
     made = {key: _steady(child) for key, child in node.items()}
     default = made.get("default")
-    unique = any(n.get("uniqueItems") for n in (made, *made.get("anyOf", ())) if isinstance(n, dict))
+    unique = any(
+        n.get("uniqueItems") for n in (made, *made.get("anyOf", ())) if isinstance(n, dict)
+    )
     if unique and isinstance(default, list):
         made["default"] = sorted(default, key=canonical_json)
     return made

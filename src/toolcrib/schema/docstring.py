@@ -24,16 +24,17 @@ def read_docstring(text: str | None) -> DocumentedSignature:
     """Never raises: a docstring in no known style is a description as a whole."""
     if not text or not text.strip():
         return DocumentedSignature("", {})
-    clean = inspect.cleandoc(text)
+    clean = inspect.cleandoc(text).strip()
     if "\n" not in clean:
         return DocumentedSignature(clean, {})
     try:
-        parsed = parse(clean, style=_style(clean))
-    except (ParseError, LookupError, ValueError):  # it trips over a bare `:param` with an IndexError
+        parsed = parse(f"\n{clean}", style=_style(clean))  # it dedents all but the first line again
+    except (ParseError, IndexError, ValueError):  # a bare `:param` is an IndexError to it
         return DocumentedSignature(clean, {})
     parts = (parsed.short_description, parsed.long_description)
+    gap = "\n\n" if parsed.blank_after_short_description else "\n"
     return DocumentedSignature(
-        "\n\n".join(part.strip() for part in parts if part),
+        gap.join(part.strip() for part in parts if part),
         {
             name.strip().lstrip("*"): p.description.strip()
             for p in parsed.params

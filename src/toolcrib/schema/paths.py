@@ -29,24 +29,21 @@ def split_path(path: str) -> tuple[str, ...]:
 
 def path_exists(schema: dict[str, Any], path: str) -> bool:
     """Whether a value of this schema can have something at `path`."""
-    return _has(schema, schema, split_path(path), set())
-
-
-def _has(
-    root: dict[str, Any], node: Any, steps: tuple[str, ...], seen: set[tuple[int, int]]
-) -> bool:
-    """`seen` holds the nodes that were tried before, each with the steps that were left then."""
-    if not steps or node is True or node == {}:
-        return True
-    if not isinstance(node, dict) or (id(node), len(steps)) in seen:
-        return False
-    seen.add((id(node), len(steps)))
-    branches = [branch for keyword in _COMBINERS for branch in node.get(keyword, ())]
-    if isinstance(node.get("$ref"), str):
-        branches.append(resolve_ref(root, node["$ref"]))
-    if any(_has(root, branch, steps, seen) for branch in branches):
-        return True
-    return any(_has(root, child, steps[1:], seen) for child in _next(node, steps[0]))
+    seen: set[tuple[int, int]] = set()
+    stack: list[tuple[Any, tuple[str, ...]]] = [(schema, split_path(path))]
+    while stack:
+        node, steps = stack.pop()
+        if not steps or node is True or node == {}:
+            return True
+        if not isinstance(node, dict) or (id(node), len(steps)) in seen:
+            continue
+        seen.add((id(node), len(steps)))
+        for keyword in _COMBINERS:
+            stack += ((branch, steps) for branch in node.get(keyword, ()))
+        if isinstance(node.get("$ref"), str):
+            stack.append((resolve_ref(schema, node["$ref"]), steps))
+        stack += ((child, steps[1:]) for child in _next(node, steps[0]))
+    return False
 
 
 def _next(node: dict[str, Any], step: str) -> list[Any]:

@@ -15,11 +15,15 @@ from typing import Any, NamedTuple, Protocol
 import jsonschema_rs
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.guard import check_schema, escape_pointer
+from toolcrib.schema.effort import explainable
+from toolcrib.schema.guard import References, check_schema, escape_pointer
 from toolcrib.values.call import ValidatorInfo
+from toolcrib.values.json import canonical_json
 
 MAX_VIOLATIONS = 20
 _PATTERN_BYTES = 1 << 20
+_ALTERNATIVES = ("anyOf", "oneOf")
+_CLOSED = (["additionalProperties"], ["propertyNames"])
 
 
 class Violation(NamedTuple):
@@ -37,7 +41,9 @@ class Validator(Protocol):
 
     def is_valid(self, value: object) -> bool: ...
 
-    def violations(self, value: object) -> tuple[Violation, ...]: ...
+    def violations(self, value: object) -> tuple[Violation, ...]:
+        """Why a value is not valid; nothing where the reasons would take too long to list."""
+        ...
 
 
 class JsonSchemaValidator:
@@ -62,6 +68,8 @@ class JsonSchemaValidator:
             raise SchemaError(f"not a usable schema: {_first_line(error)}", pointer) from None
         except (ValueError, jsonschema_rs.ReferencingError) as error:
             raise SchemaError(f"not a usable schema: {_first_line(error)}") from None
+        self._schema = schema
+        self._references = References(schema)
         self._declared = frozenset(_declared_names(schema))
         self._iter_errors = compiled.iter_errors
         self.is_valid: Callable[[object], bool] = compiled.is_valid
@@ -69,10 +77,13 @@ class JsonSchemaValidator:
 
     def violations(self, value: object) -> tuple[Violation, ...]:
         found: list[Violation] = []
+        if not explainable(self._references, self._schema, value):
+            return ()
         for error in self._iter_errors(value):
-            if len(found) == MAX_VIOLATIONS:
-                break
-            found.append(Violation(self._path(error), error.kind.name, _describe(error)))
+            for reason in _reasons(error):
+                if len(found) == MAX_VIOLATIONS:
+                    return tuple(found)
+                found.append(Violation(self._path(reason), reason.kind.name, _describe(reason)))
         return tuple(found)
 
     def _path(self, error: jsonschema_rs.ValidationError) -> str:
@@ -93,7 +104,7 @@ def _installed_version() -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
+    return str(error).partition("\n")[0][:300]
 
 
 def _declared_names(node: Any) -> Iterator[str]:
@@ -108,9 +119,37 @@ def _declared_names(node: Any) -> Iterator[str]:
             yield from _declared_names(child)
 
 
+def _reasons(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
+    """What is wrong in the one alternative of the value's own type, else the error itself."""
+    close = _close_branches(error)
+    if len(close) != 1:
+        yield error
+        return
+    for inner in close[0]:
+        yield from _reasons(inner)
+
+
+def _close_branches(
+    error: jsonschema_rs.ValidationError,
+) -> list[list[jsonschema_rs.ValidationError]]:
+    """The alternatives of an anyOf that fail for more than the type of the value."""
+    if error.kind.name not in _ALTERNATIVES:
+        return []
+    branches = error.kind.as_dict().get("context", [])
+    return [branch for branch in branches if not any(_is_type(e, error) for e in branch)]
+
+
+def _is_type(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationError) -> bool:
+    return error.kind.name == "type" and error.instance_path == of.instance_path
+
+
 def _describe(error: jsonschema_rs.ValidationError) -> str:
     facts = error.kind.as_dict()
     keyword = error.kind.name
+    if keyword == "falseSchema" and error.schema_path[-1:] in _CLOSED:
+        keyword = str(error.schema_path[-1])
+    if keyword in _ALTERNATIVES and facts.get("context"):
+        return _alternatives(error, facts["context"])
     if keyword in _MESSAGES:
         return _MESSAGES[keyword](facts, error.instance)
     return f"does not satisfy '{keyword}'"
@@ -120,28 +159,42 @@ def _types(facts: dict[str, Any], value: object) -> str:
     return f"expected {' or '.join(facts['types'])}, got {kind_of(value)}"
 
 
-def _alternatives(facts: dict[str, Any], value: object) -> str:
-    """The types that the branches of an anyOf want, where that is all that they ask."""
-    types: list[str] = []
-    for branch in facts.get("context", ()):
-        for error in branch:
-            if error.kind.name != "type" or error.instance_path:
-                return f"matches none of the alternatives, got {kind_of(value)}"
-            types += error.kind.as_dict()["types"]
-    return f"expected {' or '.join(dict.fromkeys(types))}, got {kind_of(value)}"
+def _alternatives(
+    error: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
+) -> str:
+    """The types that the alternatives want, where the value is of none of them."""
+    kind = kind_of(error.instance)
+    if not all(branches):
+        return f"matches more than one of the alternatives, got {kind}"
+    if _close_branches(error):
+        return f"matches none of the alternatives, got {kind}"
+    wanted = dict.fromkeys(
+        name
+        for branch in branches
+        for reason in branch
+        if _is_type(reason, error)
+        for name in reason.kind.as_dict()["types"]
+    )
+    return f"expected {' or '.join(wanted)}, got {kind}"
 
 
 def _options(facts: dict[str, Any], _value: object) -> str:
     options = facts["options"]
-    shown = ", ".join(str(option) for option in options[:12])
+    shown = ", ".join(_show(option) for option in options[:12])
     return f"expected one of: {shown}{', …' if len(options) > 12 else ''}"
+
+
+def _show(value: Any) -> str:
+    """As the model has to write it, but for the quotes around text."""
+    return value if isinstance(value, str) else canonical_json(value)
 
 
 _MESSAGES: dict[str, Callable[[dict[str, Any], object], str]] = {
     "type": _types,
-    "anyOf": _alternatives,
     "enum": _options,
-    "const": lambda f, _: f"expected exactly {f['expected_value']}",
+    "const": lambda f, _: f"expected exactly {_show(f['expected_value'])}",
+    "falseSchema": lambda _f, _: "no value is allowed here",
+    "propertyNames": lambda _f, _: "has a property whose name is not allowed",
     "required": lambda f, _: f"the required property '{f['property']}' is missing",
     "additionalProperties": lambda _f, _: "has a property that is not declared",
     "unevaluatedProperties": lambda _f, _: "has a property that is not declared",

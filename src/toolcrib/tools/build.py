@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
@@ -23,7 +23,7 @@ from toolcrib.values.definition import (
     ToolDefinition,
     Visibility,
 )
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, canonical_json, json_copy
 
 _NAME = re.compile(r"[a-zA-Z0-9_]{1,128}")
 MODES = ("read-only", "human-approval", "full")
@@ -52,9 +52,7 @@ def build_definition(
     output_schema: JsonObject | None,
     options: ToolOptions,
 ) -> ToolDefinition:
-    """Checks what an author said beside the schema. Raises DefinitionError."""
-    if input_schema is not None and input_schema.get("type") != "object":
-        raise DefinitionError(f"tool '{name}': the top of input_schema must be type 'object'")
+    """Checks what an author said beside the schemas, which are compiled. Raises DefinitionError."""
     if input_schema is None and (not options.allow_no_schema or options.no_schema_mode is None):
         raise DefinitionError(
             f"tool '{name}' has no schema: give it one, or opt out with allow_no_schema=True "
@@ -62,28 +60,42 @@ def build_definition(
         )
     if options.no_schema_mode is not None and options.no_schema_mode not in MODES:
         raise DefinitionError(f"tool '{name}': no_schema_mode is one of {', '.join(MODES)}")
-    annotations = {k: v for k, v in options.annotations.items() if k not in ("tags", "strict")}
-    try:
-        checked = msgspec.convert(annotations, Annotations)
-    except msgspec.ValidationError as error:
-        raise DefinitionError(f"tool '{name}': a wrong annotation: {error}") from None
-    unknown = annotations.keys() - set(Annotations.__struct_fields__)
-    if unknown:
-        raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(sorted(unknown))}")
+    said = _annotations(name, options.annotations)
     return ToolDefinition(
         name=name,
         description=options.description or description,
         input_schema_json=_text(name, "input_schema", input_schema),
         output_schema_json=_text(name, "output_schema", output_schema),
-        strict=options.annotations.get("strict"),
-        tags=tuple(options.annotations.get("tags", ())),
+        strict=said.strict,
+        tags=said.tags,
         examples=tuple(_example(name, example) for example in options.examples),
-        annotations=checked,
+        annotations=said.annotations,
         visible=_visibility(name, "visible", options.visible, output_schema),
         model_visible=_visibility(name, "model_visible", options.model_visible, output_schema),
         secret=secret_properties(name, input_schema, options.secret),
         no_schema_mode=options.no_schema_mode if input_schema is None else None,
     )
+
+
+class _Said(NamedTuple):
+    annotations: Annotations
+    tags: tuple[str, ...]
+    strict: bool | None
+
+
+def _annotations(name: str, given: AnnotationOptions) -> _Said:
+    rest = {key: value for key, value in given.items() if key not in ("tags", "strict")}
+    unknown = rest.keys() - set(Annotations.__struct_fields__)
+    if unknown:
+        raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(sorted(unknown))}")
+    try:
+        return _Said(
+            msgspec.convert(rest, Annotations),
+            msgspec.convert(given.get("tags", ()), tuple[str, ...]),
+            msgspec.convert(given.get("strict"), bool | None),
+        )
+    except msgspec.ValidationError as error:
+        raise DefinitionError(f"tool '{name}': a wrong annotation: {error}") from None
 
 
 def check_name(name: object) -> str:
@@ -98,7 +110,7 @@ def _visibility(
 ) -> Visibility:
     if isinstance(paths, All):
         return paths
-    if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
+    if not isinstance(paths, list | tuple) or not all(isinstance(path, str) for path in paths):
         raise DefinitionError(
             f"tool '{name}': {option} is a list of paths such as ['total'], or ALL"
         )
@@ -115,7 +127,7 @@ def _visibility(
 def _example(name: str, example: tuple[str, Mapping[str, Any]]) -> Example:
     try:
         request, arguments = example
-        return Example(str(request), orjson.dumps(dict(arguments)).decode())
+        return Example(str(request), _dump(dict(arguments)))
     except (TypeError, ValueError):
         raise DefinitionError(
             f"tool '{name}': an example is a pair (request, arguments), with JSON arguments"
@@ -123,16 +135,39 @@ def _example(name: str, example: tuple[str, Mapping[str, Any]]) -> Example:
 
 
 def _text(name: str, what: str, schema: JsonObject | None) -> str | None:
+    if schema is None:
+        return None
+    if not isinstance(schema, dict):
+        raise DefinitionError(f"tool '{name}': {what} must be a dict")
     try:
-        return None if schema is None else orjson.dumps(schema).decode()
-    except TypeError:
-        raise DefinitionError(f"tool '{name}': {what} is not JSON") from None
+        return _dump(schema)
+    except (TypeError, ValueError):
+        raise DefinitionError(
+            f"tool '{name}': {what} is not JSON, is nested too deeply, or holds NaN, an infinity "
+            "or an integer beyond 64 bits"
+        ) from None
+
+
+def _dump(value: JsonObject) -> str:
+    """orjson alone would write dates, dataclasses and NaN (as null) without a word."""
+    text = orjson.dumps(value)
+    if orjson.loads(text) != value:
+        canonical_json(value)  # it raises, unless the difference is that between a tuple and a list
+    return text.decode()
+
+
+def check_top(name: str, schema: JsonObject) -> None:
+    """Raises DefinitionError unless the arguments are an object by the schema's own word."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise DefinitionError(f"tool '{name}': the top of input_schema must be type 'object'")
 
 
 def compile_schema(name: str, what: str, schema: JsonObject | None) -> Validator | None:
-    if schema is None:
+    """Compiles what will be stored, so that nothing that changes the original changes the tool."""
+    text = _text(name, what, schema)
+    if text is None:
         return None
     try:
-        return compile_validator(schema)
+        return compile_validator(json_copy(text))
     except SchemaError as error:
         raise SchemaError(f"tool '{name}', {what}: {error.message}", error.pointer) from None

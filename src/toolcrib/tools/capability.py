@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
-from toolcrib.errors import BindingError
+from toolcrib.errors import BindingError, DefinitionError
 from toolcrib.values.record import CallContext
 
 T = TypeVar("T")
@@ -43,7 +43,11 @@ def interface_of(hint: Any) -> type | None:
     """The interface that a hint asks to be injected, or None for an ordinary parameter."""
     if get_origin(hint) is Annotated:
         inner, *extras = get_args(hint)
-        return inner if any(extra is _INJECTED for extra in extras) else None
+        if not any(extra is _INJECTED for extra in extras):
+            return None
+        if not isinstance(inner, type):
+            raise DefinitionError(f"Injected takes a class, not {inner}")
+        return inner
     return hint if isinstance(hint, type) and _MARK in hint.__dict__ else None
 
 

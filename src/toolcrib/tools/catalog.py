@@ -166,7 +166,7 @@ def as_tools(tools: Tools) -> tuple[HasDefinition, ...]:
 
 
 def _entries(tools: Tools) -> Iterator[Entry]:
-    if isinstance(tools, Mapping | str):
+    if isinstance(tools, Mapping | str | type) or not isinstance(tools, Iterable):
         raise DefinitionError("tools come as a list or a Catalog, not as a single one")
     for thing in tools:
         if isinstance(thing, Catalog):

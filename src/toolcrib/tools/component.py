@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, get_args
 
 from pydantic import ValidationError
+from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
-from toolcrib.schema import Converter, Validator
+from toolcrib.schema import Converter, Validator, compile_validator
 from toolcrib.tools.capability import Need
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
@@ -23,6 +24,7 @@ from toolcrib.values.json import JsonObject
 P = ParamSpec("P")
 R = TypeVar("R")
 ATTRIBUTE = "__toolcrib_tool__"
+_KINDS = frozenset(get_args(ErrorType))
 
 
 Fault: TypeAlias = tuple[tuple[int | str, ...], str]
@@ -37,11 +39,18 @@ class NotAcceptedError(Exception):
 
 
 def value_faults(error: ValidationError, *prefix: str) -> tuple[Fault, ...]:
-    """The places and kinds of a pydantic error, without its text: that repeats the value."""
+    """The places and kinds of a pydantic error, without its text: that repeats the value.
+
+    A kind of the author's own is not shown: it is text that may be made of anything.
+    """
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return tuple(
-        ((*prefix, *fault["loc"]), f"the tool does not accept this value ({fault['type']})")
+        (
+            (*prefix, *fault["loc"]),
+            f"the tool does not accept this value ({kind if kind in _KINDS else 'custom'})",
+        )
         for fault in found
+        for kind in (fault["type"],)
     )
 
 
@@ -83,12 +92,14 @@ class Tool(Generic[P, R]):
     """A definition with what is needed to check and to run it; callable as the original function.
 
     `blocking` is True for a plain (not async) function: it has to run off the event loop.
-    `runnable` is False for a tool of which only the definition is known.
+    `runnable` is False for a tool of which only the definition is known. `accepts` names what the
+    target takes, where the schema was given and may let other properties through.
     """
 
     __slots__ = (
         "_original",
         "_target",
+        "accepts",
         "blocking",
         "context_parameter",
         "converters",
@@ -110,6 +121,7 @@ class Tool(Generic[P, R]):
         output_validator: Validator | None = None,
         converters: Mapping[str, Converter] | None = None,
         takes_object: Converter | None = None,
+        accepts: frozenset[str] | None = None,
         needs: tuple[Need, ...] = (),
         context_parameter: str | None = None,
         is_class: bool = False,
@@ -122,6 +134,7 @@ class Tool(Generic[P, R]):
         self.output_validator = output_validator
         self.converters = converters or {}
         self.takes_object = takes_object
+        self.accepts = accepts
         self.needs = needs
         self.context_parameter = context_parameter
         self.is_class = is_class
@@ -170,6 +183,7 @@ class Tool(Generic[P, R]):
             output_validator=self.output_validator,
             converters=self.converters,
             takes_object=self.takes_object,
+            accepts=self.accepts,
             needs=self.needs,
             context_parameter=self.context_parameter,
             is_class=self.is_class,
@@ -188,13 +202,23 @@ class Tool(Generic[P, R]):
             except ValidationError as error:
                 raise NotAcceptedError(value_faults(error, name)) from None
             except (ValueError, OverflowError):
-                raise NotAcceptedError((((name,), "out of range for the tool"),)) from None
+                raise NotAcceptedError(
+                    (((name,), "the tool does not accept this value"),)
+                ) from None
         return typed
 
     def build(self, arguments: JsonObject) -> Any:
         """An instance for one call. Raises what the converters and the constructor raise."""
         if self._target is None:
             return None
+        if self.accepts is not None and not self.accepts.issuperset(arguments):
+            raise NotAcceptedError(
+                tuple(
+                    ((name,), "the tool does not take this property")
+                    for name in arguments
+                    if name not in self.accepts
+                )
+            )
         if not self.is_class:
             return BoundCall(self._target, self.typed(arguments), self.blocking)
         if self.takes_object is not None:
@@ -218,9 +242,15 @@ def tool_of(thing: object) -> Tool[..., Any]:
     if isinstance(thing, type):
         return _own_tool(thing)
     if isinstance(thing, ToolDefinition):
-        return Tool(thing, None)
+        return _of_definition(thing)
     kind = getattr(thing, "__qualname__", None) or type(thing).__name__
     raise DefinitionError(f"{kind} is no tool: decorate it with @tool(visible=…)")
+
+
+def _of_definition(definition: ToolDefinition) -> Tool[..., Any]:
+    schemas = (definition.input_schema, definition.output_schema)
+    checks = [None if schema is None else compile_validator(schema) for schema in schemas]
+    return Tool(definition, None, validator=checks[0], output_validator=checks[1])
 
 
 def _own_tool(cls: type) -> Tool[..., Any]:

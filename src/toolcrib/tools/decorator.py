@@ -11,16 +11,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import derive_input, derive_output
-from toolcrib.schema.derive import NO_DEFAULT, converters_for
+from toolcrib.schema.derive import NO_DEFAULT, converters_for, derive_object
 from toolcrib.tools.build import (
     MODES,
     ToolOptions,
     build_definition,
     check_name,
+    check_top,
     compile_schema,
 )
 from toolcrib.tools.component import ATTRIBUTE, Tool, ToolComponent
@@ -31,6 +32,7 @@ from toolcrib.values.json import JsonObject
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
+_COMBINERS = ("$ref", "allOf", "anyOf", "oneOf", "if")
 
 
 class ToolDecorator(Protocol):
@@ -64,6 +66,8 @@ def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
     `parameters`) replaces the schema derived from the signature. `examples` are pairs of a request
     and the arguments that answer it. Raises DefinitionError.
     """
+    if input_schema is not None and parameters is not None:
+        raise DefinitionError("@tool: parameters is another name for input_schema; give one")
     options = ToolOptions(
         visible=visible,
         model_visible=model_visible,
@@ -82,8 +86,6 @@ def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
     def decorate(target: Any) -> Any:
         if isinstance(target, type):
             return _decorate_class(target, options, frame_locals)
-        if not callable(target):
-            raise DefinitionError(f"@tool takes a function or a class, not {target!r}")
         return make_function_tool(target, options, frame_locals)
 
     return cast("ToolDecorator", decorate)
@@ -93,6 +95,11 @@ def make_function_tool(
     function: Callable[..., Any], options: ToolOptions, frame_locals: Mapping[str, Any]
 ) -> Tool[..., Any]:
     """A `Tool` of a plain function. Raises DefinitionError."""
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        kind = type(function).__name__
+        raise DefinitionError(f"a tool is made of a function or a class, not of a {kind}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise DefinitionError(f"{function.__qualname__} yields; a tool returns one result")
     signature = read_function(function, frame_locals)
     definition, checks = _define(function.__name__, signature, options, sole=None)
     return Tool(
@@ -109,10 +116,13 @@ def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, 
     if "get_definition" in cls.__dict__:
         raise DefinitionError(f"{cls.__qualname__} has a `get_definition` already: rename it")
     signature = read_class(cls, frame_locals)
-    definition, checks = _define(cls.__name__, signature, options, sole=sole_object(signature))
+    is_model = issubclass(cls, BaseModel)
+    sole = cls if is_model else sole_object(signature)
+    definition, checks = _define(cls.__name__, signature, options, sole=sole)
     made: Tool[..., Any] = Tool(
         definition,
-        cls,
+        _itself if is_model and "takes_object" in checks else cls,
+        original=cls,
         needs=signature.needs,
         context_parameter=signature.context_parameter,
         is_class=True,
@@ -125,15 +135,22 @@ def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, 
     return cls
 
 
+def _itself(made: Any) -> Any:
+    """A model that is a tool is the object that its arguments make."""
+    return made
+
+
 def _define(
     default_name: str, signature: Signature, options: ToolOptions, sole: Any
 ) -> tuple[ToolDefinition, dict[str, Any]]:
-    name = check_name(options.name or default_name)
+    name = check_name(default_name if options.name is None else options.name)
     input_schema, checks = _input(name, signature, options, sole)
-    output_schema = options.output_schema or _output(name, signature)
-    definition = build_definition(name, signature.description, input_schema, output_schema, options)
+    output_schema = options.output_schema
+    if output_schema is None:
+        output_schema = _derived(name, derive_output, signature.returns)
     checks["validator"] = compile_schema(name, "input_schema", input_schema)
     checks["output_validator"] = compile_schema(name, "output_schema", output_schema)
+    definition = build_definition(name, signature.description, input_schema, output_schema, options)
     return definition, checks
 
 
@@ -142,11 +159,16 @@ def _input(
 ) -> tuple[JsonObject | None, dict[str, Any]]:
     """The schema, and what turns valid arguments into typed ones."""
     if options.input_schema is not None:
+        check_top(name, options.input_schema)
         _check_accepts(name, signature, options.input_schema)
-        return options.input_schema, {"converters": converters_for(signature.parameters)}
+        checks: dict[str, Any] = {"converters": converters_for(signature.parameters)}
+        if not signature.takes_any:
+            checks["accepts"] = frozenset(p.name for p in signature.parameters)
+        return options.input_schema, checks
     if sole is not None:
-        adapter: TypeAdapter[Any] = TypeAdapter(sole)
-        return _root(adapter.json_schema()), {"takes_object": adapter.validate_python}
+        made = _derived(name, derive_object, sole)
+        check_top(name, made.schema)
+        return made.schema, {"takes_object": made.convert}
     if signature.undocumentable:
         if options.allow_no_schema:
             return None, {}
@@ -155,36 +177,36 @@ def _input(
             "parameter a type hint, pass input_schema=…, or opt out with allow_no_schema=True and "
             f"a no_schema_mode ({', '.join(MODES)})"
         )
-    derived = derive_input(signature.parameters)
+    derived = _derived(name, derive_input, signature.parameters)
     return derived.schema, {"converters": derived.converters}
 
 
+def _derived(name: str, derive: Callable[[Any], R], of: Any) -> R:
+    try:
+        return derive(of)
+    except DefinitionError as error:
+        raise DefinitionError(f"tool '{name}': {error}") from None
+
+
 def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
-    """A given schema and the signature must name the same parameters."""
-    if signature.undocumentable:
-        return
-    properties = schema.get("properties", {})
+    """A given schema and the signature must name, and require, the same parameters.
+
+    What combined schemas declare and require is not looked for.
+    """
+    properties, required = schema.get("properties", {}), schema.get("required", [])
     declared = set(properties) if isinstance(properties, dict) else set()
-    accepted = {parameter.name for parameter in signature.parameters}
+    accepted = declared if signature.takes_any else {p.name for p in signature.parameters}
     needed = {p.name for p in signature.parameters if p.default is NO_DEFAULT}
+    if any(keyword in schema for keyword in _COMBINERS):
+        needed = set()
     strangers = sorted(declared - accepted) + sorted(needed - declared)
     if strangers:
         raise DefinitionError(
             f"tool '{name}': input_schema and signature differ in {', '.join(strangers)}"
         )
-
-
-def _root(schema: dict[str, Any]) -> JsonObject:
-    """A recursive model's schema is a bare `$ref`; a tool's top has to be the object itself."""
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and "$defs" in schema:
-        target = schema["$defs"][reference.rpartition("/")[2]]
-        return {**target, "$defs": schema["$defs"]}
-    return schema
-
-
-def _output(name: str, signature: Signature) -> JsonObject | None:
-    try:
-        return derive_output(signature.returns)
-    except DefinitionError as error:
-        raise DefinitionError(f"tool '{name}': {error}") from None
+    optional = sorted(needed - set(required if isinstance(required, list | tuple) else ()))
+    if optional:
+        raise DefinitionError(
+            f"tool '{name}': input_schema does not require {', '.join(optional)}, which the "
+            "signature does: give it a default, or require it"
+        )

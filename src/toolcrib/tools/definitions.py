@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.errors import DefinitionError
-from toolcrib.tools.build import ToolOptions, build_definition, check_name, compile_schema
+from toolcrib.tools.build import (
+    ToolOptions,
+    build_definition,
+    check_name,
+    check_top,
+    compile_schema,
+)
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.decorator import make_function_tool
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition
@@ -34,6 +40,8 @@ def tool_from_dict(
     visible: Sequence[str] | All,
 ) -> Tool[..., Any]:
     """Raises DefinitionError, naming the definition, for unknown keys, bad names, bad schemas."""
+    if not isinstance(given, Mapping):
+        raise DefinitionError(f"a definition is a dictionary, not a {type(given).__name__}")
     name = check_name(given.get("name"))
     unknown = [key for key in given if key not in _KEYS]
     if unknown:
@@ -50,14 +58,11 @@ def tool_from_dict(
         input_schema=given.get("input_schema"),
         output_schema=given.get("output_schema"),
     )
-    if name in handlers:
-        if options.input_schema is None:
-            build_definition(name, "", None, None, options)
+    if options.input_schema is not None and name in handlers:
         return make_function_tool(handlers[name], options, {})
+    if options.input_schema is not None:
+        check_top(name, options.input_schema)
+    validator = compile_schema(name, "input_schema", options.input_schema)
+    output_validator = compile_schema(name, "output_schema", options.output_schema)
     definition = build_definition(name, "", options.input_schema, options.output_schema, options)
-    return Tool(
-        definition,
-        None,
-        validator=compile_schema(name, "input_schema", options.input_schema),
-        output_validator=compile_schema(name, "output_schema", options.output_schema),
-    )
+    return Tool(definition, None, validator=validator, output_validator=output_validator)

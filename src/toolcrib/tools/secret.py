@@ -17,23 +17,27 @@ def secret_properties(
 
     Raises DefinitionError if a name is no property of the schema.
     """
+    if isinstance(named, str):
+        raise DefinitionError(f"tool '{tool}': secret is a list of parameters such as ['pin']")
     properties: Any = (schema or {}).get("properties", {})
     for name in named:
         if schema is not None and name not in properties:
             raise DefinitionError(f"tool '{tool}': secret names {name!r}, which is no parameter")
-    hidden = [name for name, node in properties.items() if _holds_secret(schema, node, ())]
+    hidden = [name for name, node in properties.items() if _holds_secret(schema, node)]
     return tuple(dict.fromkeys([*named, *hidden]))
 
 
-def _holds_secret(root: Any, node: Any, seen: tuple[str, ...]) -> bool:
-    if isinstance(node, list):
-        return any(_holds_secret(root, child, seen) for child in node)
-    if not isinstance(node, dict):
-        return False
-    if node.get("writeOnly") is True:
-        return True
-    ref = node.get("$ref")
-    if isinstance(ref, str) and ref not in seen:
-        target, seen = resolve_ref(root, ref), (*seen, ref)
-        return _holds_secret(root, [target, *node.values()], seen)
-    return any(_holds_secret(root, child, seen) for child in node.values())
+def _holds_secret(root: Any, node: Any) -> bool:
+    stack, seen = [node], set()
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list):
+            stack += node
+        elif isinstance(node, dict) and id(node) not in seen:
+            seen.add(id(node))
+            if node.get("writeOnly") is True:
+                return True
+            if isinstance(node.get("$ref"), str):
+                stack.append(resolve_ref(root, node["$ref"]))
+            stack += node.values()
+    return False

@@ -6,10 +6,11 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import InitVar, is_dataclass
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, read_docstring
@@ -20,7 +21,10 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Signature(NamedTuple):
-    """`undocumentable` names the parameters that a schema cannot be derived for, and why."""
+    """`undocumentable` names the parameters that a schema cannot be derived for, and why.
+
+    `takes_any` is True with a `**parameter`: it accepts whatever properties a given schema has.
+    """
 
     parameters: tuple[Parameter, ...]
     needs: tuple[Need, ...]
@@ -28,13 +32,14 @@ class Signature(NamedTuple):
     returns: Any
     description: str
     undocumentable: tuple[str, ...]
+    takes_any: bool
 
 
 def read_function(function: Callable[..., Any], frame_locals: Mapping[str, Any]) -> Signature:
     """Raises DefinitionError, naming the function, if its hints cannot be resolved."""
     hints = _hints(function, function.__qualname__, frame_locals)
     documented = read_docstring(function.__doc__)
-    return _split(inspect.signature(function), hints, documented.description, documented.parameters)
+    return _split(_signature(function), hints, documented.description, documented.parameters)
 
 
 def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
@@ -42,14 +47,12 @@ def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
     run = getattr(cls, "run", None)
     if not inspect.iscoroutinefunction(run):
         raise DefinitionError(f"{cls.__qualname__} needs an `async def run(self, …)`")
-    made = inspect.signature(cls)
-    pydantic_model = issubclass(cls, BaseModel)
     constructor = inspect.getattr_static(cls, "__init__")
-    owner = cls if pydantic_model else constructor
-    hints = _hints(owner, cls.__qualname__, frame_locals)
+    _check_constructed(cls, constructor)
+    hints = _hints(_hinted(cls, constructor), cls.__qualname__, frame_locals)
     documented = read_docstring(_class_doc(cls))
     texts = {**read_docstring(constructor.__doc__).parameters, **documented.parameters}
-    constructed = _split(made, hints, documented.description, texts)
+    constructed = _split(_signature(cls), hints, documented.description, texts)
     if constructed.needs or constructed.context_parameter:
         raise DefinitionError(
             f"{cls.__qualname__}: its constructor takes what the model sends; "
@@ -77,8 +80,49 @@ def sole_object(signature: Signature) -> Any:
     hint = signature.parameters[0].hint
     if not isinstance(hint, type):
         return None
-    structured = issubclass(hint, BaseModel) or is_dataclass(hint) or typing.is_typeddict(hint)
+    structured = issubclass(hint, BaseModel) or is_dataclass(hint) or _is_typed_dict(hint)
     return hint if structured else None
+
+
+def _is_typed_dict(hint: type) -> bool:
+    """That of `typing_extensions` too, which is the one that pydantic takes before Python 3.12."""
+    return issubclass(hint, dict) and hasattr(hint, "__required_keys__")
+
+
+def _check_constructed(cls: type, constructor: Any) -> None:
+    """Fields without a constructor: `@dataclass` stands above `@tool`, and has not run yet."""
+    made_by_new = inspect.getattr_static(cls, "__new__") is not object.__dict__["__new__"]
+    if constructor is not object.__init__ or made_by_new:
+        return
+    bare = [
+        name
+        for name, hint in inspect.get_annotations(cls).items()
+        if not (name.startswith("_") or hasattr(cls, name) or "ClassVar" in str(hint))
+    ]
+    if bare:
+        raise DefinitionError(
+            f"{cls.__qualname__}: no constructor takes its fields {', '.join(bare)}; "
+            "put @tool above @dataclass"
+        )
+
+
+def _hinted(cls: type, constructor: Any) -> Any:
+    """What has the hints: a constructor, or the class where that one was generated from its fields.
+
+    The fields of a class are read in the modules that they come from; a generated constructor
+    knows only the module of the last class.
+    """
+    code = getattr(constructor, "__code__", None)
+    generated = is_dataclass(cls) and code is not None and code.co_filename == "<string>"
+    return cls if generated or issubclass(cls, BaseModel) else constructor
+
+
+def _signature(thing: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(thing)
+    except (ValueError, TypeError):
+        name = getattr(thing, "__qualname__", repr(thing))
+        raise DefinitionError(f"{name} has no signature that can be read: wrap it") from None
 
 
 def _split(
@@ -93,18 +137,20 @@ def _split(
     undocumentable: list[str] = []
     for name, parameter in signature.parameters.items():
         hint = hints.get(name, inspect.Parameter.empty)
-        interface = interface_of(hint)
-        if interface is not None:
-            needs.append(Need(name, interface))
+        if parameter.kind in _VARIADIC:
+            undocumentable.append(f"{str(parameter).partition(':')[0]} (can be anything)")
+        elif (interface := interface_of(hint)) is not None:
+            needs.append(Need(_by_name(parameter), interface))
         elif is_context(hint):
-            context = name
-        elif parameter.kind in _VARIADIC or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            undocumentable.append(str(parameter).partition(":")[0] + _why(parameter))
-        elif hint is inspect.Parameter.empty:
-            undocumentable.append(f"{name} (has no type hint)")
+            context = _by_name(parameter)
         else:
-            default = NO_DEFAULT if parameter.default is parameter.empty else parameter.default
-            parameters.append(Parameter(name, hint, default, texts.get(name, "")))
+            if hint is inspect.Parameter.empty:
+                undocumentable.append(f"{name} (has no type hint)")
+                hint = Any
+            hint = hint.type if isinstance(hint, InitVar) else hint
+            parameters.append(
+                Parameter(_by_name(parameter), hint, _default(parameter), texts.get(name, ""))
+            )
     return Signature(
         tuple(parameters),
         tuple(needs),
@@ -112,27 +158,48 @@ def _split(
         hints.get("return", Any),
         description,
         tuple(undocumentable),
+        any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()),
     )
 
 
-def _why(parameter: inspect.Parameter) -> str:
+def _by_name(parameter: inspect.Parameter) -> str:
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-        return " (is positional only; arguments are passed by name)"
-    return " (can be anything)"
+        raise DefinitionError(
+            f"parameter '{parameter.name}' is positional only, and arguments are passed by name: "
+            "remove the '/'"
+        )
+    return parameter.name
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    """A pydantic `Field(…)` as default would reach the function as it is, in place of a value."""
+    if isinstance(parameter.default, FieldInfo):
+        raise DefinitionError(
+            f"parameter '{parameter.name}': write Annotated[…, Field(…)] for its type, and a plain "
+            "default"
+        )
+    return NO_DEFAULT if parameter.default is parameter.empty else parameter.default
 
 
 def _hints(thing: Any, name: str, frame_locals: Mapping[str, Any]) -> dict[str, Any]:
+    """Under `from __future__ import annotations` a hint may name a type of the enclosing function.
+
+    For a function defined there such a type goes first, as it does in Python; for a class it
+    comes last, since the fields of its bases are read in modules of their own.
+    """
+    local = inspect.isfunction(thing) and "<locals>" in thing.__qualname__
     try:
-        return typing.get_type_hints(thing, include_extras=True)
+        if not local:
+            return typing.get_type_hints(thing, include_extras=True)
     except NameError:
-        pass  # a type of the enclosing function, under `from __future__ import annotations`
-    except TypeError as error:
+        pass
+    except (TypeError, SyntaxError, AttributeError) as error:
         raise DefinitionError(f"{name}: its type hints cannot be read ({error})") from None
     try:
         return typing.get_type_hints(
             thing, globalns=_globals(thing), localns=dict(frame_locals), include_extras=True
         )
-    except (NameError, TypeError) as error:
+    except (NameError, TypeError, SyntaxError, AttributeError) as error:
         raise DefinitionError(f"{name}: its type hints cannot be read ({error})") from None
 
 

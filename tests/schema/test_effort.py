@@ -1,0 +1,89 @@
+"""Reasons are listed only where that is affordable: counted, not timed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolcrib.schema import compile_validator
+from toolcrib.schema.effort import MAX_STEPS, explainable
+from toolcrib.schema.guard import References
+
+
+def _branch(name: str) -> dict[str, Any]:
+    sides = {"left": {"$ref": "#/$defs/e"}, "right": {"$ref": "#/$defs/e"}}
+    return {"type": "object", "properties": {**sides, "op": {"const": name}}, "required": ["op"]}
+
+
+EXPRESSION: dict[str, Any] = {
+    "type": "object",
+    "$defs": {
+        "e": {"anyOf": [{"$ref": "#/$defs/add"}, {"$ref": "#/$defs/mul"}, {"type": "integer"}]},
+        "add": _branch("add"),
+        "mul": _branch("mul"),
+    },
+    "properties": {"e": {"$ref": "#/$defs/e"}},
+}
+TREE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"child": {"$ref": "#"}, "n": {"type": "integer"}},
+}
+
+
+def expression(depth: int, leaf: object) -> dict[str, Any]:
+    made: Any = leaf
+    for _ in range(depth):
+        made = {"op": "mul", "left": made}
+    return {"e": made}
+
+
+def tree(depth: int) -> dict[str, Any]:
+    made: dict[str, Any] = {"n": "not a number"}
+    for _ in range(depth):
+        made = {"child": made}
+    return made
+
+
+@pytest.mark.parametrize("depth", [20, 40, 90])
+def test_alternatives_that_multiply_are_judged_but_not_explained(depth: int) -> None:
+    """Listing the reasons would take 2**depth steps: at depth 16 that was 23 seconds."""
+    validator = compile_validator(EXPRESSION)
+    assert validator.is_valid(expression(depth, 1))
+    assert not validator.is_valid(expression(depth, "bad"))
+    assert validator.violations(expression(depth, "bad")) == ()
+
+
+def test_a_few_levels_are_explained() -> None:
+    (violation,) = compile_validator(EXPRESSION).violations(expression(3, "bad"))
+    assert violation.path == "/e"
+
+
+def test_plain_recursion_is_explained_at_any_depth() -> None:
+    (violation,) = compile_validator(TREE).violations(tree(90))
+    assert violation.path == "/child" * 90 + "/n"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "affordable"),
+    [
+        ({"items": {"anyOf": [{}, {}]}}, [0] * (MAX_STEPS // 3), True),
+        ({"items": {"anyOf": [{}, {}]}}, [0] * (MAX_STEPS // 3 + 1), False),
+        ({"additionalProperties": True}, dict.fromkeys(map(str, range(MAX_STEPS)), 0), True),
+        ({"patternProperties": {str(i): {} for i in range(11)}}, dict.fromkeys("abc" * 1, 0), True),
+        (
+            {"patternProperties": {str(i): {} for i in range(100)}},
+            dict.fromkeys(map(str, range(1000)), 0),
+            False,
+        ),
+        ({"$ref": "#"}, 0, False),
+        ({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, 0, False),
+        ({"not": {"if": {}, "then": {}, "else": {}}, "dependentSchemas": {"a": {}}}, {}, True),
+        ({"prefixItems": [{"$ref": "#"}], "items": False, "contains": {}}, [[], []], True),
+        ({"items": [{"$ref": "#"}], "additionalItems": {"$ref": "#"}}, [[], [[]]], True),
+        ({"$dynamicRef": "#nowhere", "properties": {"a": True}}, {"a": 1, "b": 2}, True),
+        (True, {"a": 1}, True),
+    ],
+)
+def test_the_steps_are_counted(schema: Any, value: Any, affordable: bool) -> None:
+    assert explainable(References(schema), schema, value) is affordable

@@ -1,0 +1,96 @@
+"""The language of allowlists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolcrib.schema.paths import path_exists, split_path
+
+
+@pytest.mark.parametrize(
+    ("path", "steps"),
+    [
+        ("total", ("total",)),
+        ("a.b", ("a", "b")),
+        ("items[].id", ("items", "[]", "id")),
+        ("[]", ("[]",)),
+        ("[].name", ("[]", "name")),
+        ("grid[][].x", ("grid", "[]", "[]", "x")),
+        ("größe", ("größe",)),
+    ],
+)
+def test_steps(path: str, steps: tuple[str, ...]) -> None:
+    assert split_path(path) == steps
+
+
+@pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b"])
+def test_empty_steps(path: str) -> None:
+    with pytest.raises(ValueError, match="empty step"):
+        split_path(path)
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {"id": {}, "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+        }
+    },
+    "properties": {
+        "total": {"type": "integer"},
+        "root": {"$ref": "#/$defs/node"},
+        "maybe": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]},
+        "pair": {"type": "array", "prefixItems": [{"type": "string"}, {"$ref": "#/$defs/node"}]},
+        "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "closed": {"type": "object", "properties": {"a": {}}, "additionalProperties": False},
+        "open": {"type": "object"},
+        "any": True,
+        "x": {"type": "object", "patternProperties": {"^p": {"properties": {"q": {}}}}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "exists"),
+    [
+        ("total", True),
+        ("totals", False),
+        ("total.cents", False),
+        ("total[]", False),
+        ("root.id", True),
+        ("root.kids[].kids[].id", True),
+        ("root.kids.id", False),
+        ("root.kids[].name", False),
+        ("maybe.id", True),
+        ("maybe.name", False),
+        ("pair[].id", True),
+        ("counts.anything", True),
+        ("counts.anything.more", False),
+        ("closed.a.whatever", True),
+        ("closed.b", False),
+        ("open.b.c[].d", True),
+        ("any[].thing", True),
+        ("x.pre.q", True),
+    ],
+)
+def test_what_a_result_can_have(path: str, exists: bool) -> None:
+    assert path_exists(SCHEMA, path) is exists
+
+
+def test_alternatives_that_lead_back_to_themselves_end() -> None:
+    """Trying each way of 2**50 would not."""
+    loop = {"anyOf": [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/a"}]}
+    schema: dict[str, Any] = {"$defs": {"a": loop, "b": dict(loop)}, "$ref": "#/$defs/a"}
+    assert not path_exists(schema, "nothing.here")
+
+
+def test_a_long_chain_of_references_is_no_recursion() -> None:
+    schema: dict[str, Any] = {
+        "$defs": {str(i): {"$ref": f"#/$defs/{i + 1}"} for i in range(3000)},
+        "$ref": "#/$defs/0",
+    }
+    schema["$defs"]["3000"] = {"properties": {"a": {}}}
+    assert path_exists(schema, "a")

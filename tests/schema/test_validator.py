@@ -1,0 +1,184 @@
+"""What a value is judged by, and what is said of it: the schema's words, never the value's."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from toolcrib.errors import SchemaError
+from toolcrib.schema import compile_validator
+from toolcrib.schema.validator import MAX_VIOLATIONS, kind_of
+
+CANARY = "CANARY_f3a9"
+
+
+def of(**keywords: Any) -> dict[str, Any]:
+    return {"type": "object", **keywords}
+
+
+def prop(**schema: Any) -> dict[str, Any]:
+    return of(properties={"a": schema})
+
+
+INVALID: list[tuple[dict[str, Any], Any, str, str]] = [
+    (prop(type="integer"), {"a": CANARY}, "/a", "expected integer, got string"),
+    (prop(type="integer"), {"a": 1.5}, "/a", "expected integer, got number"),
+    (prop(type=["integer", "null"]), {"a": [CANARY]}, "/a", "expected null or integer, got array"),
+    (prop(type="string"), {"a": True}, "/a", "expected string, got boolean"),
+    (prop(enum=["x", None, True, 1.0]), {"a": CANARY}, "/a", "expected one of: x, null, true, 1"),
+    (prop(enum=list(range(13))), {"a": CANARY}, "/a",
+     "expected one of: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …"),
+    (prop(const=None), {"a": CANARY}, "/a", "expected exactly null"),
+    (prop(const={"b": [False]}), {"a": CANARY}, "/a", 'expected exactly {"b":[false]}'),
+    (of(required=["b"]), {CANARY: 1}, "", "the required property 'b' is missing"),
+    (of(additionalProperties=False), {CANARY: 1}, "", "has a property that is not declared"),
+    (of(unevaluatedProperties=False), {CANARY: 1}, "", "has a property that is not declared"),
+    (of(propertyNames={"maxLength": 1}), {CANARY: 1}, "", "has a property whose name is not allowed"),
+    (of(propertyNames={"enum": ["a"]}), {CANARY: 1}, "", "has a property whose name is not allowed"),
+    (of(propertyNames=False), {CANARY: 1}, "", "has a property whose name is not allowed"),
+    (of(additionalProperties={"type": "null"}), {CANARY: CANARY}, "/*", "expected null, got string"),
+    (of(patternProperties={"^C": {"type": "null"}}), {CANARY: 1}, "/*", "expected null, got integer"),
+    (of(patternProperties={"^C": False}), {CANARY: 1}, "/*", "no value is allowed here"),
+    (of(properties={"a": False}), {"a": CANARY}, "/a", "no value is allowed here"),
+    (of(dependentRequired={"a": ["b"]}), {"a": CANARY}, "", "the required property 'b' is missing"),
+    (prop(minimum=3), {"a": 2}, "/a", "expected at least 3"),
+    (prop(maximum=3), {"a": 2**70}, "/a", "expected at most 3"),
+    (prop(exclusiveMinimum=0.5), {"a": 0.5}, "/a", "expected more than 0.5"),
+    (prop(exclusiveMaximum=3), {"a": 3}, "/a", "expected less than 3"),
+    (prop(multipleOf=7), {"a": 8}, "/a", "expected a multiple of 7"),
+    (prop(minLength=100), {"a": CANARY}, "/a", "expected at least 100 characters"),
+    (prop(maxLength=1), {"a": CANARY}, "/a", "expected at most 1 characters"),
+    (prop(pattern="^z$"), {"a": CANARY}, "/a", "expected text that matches the pattern ^z$"),
+    (prop(format="date"), {"a": CANARY}, "/a", "expected text in the format 'date'"),
+    (prop(format="email"), {"a": CANARY}, "/a", "expected text in the format 'email'"),
+    (prop(minItems=2), {"a": [CANARY]}, "/a", "expected at least 2 items"),
+    (prop(maxItems=0), {"a": [CANARY]}, "/a", "expected at most 0 items"),
+    (prop(uniqueItems=True), {"a": [CANARY] * 2}, "/a", "expected items that differ from each other"),
+    (prop(items={"type": "null"}), {"a": [None, CANARY]}, "/a/1", "expected null, got string"),
+    (prop(prefixItems=[{}], items=False), {"a": [1, CANARY]}, "/a/1", "no value is allowed here"),
+    (prop(anyOf=[{"type": "null"}, {"type": "integer"}]), {"a": {CANARY: 1}}, "/a",
+     "expected null or integer, got object"),
+    (prop(anyOf=[{"type": "null"}, {"enum": ["x"], "type": "string"}]), {"a": CANARY}, "/a",
+     "expected one of: x"),
+    (prop(anyOf=[{"type": "null"}, {"type": "array", "items": {"anyOf": [
+        {"type": "null"}, {"type": "object", "properties": {"b": {"type": "null"}}}]}}]),
+     {"a": [None, {"b": CANARY}]}, "/a/1/b", "expected null, got string"),
+    (prop(anyOf=[{"minLength": 99}, {"pattern": "^z"}]), {"a": CANARY}, "/a",
+     "matches none of the alternatives, got string"),
+    (prop(anyOf=[False, False]), {"a": CANARY}, "/a",
+     "matches none of the alternatives, got string"),
+    (prop(oneOf=[{"type": "null"}, {"type": "integer"}]), {"a": CANARY}, "/a",
+     "expected null or integer, got string"),
+    (prop(oneOf=[{}, {"type": "string"}]), {"a": CANARY}, "/a",
+     "matches more than one of the alternatives, got string"),
+    (prop(**{"not": {}}), {"a": CANARY}, "/a", "does not satisfy 'not'"),
+    (prop(contains={"type": "null"}), {"a": [CANARY]}, "/a", "does not satisfy 'contains'"),
+    (of(minProperties=2), {CANARY: 1}, "", "does not satisfy 'minProperties'"),
+    (of(properties={"a/b~c": False}), {"a/b~c": 1}, "/a~1b~0c", "no value is allowed here"),
+    (of(properties={"é": {"type": "null"}}), {"é": 1}, "/é", "expected null, got integer"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "value", "path", "message"), INVALID)
+def test_what_is_said(schema: dict[str, Any], value: Any, path: str, message: str) -> None:
+    validator = compile_validator(schema)
+    assert not validator.is_valid(value)
+    (violation,) = validator.violations(value)
+    assert (violation.path, violation.message) == (path, message)
+    assert CANARY not in repr(violation)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (prop(type="integer"), {"a": 3.0}),
+        (prop(type="integer"), {"a": 2**70}),
+        (prop(type="integer"), {"a": 10**39}),
+        (prop(type="number"), {"a": -(10**39)}),
+        (prop(enum=[1]), {"a": 1.0}),
+        (prop(format="no-such-format"), {"a": CANARY}),
+        (prop(format="date-time"), {"a": "2024-02-29T12:00:00Z"}),
+        (prop(format="uuid"), {"a": "00000000-0000-0000-0000-000000000000"}),
+        (prop(pattern="^(a+)+$"), {"a": "a" * 50_000}),
+        (of(), {"anything": [None]}),
+    ],
+)
+def test_what_is_valid(schema: dict[str, Any], value: Any) -> None:
+    validator = compile_validator(schema)
+    assert validator.is_valid(value)
+    assert validator.violations(value) == ()
+
+
+def test_a_pattern_that_others_hang_on() -> None:
+    assert not compile_validator(prop(pattern="^(a+)+$")).is_valid({"a": "a" * 50_000 + "b"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        (prop(type="nothing"), "/properties/a/type"),
+        (prop(minimum="3"), "/properties/a/minimum"),
+        (prop(pattern="("), "/properties/a/pattern"),
+        (prop(pattern="(?=a)"), "/properties/a/pattern"),
+        (prop(pattern="(?<!a)b"), "/properties/a/pattern"),
+        (prop(pattern=r"(a)\1"), "/properties/a/pattern"),
+        (prop(pattern="(a{1000}){1000}"), "/properties/a/pattern"),
+        (prop(pattern="(" * 300 + "a" + ")" * 300), "/properties/a/pattern"),
+        (of(patternProperties={"(": {}}), "/patternProperties/("),
+        (of(properties=[]), "/properties"),
+        (of(properties={"a/b": 5}), "/properties/a~1b"),
+        (of(required="a"), "/required"),
+        (prop(**{"$ref": "#no-such-anchor"}), ""),
+        (of(**{"$id": "%%"}), ""),
+        (prop(**{"$ref": "http://127.0.0.1:9/schema"}), "/properties/a/$ref"),
+    ],
+)
+def test_what_cannot_be_compiled(schema: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        compile_validator(schema)
+    assert caught.value.pointer == pointer
+    assert len(str(caught.value)) < 500
+
+
+def test_draft_7_where_a_schema_says_so() -> None:
+    schema = prop(items=[{"type": "null"}], additionalItems=False)
+    schema["$schema"] = "http://json-schema.org/draft-07/schema#"
+    assert compile_validator(schema).is_valid({"a": [None]})
+    assert not compile_validator(schema).is_valid({"a": [None, None]})
+
+
+def test_what_it_says_of_itself() -> None:
+    before = time.time()
+    info = compile_validator(of()).info
+    assert info.name == "jsonschema-rs"
+    assert info.version[0].isdigit()
+    assert before <= info.compiled_at <= time.time()
+
+
+def test_the_list_of_reasons_is_bounded() -> None:
+    validator = compile_validator(prop(items={"type": "null"}))
+    assert len(validator.violations({"a": [CANARY] * 5000})) == MAX_VIOLATIONS
+
+
+def test_a_remote_schema_dialect_is_not_fetched() -> None:
+    """Port 9 discards: a request would fail, or hang."""
+    schema = of(**{"$schema": "http://127.0.0.1:9/dialect"}, additionalProperties=False)
+    assert not compile_validator(schema).is_valid({"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (None, "null"),
+        (True, "boolean"),
+        (1, "integer"),
+        (1.0, "number"),
+        ("", "string"),
+        ([], "array"),
+        ({}, "object"),
+    ],
+)
+def test_kinds(value: object, kind: str) -> None:
+    assert kind_of(value) == kind

@@ -1,0 +1,123 @@
+"""The public surface: what users import, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import toolcrib
+
+PACKAGE = Path(toolcrib.__file__).parent
+PUBLIC = [
+    "ALL",
+    "Agent",
+    "Allow",
+    "ApprovalRequest",
+    "ApprovalRequested",
+    "Approve",
+    "Approver",
+    "Ask",
+    "CallContext",
+    "Caller",
+    "Catalog",
+    "Completed",
+    "Deny",
+    "Done",
+    "ErrorCode",
+    "Event",
+    "Failed",
+    "Hydrated",
+    "HydrationResult",
+    "Injected",
+    "Limits",
+    "Message",
+    "Offer",
+    "PickOptions",
+    "PickResult",
+    "Policy",
+    "PolicyContext",
+    "Refuse",
+    "Rejected",
+    "Reply",
+    "RunError",
+    "RunResult",
+    "RunStarted",
+    "RunState",
+    "RunStream",
+    "Session",
+    "TextDelta",
+    "Tool",
+    "ToolArgumentsDelta",
+    "ToolCall",
+    "ToolCallFinished",
+    "ToolCallProgress",
+    "ToolCallStarted",
+    "ToolComponent",
+    "ToolDefinition",
+    "ToolError",
+    "ToolInvocationRecord",
+    "ToolRunner",
+    "Usage",
+    "UsageReported",
+    "Waiting",
+    "capability",
+    "function_to_tool_definition",
+    "get_definition",
+    "hydrate",
+    "pick_tools",
+    "run_sync",
+    "tool",
+]
+ROOMS = {
+    "toolcrib.approvals": ["ApprovalStore", "TerminalApprover"],
+    "toolcrib.policies": ["Policy", "budget", "deny_by_default", "require_roles", "standard"],
+    "toolcrib.clients": ["LLMClient", "LocalClient", "OpenAIClient", "Settings", "WireClient"],
+    "toolcrib.wire": ["OPENAI_CHAT", "ChatRequest", "Decoder", "HttpRequest", "Wire", "decode"],
+    "toolcrib.testing": ["MemorySink", "ScriptedClient", "call", "openai_server"],
+    "toolcrib.errors": ["ErrorCode", "ToolError", "ToolcribError"],
+    "toolcrib.kit": ["catalog"],
+}
+
+
+def test_the_public_names_are_pinned_and_sorted() -> None:
+    assert list(toolcrib.__all__) == PUBLIC
+    assert sorted(toolcrib.__all__) == list(toolcrib.__all__)
+    assert all(hasattr(toolcrib, name) for name in toolcrib.__all__)
+
+
+@pytest.mark.parametrize("module", ROOMS)
+def test_the_rooms_that_users_import_have_what_the_docs_promise(module: str) -> None:
+    room = importlib.import_module(module)
+    assert [name for name in ROOMS[module] if not hasattr(room, name)] == []
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+def test_the_inside_does_not_import_the_front_door(path: Path) -> None:
+    """Imports from `toolcrib` itself would tie every room to every other."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "toolcrib":
+            names = {alias.name for alias in node.names}
+            assert all((PACKAGE / name).exists() or name == "kit" for name in names), names
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = [n for n in ast.walk(node) if isinstance(n, ast.Import | ast.ImportFrom)]
+            assert not any("toolcrib" in ast.unparse(n) for n in inner), node.name
+
+
+def test_the_core_imports_no_extra() -> None:
+    code = (
+        "import sys, toolcrib; print([m for m in ('aiohttp', 'typer', 'rich', 'numpy', 'wordllama', "
+        "'xllamacpp', 'pint', 'simpleeval', 'sqlalchemy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,144 @@
+"""What an author says beside the schema: names, annotations, visibility, secrets, examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from toolcrib import ALL, ToolDefinition, tool
+from toolcrib.tools.build import check_name
+from toolcrib.values.definition import All, Annotations
+
+CANARY = SecretStr("canary")
+
+
+class Account(BaseModel):
+    user: str
+    password: SecretStr | None = None
+
+
+class Tree(BaseModel):
+    kids: list[Tree] = []
+    account: Account | None = None
+
+
+def look(
+    a: int,
+    pin: str = "",
+    token: SecretStr | None = None,
+    account: Account | None = None,
+    trees: dict[str, Tree] | None = None,
+) -> dict[str, dict[str, int]]:
+    """Look."""
+    return {}
+
+
+def made(**options: Any) -> ToolDefinition:
+    return tool(**{"visible": ALL, **options})(look).get_definition()
+
+
+@pytest.mark.parametrize("name", ["a", "A_1", "_", "0", "x" * 128, "get_weather"])
+def test_names(name: str) -> None:
+    assert check_name(name) == name
+    assert made(name=name).name == name
+
+
+def test_annotations_have_the_defaults_of_the_api() -> None:
+    annotations = made().annotations
+    assert annotations == Annotations()
+    assert annotations.safe
+    assert not annotations.requires_approval
+    assert annotations.timeout is None
+    assert (made().tags, made().strict) == ((), None)
+
+
+def test_annotations_are_kept_as_values() -> None:
+    definition = made(
+        safe=False,
+        read_only=True,
+        idempotent=True,
+        requires_approval=True,
+        threat_level="high",
+        allowed_roles=["admin", "clerk"],
+        features=["stream"],
+        cost=2,
+        timeout=1,
+        exclusive=True,
+        untrusted_output=True,
+        tags=["a", "b"],
+        strict=False,
+    )
+    assert definition.annotations == Annotations(
+        safe=False,
+        read_only=True,
+        idempotent=True,
+        requires_approval=True,
+        threat_level="high",
+        allowed_roles=("admin", "clerk"),
+        features=("stream",),
+        cost=2.0,
+        timeout=1.0,
+        exclusive=True,
+        untrusted_output=True,
+    )
+    assert (definition.tags, definition.strict) == (("a", "b"), False)
+    assert hash(definition.annotations)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([], ()),
+        ((), ()),
+        (["any"], ("any",)),
+        (("any.thing",), ("any.thing",)),
+        (ALL, ALL),
+        (All(), ALL),
+    ],
+)
+def test_visibility(given: Sequence[str] | All, kept: tuple[str, ...] | All) -> None:
+    for option in ("visible", "model_visible"):
+        value = getattr(made(**{option: given}), option)
+        assert value == kept or (isinstance(kept, All) and isinstance(value, All))
+
+
+def test_secrets_are_those_named_and_those_of_secret_types() -> None:
+    assert made().secret == ("token", "account", "trees")
+    assert made(secret=["pin", "token"]).secret == ("pin", "token", "account", "trees")
+
+
+def test_a_secrets_default_is_not_told_to_the_model() -> None:
+    def open_it(key: SecretStr = CANARY) -> None: ...
+
+    definition = tool(visible=ALL)(open_it).get_definition()
+    assert "default" not in (definition.input_schema_json or "")
+    assert definition.secret == ("key",)
+
+
+def test_secrets_are_found_behind_references_that_go_round() -> None:
+    schema: Any = {
+        "type": "object",
+        "$defs": {
+            "one": {"properties": {"other": {"$ref": "#/$defs/other"}}},
+            "other": {"prefixItems": [{"$ref": "#/$defs/one"}, {"$ref": "#/$defs/last"}]},
+            "last": {"anyOf": [{"$ref": "#/$defs/one"}, {"writeOnly": True}]},
+            "round": {"properties": {"again": {"$ref": "#/$defs/round"}}},
+        },
+        "properties": {"a": {"$ref": "#/$defs/one"}, "pin": {"$ref": "#/$defs/round"}},
+        "required": ["a"],
+    }
+
+    def short(a: Any, pin: Any = None) -> None: ...
+
+    assert tool(visible=ALL, input_schema=schema)(short).get_definition().secret == ("a",)
+
+
+def test_examples() -> None:
+    definition = made(examples=[("look at 3", {"a": 3}), ["look", {"a": 1, "pin": "é"}]])
+    assert [(e.request, e.arguments) for e in definition.examples] == [
+        ("look at 3", {"a": 3}),
+        ("look", {"a": 1, "pin": "é"}),
+    ]

@@ -1,0 +1,308 @@
+"""Tools by name: fixed order, no name twice, bindings kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pytest
+
+from toolcrib import ALL, Catalog, Rejected, ToolCall, capability, hydrate, tool
+from toolcrib.errors import CatalogError, DefinitionError, SchemaError
+from toolcrib.tools import as_tools, tool_of
+
+
+@capability
+class Clock(Protocol):
+    def now(self) -> float: ...
+
+
+class FixedClock:
+    def now(self) -> float:
+        return 5.0
+
+
+@tool(visible=ALL)
+def alpha(a: int) -> int:
+    """First."""
+    return a
+
+
+@tool(visible=ALL)
+async def beta(clock: Clock) -> float:
+    """Second."""
+    return clock.now()
+
+
+@tool(visible=ALL)
+class Gamma:
+    """Third."""
+
+    async def run(self) -> int:
+        return 3
+
+
+DICTIONARY: dict[str, Any] = {
+    "name": "delta",
+    "description": "Fourth.",
+    "input_schema": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]},
+}
+FORMS: list[Any] = [alpha, beta, Gamma, DICTIONARY]
+
+
+def test_anything_that_is_a_tool_in_the_order_of_registration() -> None:
+    catalog = Catalog(FORMS)
+    assert catalog.names == ("alpha", "beta", "Gamma", "delta")
+    assert len(catalog) == 4
+    assert [t.get_definition().name for t in catalog] == list(catalog.names)
+    assert Catalog(reversed(FORMS)).names == ("delta", "Gamma", "beta", "alpha")
+    assert repr(catalog) == "Catalog(['alpha', 'beta', 'Gamma', 'delta'])"
+    assert "alpha" in catalog
+    assert "Alpha" not in catalog
+    assert 3 not in catalog
+
+
+def test_what_was_registered_is_handed_back() -> None:
+    things: list[Any] = list(Catalog(FORMS))
+    assert things[:3] == [alpha, beta, Gamma]
+    gamma: Any = Catalog(FORMS)["Gamma"]
+    assert gamma is Gamma
+
+
+def renamed(name: str) -> Any:
+    return tool(visible=ALL, name=name)(alpha.__wrapped__)
+
+
+@pytest.mark.parametrize(
+    ("tools", "text"),
+    [
+        ([alpha, alpha], "two tools are called 'alpha': rename one, or use .prefixed()"),
+        ([alpha, renamed("alpha")], "two tools are called 'alpha'"),
+        ([alpha, Catalog([beta, alpha])], "two tools are called 'alpha'"),
+        ([alpha, renamed("Alpha")], "'Alpha' and 'alpha' differ only in case"),
+        ([renamed("getX"), renamed("getx")], "'getx' and 'getX' differ only in case"),
+        ([DICTIONARY, DICTIONARY], "two tools are called 'delta'"),
+    ],
+)
+def test_names_that_are_taken(tools: list[Any], text: str) -> None:
+    with pytest.raises(CatalogError, match=text):
+        Catalog(tools)
+
+
+@pytest.mark.parametrize(
+    ("tools", "text"),
+    [
+        ([lambda: 1], "is no tool: decorate it with @tool"),
+        ([FixedClock], "FixedClock is no tool"),
+        ([FixedClock()], "FixedClock is no tool"),
+        ([3], "int is no tool"),
+        (["alpha"], "str is no tool"),
+        ([None], "NoneType is no tool"),
+        ("alpha", "not as a single one"),
+        (DICTIONARY, "not as a single one"),
+        (alpha, "not as a single one"),
+        (Gamma, "not as a single one"),
+        (3, "not as a single one"),
+        ([{**DICTIONARY, "name": "no name"}], "tool name 'no name'"),
+    ],
+)
+def test_what_is_no_tool(tools: Any, text: str) -> None:
+    with pytest.raises(DefinitionError, match=text):
+        Catalog(tools)
+    with pytest.raises(DefinitionError, match=text):
+        as_tools(tools)
+
+
+CATALOG = Catalog(FORMS)
+METHODS: list[tuple[Callable[[Catalog], Catalog], tuple[str, ...]]] = [
+    (lambda c: c.only("delta", "alpha"), ("alpha", "delta")),
+    (lambda c: c.only(), ()),
+    (lambda c: c.without("beta", "Gamma"), ("alpha", "delta")),
+    (lambda c: c.without(), CATALOG.names),
+    (lambda c: c.prefixed("x_"), ("x_alpha", "x_beta", "x_Gamma", "x_delta")),
+    (lambda c: c.prefixed("x_").prefixed("y_").only("y_x_beta"), ("y_x_beta",)),
+    (lambda c: c.only("alpha").with_tools(beta, Gamma), ("alpha", "beta", "Gamma")),
+    (lambda c: c.only("alpha").with_tools(c.prefixed("x_")),
+     ("alpha", "x_alpha", "x_beta", "x_Gamma", "x_delta")),
+    (lambda c: Catalog([c]), CATALOG.names),
+    (Catalog, CATALOG.names),
+    (lambda c: Catalog([c.only("beta"), alpha]), ("beta", "alpha")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "names"), METHODS)
+def test_each_method_gives_a_new_catalog(
+    method: Callable[[Catalog], Catalog], names: tuple[str, ...]
+) -> None:
+    assert method(CATALOG).names == names
+    assert CATALOG.names == ("alpha", "beta", "Gamma", "delta")
+
+
+UNKNOWN: list[Callable[[Catalog], object]] = [
+    lambda c: c.only("alpha", "omega"),
+    lambda c: c.without("omega"),
+    lambda c: c["omega"],
+]
+
+
+@pytest.mark.parametrize("use", UNKNOWN)
+def test_names_that_are_missing(use: Callable[[Catalog], object]) -> None:
+    text = "no tool 'omega' in this catalog; it has alpha, beta, Gamma, delta"
+    with pytest.raises(CatalogError, match=text):
+        use(CATALOG)
+    with pytest.raises(CatalogError, match="it has nothing"):
+        Catalog()["alpha"]
+    assert CATALOG.entry("omega") is None
+
+
+def test_a_prefix_has_to_make_names() -> None:
+    for prefix in ("a-", "x" * 130, "ä"):
+        with pytest.raises(DefinitionError, match="tool name"):
+            CATALOG.prefixed(prefix)
+
+
+def test_a_prefixed_tool_is_another_definition_of_the_same_tool() -> None:
+    (plain,) = Catalog([Gamma])
+    (prefixed,) = Catalog([Gamma]).prefixed("x_")
+    assert prefixed.get_definition().digest != plain.get_definition().digest
+    assert prefixed.get_definition().input_schema == plain.get_definition().input_schema
+    assert tool_of(Gamma).definition.name == "Gamma"
+    result = hydrate(ToolCall("c", "", "x_Gamma", "{}"), Catalog([Gamma]).prefixed("x_"))
+    assert isinstance(result.tool, Gamma)
+
+
+def bindings(catalog: Catalog, name: str) -> dict[type, object]:
+    entry = catalog.entry(name)
+    assert entry is not None
+    return dict(entry.bindings)
+
+
+def test_bindings_are_kept_by_every_method() -> None:
+    clock = FixedClock()
+    bound = Catalog(FORMS).bind({Clock: clock})
+    for catalog in (
+        bound.only("beta"),
+        bound.without("alpha"),
+        Catalog([bound, renamed("omega")]),
+        bound.with_tools(renamed("omega")),
+        Catalog([renamed("omega")]).with_tools(bound),
+        Catalog(bound),
+    ):
+        assert bindings(catalog, "beta") == {Clock: clock}
+        catalog.check_bound()
+    assert bindings(bound.prefixed("x_"), "x_beta") == {Clock: clock}
+
+
+def test_it_cannot_be_changed_through_what_it_hands_out() -> None:
+    with pytest.raises(AttributeError):
+        CATALOG.extra = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError):
+        CATALOG["alpha"] = alpha  # type: ignore[index]
+
+
+def test_as_tools_takes_the_same_things() -> None:
+    names = [t.get_definition().name for t in as_tools([alpha, CATALOG.only("beta"), DICTIONARY])]
+    assert names == ["alpha", "beta", "delta"]
+    assert as_tools(CATALOG) == tuple(CATALOG)
+    assert as_tools(()) == ()
+
+
+def echo(x: int) -> int:
+    """Handle it."""
+    return x
+
+
+async def echo_later(x: int) -> int:
+    return x
+
+
+def anything(**arguments: Any) -> int:
+    return len(arguments)
+
+
+@pytest.mark.parametrize("handler", [echo, echo_later, anything])
+async def test_definitions_with_a_handler_run(handler: Callable[..., Any]) -> None:
+    catalog = Catalog.from_definitions([DICTIONARY], handlers={"delta": handler})
+    result = hydrate(ToolCall("c", "", "delta", '{"x": 4.0}'), catalog)
+    assert result.success
+    assert await result.tool.run() in (4, 1)
+    definition = catalog["delta"].get_definition()
+    assert definition.to_dict()["description"] == "Fourth."
+    assert definition.input_schema == DICTIONARY["input_schema"]
+    assert definition.visible == ()
+
+
+def test_definitions_without_a_handler_are_planned() -> None:
+    catalog = Catalog.from_definitions([DICTIONARY, {**DICTIONARY, "name": "other"}], visible=ALL)
+    assert catalog.names == ("delta", "other")
+    entry = catalog.entry("delta")
+    assert entry is not None
+    assert not entry.tool.runnable
+    assert entry.tool.definition.visible is ALL
+    result = hydrate(ToolCall("c", "", "delta", '{"x": 4}'), catalog)
+    assert result.success
+    assert result.tool is None
+    assert isinstance(hydrate(ToolCall("c", "", "delta", '{"x": "4"}'), catalog), Rejected)
+    with pytest.raises(DefinitionError, match="only the definition of 'delta' is known"):
+        entry.tool(x=4)
+
+
+def test_a_handler_may_give_the_description_that_is_missing() -> None:
+    form = {key: DICTIONARY[key] for key in ("name", "input_schema")}
+    catalog = Catalog.from_definitions([form], handlers={"delta": echo})
+    assert catalog["delta"].get_definition().description == "Handle it."
+    assert Catalog.from_definitions([form])["delta"].get_definition().description == ""
+
+
+def wants_more(x: int, y: int) -> int:
+    return x + y
+
+
+@pytest.mark.parametrize(
+    ("definitions", "handlers", "error", "text"),
+    [
+        ([{**DICTIONARY, "parameters": {}}], {}, DefinitionError,
+         "unknown key 'parameters'; known: name, description, input_schema, output_schema"),
+        ([{**DICTIONARY, "handler": 1}], {}, DefinitionError, "unknown key 'handler'"),
+        ([{"description": "x"}], {}, DefinitionError, "tool name 'None'"),
+        ([{"name": "delta"}], {}, DefinitionError, "tool 'delta' has no schema"),
+        ([{"name": "delta"}], {"delta": echo}, DefinitionError, "tool 'delta' has no schema"),
+        ([{**DICTIONARY, "input_schema": None}], {}, DefinitionError, "has no schema"),
+        ([{**DICTIONARY, "input_schema": "x"}], {}, DefinitionError, "input_schema must be a dict"),
+        ([{**DICTIONARY, "input_schema": {}}], {}, DefinitionError, "must be type 'object'"),
+        ([{**DICTIONARY, "description": 3}], {}, DefinitionError, "description must be a str"),
+        ([{**DICTIONARY, "output_schema": []}], {}, DefinitionError, "output_schema must be a dict"),
+        ([{**DICTIONARY, "name": "a\n"}], {}, DefinitionError, "tool name"),
+        ([{**DICTIONARY, "input_schema": {"type": "object", "$ref": "x"}}], {}, SchemaError, "fetched"),
+        (["delta"], {}, DefinitionError, "a definition is a dictionary, not a str"),
+        (DICTIONARY, {}, DefinitionError, "a definition is a dictionary, not a str"),
+        ([DICTIONARY, DICTIONARY], {}, CatalogError, "two tools are called 'delta'"),
+        ([DICTIONARY], {"omega": echo}, CatalogError, "handlers for no tool: omega"),
+        ([DICTIONARY], {"delta": wants_more}, DefinitionError, "signature differ in y"),
+        ([DICTIONARY], {"delta": 3}, DefinitionError, "a function or a class, not of a int"),
+    ],
+)  # fmt: skip
+def test_definitions_that_are_wrong(
+    definitions: Any, handlers: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        Catalog.from_definitions(definitions, handlers=handlers)
+
+
+def test_what_is_visible_is_checked_against_each_output() -> None:
+    form = {**DICTIONARY, "output_schema": {"type": "object", "properties": {"sum": {}}}}
+    assert Catalog.from_definitions([form], visible=["sum"]).names == ("delta",)
+    with pytest.raises(DefinitionError, match="visible has 'total', which no result has"):
+        Catalog.from_definitions([form], visible=["total"])
+
+
+def test_a_definition_that_changes_afterwards_changes_nothing() -> None:
+    form: Any = {**DICTIONARY, "input_schema": {"type": "object", "properties": {"x": {}}}}
+    catalog = Catalog.from_definitions([form])
+    form["input_schema"]["properties"]["x"]["type"] = "string"
+    form["input_schema"]["required"] = ["x", "y"]
+    assert hydrate(ToolCall("c", "", "delta", '{"x": 4}'), catalog).success
+    assert catalog["delta"].get_definition().input_schema == {
+        "type": "object",
+        "properties": {"x": {}},
+    }

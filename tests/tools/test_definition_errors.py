@@ -1,0 +1,446 @@
+"""What cannot be registered, and what is said about it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, Protocol
+
+import pytest
+from pydantic import BaseModel, Field, RootModel
+
+from toolcrib import ALL, CallContext, Injected, capability, function_to_tool_definition, tool
+from toolcrib.errors import DefinitionError, SchemaError
+from toolcrib.tools import tool_of
+
+
+def fine(a: int = 1) -> int:
+    return a
+
+
+def needs_a(a: int) -> int:
+    return a
+
+
+def gives_object() -> dict[str, int]:
+    return {}
+
+
+def no_hint(a) -> int:  # type: ignore[no-untyped-def]
+    return 1
+
+
+def star(*a: int) -> int:
+    return 1
+
+
+def stars(**a: int) -> int:
+    return 1
+
+
+def positional(a: int, /) -> int:
+    return a
+
+
+def unknown_type(a: NotThere) -> int:  # type: ignore[name-defined]  # noqa: F821
+    return 1
+
+
+def broken_hint(a: Any) -> int:
+    return 1
+
+
+broken_hint.__annotations__["a"] = "int |"
+
+
+def strange_type(a: range) -> int:
+    return 1
+
+
+def strange_result() -> range:
+    return range(1)
+
+
+def field_default(a: int = Field(default=1, gt=0)) -> int:
+    return a
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+def injects_no_class(a: Injected[dict[str, int]]) -> int:
+    return 1
+
+
+@capability
+class Clock(Protocol):
+    def now(self) -> float: ...
+
+
+def positional_capability(clock: Clock, /) -> int:
+    return 1
+
+
+def optional_capability(clock: Clock | None = None) -> int:
+    return 1
+
+
+class Callable_:  # noqa: N801
+    def __call__(self, a: int) -> int:
+        return a
+
+
+class NoRun:
+    pass
+
+
+class SyncRun:
+    def run(self) -> int:
+        return 1
+
+
+class RunTakesArguments:
+    async def run(self, a: int) -> int:
+        return a
+
+
+class RunTakesAnything:
+    async def run(self, **a: int) -> int:
+        return 1
+
+
+class ConstructorTakesContext:
+    def __init__(self, ctx: CallContext) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+class ConstructorTakesCapability:
+    def __init__(self, clock: Clock) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+class ConstructorTakesAnything:
+    def __init__(self, **a: int) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+class HasDefinitionAlready:
+    def get_definition(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+class FieldsOnly:
+    a: int
+    b: str
+
+    async def run(self) -> None: ...
+
+
+class Numbers(RootModel[list[int]]):
+    pass
+
+
+class TopIsNoObject:
+    def __init__(self, numbers: Numbers) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+class Unfinished(BaseModel):
+    later: NotThere  # type: ignore[name-defined]  # noqa: F821
+
+
+class TakesUnfinished:
+    def __init__(self, it: Unfinished) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+@dataclass
+class HintOfNothing:
+    a: NotThere  # type: ignore[name-defined]  # noqa: F821
+
+    async def run(self) -> None: ...
+
+
+@dataclass
+class FieldOfPydantic:
+    a: int = Field(default=1)
+
+    async def run(self) -> None: ...
+
+
+class NoSignature(dict):  # type: ignore[type-arg]
+    async def run(self) -> None: ...
+
+
+TARGETS: list[tuple[Any, str]] = [
+    (no_hint, r"'no_hint' has no schema: a \(has no type hint\).*Give every parameter a type hint"),
+    (no_hint, r"input_schema=….*allow_no_schema=True.*read-only, human-approval, full"),
+    (star, r"'star' has no schema: \*a \(can be anything\)"),
+    (stars, r"'stars' has no schema: \*\*a \(can be anything\)"),
+    (positional, "'a' is positional only.*remove the '/'"),
+    (positional_capability, "'clock' is positional only"),
+    (unknown_type, "unknown_type: its type hints cannot be read.*NotThere"),
+    (broken_hint, "broken_hint: its type hints cannot be read"),
+    (strange_type, "tool 'strange_type': parameter 'a': range cannot be read from JSON"),
+    (strange_result, "tool 'strange_result': the return type: range cannot be read from JSON"),
+    (optional_capability, "parameter 'clock'.*Clock.*cannot be read from JSON"),
+    (field_default, r"parameter 'a': write Annotated\[…, Field\(…\)\]"),
+    (generator, "generator yields; a tool returns one result"),
+    (async_generator, "async_generator yields; a tool returns one result"),
+    (injects_no_class, "Injected takes a class, not dict"),
+    (lambda: 1, "tool name '<lambda>'"),
+    (functools.partial(fine, 1), "a function or a class, not of a partial"),
+    (Callable_(), "a function or a class, not of a Callable_"),
+    (len, "a function or a class, not of a builtin"),
+    ("text", "a function or a class, not of a str"),
+    (None, "a function or a class, not of a NoneType"),
+    (tool(visible=ALL)(fine), "a function or a class, not of a Tool"),
+    (NoRun, "NoRun needs an `async def run"),
+    (SyncRun, "SyncRun needs an `async def run"),
+    (RunTakesArguments, "RunTakesArguments.run takes a, which nothing provides"),
+    (RunTakesAnything, r"RunTakesAnything.run takes \*\*a .*which nothing provides"),
+    (ConstructorTakesContext, "ConstructorTakesContext: its constructor takes what the model sends"),
+    (ConstructorTakesCapability, "take capabilities and CallContext as parameters of `run`"),
+    (ConstructorTakesAnything, r"no schema: \*\*a \(can be anything\)"),
+    (HasDefinitionAlready, "has a `get_definition` already: rename it"),
+    (FieldsOnly, "no constructor takes its fields a, b; put @tool above @dataclass"),
+    (TopIsNoObject, "the top of input_schema must be type 'object'"),
+    (TakesUnfinished, "tool 'TakesUnfinished': the arguments: Unfinished has no JSON Schema"),
+    (HintOfNothing, "HintOfNothing: its type hints cannot be read"),
+    (NoSignature, "NoSignature has no signature that can be read"),
+    (FieldOfPydantic, r"parameter 'a': write Annotated"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "text"), TARGETS)
+def test_targets(target: Any, text: str) -> None:
+    with pytest.raises(DefinitionError, match=text) as caught:
+        tool(visible=ALL)(target)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_class_twice() -> None:
+    class Once:
+        async def run(self) -> None: ...
+
+    tool(visible=ALL)(Once)
+    with pytest.raises(DefinitionError, match="get_definition"):
+        tool(visible=ALL)(Once)
+
+
+def test_dataclass_above_tool() -> None:
+    with pytest.raises(DefinitionError, match="put @tool above @dataclass"):
+
+        @dataclass
+        @tool(visible=ALL)
+        class Wrong:
+            a: int
+            b: list[int] = field(default_factory=list)
+
+            async def run(self) -> None: ...
+
+
+OBJECT: dict[str, Any] = {"type": "object"}
+
+
+def prop(schema: Any) -> dict[str, Any]:
+    return {**OBJECT, "properties": {"a": schema}, "required": ["a"]}
+
+
+def bomb(layers: int) -> dict[str, Any]:
+    made = {str(i): {"allOf": [{"$ref": f"#/$defs/{i + 1}"}] * 2} for i in range(layers)}
+    return {**prop({"$ref": "#/$defs/0"}), "$defs": {**made, str(layers): {}}}
+
+
+def deep(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"not": schema}
+    return schema
+
+
+OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"visible": None}, r"visible is a list of paths such as \['total'\], or ALL"),
+    ({"visible": "a"}, "visible is a list of paths"),
+    ({"visible": {"a"}}, "visible is a list of paths"),
+    ({"visible": [1]}, "visible is a list of paths"),
+    ({"visible": ["a"]}, "visible has 'a', which no result has"),
+    ({"visible": ["a..b"]}, "visible: 'a..b' has an empty step"),
+    ({"model_visible": ["a"]}, "model_visible has 'a', which no result has"),
+    ({"model_visible": "a"}, "model_visible is a list of paths"),
+    ({"secret": ["z"]}, "secret names 'z', which is no parameter"),
+    ({"secret": "a"}, r"secret is a list of parameters such as \['pin'\]"),
+    ({"name": ""}, "tool name ''"),
+    ({"name": "a b"}, "tool name 'a b': use 1 to 128 of a-z"),
+    ({"name": "a\n"}, r"tool name 'a\\n'"),
+    ({"name": "раy"}, "tool name"),  # the first two letters are Cyrillic
+    ({"name": "ａ"}, "tool name"),  # full width
+    ({"name": "a\u200b"}, "tool name"),
+    ({"name": "é"}, "tool name"),
+    ({"name": "a-b"}, "tool name 'a-b'"),
+    ({"name": "a.b"}, "tool name 'a.b'"),
+    ({"name": "a" * 129}, "tool name 'a"),
+    ({"name": 5}, "tool name '5'"),
+    ({"safe": "yes"}, "a wrong annotation: Expected `bool`"),
+    ({"timeout": "10s"}, "a wrong annotation"),
+    ({"cost": None}, "a wrong annotation"),
+    ({"threat_level": "huge"}, "a wrong annotation"),
+    ({"allowed_roles": "admin"}, "a wrong annotation"),
+    ({"tags": "abc"}, "a wrong annotation"),
+    ({"tags": [1]}, "a wrong annotation"),
+    ({"strict": "yes"}, "a wrong annotation"),
+    ({"dangerous": True}, "unknown annotation dangerous"),
+    ({"no_schema_mode": "maybe"}, "no_schema_mode is one of read-only, human-approval, full"),
+    ({"examples": [("only a request",)]}, "an example is a pair"),
+    ({"examples": ["text"]}, "an example is a pair"),
+    ({"examples": [("q", {"a": date(2020, 1, 1)})]}, "with JSON arguments"),
+    ({"examples": [("q", {"a": float("nan")})]}, "with JSON arguments"),
+    ({"examples": [("q", [1])]}, "an example is a pair"),
+    ({"input_schema": prop({}), "parameters": prop({})}, "parameters is another name"),
+    ({"input_schema": {}}, "the top of input_schema must be type 'object'"),
+    ({"input_schema": True}, "the top of input_schema must be type 'object'"),
+    ({"input_schema": []}, "the top of input_schema must be type 'object'"),
+    ({"input_schema": {"type": "array"}}, "the top of input_schema must be type 'object'"),
+    ({"input_schema": {"type": ["object", "null"]}}, "the top of input_schema must be type 'object'"),
+    ({"parameters": {"type": "string"}}, "the top of input_schema must be type 'object'"),
+    ({"input_schema": {**OBJECT, "properties": {"b": {}}}}, "signature differ in b"),
+    ({"output_schema": []}, "output_schema must be a dict"),
+    ({"output_schema": {"type": "nothing"}}, "output_schema: not a usable schema"),
+    ({"output_schema": {"$ref": "http://example.com"}}, "output_schema: .*nothing is fetched"),
+    ({"output_schema": {**bomb(60), "type": "object"}, "visible": ["a"]}, "expand to more than"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "text"), OPTIONS, ids=lambda x: str(x)[:50])
+def test_options(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(DefinitionError, match=text):
+        tool(**{"visible": ALL, **options})(fine)
+
+
+def test_visible_has_no_default() -> None:
+    with pytest.raises(TypeError, match="visible"):
+        tool()  # type: ignore[call-arg]
+
+
+SCHEMAS: list[tuple[dict[str, Any], str, str]] = [
+    (prop({"$ref": "http://example.com/s"}), "nothing is fetched", "/properties/a/$ref"),
+    (prop({"$ref": "#/$defs/b"}), "points to nothing", "/properties/a/$ref"),
+    (bomb(60), "expand to more than 10000 nodes", "/properties/a/$ref"),
+    (prop({"pattern": "("}), "not a usable schema", "/properties/a/pattern"),
+    (prop({"pattern": "(?=a)"}), "not a usable schema", "/properties/a/pattern"),
+    (prop({"type": "nothing"}), "not a usable schema", "/properties/a/type"),
+    (prop(5), "not a usable schema", "/properties/a"),
+    (prop(deep(150)), "nested deeper", ""),
+]
+
+
+@pytest.mark.parametrize(("schema", "text", "pointer"), SCHEMAS, ids=lambda x: str(x)[:50])
+def test_schemas(schema: dict[str, Any], text: str, pointer: str) -> None:
+    with pytest.raises(SchemaError, match=f"tool 'needs_a', input_schema: .*{text}") as caught:
+        tool(visible=ALL, input_schema=schema)(needs_a)
+    assert caught.value.pointer.startswith(pointer)
+
+
+def cyclic() -> dict[str, Any]:
+    schema = prop({})
+    schema["properties"]["a"]["not"] = schema
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        prop({"maximum": float("inf")}),
+        prop({"default": float("nan")}),
+        prop({"maximum": 2**70}),
+        prop({"default": date(2020, 1, 1)}),
+        prop({"default": {1: 2}}),
+        prop({"enum": [Clock]}),
+        prop({"title": "\ud800"}),
+        prop(deep(100_000)),
+        cyclic(),
+    ],
+    ids=["infinity", "NaN", "2**70", "date", "key", "class", "surrogate", "deep", "cyclic"],
+)
+def test_schemas_that_are_no_json(schema: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match="input_schema is not JSON"):
+        tool(visible=ALL, input_schema=schema)(needs_a)
+
+
+def test_a_given_schema_has_to_require_what_the_signature_does() -> None:
+    schema = {**OBJECT, "properties": {"a": {}}}
+    with pytest.raises(DefinitionError, match="does not require a, which the signature does"):
+        tool(visible=ALL, input_schema=schema)(needs_a)
+    with pytest.raises(DefinitionError, match="signature differ in a"):
+        tool(visible=ALL, input_schema=OBJECT)(needs_a)
+    assert tool_of(tool(visible=ALL, input_schema=schema)(fine)).definition.input_schema == schema
+    combined = {**schema, "anyOf": [{"required": ["a"]}]}
+    assert (
+        tool(visible=ALL, input_schema=combined)(needs_a).get_definition().input_schema == combined
+    )
+
+
+def test_a_given_schema_for_parameters_without_hints() -> None:
+    assert tool(visible=ALL, input_schema=prop({}))(no_hint).get_definition().input_schema == prop(
+        {}
+    )
+    with pytest.raises(DefinitionError, match="signature differ in b, a"):
+        tool(visible=ALL, input_schema={**OBJECT, "properties": {"b": {}}})(no_hint)
+    assert tool(visible=ALL, input_schema=prop({}))(stars).get_definition().input_schema == prop({})
+
+
+NO_SCHEMA: list[tuple[dict[str, Any], str | None]] = [
+    ({}, "has no schema"),
+    ({"no_schema_mode": "full"}, "has no schema"),
+    ({"allow_no_schema": True}, "has no schema.*a no_schema_mode"),
+    ({"allow_no_schema": True, "no_schema_mode": "yes"}, "no_schema_mode is one of"),
+    ({"allow_no_schema": True, "no_schema_mode": "read-only"}, None),
+    ({"allow_no_schema": True, "no_schema_mode": "human-approval"}, None),
+    ({"allow_no_schema": True, "no_schema_mode": "full"}, None),
+]
+
+
+@pytest.mark.parametrize("target", [no_hint, star, stars, ConstructorTakesAnything])
+@pytest.mark.parametrize(("options", "text"), NO_SCHEMA)
+def test_tools_without_a_schema(target: Any, options: dict[str, Any], text: str | None) -> None:
+    if text is not None:
+        with pytest.raises(DefinitionError, match=text):
+            tool(visible=ALL, **options)(target)
+        return
+    cls = type(target.__name__, (target,), {}) if isinstance(target, type) else target
+    definition = tool_of(tool(visible=ALL, **options)(cls)).definition
+    assert definition.input_schema is None
+    assert definition.no_schema_mode == options["no_schema_mode"]
+
+
+def test_opting_out_does_not_throw_a_schema_away() -> None:
+    definition = tool(visible=ALL, allow_no_schema=True, no_schema_mode="full")(
+        fine
+    ).get_definition()
+    assert definition.input_schema is not None
+    assert definition.no_schema_mode is None
+
+
+@pytest.mark.parametrize("target", [no_hint, star, positional, strange_type])
+def test_a_function_as_a_dictionary_needs_the_same(target: Any) -> None:
+    with pytest.raises(DefinitionError):
+        function_to_tool_definition(target)
+
+
+def test_an_output_schema_may_say_nothing() -> None:
+    assert tool(visible=["x"], output_schema={})(fine).get_definition().output_schema == {}
+    assert tool(visible=["x"])(gives_object).get_definition().visible == ("x",)

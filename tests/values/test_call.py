@@ -1,0 +1,70 @@
+"""What ran and what may not run are different types."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import pytest
+
+from toolcrib.errors import ErrorCode, Stage
+from toolcrib.values.call import (
+    Hydrated,
+    HydrationError,
+    HydrationResult,
+    Provenance,
+    Rejected,
+    ToolCall,
+    ValidatorInfo,
+)
+from toolcrib.values.definition import ToolDefinition
+
+CALL = ToolCall("c1", "p1", "look", '{"a": 1}')
+DEFINITION = ToolDefinition(name="look", description="", input_schema_json='{"type":"object"}')
+ERROR = HydrationError(Stage.PARSE, ErrorCode.INVALID_JSON, "no", "/a")
+HYDRATED = Hydrated(CALL, object(), DEFINITION, {"a": 1}, Provenance("p1", '{"a": 1}'))
+REJECTED = Rejected(CALL, (ERROR,), Provenance("p1", '{"a": 1}'))
+
+
+def tell(result: HydrationResult) -> str:
+    match result:
+        case Hydrated():
+            return f"run {result.definition.name}"
+        case Rejected():
+            return f"no: {result.errors[0].code}"
+        case _:
+            assert_never(result)
+
+
+def test_the_two_are_told_apart_by_match() -> None:
+    assert tell(HYDRATED) == "run look"
+    assert tell(REJECTED) == "no: invalid_json"
+
+
+def test_both_answer_the_same_questions() -> None:
+    results: list[HydrationResult] = [HYDRATED, REJECTED]
+    assert [r.success for r in results] == [True, False]
+    assert [r.errors for r in results] == [(), (ERROR,)]
+    assert [r.tool is None for r in results] == [False, True]
+    assert {r.provenance.arguments for r in results} == {'{"a": 1}'}
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        (CALL, "arguments"),
+        (ERROR, "message"),
+        (HYDRATED, "arguments"),
+        (HYDRATED, "tool"),
+        (REJECTED, "errors"),
+        (HYDRATED.provenance, "validated"),
+        (ValidatorInfo("v", "1", 0.0), "name"),
+    ],
+)
+def test_they_are_frozen(value: Any, field: str) -> None:
+    with pytest.raises(AttributeError):
+        setattr(value, field, None)
+
+
+def test_a_call_is_whole_unless_it_is_said_to_be_cut() -> None:
+    assert CALL.complete
+    assert not ToolCall("c", "", "look", "{", complete=False).complete

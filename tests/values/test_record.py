@@ -1,0 +1,100 @@
+"""Decisions, approvals, records and the context of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolcrib.errors import ErrorCode, Stage
+from toolcrib.values.call import HydrationError
+from toolcrib.values.json import JsonValue
+from toolcrib.values.record import (
+    ANONYMOUS,
+    Allow,
+    ApprovalRequest,
+    Approve,
+    Ask,
+    CallContext,
+    CallError,
+    Decision,
+    Deny,
+    Outcome,
+    Refuse,
+    RunTally,
+    ToolInvocationRecord,
+)
+
+
+@pytest.mark.parametrize(
+    "decision", [Allow("fine", "p"), Deny("no", "p", ErrorCode.RATE_LIMITED), Ask("may it?", "p")]
+)
+def test_decisions_come_back_from_json_as_what_they_were(decision: Decision) -> None:
+    text = msgspec.json.encode(decision)
+    assert msgspec.json.decode(text, type=Allow | Deny | Ask) == decision
+
+
+@pytest.mark.parametrize("answer", [Approve("grace", {"a": 1}), Refuse("no", "grace")])
+def test_answers_come_back_from_json_as_what_they_were(answer: Approve | Refuse) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=Approve | Refuse) == answer
+
+
+def test_a_denial_is_denied_unless_it_says_otherwise() -> None:
+    assert Deny("no").code is ErrorCode.DENIED
+
+
+@pytest.mark.parametrize(("now", "expired"), [(99.0, False), (100.0, True), (101.0, True)])
+def test_a_request_lapses(now: float, expired: bool) -> None:
+    assert ApprovalRequest("i", "t", {}, "why", expires_at=100.0).expired(now) is expired
+
+
+def test_an_error_has_the_fixed_text_of_its_code() -> None:
+    error = CallError.of(ErrorCode.TIMEOUT)
+    assert error.message == ErrorCode.TIMEOUT.info.text
+    assert (error.stage, error.retryable) == (Stage.RUN, True)
+
+
+def test_an_error_may_carry_an_authors_safe_text_and_where_it_arose() -> None:
+    detail = HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, "no", "/a")
+    error = CallError.of(ErrorCode.INVALID_ARGUMENTS, "safe", details=(detail,))
+    assert (error.message, error.stage, error.details) == ("safe", Stage.INSTANTIATE, (detail,))
+
+
+def test_a_record_is_json() -> None:
+    record = ToolInvocationRecord(
+        id="c", name="t", status="failed", started_at=1.0, error=CallError.of(ErrorCode.DENIED)
+    )
+    assert msgspec.json.decode(msgspec.json.encode(record), type=ToolInvocationRecord) == record
+    with pytest.raises(AttributeError):
+        record.status = "completed"  # type: ignore[misc]
+
+
+def test_a_tally_counts() -> None:
+    tally = RunTally()
+    tally.count("a", 0.5)
+    tally.count("a", 0.25)
+    tally.count("b", 0.0)
+    assert (tally.calls, tally.cost, tally.per_tool) == (3, 0.75, {"a": 2, "b": 1})
+    assert RunTally().per_tool == {}
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Any]] = []
+
+    def approval_requested(self, request: ApprovalRequest) -> None:
+        raise NotImplementedError
+
+    def progress(self, call_id: str, part: JsonValue) -> None:
+        self.seen.append((call_id, part))
+
+    def finished(self, outcome: Outcome) -> None:
+        raise NotImplementedError
+
+
+def test_progress_reaches_whoever_watches() -> None:
+    watcher = Watcher()
+    CallContext("c", "r", "k", ANONYMOUS, None, watcher).progress({"done": 1})
+    CallContext("c", "r", "k", ANONYMOUS, None).progress("nobody hears it")
+    assert watcher.seen == [("c", {"done": 1})]
