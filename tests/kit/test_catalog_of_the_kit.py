@@ -102,7 +102,7 @@ def test_a_missing_root_is_an_error_at_once(tmp_path: Path) -> None:
 def test_importing_the_kit_imports_no_library_of_the_extra() -> None:
     code = "import sys, toolcrib.kit; print(sorted({'pint', 'simpleeval'} & sys.modules.keys()))"
     source = Path(toolcrib.__file__).parents[1]
-    done = subprocess.run(  # noqa: S603  this very interpreter
+    done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,

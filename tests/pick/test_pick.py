@@ -437,7 +437,7 @@ class Entry:
 hang = lambda *_: threading.Event().wait()
 print(len(asyncio.run(pick_tools("x", [Entry()], PickOptions(scorer=hang, timeout_ms=1)))))
 """
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
@@ -453,7 +453,7 @@ def test_importing_the_room_loads_no_extra() -> None:
         "import sys, toolcrib.pick;"
         "print({'numpy', 'tokenizers', 'safetensors', 'wordllama'} & set(sys.modules))"
     )
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
