@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,9 @@ np = pytest.importorskip("numpy")
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+with_vectors = pytest.mark.skipif(
+    find_spec("wordllama") is None, reason="the extra `pick` is not installed"
+)
 ROOT = Path(__file__).parents[3]
 
 
@@ -103,6 +107,7 @@ def test_the_nearest_examples_come_first() -> None:
     assert Chooser(Words()).nearest("x", (), 2) == []
 
 
+@with_vectors
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
@@ -114,11 +119,11 @@ def test_the_nearest_examples_come_first() -> None:
     ],
 )
 def test_the_kit_with_word_vectors(request_: str, expected: str | None) -> None:
-    pytest.importorskip("wordllama")
     found = Chooser().choose(request_, tuple(kit.catalog()))
     assert (found.name if found else None) == expected
 
 
+@with_vectors
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
@@ -130,7 +135,6 @@ def test_the_kit_with_word_vectors(request_: str, expected: str | None) -> None:
 def test_tools_without_examples_compete_by_their_descriptions(
     request_: str, expected: str | None
 ) -> None:
-    pytest.importorskip("wordllama")
     weather = a_tool("get_weather", "Get the current weather in a city.")
     mail = a_tool("send_email", "Send an email to a person.")
     assert chosen(Chooser(), request_, weather, mail) == expected

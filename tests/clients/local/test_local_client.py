@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ from toolcrib.values.message import (
     Usage,
 )
 
-pytest.importorskip("xllamacpp")
-pytest.importorskip("wordllama")
+if find_spec("xllamacpp") is None or find_spec("wordllama") is None:
+    pytest.skip("the extra `local` is not installed", allow_module_level=True)
 
 KIT = kit.catalog()
 SUM = "What is 23*17+5?"
