@@ -13,7 +13,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NEEDS_MODEL = ('Agent("local"', "toolcrib chat")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -64,5 +63,6 @@ def test_the_commands_of_a_page_print_what_it_says(
     shown = command.replace("toolcrib ", f"{sys.executable} -m toolcrib ", 1)
     done = run(["bash", "-c", shown], ROOT)
     pattern = re.escape(output.strip()).replace("…", ".*?")
-    printed = (done.stdout + done.stderr).strip()
+    lines = (done.stdout + done.stderr).splitlines()
+    printed = "\n".join(line.rstrip() for line in lines).strip()
     assert re.fullmatch(pattern, printed, re.DOTALL), printed

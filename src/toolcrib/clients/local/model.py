@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import shutil
 import sys
 import tempfile
 import threading
@@ -138,16 +137,15 @@ def _serve(path: Path) -> Any:
         import xllamacpp  # the extra's door
     except ImportError:
         raise MissingExtraError("local", "LocalClient") from None
-    folder = tempfile.mkdtemp(prefix="toolcrib-")
     try:
-        return xllamacpp.Server(_parameters(xllamacpp.CommonParams(), path, folder))
+        # The object cleans up at exit, too: a program may end while a model is still loading.
+        with tempfile.TemporaryDirectory(prefix="toolcrib-", ignore_cleanup_errors=True) as folder:
+            return xllamacpp.Server(_parameters(xllamacpp.CommonParams(), path, folder))
     except RuntimeError:
         raise SourceError(
             f"the model {path} cannot be loaded: it is no GGUF file, or a damaged one; the default "
             "model is checked and replaced by `toolcrib local install --force`"
         ) from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _parameters(params: Any, path: Path, folder: str) -> Any:
