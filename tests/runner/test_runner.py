@@ -172,7 +172,7 @@ async def test_a_call_runs_and_gives_three_views(runner: ToolRunner, sink: Memor
 async def test_a_plain_function_runs_in_a_thread_of_its_own(runner: ToolRunner) -> None:
     outcome = await runner.exec(call_of("add_in_thread", '{"a": 1, "b": 2}'))
     assert isinstance(outcome, Completed)
-    assert outcome.value == "3 toolcrib-tool"
+    assert outcome.value == "3 toolcrib-work"
 
 
 FAILURES: list[tuple[str, str, ErrorCode, str]] = [

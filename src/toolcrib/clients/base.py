@@ -10,7 +10,6 @@ import contextlib
 import email.utils
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -45,7 +44,20 @@ def plan_of(reply: Reply) -> Plan:
     return Plan([hydrate(call, reply.offer) for call in reply.tool_calls], reply)
 
 
-class WireClient:
+class Closing:
+    """`async with` for what has an `aclose`."""
+
+    async def aclose(self) -> None:
+        """Free what is held; what was closed can be used again."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class WireClient(Closing):
     """An `LLMClient` for any server that speaks a known wire.
 
     `wire` is a name or a `Wire`; `headers` go with every request; `settings` are the defaults for
@@ -106,17 +118,6 @@ class WireClient:
 
     async def aclose(self) -> None:
         await self._transport.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     def __repr__(self) -> str:
         server = Outgoing(method="", url=self._base, headers={}, body=b"").server

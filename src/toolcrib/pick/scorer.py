@@ -9,16 +9,15 @@ program from ending. (A thread costs some 0.1 ms a pick.)
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from numbers import Real
-from threading import Thread
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import msgspec
 
 from toolcrib.errors import PickError, ToolcribError
+from toolcrib.threads import in_thread
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject
 
@@ -92,11 +91,11 @@ async def ranked(scorer: Scorer, request: Request) -> Ranking:
     """
     if hasattr(scorer, "score"):
         batch = cast("BatchScorer", scorer)
-        return await _in_thread(lambda: _batch_ranking(batch, request))
+        return await in_thread(lambda: _batch_ranking(batch, request))
     if _is_async(scorer):
         scores = await _each_awaited(scorer, request)
     else:
-        scores = await _in_thread(lambda: _each_called(scorer, request))
+        scores = await in_thread(lambda: _each_called(scorer, request))
     return _best(scores, request)
 
 
@@ -196,30 +195,3 @@ def _raised(scorer: str, tool: HasDefinition, error: Exception) -> ToolcribError
 def _is_async(function: Callable[..., object]) -> bool:
     call = getattr(function, "__call__", None)  # noqa: B004  an object's own, to inspect
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """`work()` in a daemon thread: unlike an executor's, it is not waited for at the end."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(cast("T", result))
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = context.run(work)
-        except BaseException as raised:  # noqa: BLE001  it is raised where the thread was asked for
-            error = raised
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, result, error)
-
-    Thread(target=run, name="toolcrib-pick", daemon=True).start()
-    return await future

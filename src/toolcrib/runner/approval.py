@@ -12,8 +12,8 @@ import sys
 import time
 from typing import TextIO
 
-from toolcrib.runner.execute import in_thread
 from toolcrib.runner.redact import masked_arguments
+from toolcrib.threads import in_thread
 from toolcrib.values.call import Hydrated
 from toolcrib.values.json import digest
 from toolcrib.values.record import Answer, ApprovalRequest, Approve, Ask, Caller, Refuse

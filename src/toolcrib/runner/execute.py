@@ -8,16 +8,12 @@ behind in a thread of its own, which no later call uses and which does not keep 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
-import threading
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Generator, Mapping
+from typing import Any
 
+from toolcrib.threads import in_thread
 from toolcrib.tools import Tool
-
-T = TypeVar("T")
 
 
 class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves the runner
@@ -86,33 +82,3 @@ class _Rest:
                     pending = coroutine.send(sent)
         except StopIteration as finished:
             return finished.value
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Run blocking work in a daemon thread of its own; given up on cancellation, never joined."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if future.done():
-            return  # timed out or cancelled meanwhile: nobody waits for it
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
-
-    def target() -> None:
-        value: Any = None
-        error: BaseException | None = None
-        try:
-            value = context.run(work)
-        except StopIteration:
-            error = RuntimeError("the tool raised StopIteration")
-        except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
-            error = raised
-        with suppress(RuntimeError):  # the loop has closed: the call was given up long ago
-            loop.call_soon_threadsafe(settle, value, error)
-
-    threading.Thread(target=target, name="toolcrib-tool", daemon=True).start()
-    return await future

@@ -6,12 +6,12 @@ What it offers is what the request offers, so that hydration and the loop behave
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from toolcrib.clients import plan_of, request_of
-from toolcrib.clients.base import Tools
+from toolcrib.clients.base import Closing, Tools
 from toolcrib.errors import ToolcribError
 from toolcrib.testing.script import Said, spoken
 from toolcrib.values.call import ToolCall
@@ -32,7 +32,7 @@ Turn: TypeAlias = Said | Reply | Exception | Callable[[ChatRequest], Said | Repl
 _PIECE = 7
 
 
-class ScriptedClient:
+class ScriptedClient(Closing):
     """An `LLMClient` that gives `turns`, one a request, and keeps what it was asked in `requests`.
 
     An exception as a turn is raised. Raises ToolcribError when the script is used up.
@@ -67,15 +67,6 @@ class ScriptedClient:
 
     async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
         return plan_of(await self.chat(request_of(prompt, tools)))
-
-    async def aclose(self) -> None:
-        """There is nothing to close."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     def _reply(self, request: ChatRequest) -> Reply:
         if self.remaining <= 0:

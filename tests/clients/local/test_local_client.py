@@ -18,7 +18,7 @@ from toolcrib.clients.local import LocalClient, is_installed
 from toolcrib.clients.local import client as client_module
 from toolcrib.clients.local import model as model_module
 from toolcrib.clients.local.client import NO_FIT, NO_REQUEST, NO_TOOLS
-from toolcrib.clients.local.model import Completion, GivenUpError, Model, in_thread
+from toolcrib.clients.local.model import Completion, GivenUpError, Model, until_given_up
 from toolcrib.errors import ErrorCode, MissingExtraError, ProviderError, RequestError, SourceError
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.client import LLMClient
@@ -243,7 +243,7 @@ async def test_who_gives_up_while_waiting_never_starts() -> None:
             loop.call_soon_threadsafe(outcome.set_result, error)
 
     with model._lock:
-        waiting = asyncio.create_task(in_thread(work))
+        waiting = asyncio.create_task(until_given_up(work))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -9,14 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from toolcrib.clients.base import Tools, plan_of, request_of
+from toolcrib.clients.base import Closing, Tools, plan_of, request_of
 from toolcrib.clients.local.choose import Chooser
 from toolcrib.clients.local.download import is_installed, model_path
 from toolcrib.clients.local.fill import SHOTS, fill
-from toolcrib.clients.local.model import Model, check_engine, in_thread, model_at
+from toolcrib.clients.local.model import Model, check_engine, model_at, until_given_up
 from toolcrib.clients.local.tell import tell
 from toolcrib.errors import RequestError, SourceError
 from toolcrib.tools import as_tools
@@ -44,7 +42,7 @@ NO_TOOLS = f"There is no tool that I may call. {_WHO}"
 NO_REQUEST = f"There is nothing asked. {_WHO}"
 
 
-class LocalClient:
+class LocalClient(Closing):
     """The embedded model: picks a tool by its examples and fills in the call, within a second or so.
 
     `path` is a GGUF file, the installed default model if left out. Only the last message counts: if
@@ -77,7 +75,7 @@ class LocalClient:
 
     async def chat(self, request: ChatRequest) -> Reply:
         """The whole reply. Raises RequestError, ProviderError; SourceError if the file is no model."""
-        return await in_thread(lambda given_up: self._answer(request, given_up))
+        return await until_given_up(lambda given_up: self._answer(request, given_up))
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
         """The same in parts; each is there at once, with nothing to wait for in between."""
@@ -94,17 +92,6 @@ class LocalClient:
 
     async def aclose(self) -> None:
         self._model = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     def __repr__(self) -> str:
         return f"LocalClient({self._name!r})"

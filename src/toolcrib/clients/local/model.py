@@ -10,8 +10,6 @@ could find it, and asks for a key that nobody knows (on Windows it is a loopback
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import secrets
 import sys
@@ -21,9 +19,10 @@ import weakref
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from toolcrib.errors import MissingExtraError, ProviderError, SourceError
+from toolcrib.threads import in_thread
 from toolcrib.values.json import JsonObject
 
 T = TypeVar("T")
@@ -101,33 +100,11 @@ def check_engine() -> None:
         raise MissingExtraError("local", "LocalClient")
 
 
-async def in_thread(work: Callable[[threading.Event], T]) -> T:
-    """`work` in a daemon thread, which does not keep the process alive; its event says "given up"."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
+async def until_given_up(work: Callable[[threading.Event], T]) -> T:
+    """`work` in a thread; its event says that nobody waits for it any more."""
     given_up = threading.Event()
-
-    def settle(value: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(cast("T", value))
-        else:
-            future.set_exception(error)
-
-    def run() -> None:
-        value: T | None = None
-        error: BaseException | None = None
-        try:
-            value = work(given_up)
-        except BaseException as raised:  # noqa: BLE001  it is raised where it is waited for
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, value, error)
-
-    threading.Thread(target=run, name="toolcrib-local", daemon=True).start()
     try:
-        return await future
+        return await in_thread(lambda: work(given_up))
     finally:
         given_up.set()
 
