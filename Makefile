@@ -3,15 +3,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
+# A .venv that was moved, or whose Python is gone, is made anew.
+ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null && echo works),$(CURDIR) works)
+$(shell rm -f .venv/.made)
+endif
+
 .PHONY: chat test lint bench lock clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
-	@$(BIN)/toolcrib local install
+	@$(BIN)/toolcrib local install >/dev/null
 	@if [ -n "$$TOOLCRIB_ASK" ]; then $(BIN)/toolcrib chat -- "$$TOOLCRIB_ASK"; else $(BIN)/toolcrib chat; fi
 
 test: .venv/.dev
-	@$(BIN)/toolcrib local install
+	@$(BIN)/toolcrib local install >/dev/null
 	$(BIN)/python -m pytest --cov
 
 lint: .venv/.dev
@@ -34,7 +39,7 @@ clean:
 .venv/.made:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("toolcrib needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	@$(PYTHON) -m venv --clear .venv
-	@touch $@
+	@echo "$(CURDIR)" > $@
 
 .venv/.run: .venv/.made requirements.lock pyproject.toml
 	@echo "Installing toolcrib into .venv …"

@@ -7,8 +7,7 @@ import re
 import time
 from collections.abc import Awaitable
 
-from toolcrib.errors import ErrorCode
-from toolcrib.runner.redact import public_arguments
+from toolcrib.runner.redact import own_copy, public_arguments
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.json import JsonObject, JsonValue, sha256_hex
 from toolcrib.values.record import (
@@ -26,14 +25,13 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 class Draft:
-    """One call's record in the making; `finish` is called once."""
+    """One call's record in the making; `final` is called once, and what it gives is `write`n."""
 
     __slots__ = (
         "_arguments",
         "_caller",
         "_clock",
         "_hydrated",
-        "_is_final",
         "_run_id",
         "_sha256",
         "_sinks",
@@ -55,7 +53,6 @@ class Draft:
         self._arguments = _public(hydrated)
         text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
         self._size, self._sha256 = len(text), sha256_hex(text)
-        self._is_final = False
         self.decision: Decision | None = None
         self.approved_by: str | None = None
 
@@ -72,15 +69,19 @@ class Draft:
                 if pending is not None:
                     await pending
 
-    async def finish(
+    def final(
         self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
     ) -> ToolInvocationRecord:
-        """The final record, written to every sink to the end, even when cancelled.
+        return self._record(status, result, error)
+
+    def failed(self, error: CallError) -> Failed:
+        return Failed(self.final("failed", error=error), error)
+
+    async def write(self, record: ToolInvocationRecord) -> None:
+        """Tell every sink, to the end, even when cancelled.
 
         What went wrong with a sink is raised when all of them have been told.
         """
-        self._is_final = True
-        record = self._record(status, result, error)
         trouble: BaseException | None = None
         for sink in self._sinks:
             try:
@@ -91,14 +92,6 @@ class Draft:
                 trouble = trouble or raised
         if trouble is not None:
             raise trouble
-        return record
-
-    async def cancelled(self) -> Failed | None:
-        """Cancelled; unless the outcome was being written just then, and so stands."""
-        if self._is_final:
-            return None
-        error = CallError.of(ErrorCode.CANCELLED)
-        return Failed(await self.finish("failed", error=error), error)
 
     def _record(
         self, status: RecordStatus, result: JsonValue, error: CallError | None
@@ -131,8 +124,9 @@ class Draft:
 
 
 def _public(hydrated: HydrationResult) -> JsonObject | None:
+    """A copy: a tool may change what it is given, a record may not change with it."""
     if isinstance(hydrated, Hydrated):
-        return public_arguments(hydrated.definition, hydrated.arguments)
+        return own_copy(public_arguments(hydrated.definition, hydrated.arguments))
     return None
 
 

@@ -14,6 +14,7 @@ from toolcrib.values.definition import All, ToolDefinition, Visibility
 from toolcrib.values.json import JsonObject, JsonValue, json_copy
 
 MASK = "***"
+_CONTAINERS = (dict, list)
 _Tree: TypeAlias = dict[str, Any]
 
 
@@ -38,7 +39,18 @@ def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
 
 def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
     """All that will run, secret ones masked: what somebody who approves has to see."""
-    return {n: MASK if n in definition.secret else v for n, v in arguments.items()}
+    return own_copy({n: MASK if n in definition.secret else v for n, v in arguments.items()})
+
+
+def own_copy(arguments: JsonObject) -> JsonObject:
+    """The same arguments, sharing no list and no object with these."""
+    return {n: _copied(v) if v.__class__ in _CONTAINERS else v for n, v in arguments.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copied(child) for name, child in value.items()}
+    return [_copied(child) for child in value] if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=4096)

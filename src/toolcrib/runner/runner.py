@@ -109,17 +109,15 @@ class ToolRunner:
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
         draft = Draft(self._sinks, hydrated, caller, scope.tally.run_id)
+        outcome: Outcome | None = None
         try:
             outcome = await self._permitted(_accepted(hydrated), draft, caller, scope)
         except _Stopped as stopped:
-            outcome = Failed(await draft.finish("failed", error=stopped.error), stopped.error)
-        except asyncio.CancelledError:
-            cancelled = await draft.cancelled()
-            if cancelled is not None and scope.observer is not None:
-                scope.observer.finished(cancelled)
-            raise
-        if scope.observer is not None:
-            scope.observer.finished(outcome)
+            outcome = draft.failed(stopped.error)
+        finally:
+            if outcome is None:  # cancelled, or an intent could not be written
+                await _close(draft, draft.failed(CallError.of(ErrorCode.CANCELLED)), scope)
+        await _close(draft, outcome, scope)
         return outcome
 
     async def exec_all(
@@ -155,7 +153,7 @@ class ToolRunner:
             request = approval_request(hydrated, decision, caller=caller, run_id=scope.tally.run_id)
             answer = await self._answer(request, scope)
             if answer is None:
-                return Waiting(await draft.finish("waiting"), request)
+                return Waiting(draft.final("waiting"), request)
             draft.approved_by = answer.by
             hydrated = self._approved(hydrated, answer, draft)
             self._decide(hydrated, draft, caller, scope)  # the run may have spent more meanwhile
@@ -228,8 +226,7 @@ class ToolRunner:
         if error is not None:
             raise _Stopped(error)
         public = project(plain, definition.visible)
-        record = await draft.finish("completed", public)
-        return Completed(record, value, project(plain, definition.model_visible), public)
+        return Completed(draft.final("completed", public), value, project(plain, definition.model_visible), public)
 
     async def _executed(
         self, tool: Tool[..., Any], hydrated: Hydrated, caller: Caller, scope: CallScope
