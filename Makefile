@@ -34,7 +34,8 @@ lock: .venv/.dev
 	$(BIN)/uv pip compile --quiet --universal --no-header --extra all --group dev pyproject.toml -o requirements-dev.lock
 
 clean:
-	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.made:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("toolcrib needs Python 3.11 or newer: make PYTHON=python3.11 …")'

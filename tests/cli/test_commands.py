@@ -129,12 +129,12 @@ UNUSABLE: list[tuple[list[str], str]] = [
     (["tools", "list", "--tools", "no.such.module:x"], "No module named"),
     (["tools", "list", "--tools", "json:nothing"], "the module has no 'nothing'"),
     (["tools", "list", "--tools", "json:__doc__"], "it is no Catalog"),
+    (["tools", "list", "--tools", "json:dumps"], "json:dumps: TypeError"),
     (["tools", "list", "--tools", "whatever"], "give module:attribute"),
     (["tools", "list", "--tools", "mcp:server"], "MCP"),
     (["encode", "--wire", "smoke"], "there is no such wire"),
     (["decode", "nope.json"], "it cannot be read"),
     (["chat", "hi", "--model", "nope:x"], "there is no model 'nope:x'"),
-    (["chat", "--json"], "--json needs a prompt"),
 ]
 
 
@@ -147,6 +147,57 @@ def test_an_unusable_command_line_exits_with_2_and_one_line(
     assert error in result.err
     assert result.err.count("\n") == 1
     assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind", "message"),
+    [
+        (["chat", "--json"], 2, "UnusableError", "--json needs a prompt"),
+        (["pick", "--json"], 2, "UnusableError", "Missing argument"),
+        (["tools", "show", "nope", "--json"], 2, "UnusableError", "no tool 'nope'"),
+        (["decode", "notes.txt", "--json"], 1, "WireError", "neither JSON nor a stream"),
+        (["chat", "hi", "--model", "http://127.0.0.1:1#m", "--json"], 1, "ConnectionFailed", ""),
+    ],
+    ids=["usage", "argument", "tool", "wire", "provider"],
+)
+def test_a_failure_with_json_is_one_value_too(
+    toolcrib: Toolcrib, arguments: list[str], code: int, kind: str, message: str
+) -> None:
+    result = toolcrib(*arguments)
+    assert result.code == code
+    error = json.loads(result.out)["error"]
+    assert error["kind"] == kind
+    assert message in error["message"]
+    assert result.err == f"toolcrib: {error['message']}\n"
+
+
+def test_a_prompt_may_be_called_json(toolcrib: Toolcrib) -> None:
+    result = toolcrib("chat", "--model", "http://127.0.0.1:1#m", "--", "--json")
+    assert (result.code, result.out) == (1, "")
+
+
+def test_no_command_shows_the_help_and_no_error(toolcrib: Toolcrib) -> None:
+    result = toolcrib()
+    assert (result.code, result.err) == (2, "")
+    assert "Usage: toolcrib" in result.out
+
+
+def test_every_reason_is_told(toolcrib: Toolcrib) -> None:
+    result = toolcrib("call", "calculate", '{"x": 1}')
+    assert "the required property 'expression' is missing" in result.err
+    assert "has a property that is not declared" in result.err
+    result = toolcrib("call", "calculate", '{"expression": 5, "x": 1}')
+    assert result.err == (
+        "toolcrib: calculate: invalid_arguments at /expression: expected string, got integer; "
+        "has a property that is not declared\n"
+    )
+
+
+def test_the_same_command_twice_is_two_calls(toolcrib: Toolcrib) -> None:
+    """The call's id is the tool's idempotency key."""
+    results = [toolcrib("call", "calculate", '{"expression": "1"}', "--json") for _ in range(2)]
+    first, second = (json.loads(result.out)["record"]["id"] for result in results)
+    assert first != second
 
 
 def test_a_wrong_definition_is_named(toolcrib: Toolcrib) -> None:

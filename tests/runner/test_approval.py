@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import os
+import threading
 import time
 from pathlib import Path
 
@@ -228,3 +231,43 @@ async def test_a_policy_may_ask_for_what_is_safe() -> None:
     outcome = await ToolRunner([read], policy=[cautious]).exec(ToolCall("c", "", "read", "{}"))
     assert isinstance(outcome, Failed)
     assert outcome.record.decision == Ask("always ask", "cautious")
+
+
+def test_a_reason_cannot_move_the_cursor_either() -> None:
+    request = ApprovalRequest("apr", "pay", {}, "a\x1b[2K\n\u202e(safe)", 0.0)
+    assert question(request) == "Run pay {}? (a\\u001b[2K\\n\\u202e(safe)) [y/N] "
+
+
+async def test_a_question_that_was_given_up_leaves_the_next_line_alone() -> None:
+    master, slave = os.openpty()
+    with os.fdopen(slave, "r") as source:
+        approver = TerminalApprover(source=source)
+        request = ApprovalRequest("apr", "pay", {}, "risky", 0.0)
+        task = asyncio.ensure_future(approver(request))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(_readers_gone)
+        os.write(master, b"for somebody else\n")
+        assert source.readline() == "for somebody else\n"
+        os.write(master, b"yes\n")
+        assert isinstance(await approver(request), Approve)
+    os.close(master)
+
+
+def _readers_gone() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("toolcrib"):
+            thread.join(5)
+
+
+def test_one_approver_serves_several_loops() -> None:
+    approver = TerminalApprover(source=io.StringIO("y\ny\ny\ny\n"))
+    request = ApprovalRequest("apr", "pay", {}, "risky", 0.0)
+
+    async def two() -> list[object]:
+        return list(await asyncio.gather(approver(request), approver(request)))
+
+    for _ in range(2):
+        assert all(isinstance(answer, Approve) for answer in asyncio.run(two()))

@@ -102,7 +102,7 @@ def test_a_scripted_reply_keeps_its_calls() -> None:
     assert Reply(Message.assistant("", (made,)), "tool_calls").tool_calls == (made,)
 
 
-async def test_the_sink_keeps_records_in_order() -> None:
+def test_the_sink_keeps_records_in_order() -> None:
     sink = MemorySink()
     statuses: list[RecordStatus] = ["started", "completed", "started", "failed", "waiting"]
     records = [
@@ -110,6 +110,6 @@ async def test_the_sink_keeps_records_in_order() -> None:
         for at, status in enumerate(statuses)
     ]
     for record in records:
-        await sink.write(record)
+        sink.write(record)
     assert sink.records == records
     assert [record.id for record in sink.finished()] == ["c1", "c3", "c4"]

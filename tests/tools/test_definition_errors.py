@@ -310,6 +310,8 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"examples": [("q", {"a": date(2020, 1, 1)})]}, "with JSON arguments"),
     ({"examples": [("q", {"a": float("nan")})]}, "with JSON arguments"),
     ({"examples": [("q", [1])]}, "an example is a pair"),
+    ({"examples": [("q", {"a": "one"})]}, "does not fit input_schema: /a: expected integer"),
+    ({"examples": [("q", {"zz": 1})]}, "does not fit input_schema: the top: "),
     ({"input_schema": prop({}), "parameters": prop({})}, "parameters is another name"),
     ({"input_schema": {}}, "the top of input_schema must be type 'object'"),
     ({"input_schema": True}, "the top of input_schema must be type 'object'"),

@@ -192,7 +192,7 @@ if "reverse" in sys.argv:
     def before(a: str | int | None, b: dict[str, str | int]) -> None: ...
 
 @tool(visible=["tags"], allowed_roles=["a", "b"], tags=["t"], secret=["kind"],
-      examples=[("q", {"model": {}, "kind": "a"})])
+      examples=[("q", {"model": {}, "kind": "a", "a": 1, "b": {}})])
 def look(model: Model, kind: Literal["a", "b"], a: int | str | None, b: dict[str, int | str],
          names: set[str] = {"p", "q", "r", "s", "t"}, at: Point = Point(1.0)) -> Model:
     '''Look.'''

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolcrib.agent.loop import Run
+from toolcrib.agent.loop import Offered, Run
 from toolcrib.agent.stream import RunStream
 from toolcrib.clients import client_for
 from toolcrib.errors import SourceError
@@ -89,6 +89,7 @@ class Agent:
         )
 
     def _begin(self, prompt: str, history: Sequence[Message], caller: Caller) -> _Drive:
+        prompt = prompt.encode("utf-8", "replace").decode()  # what no provider and no file can hold
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
         system = [Message.system(self.instructions)] if self.instructions else []
         run_id = f"run_{os.urandom(8).hex()}"
@@ -100,11 +101,10 @@ class Agent:
             caller=caller,
         )
 
-        async def drive(emit: _Emit | None) -> RunResult:
-            tools = await self._offered(prompt)
-            return await self._run(state, tools, emit, {})
+        async def offered() -> tuple[HasDefinition, ...]:
+            return await self._offered(prompt)
 
-        return drive
+        return self._driven(state, offered, {})
 
     def _resumed(self, state: RunState, answers: Mapping[str, Answer]) -> _Drive:
         gone = [name for name in state.offered if name not in self.runner.catalog]
@@ -112,28 +112,25 @@ class Agent:
             raise SourceError(f"the run was offered '{gone[0]}', which this agent does not have")
         tools = tuple(self.runner.catalog[name] for name in state.offered)
 
+        async def offered() -> tuple[HasDefinition, ...]:
+            return tools
+
+        return self._driven(state, offered, answers)
+
+    def _driven(self, state: RunState, offered: Offered, answers: Mapping[str, Answer]) -> _Drive:
         async def drive(emit: _Emit | None) -> RunResult:
-            return await self._run(state, tools, emit, answers)
+            run = Run(
+                self.client,
+                self.runner,
+                state,
+                offered=offered,
+                limits=self.limits,
+                emit=emit,
+                answers=answers,
+            )
+            return await run.drive()
 
         return drive
-
-    async def _run(
-        self,
-        state: RunState,
-        tools: tuple[HasDefinition, ...],
-        emit: _Emit | None,
-        answers: Mapping[str, Answer],
-    ) -> RunResult:
-        run = Run(
-            self.client,
-            self.runner,
-            state,
-            tools=tools,
-            limits=self.limits,
-            emit=emit,
-            answers=answers,
-        )
-        return await run.drive()
 
     async def _offered(self, prompt: str) -> tuple[HasDefinition, ...]:
         """All tools, or those picked; where somebody can approve, policy decides on unsafe ones."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import assert_never
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -28,6 +28,7 @@ from toolcrib.values.record import Answer, CallError, Completed, Failed, Outcome
 from toolcrib.values.run import Limits, RunResult, RunState, RunStatus
 
 _CUT = ("length", "content_filter")
+Offered: TypeAlias = Callable[[], Awaitable[tuple[HasDefinition, ...]]]
 
 
 class _Limit(Exception):  # noqa: N818  an outcome; it never leaves the run
@@ -48,14 +49,15 @@ class Run:
         runner: ToolRunner,
         state: RunState,
         *,
-        tools: tuple[HasDefinition, ...],
+        offered: Offered,
         limits: Limits,
         emit: Callable[[Event], None] | None,
         answers: Mapping[str, Answer],
     ) -> None:
         self._client = client
         self._runner = runner
-        self._tools = tools
+        self._offered = offered
+        self._tools: tuple[HasDefinition, ...] = ()
         self._limits = limits
         self._streaming = emit is not None
         self._emit = emit or _unheard
@@ -65,10 +67,15 @@ class Run:
         self._usage = state.usage
         self._records = list(state.records)
         self._caller = state.caller
-        self._tally = msgspec.structs.replace(state.tally, started=time.monotonic() - state.elapsed)
+        self._tally = msgspec.structs.replace(  # its own: a saved state may be resumed again
+            state.tally,
+            started=time.monotonic() - state.elapsed,
+            per_tool=dict(state.tally.per_tool),
+        )
         self._waiting: tuple[Waiting, ...] = ()
         self._watch = Watch(self._emit, self._records)
-        self._scope = CallScope(self._tally, answers, self._watch)
+        asked = {request.id: request for request in state.pending}
+        self._scope = CallScope(self._tally, answers, asked, self._watch)
 
     async def drive(self) -> RunResult:
         """The result. Raises what the provider's failure is, with `.state`, and CancelledError."""
@@ -76,6 +83,7 @@ class Run:
         limit = asyncio.timeout(self._seconds_left())
         try:
             async with limit:
+                self._tools = await self._offered()
                 await self._turns()
         except _Limit as reached:
             return self._end("limited", reached.name)
@@ -97,6 +105,8 @@ class Run:
         while not self._waiting:
             if self._turn >= self._limits.turns:
                 raise _Limit("turns")
+            if self._seconds_left() == 0.0:  # a timer fires only when something waits
+                raise _Limit("seconds")
             reply = await self._ask()
             self._messages.append(reply.message)
             if not reply.tool_calls:
@@ -111,22 +121,38 @@ class Run:
         )
         self._turn += 1
         reply = await (self._streamed(request) if self._streaming else self._client.chat(request))
+        reply = self._with_new_ids(reply, request.id_prefix)
         self._usage += reply.usage
         self._emit(UsageReported(self._usage))
         return reply
 
+    def _with_new_ids(self, reply: Reply, prefix: str) -> Reply:
+        """A client may repeat an id; here each call has its own, or results would be mixed up."""
+        calls = reply.tool_calls
+        known = {call.id for message in self._messages for call in message.tool_calls}
+        if not calls or (len({c.id for c in calls} - known) == len(calls)):
+            return reply
+        renamed = tuple(
+            msgspec.structs.replace(call, id=f"{prefix}{at}") for at, call in enumerate(calls)
+        )
+        message = msgspec.structs.replace(reply.message, tool_calls=renamed)
+        return msgspec.structs.replace(reply, message=message)
+
     async def _streamed(self, request: ChatRequest) -> Reply:
-        async for part in self._client.stream(request):
+        reply: Reply | None = None
+        async for part in self._client.stream(request):  # to its end, so that it is closed by then
             match part:
                 case TextPart():
                     self._watch.text(part.text)
                 case ArgumentsPart():
                     self._watch.arguments(part, self._runner.catalog)
                 case Reply():
-                    return part
+                    reply = part
                 case _:
                     assert_never(part)
-        raise ClientError("the client ended its stream without a reply")
+        if reply is None:
+            raise ClientError("the client ended its stream without a reply")
+        return reply
 
     async def _call_tools(self, offer: Offer) -> None:
         """Run the calls that have no result yet, and put every result after them, in call order."""
@@ -144,10 +170,10 @@ class Run:
         asked, outcomes = self._messages[position], self._watch.outcomes
         given = {message.call_id: message for message in self._messages[position + 1 :]}
         results: list[Message] = []
-        for call in asked.tool_calls:
+        calls = tuple(readable_call(call, outcomes.get(call.id)) for call in asked.tool_calls)
+        for call in calls:
             message = given.get(call.id) or _result(call, outcomes.get(call.id), error)
             results += [] if message is None else [message]
-        calls = tuple(readable_call(call, outcomes.get(call.id)) for call in asked.tool_calls)
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
 
     def _check_budget(self, calls: list[HydrationResult]) -> None:
@@ -205,6 +231,7 @@ class Run:
         return result
 
     def _result(self, status: RunStatus, limit: str | None) -> RunResult:
+        pending = tuple(waiting.request for waiting in self._waiting)
         state = RunState(
             self._run_id,
             self._turn,
@@ -215,10 +242,10 @@ class Run:
             self._caller,
             tuple(tool.get_definition().name for tool in self._tools),
             self._tally.elapsed,
+            pending,
         )
-        last = self._messages[-1]
-        text = last.content if last.role == "assistant" else ""
-        pending = tuple(waiting.request for waiting in self._waiting)
+        last = self._messages[-1] if self._messages else None
+        text = last.content if last is not None and last.role == "assistant" else ""
         return RunResult(
             status,
             text,

@@ -6,11 +6,13 @@ import msgspec
 import orjson
 
 from toolcrib.errors import ErrorCode
+from toolcrib.hydrate import ParseFailure, parse_arguments
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.record import CallError, Failed, Outcome
 
 _MALFORMED = (ErrorCode.INVALID_JSON, ErrorCode.TOO_LARGE, ErrorCode.TRUNCATED)
+_UNREAD = (ErrorCode.UNKNOWN_TOOL, ErrorCode.NOT_OFFERED)
 
 
 def content_of(view: JsonValue) -> str:
@@ -33,7 +35,16 @@ def error_content(error: CallError) -> str:
 
 def readable_call(call: ToolCall, outcome: Outcome | None) -> ToolCall:
     """The call as history keeps it: arguments that are no JSON are not sent back to a provider."""
-    malformed = isinstance(outcome, Failed) and outcome.error.code in _MALFORMED
+    code = outcome.error.code if isinstance(outcome, Failed) else None
+    malformed = code in _MALFORMED or (
+        code in _UNREAD and isinstance(parse_arguments(call.arguments), ParseFailure)
+    )
     if malformed or not call.complete:
-        return msgspec.structs.replace(call, arguments="{}", complete=True)
-    return call
+        call = msgspec.structs.replace(call, arguments="{}", complete=True)
+    return _encodable(call) if code in _UNREAD else call
+
+
+def _encodable(call: ToolCall) -> ToolCall:
+    """A name that a model made up may hold what no file and no provider can: lone surrogates."""
+    name = call.name.encode("utf-8", "replace").decode()
+    return msgspec.structs.replace(call, name=name)

@@ -49,5 +49,5 @@ class Session:
         """Raises SourceError if the text is not a saved session."""
         try:
             return cls(agent, msgspec.json.decode(text, type=tuple[Message, ...]))
-        except (msgspec.DecodeError, UnicodeError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise SourceError(f"not a saved session: {error}") from None

@@ -14,6 +14,9 @@ from toolcrib.errors import ToolcribError
 from toolcrib.values.event import Done, Event
 from toolcrib.values.run import RunResult
 
+# A loop keeps only weak references to its tasks; a run that nobody holds goes on all the same.
+_running: set[asyncio.Task[RunResult]] = set()
+
 
 class RunStream:
     """Async iterable of events, ending with `Done`; async context manager; `await .result()`."""
@@ -29,6 +32,7 @@ class RunStream:
         except RuntimeError:
             raise ToolcribError("a stream needs a running event loop; use run_sync(…)") from None
         self._task = loop.create_task(drive(self._emit))
+        _running.add(self._task)
         self._task.add_done_callback(self._close)
 
     async def result(self) -> RunResult:
@@ -47,6 +51,7 @@ class RunStream:
         event = None if self._over else await self._events.get()
         if event is None:
             self._over = True
+            self._events.put_nowait(None)  # for whoever else reads
             raise StopAsyncIteration
         return event
 
@@ -60,6 +65,7 @@ class RunStream:
         _traceback: TracebackType | None,
     ) -> None:
         if not self._task.done():
+            await asyncio.sleep(0)  # a run that has not begun could not say that it was cancelled
             self._task.cancel()
             await asyncio.wait([self._task])
 
@@ -70,6 +76,7 @@ class RunStream:
 
     def _close(self, task: asyncio.Task[RunResult]) -> None:
         """Wake whoever still reads; a failure was told as `RunError`, and `result` raises it."""
+        _running.discard(task)
         if not task.cancelled():
             task.exception()
         self._events.put_nowait(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from toolcrib.runner.recorder import public_name
 from toolcrib.runner.redact import public_arguments
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult
@@ -42,7 +43,7 @@ class Watch:
         shown = None
         if isinstance(call, Hydrated):
             shown = public_arguments(call.definition, call.arguments)
-        self._emit(ToolCallStarted(call.call.id, call.call.name, shown))
+        self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
 
     def approval_requested(self, request: ApprovalRequest) -> None:
         self._emit(ApprovalRequested(request))

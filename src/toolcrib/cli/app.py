@@ -1,12 +1,14 @@
 """The commands, and how each of them ends.
 
 Exit codes: 0 done, 1 the job failed, 2 an unusable command line. An error is one line on stderr;
-`--debug` gives the traceback instead. With `--json`, stdout holds exactly one JSON value.
+`--debug` gives the traceback instead. With `--json`, stdout holds exactly one JSON value, that of a
+failure being `{"error": {"kind", "message"}}`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -14,7 +16,7 @@ from typing import Annotated
 import typer
 
 from toolcrib.cli import call, chat, local, pick, tools, wires
-from toolcrib.cli.render import printable
+from toolcrib.cli.render import print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import ToolcribError
 
@@ -55,12 +57,16 @@ def run(arguments: list[str] | None = None) -> int:
     """Run one command line; the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
+    as_json = "--json" in arguments[: (*arguments, "--").index("--")]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal need not be UTF-8
     try:
         code = app(args=arguments, prog_name="toolcrib", standalone_mode=False)
     except UnusableError as error:
-        return _failed(error, 2, debug)
+        return _failed(error, 2, debug=debug, as_json=as_json)
     except ToolcribError as error:
-        return _failed(error, 1, debug)
+        return _failed(error, 1, debug=debug, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort, asyncio.CancelledError):
         return 130
     except BrokenPipeError:
@@ -69,14 +75,19 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  the last line of defence: one line, no traceback
         usage = getattr(error, "format_message", None)  # click's, in whichever copy typer uses
         if usage is not None:
-            return _failed(UnusableError(f"{usage()} Try --help."), 2, debug)
-        return _failed(error, 1, debug)
+            if not usage():  # no command was given, and the help has been shown
+                return 2
+            unusable = UnusableError(f"{usage()} Try --help.")
+            return _failed(unusable, 2, debug=debug, as_json=as_json)
+        return _failed(error, 1, debug=debug, as_json=as_json)
     return code if isinstance(code, int) else 0
 
 
-def _failed(error: Exception, code: int, debug: bool) -> int:
+def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
     if debug:
         raise error
+    if as_json:
+        print_json({"error": {"kind": type(error).__name__, "message": str(error)}})
     kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "
     line = printable(f"{kind}{error}").replace("\n", " ")
     sys.stderr.write(f"toolcrib: {line}\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sys
 from typing import Annotated
 
@@ -10,8 +12,8 @@ import msgspec
 import typer
 
 from toolcrib.cli.options import Consent, Json, Tools, approver
-from toolcrib.cli.render import err, error_text, out, print_json, printable
-from toolcrib.cli.where import load_catalog
+from toolcrib.cli.render import err, error_text, out, print_json, printable, show_json
+from toolcrib.cli.where import UnusableError, load_catalog
 from toolcrib.errors import SourceError
 from toolcrib.hydrate.parse import MAX_BYTES
 from toolcrib.runner import ToolRunner
@@ -35,13 +37,18 @@ def call(
     """
     runner = ToolRunner(load_catalog(tools), approver=approver(consent))
     text = _read_stdin() if arguments == "-" else arguments
-    outcome = asyncio.run(runner.exec(ToolCall("call_0", "", tool, text), caller=Caller("cli")))
+    # The id is the tool's idempotency key: the same command, given twice, is two calls.
+    asked = ToolCall(f"call_{os.urandom(8).hex()}", "", tool, text)
+    with contextlib.redirect_stdout(sys.stderr):  # what a tool prints is not its result
+        outcome = asyncio.run(runner.exec(asked, caller=Caller("cli")))
     _show(outcome, as_json=as_json)
     return 0 if isinstance(outcome, Completed) else 1
 
 
 def _read_stdin() -> str:
     """A little more than the limit is enough to see that it is exceeded."""
+    if sys.stdin is None:
+        raise UnusableError("there is no stdin to read the arguments from")
     try:
         return sys.stdin.buffer.read(MAX_BYTES + 1).decode()
     except UnicodeDecodeError as error:
@@ -57,7 +64,7 @@ def _show(outcome: Outcome, *, as_json: bool) -> None:
         if isinstance(outcome.model, str):
             out.print(printable(outcome.model))
         else:
-            out.print_json(data=outcome.model)
+            show_json(outcome.model)
     if not isinstance(outcome, Completed):
         error = outcome.record.error
         text = "it waits for an approval" if error is None else error_text(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -16,11 +17,11 @@ from toolcrib.cli.render import err, print_json, printable
 from toolcrib.cli.screen import Screen
 from toolcrib.cli.where import UnusableError, load_catalog
 from toolcrib.clients import client_for
-from toolcrib.errors import AuthenticationError, RequestError, ToolcribError
+from toolcrib.errors import AuthenticationError, RequestError, SourceError, ToolcribError
 from toolcrib.runner import ToolRunner
 from toolcrib.values.client import LLMClient
 from toolcrib.values.event import Event
-from toolcrib.values.record import Caller
+from toolcrib.values.record import Answer, ApprovalRequest, Approver, Caller
 from toolcrib.values.run import RunResult
 
 _CALLER = Caller("cli")
@@ -51,15 +52,29 @@ def chat(
     """
     if as_json and prompt is None:
         raise UnusableError("--json needs a prompt")
-    runner = ToolRunner(load_catalog(tools), approver=approver(consent))
-    session = Session(Agent(_client(model), runner))
+    asker = _Asker(approver(consent))
+    session = Session(Agent(_client(model), ToolRunner(load_catalog(tools), approver=asker)))
     with asyncio.Runner() as loop:
         try:
             if prompt is None:
-                return _converse(loop, session, model)
-            return _answer(loop, session, prompt, model=model, as_json=as_json)
+                return _converse(loop, session, asker, model)
+            return _answer(loop, session, prompt, asker, model=model, as_json=as_json)
         finally:
             loop.run(session.agent.client.aclose())
+
+
+class _Asker:
+    """Asks when the screen has come so far; the run goes on ahead of what is shown."""
+
+    def __init__(self, ask: Approver) -> None:
+        self._ask = ask
+        self.screen: Screen | None = None
+
+    async def __call__(self, request: ApprovalRequest) -> Answer | None:
+        if self.screen is None:
+            return await self._ask(request)
+        async with self.screen.question(request):
+            return await self._ask(request)
 
 
 def _client(model: str) -> LLMClient:
@@ -71,29 +86,38 @@ def _client(model: str) -> LLMClient:
         raise UnusableError(f"--model: {error}") from None
 
 
-def _converse(loop: asyncio.Runner, session: Session, model: str) -> int:
+def _converse(loop: asyncio.Runner, session: Session, asker: _Asker, model: str) -> int:
+    if sys.stdin is None:
+        raise UnusableError("there is no stdin to converse over: give a prompt")
     names = ", ".join(session.agent.runner.catalog.names)
-    err.print(f"{model}, with {names}. Ctrl-D ends.")
+    err.print(f"{printable(model)}, with {names}. Ctrl-D ends.")
     while True:
         try:
             text = input("> " if sys.stdin.isatty() else "").strip()
         except EOFError:
             return 0
+        except UnicodeDecodeError:
+            raise SourceError("stdin is not UTF-8") from None
         if not text:
             continue
         try:
-            _answer(loop, session, text, model=model, as_json=False)
+            _answer(loop, session, text, asker, model=model, as_json=False)
         except KeyboardInterrupt:
             err.print("Cancelled.")
         except ToolcribError as error:
             err.print(f"toolcrib: {printable(str(error))}")
 
 
-def _answer(loop: asyncio.Runner, session: Session, text: str, *, model: str, as_json: bool) -> int:
+def _answer(
+    loop: asyncio.Runner, session: Session, text: str, asker: _Asker, *, model: str, as_json: bool
+) -> int:
     screen = Screen("loading the embedded model …" if model == "local" else "thinking …")
     show = _silent if as_json else screen.show
+    asker.screen = None if as_json else screen
+    aside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     try:
-        result = loop.run(_run(session, text, show))
+        with aside:  # what a tool prints is no part of the one JSON value
+            result = loop.run(_run(session, text, show))
     finally:
         screen.close()
     if as_json:

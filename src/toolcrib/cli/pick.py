@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from toolcrib.cli.options import Json, Tools
-from toolcrib.cli.render import err, out, print_json, printable
+from toolcrib.cli.render import err, out, print_json, printable, show_json
 from toolcrib.cli.where import load_for_picking
 from toolcrib.pick import EmbeddingScorer, KeywordScorer, PickOptions, PickResult, pick_tools
 
@@ -47,7 +47,7 @@ def pick(
         )
     out.print(table)
     if explain:
-        out.print_json(data=msgspec.to_builtins(results[0].provenance))
+        show_json(msgspec.to_builtins(results[0].provenance))
 
 
 def _plain(result: PickResult) -> object:

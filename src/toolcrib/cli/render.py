@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from typing import Any
 
-import orjson
 from rich.console import Console
+from rich.highlighter import JSONHighlighter
 from rich.text import Text
 
 from toolcrib.values.record import Allow, Ask, CallError, Deny, ToolInvocationRecord
 
-out = Console(highlight=False, markup=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 # C0 and C1 controls but tab and line feed, and the characters that reorder or hide text.
 _UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
+    "\U000e0000-\U000e007f]"
 )
 _MAX_SHOWN = 400
 
@@ -28,15 +30,27 @@ def printable(text: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """The one JSON value of `--json`; ASCII controls in it are escaped by JSON itself."""
-    data = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE, default=str)
-    sys.stdout.write(data.decode())
-    sys.stdout.flush()
+    """The one JSON value of `--json`."""
+    if sys.stdout is not None:
+        sys.stdout.write(f"{json_text(value, indent=2)}\n")
+        sys.stdout.flush()
+
+
+def show_json(value: Any) -> None:
+    """JSON for a reader: indented, and coloured on a terminal."""
+    out.print(JSONHighlighter()(Text(json_text(value, indent=2))))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON in which a terminal finds nothing to act upon: such characters are escaped as JSON does."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False, default=str)
+    return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def short_json(value: Any) -> str:
     """JSON on one line, cut to what a reader takes in."""
-    return shortened(printable(orjson.dumps(value, default=str).decode()))
+    return shortened(json_text(value))
 
 
 def shortened(text: str) -> str:
@@ -59,12 +73,10 @@ def call_line(record: ToolInvocationRecord) -> Text:
 
 
 def error_text(error: CallError) -> str:
-    """`invalid_arguments at /value: expected number, got string`, each place once."""
-    places = [d for d in error.details if d.path]
-    if places:
-        found = "; ".join(f"{d.path}: {d.message}" for d in places)
-        return printable(f"{error.code} at {found}")
-    return printable(f"{error.code}: {error.message}")
+    """`invalid_arguments at /value: expected number, got string`; what has no place comes last."""
+    places = [f"{d.path}: {d.message}" for d in error.details if d.path]
+    rest = [d.message for d in error.details if not d.path] or ([] if places else [error.message])
+    return printable(f"{error.code}{' at' if places else ':'} {'; '.join(places + rest)}")
 
 
 def _decision(record: ToolInvocationRecord) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import assert_never
 
 from rich.status import Status
+from rich.text import Text
 
 from toolcrib.cli.render import call_line, err, out, printable
 from toolcrib.values.event import (
@@ -21,6 +25,7 @@ from toolcrib.values.event import (
     UsageReported,
 )
 from toolcrib.values.json import JsonValue
+from toolcrib.values.record import ApprovalRequest
 from toolcrib.values.run import RunResult
 
 _ENDINGS = {
@@ -36,6 +41,17 @@ class Screen:
         self._waiting_for = waiting_for
         self._status: Status | None = None
         self._in_text = False
+        self._asked: dict[str, asyncio.Event] = {}
+        self._asking = 0
+
+    @contextlib.asynccontextmanager
+    async def question(self, request: ApprovalRequest) -> AsyncIterator[None]:
+        """The terminal, for a question: once all before it is shown, and without a spinner."""
+        await self._told(request.id).wait()
+        try:
+            yield
+        finally:
+            self._asking -= 1
 
     def show(self, event: Event) -> None:
         match event:
@@ -54,8 +70,10 @@ class Screen:
                 self._wait(self._waiting_for)
             case ToolCallProgress(part=part):
                 self._progress(part)
-            case ApprovalRequested():
+            case ApprovalRequested(request=request):
                 self._end_text()
+                self._asking += 1
+                self._told(request.id).set()
             case Done(result=result):
                 self._end_text()
                 self._ending(result)
@@ -77,12 +95,15 @@ class Screen:
 
     def _progress(self, part: JsonValue) -> None:
         if self._status is not None:
-            self._status.update(printable(str(part))[:80])
+            self._status.update(Text(printable(str(part)).replace("\n", " ")[:80]))
+
+    def _told(self, request_id: str) -> asyncio.Event:
+        return self._asked.setdefault(request_id, asyncio.Event())
 
     def _wait(self, what: str) -> None:
         self._stop_waiting()
-        if err.is_terminal:
-            self._status = err.status(what)
+        if err.is_terminal and not self._asking:  # a spinner would wipe the question away
+            self._status = err.status(Text(what))
             self._status.start()
 
     def _stop_waiting(self) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from toolcrib.cli.options import Json, Tools
-from toolcrib.cli.render import out, print_json, printable
+from toolcrib.cli.render import out, print_json, printable, show_json
 from toolcrib.cli.where import UnusableError, load_catalog
 from toolcrib.values.definition import All, ToolDefinition
 from toolcrib.values.json import JsonObject
@@ -51,7 +51,7 @@ def show_tool(
     for title, value in _whole(definition).items():
         if title not in ("name", "description", "digest") and value not in ([], None, {}):
             out.print(f"\n{title}")
-            out.print_json(data=value)
+            show_json(value)
 
 
 def _summary(definition: ToolDefinition) -> JsonObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -75,26 +76,29 @@ def _import(name: str, where: str) -> ModuleType:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(name)
+        with contextlib.redirect_stdout(sys.stderr):
+            return importlib.import_module(name)
     except ToolcribError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UnusableError(f"--tools {where}: {_reason(error)}") from error
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UnusableError(f"--tools {path}: there is no such file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"toolcrib_file_{path.stem}"  # a file may be called as a module of ours or of Python's
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UnusableError(f"--tools {path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for what the command says
+            spec.loader.exec_module(module)
     except ToolcribError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UnusableError(f"--tools {path}: {_reason(error)}") from error
     return module
 
@@ -116,7 +120,13 @@ def _is_tool(thing: object) -> bool:
 
 def _as_catalog(thing: Any, where: str) -> Catalog:
     if callable(thing) and not _is_tool(thing):
-        thing = thing()
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                thing = thing()
+        except ToolcribError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise UnusableError(f"--tools {where}: {_reason(error)}") from error
     if isinstance(thing, Catalog):
         return thing
     tools: Tools = [thing] if _is_tool(thing) else thing
@@ -136,6 +146,8 @@ def _read_definitions(path: Path) -> list[Mapping[str, Any]]:
         found = _parse(text, lines=path.suffix == ".jsonl")
     except json.JSONDecodeError as error:
         raise UnusableError(f"--tools {path}: not JSON at line {error.lineno}") from None
+    except RecursionError:
+        raise UnusableError(f"--tools {path}: it is nested too deeply") from None
     if not all(isinstance(definition, dict) for definition in found):
         raise UnusableError(f"--tools {path}: a definition is an object with name and input_schema")
     return found

@@ -56,6 +56,8 @@ def _check_wire(wire: str) -> None:
 
 
 def _read(file: Path | None) -> bytes:
+    if file is None and sys.stdin is None:
+        raise UnusableError("there is no stdin to read: name a file")
     if file is None:
         return sys.stdin.buffer.read()
     try:

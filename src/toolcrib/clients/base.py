@@ -79,7 +79,7 @@ class WireClient(Closing):
         self.wire = wire_of(wire)
         self.settings = settings
         self._model = model
-        self._base = _checked_url(base_url)
+        self._base = checked_url(base_url)
         self._headers = _checked_headers(headers or {})
         self._transport = transport or AiohttpTransport(timeouts)
         self._memo = Memo()
@@ -215,9 +215,14 @@ def _joined(base: str, path: str) -> str:
     return f"{start.rstrip('/')}{path}{mark}{query}"
 
 
-def _checked_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+def checked_url(url: str) -> str:
+    """The URL itself. Raises RequestError if it is none that can be requested."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+    except ValueError:  # brackets that do not close, a port that is none
+        usable = False
+    if not usable:
         raise RequestError("the base URL must begin with http:// or https:// and name a server")
     return url
 

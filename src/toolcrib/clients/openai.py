@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolcrib.clients.base import WireClient
+from toolcrib.clients.base import WireClient, checked_url
 from toolcrib.clients.transport import Timeouts, Transport
 from toolcrib.errors import AuthenticationError
 from toolcrib.values.message import Settings
@@ -41,6 +41,7 @@ class OpenAIClient(WireClient):
         timeouts: Timeouts | None = None,
     ) -> None:
         base = base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+        checked_url(base)
         key = (api_key or "").strip()
         is_openai = urlsplit(base).hostname == urlsplit(OPENAI_URL).hostname
         if not key and (base_url is None or is_openai):

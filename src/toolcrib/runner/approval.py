@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import sys
+import threading
 import time
 from typing import TextIO
 
@@ -19,6 +21,7 @@ from toolcrib.values.json import digest
 from toolcrib.values.record import Answer, ApprovalRequest, Approve, Ask, Caller, Refuse
 
 DEFAULT_SECONDS = 7 * 24 * 3600.0
+_POLL = 0.1
 
 
 def approval_request(
@@ -51,28 +54,47 @@ class TerminalApprover:
     def __init__(self, *, by: str = "terminal", source: TextIO | None = None) -> None:
         self._by = by
         self._source = source
-        self._one_at_a_time: asyncio.Lock | None = None
+        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     async def __call__(self, request: ApprovalRequest) -> Answer:
-        if self._one_at_a_time is None:
-            self._one_at_a_time = asyncio.Lock()
-        async with self._one_at_a_time:
-            text = question(request)
-            answer = await in_thread(lambda: self._ask(text))
+        loop = asyncio.get_running_loop()
+        if self._turns is None or self._turns[0] is not loop:  # a lock holds in one loop only
+            self._turns = loop, asyncio.Lock()
+        async with self._turns[1]:
+            text, given_up = question(request), threading.Event()
+            try:
+                answer = await in_thread(lambda: self._ask(text, given_up))
+            finally:
+                given_up.set()
         if answer in ("y", "yes"):
             return Approve(by=self._by)
         return Refuse("not approved at the terminal", by=self._by)
 
-    def _ask(self, text: str) -> str:
+    def _ask(self, text: str, given_up: threading.Event) -> str:
         source = self._source or sys.stdin
-        if self._source is None and not source.isatty():
+        if source is None or (self._source is None and not source.isatty()):
             return ""
         sys.stderr.write(text)
         sys.stderr.flush()
-        return source.readline().strip().lower()
+        return source.readline().strip().lower() if _has_line(source, given_up) else ""
+
+
+def _has_line(source: TextIO, given_up: threading.Event) -> bool:
+    """Wait for a line at a terminal; False once nobody waits for it, and it is not taken away.
+
+    What cannot be watched (a file, a console of Windows) is simply read.
+    """
+    try:
+        while source.isatty() and not given_up.is_set():
+            if select.select([source], [], [], _POLL)[0]:
+                break
+    except (OSError, ValueError):
+        return True
+    return not given_up.is_set()
 
 
 def question(request: ApprovalRequest) -> str:
     """One line in ASCII: nothing in it can move a cursor or pass for another character."""
     arguments = json.dumps(request.arguments, ensure_ascii=True)
-    return f"Run {request.tool} {arguments}? ({request.reason}) [y/N] "
+    reason = json.dumps(request.reason, ensure_ascii=True)[1:-1]  # a policy may quote a model
+    return f"Run {request.tool} {arguments}? ({reason}) [y/N] "

@@ -59,6 +59,10 @@ class ApprovalStore:
 
     async def answer(self, request_id: str, answer: Answer) -> None:
         """Answer a question, for good. Raises ApprovalError if unknown, lapsed or answered."""
+        if not isinstance(answer, Approve | Refuse):
+            raise ApprovalError(
+                f"a {type(answer).__name__} is no answer: Approve(by=…) or Refuse()"
+            )
         _check_expiry(await self._row(request_id))
         changed = await self._database.write(
             "UPDATE approvals SET answer = :answer WHERE id = :id AND answer IS NULL",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import Any
 
 from toolcrib.threads import in_thread
@@ -25,7 +25,7 @@ async def execute(
 ) -> Any:
     """The tool's own value. Raises TimeLimitExceeded, CancelledError, and what the tool raises."""
     if tool.blocking:
-        return await _limited(in_thread(lambda: tool.invoke(instance, injected)), seconds)
+        return await _limited(_from_thread(lambda: tool.invoke(instance, injected)), seconds)
     started = tool.invoke(instance, injected)
     if not inspect.iscoroutine(started):
         return await _limited(_awaited(started), seconds)
@@ -50,6 +50,17 @@ async def _limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any
     if limit.expired():  # it caught the cancellation and went on
         raise TimeLimitExceeded
     return value
+
+
+def cancel_requests() -> int:
+    """How often the running task was asked to stop: a CancelledError without that is no stop."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+async def _from_thread(work: Callable[[], Any]) -> Any:
+    """A plain function may give something to await: a wrapper around a coroutine function does."""
+    return await _awaited(await in_thread(work))
 
 
 async def _awaited(thing: Any) -> Any:

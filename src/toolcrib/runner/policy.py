@@ -6,6 +6,7 @@ the run has spent; never on what a model or a browser says about itself.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -26,14 +27,18 @@ def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContex
     for policy in policies:
         try:
             decision = policy(hydrated, context)
-        except Exception:  # noqa: BLE001  whatever a policy raises, the call is denied
+        except (Exception, SystemExit):  # noqa: BLE001  whatever a policy raises, it denies
             return Deny("the policy failed", _name(policy))
         if not isinstance(decision, _DECISIONS):
+            if inspect.iscoroutine(decision):
+                decision.close()  # or Python warns that it was never awaited
             return Deny("the policy gave no decision", _name(policy))
         if not decision.policy:
             decision = msgspec.structs.replace(decision, policy=_name(policy))
         if isinstance(decision, Deny):
-            return decision
+            if isinstance(decision.code, ErrorCode):
+                return decision
+            return msgspec.structs.replace(decision, code=ErrorCode.DENIED)
         if isinstance(decision, Ask) and not isinstance(strictest, Ask):
             strictest = decision
     return strictest

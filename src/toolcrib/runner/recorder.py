@@ -20,7 +20,6 @@ from toolcrib.values.record import (
     ToolInvocationRecord,
 )
 
-# A name that no tool has was made up by a model: it is recorded only if it looks like a name.
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
@@ -101,7 +100,7 @@ class Draft:
         over = status != "started"
         return ToolInvocationRecord(
             id=call.id,
-            name=call.name if definition or _NAME.fullmatch(call.name) else "*",
+            name=public_name(hydrated),
             status=status,
             started_at=self._started_at,
             run_id=self._run_id,
@@ -121,6 +120,12 @@ class Draft:
             ended_at=time.time() if over else None,
             seconds=time.perf_counter() - self._clock if over else None,
         )
+
+
+def public_name(call: HydrationResult) -> str:
+    """A name that no tool has was made up by a model: it is told only if it looks like a name."""
+    name = call.call.name
+    return name if call.definition or _NAME.fullmatch(name) else "*"
 
 
 def _public(hydrated: HydrationResult) -> JsonObject | None:

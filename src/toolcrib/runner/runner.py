@@ -9,14 +9,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from toolcrib.errors import ApprovalError, CapabilityError, ErrorCode, MissingExtraError, ToolError
+from toolcrib.errors import (
+    ApprovalError,
+    CapabilityError,
+    ErrorCode,
+    MissingExtraError,
+    ToolcribError,
+    ToolError,
+)
 from toolcrib.hydrate import hydrate
 from toolcrib.runner.approval import approval_request
-from toolcrib.runner.execute import TimeLimitExceeded, execute
+from toolcrib.runner.call_watch import CallWatch
+from toolcrib.runner.execute import TimeLimitExceeded, cancel_requests, execute
 from toolcrib.runner.gate import Gate
 from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import Policy, decide, standard
@@ -29,6 +38,7 @@ from toolcrib.values.record import (
     ANONYMOUS,
     Answer,
     ApprovalRequest,
+    Approve,
     Approver,
     Ask,
     CallContext,
@@ -37,7 +47,6 @@ from toolcrib.values.record import (
     Completed,
     Decision,
     Deny,
-    Failed,
     Observer,
     Outcome,
     PolicyContext,
@@ -48,13 +57,18 @@ from toolcrib.values.record import (
 )
 
 DEFAULT_TIMEOUT = 60.0
+_ANSWERS = (Approve, Refuse)
 
 
 class CallScope(msgspec.Struct, frozen=True):
-    """What a run adds to a call: its tally, answers that were given beforehand, who watches."""
+    """What a run adds to a call: its tally, who watches, answers that were given beforehand.
+
+    `asked` are the requests that those answer, by id: they lapse when they said they would.
+    """
 
     tally: RunTally
     answers: Mapping[str, Answer] = {}
+    asked: Mapping[str, ApprovalRequest] = {}
     observer: Observer | None = None
 
 
@@ -84,6 +98,8 @@ class ToolRunner:
         concurrency: int = 32,
         on_exception: Callable[[ToolCall, BaseException], None] | None = None,
     ) -> None:
+        if concurrency < 1:
+            raise ToolcribError("concurrency is the number of calls that run together: 1 or more")
         self.catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
         self.catalog.check_bound()
         self.approver = approver
@@ -109,15 +125,17 @@ class ToolRunner:
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
         draft = Draft(self._sinks, hydrated, caller, scope.tally.run_id)
-        outcome: Outcome | None = None
+        cancels = cancel_requests()
         try:
             outcome = await self._permitted(_accepted(hydrated), draft, caller, scope)
         except _Stopped as stopped:
             outcome = draft.failed(stopped.error)
-        finally:
-            if outcome is None:  # cancelled, or an intent could not be written
-                await _close(draft, draft.failed(CallError.of(ErrorCode.CANCELLED)), scope)
+        except (Exception, asyncio.CancelledError):  # an intent that could not be written, too
+            await _close(draft, draft.failed(CallError.of(ErrorCode.CANCELLED)), scope)
+            raise
         await _close(draft, outcome, scope)
+        if cancel_requests() > cancels:
+            raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
 
     async def exec_all(
@@ -186,13 +204,21 @@ class ToolRunner:
                 raise _Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
             if scope.observer is not None:
                 scope.observer.approval_requested(request)
+            cancels = cancel_requests()
             try:
                 given = await self.approver(request)
             except ApprovalError as error:
                 raise _Stopped(CallError.of(error.code)) from None
-            except Exception:  # noqa: BLE001  an approver that fails has not approved
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and cancel_requests() > cancels:
+                    raise
+                # an approver that fails has not approved
                 raise _Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED)) from None
-        if given is not None and request.expired():
+        if given is None:
+            return None
+        if not isinstance(given, _ANSWERS):  # nothing but an answer is one: True is no yes
+            raise _Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
+        if scope.asked.get(request.id, request).expired():
             raise _Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
         return given
 
@@ -202,7 +228,10 @@ class ToolRunner:
             raise _Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
         if answer.arguments is None:
             return hydrated
-        text = canonical_json(answer.arguments)
+        try:
+            text = canonical_json(answer.arguments)
+        except (TypeError, ValueError, RecursionError):
+            raise _Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS)) from None
         call = msgspec.structs.replace(hydrated.call, arguments=text)
         edited = _accepted(hydrate(call, self.catalog))
         draft.edited(edited)
@@ -226,28 +255,38 @@ class ToolRunner:
         if error is not None:
             raise _Stopped(error)
         public = project(plain, definition.visible)
-        return Completed(draft.final("completed", public), value, project(plain, definition.model_visible), public)
+        record = draft.final("completed", public)
+        return Completed(record, value, project(plain, definition.model_visible), public)
 
     async def _executed(
         self, tool: Tool[..., Any], hydrated: Hydrated, caller: Caller, scope: CallScope
     ) -> Any:
         call, name = hydrated.call, hydrated.definition.name
         limit = hydrated.definition.annotations.timeout or self._timeout
-        injected = self._injected[name]
+        injected, watch = self._injected[name], None
         if tool.context_parameter is not None:
             deadline = None if limit is None else time.monotonic() + limit
-            context = CallContext(
-                call.id, scope.tally.run_id, call.id, caller, deadline, scope.observer
-            )
+            watch = None if scope.observer is None else CallWatch(scope.observer)
+            context = CallContext(call.id, scope.tally.run_id, call.id, caller, deadline, watch)
             injected = {**injected, tool.context_parameter: context}
+        cancels = cancel_requests()
         try:
             return await execute(tool, hydrated.tool, injected, limit)
         except TimeLimitExceeded:
             raise _Stopped(CallError.of(ErrorCode.TIMEOUT)) from None
+        except asyncio.CancelledError as raised:
+            raised.__context__ = None  # what the tool was handling just then
+            if cancel_requests() > cancels:
+                raise
+            raise _Stopped(CallError.of(ErrorCode.TOOL_ERROR)) from None  # something of its own
         except (Exception, SystemExit) as raised:  # noqa: BLE001  a tool may raise anything
             if self._on_exception is not None:
-                self._on_exception(call, raised)
+                with suppress(Exception):
+                    self._on_exception(call, raised)
             raise _Stopped(_safe(raised)) from None
+        finally:
+            if watch is not None:
+                watch.over = True
 
 
 def _accepted(result: HydrationResult) -> Hydrated:
@@ -257,13 +296,22 @@ def _accepted(result: HydrationResult) -> Hydrated:
     return result
 
 
+async def _close(draft: Draft, outcome: Outcome, scope: CallScope) -> None:
+    """Write the record and tell who watches, who is told also if a sink fails."""
+    try:
+        await draft.write(outcome.record)
+    finally:
+        if scope.observer is not None:
+            scope.observer.finished(outcome)
+
+
 def _safe(raised: BaseException) -> CallError:
     """What may be said of an exception: an author's safe text, else the code's own sentence."""
-    if isinstance(raised, ToolError):
+    if isinstance(raised, ToolError) and isinstance(raised.safe_text, str):
         code = ErrorCode.TOOL_ERROR
         if isinstance(raised, CapabilityError):
             code = ErrorCode.CAPABILITY_ERROR
-        error = CallError.of(code, raised.safe_text)
+        error = CallError.of(code, raised.safe_text.encode("utf-8", "replace").decode())
         return error if raised.retryable else msgspec.structs.replace(error, retryable=False)
     if isinstance(raised, MissingExtraError):
         return CallError.of(ErrorCode.NOT_RUNNABLE, str(raised))

@@ -7,6 +7,7 @@ readers never wait for the writer. Statements run in a thread; the event loop ne
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -19,6 +20,7 @@ T = TypeVar("T")
 Row: TypeAlias = Mapping[str, Any]
 
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON")
+_IN_MEMORY = ("sqlite://", "sqlite:///:memory:")
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS approvals (
         id VARCHAR(64) PRIMARY KEY,
@@ -36,6 +38,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self._url = url
         self._engine: Engine | None = None
+        self._opening = threading.Lock()
 
     async def read(self, sql: str, /, **values: object) -> list[Row]:
         """The rows of a SELECT, as mappings by column name; `:name` marks a value."""
@@ -58,17 +61,25 @@ class Database:
     def _transact(self, work: Callable[[Connection, Any], T], sql: str) -> T:
         sqlalchemy = _sqlalchemy()
         try:
-            if self._engine is None:
-                self._engine = _open(sqlalchemy, self._url)
+            with self._opening:
+                if self._engine is None:
+                    self._engine = _open(sqlalchemy, self._url)
             with self._engine.begin() as connection:
                 return work(connection, sqlalchemy.text(sql))
-        except sqlalchemy.exc.SQLAlchemyError as error:
-            kind = type(error).__name__
-            raise SourceError(f"the database cannot be used ({kind}): check its URL") from None
+        except ModuleNotFoundError as error:
+            failure = f"the database's driver is not installed: {error.name}"
+        except (sqlalchemy.exc.SQLAlchemyError, UnicodeError) as error:
+            failure = f"the database cannot be used ({type(error).__name__}): check its URL"
+        raise SourceError(failure)  # out here it carries no context, which holds what was written
 
 
 def _open(sqlalchemy: Any, url: str) -> Engine:
-    engine: Engine = sqlalchemy.create_engine(url)
+    options: dict[str, Any] = {}
+    if sqlalchemy.engine.make_url(url) in map(sqlalchemy.engine.make_url, _IN_MEMORY):
+        # each connection would be a database of its own: one for all threads, one at a time
+        options = {"poolclass": sqlalchemy.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
+        options["connect_args"] = {"check_same_thread": False}
+    engine: Engine = sqlalchemy.create_engine(url, **options)
     if engine.dialect.name == "sqlite":
         sqlalchemy.event.listen(engine, "connect", _set_pragmas)
     with engine.begin() as connection:

@@ -6,12 +6,12 @@ from toolcrib.values.record import ToolInvocationRecord
 
 
 class MemorySink:
-    """All records that were written, in order; each call gives one `started` and one that ends it."""
+    """All records that were written, in order: one for each call, when it is over."""
 
     def __init__(self) -> None:
         self.records: list[ToolInvocationRecord] = []
 
-    async def write(self, record: ToolInvocationRecord) -> None:
+    def write(self, record: ToolInvocationRecord) -> None:
         self.records.append(record)
 
     def finished(self) -> list[ToolInvocationRecord]:

@@ -134,6 +134,22 @@ def _example(name: str, example: tuple[str, Mapping[str, Any]]) -> Example:
         ) from None
 
 
+def check_examples(definition: ToolDefinition, validator: Validator | None) -> None:
+    """Raises DefinitionError for arguments that the schema refuses: a model would copy them."""
+    if validator is None:
+        return
+    for example in definition.examples:
+        if not validator.is_valid(example.arguments):
+            found = "; ".join(
+                f"{path or 'the top'}: {message}"
+                for path, _, message in validator.violations(example.arguments)
+            )
+            raise DefinitionError(
+                f"tool '{definition.name}': the example {example.request[:60]!r} does not fit "
+                f"input_schema: {found}"
+            )
+
+
 def _text(name: str, what: str, schema: JsonObject | None) -> str | None:
     if schema is None:
         return None

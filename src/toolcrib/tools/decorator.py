@@ -20,6 +20,7 @@ from toolcrib.tools.build import (
     MODES,
     ToolOptions,
     build_definition,
+    check_examples,
     check_name,
     check_top,
     compile_schema,
@@ -151,6 +152,7 @@ def _define(
     checks["validator"] = compile_schema(name, "input_schema", input_schema)
     checks["output_validator"] = compile_schema(name, "output_schema", output_schema)
     definition = build_definition(name, signature.description, input_schema, output_schema, options)
+    check_examples(definition, checks["validator"])
     return definition, checks
 
 

@@ -32,7 +32,7 @@ class RunState(msgspec.Struct, frozen=True):
     """All that a run needs to go on in another process: JSON, no pickle.
 
     `offered` names the tools that the model could see in the turn that waits; `elapsed` is in
-    seconds, without the time spent waiting.
+    seconds, without the time spent waiting; `pending` is what it waits for, and until when.
     """
 
     run_id: str
@@ -44,6 +44,7 @@ class RunState(msgspec.Struct, frozen=True):
     caller: Caller = ANONYMOUS
     offered: tuple[str, ...] = ()
     elapsed: float = 0.0
+    pending: tuple[ApprovalRequest, ...] = ()
     version: int = 1
 
     def to_json(self) -> str:
@@ -54,7 +55,7 @@ class RunState(msgspec.Struct, frozen=True):
         """Raises SourceError if the text is not a saved state."""
         try:
             state = msgspec.json.decode(text, type=RunState)
-        except (msgspec.DecodeError, UnicodeError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise SourceError(f"not a saved run: {error}") from None
         if state.version != 1:
             raise SourceError(f"a run saved by another version ({state.version}) cannot go on here")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ArgumentsPart
 from toolcrib.values.offer import Offer
-from toolcrib.wire.json_text import SPACE, Balance, ends_early, settled
+from toolcrib.wire.json_text import SPACE, Balance, ends_early, mended, settled
 
 _LONGEST_NAME = 1024
 
@@ -92,7 +92,9 @@ class CallAssembler:
         read = [(call, _paired(text)) for call, text in read if call.name or text.strip(SPACE)]
         cut = cut or (bool(read) and ends_early(read[-1][1]))
         calls = (
-            ToolCall(c.id, c.provider_id, c.own, text if cut else settled(text), not cut)
+            ToolCall(
+                c.id, mended(c.provider_id), mended(c.own), text if cut else settled(text), not cut
+            )
             for c, text in read
         )
         return tuple(calls), cut

@@ -1,0 +1,168 @@
+"""Streams that are used in unusual ways, and runs that end in unusual ways."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolcrib import (
+    ALL,
+    Agent,
+    Approve,
+    CallContext,
+    Done,
+    Limits,
+    Message,
+    PickOptions,
+    Reply,
+    RunState,
+    Session,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
+from toolcrib.errors import ErrorCode, PickError, SourceError
+from toolcrib.testing import ScriptedClient, call
+from toolcrib.testing.script import raw_call
+from toolcrib.values.event import ToolCallStarted
+from toolcrib.values.record import ApprovalRequest
+
+
+@tool(visible=ALL)
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(visible=ALL)
+async def stubborn(ctx: CallContext) -> int:
+    """Do not be stopped."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        ctx.progress("not me")
+    return 1
+
+
+@tool(visible=ALL, safe=False)
+async def risky() -> int:
+    """Do something risky."""
+    return 1
+
+
+async def nobody(_request: ApprovalRequest) -> None:
+    """Answers later."""
+
+
+async def test_a_stream_that_is_left_at_once_was_cancelled() -> None:
+    stream = Agent(ScriptedClient([call("stubborn")]), [stubborn]).stream("go")
+    async with stream:
+        pass
+    assert (await stream.result()).status == "cancelled"
+
+
+async def test_two_readers_share_the_events_and_both_come_to_an_end() -> None:
+    stream = Agent(ScriptedClient(["hello there"])).stream("go")
+
+    async def read() -> list[Any]:
+        return [event async for event in stream]
+
+    first, second = await asyncio.wait_for(asyncio.gather(read(), read()), 5)
+    assert sum(isinstance(event, Done) for event in first + second) == 1
+    assert await read() == []
+
+
+async def test_leaving_stops_a_run_whose_tool_does_not_stop() -> None:
+    client = ScriptedClient([call("stubborn"), "never asked"])
+    stream = Agent(client, [stubborn]).stream("go")
+    async with stream:
+        async for event in stream:
+            if isinstance(event, ToolCallStarted):
+                break
+    result = await stream.result()
+    assert (result.status, client.remaining) == ("cancelled", 1)
+    assert result.messages[-1].content == "1"  # what it did is told all the same
+
+
+async def test_a_limit_on_time_stops_a_run_whose_tool_does_not_stop() -> None:
+    client = ScriptedClient([call("stubborn"), "never asked"])
+    result = await Agent(client, [stubborn], limits=Limits(seconds=0.05)).run("go")
+    assert (result.status, result.limit, client.remaining) == ("limited", "seconds", 1)
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+async def test_no_time_is_a_limit_though_nothing_waits(seconds: float) -> None:
+    result = await Agent(ScriptedClient(["never"]), limits=Limits(seconds=seconds)).run("go")
+    assert (result.status, result.limit) == ("limited", "seconds")
+
+
+async def test_picking_that_fails_is_told_like_every_failure() -> None:
+    def scorer(_input: object, _tool: object) -> float:
+        raise ValueError
+
+    agent = Agent(ScriptedClient(["x"]), [add], pick=PickOptions(scorer=scorer))
+    stream = agent.stream("go")
+    assert [type(event).__name__ async for event in stream] == ["RunStarted", "RunError", "Done"]
+    with pytest.raises(PickError):
+        await stream.result()
+
+
+async def test_ids_that_a_client_repeats_are_told_apart() -> None:
+    twice = (ToolCall("c", "", "add", '{"a":1,"b":2}'), ToolCall("c", "", "add", '{"a":5,"b":5}'))
+    turns = [Reply(Message.assistant("", calls), "tool_calls") for calls in (twice, twice[:1])]
+    result = await Agent(ScriptedClient([*turns, "done"]), [add]).run("go")
+    assert [m.content for m in result.messages if m.role == "tool"] == ["3", "10", "3"]
+    ids = [c.id for m in result.messages for c in m.tool_calls]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "a\ud800", "b" * 100])
+async def test_what_was_malformed_for_an_unknown_tool_is_not_kept(name: str) -> None:
+    agent = Agent(ScriptedClient([raw_call(name, "canary{\ud800"), "done"]), [add])
+    stream = agent.stream("prompt \udcff")
+    events = [event async for event in stream]
+    result = await stream.result()
+    assert result.messages[1].tool_calls[0].arguments == "{}"
+    assert RunState.from_json(result.state.to_json()).messages == result.messages
+    started = next(event for event in events if isinstance(event, ToolCallStarted))
+    assert started.name == ("nowhere" if name == "nowhere" else "*")
+
+
+async def test_resuming_twice_starts_from_the_same_state() -> None:
+    runner = ToolRunner([add, risky], approver=nobody)
+    agent = Agent(ScriptedClient([[call("add", a=1, b=1), call("risky")], "a", "b"]), runner)
+    waiting = await agent.run("go")
+    answers = {waiting.pending[0].id: Approve("grace")}
+    for _ in range(2):
+        result = await agent.resume(waiting.state, answers)
+        assert result.state.tally.per_tool == {"add": 1, "risky": 1}
+
+
+async def test_an_answer_to_a_request_that_has_lapsed_is_too_late() -> None:
+    agent = Agent(ScriptedClient([call("risky"), "done"]), ToolRunner([risky], approver=nobody))
+    waiting = await agent.run("go")
+    lapsed = msgspec.structs.replace(waiting.pending[0], expires_at=1.0)
+    state = msgspec.structs.replace(waiting.state, pending=(lapsed,))
+    result = await agent.resume(RunState.from_json(state.to_json()), {lapsed.id: Approve("grace")})
+    error = result.records[-1].error
+    assert error is not None
+    assert error.code is ErrorCode.APPROVAL_EXPIRED
+
+
+async def test_a_state_without_messages_ends_like_any_other() -> None:
+    state = RunState.from_json('{"run_id": "r", "turn": 0, "messages": []}')
+    result = await Agent(ScriptedClient([]), limits=Limits(turns=0)).resume(state)
+    assert (result.status, result.text) == ("limited", "")
+
+
+DEEP = "[" * 100_000
+
+
+def test_what_is_nested_without_end_is_refused() -> None:
+    with pytest.raises(SourceError):
+        RunState.from_json(f'{{"provider_state": {DEEP}')
+    with pytest.raises(SourceError):
+        Session.from_json(Agent(ScriptedClient([])), f'[{{"provider_state": {DEEP}')

@@ -1,0 +1,349 @@
+"""What tools, policies, approvers and sinks may do wrong: still one outcome and one true record."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from toolcrib import (
+    ALL,
+    Allow,
+    Approve,
+    CallContext,
+    Completed,
+    Deny,
+    ErrorCode,
+    Failed,
+    ToolCall,
+    ToolError,
+    ToolRunner,
+    tool,
+)
+from toolcrib.errors import ToolcribError
+from toolcrib.runner import CallScope
+from toolcrib.testing import MemorySink
+from toolcrib.values.json import JsonValue
+from toolcrib.values.record import (
+    ApprovalRequest,
+    Outcome,
+    RunTally,
+    ToolInvocationRecord,
+)
+
+CANARY = "canary-77aa"
+
+
+class Watch:
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def approval_requested(self, request: ApprovalRequest) -> None:
+        self.told.append(request)
+
+    def progress(self, call_id: str, part: JsonValue) -> None:
+        self.told.append(part)
+
+    def finished(self, outcome: Outcome) -> None:
+        self.told.append(outcome)
+
+
+@tool(visible=ALL, name="f", safe=False)
+async def risky(given: dict[str, Any]) -> int:
+    """Do it."""
+    given["secret"] = CANARY
+    return 1
+
+
+def context_of(error: BaseException) -> str:
+    seen: list[BaseException] = []
+    found: BaseException | None = error
+    while found is not None and found not in seen:
+        seen.append(found)
+        found = found.__context__
+    return repr(seen)
+
+
+async def exec_one(
+    target: Any, arguments: str = "{}", **options: Any
+) -> tuple[Outcome, MemorySink]:
+    sink = MemorySink()
+    outcome = await ToolRunner([target], sinks=[sink], **options).exec(
+        ToolCall("call_0", "", "f", arguments)
+    )
+    assert sink.records == [outcome.record]
+    return outcome, sink
+
+
+async def awaits_something_cancelled() -> int:
+    """Await a task that somebody else has cancelled."""
+    task = asyncio.ensure_future(asyncio.sleep(10))
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+    return 1
+
+
+async def raises_cancelled() -> int:
+    """Raise it."""
+    raise asyncio.CancelledError
+
+
+def raises_cancelled_in_a_thread() -> int:
+    """Raise it."""
+    raise asyncio.CancelledError
+
+
+async def raises_an_error_as_safe_text() -> int:
+    """Pass an exception on as text, by mistake."""
+    raise ToolError(ValueError(CANARY))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        awaits_something_cancelled,
+        raises_cancelled,
+        raises_cancelled_in_a_thread,
+        raises_an_error_as_safe_text,
+    ],
+)
+async def test_a_tool_that_fails_oddly_has_failed(function: Any) -> None:
+    outcome, sink = await exec_one(tool(visible=ALL, name="f")(function))
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, outcome.error.message) == (
+        ErrorCode.TOOL_ERROR,
+        "The tool failed.",
+    )
+    assert CANARY not in repr(sink.records)
+
+
+async def test_safe_text_can_always_be_encoded() -> None:
+    async def f() -> int:
+        """Fail."""
+        raise ToolError("a\ud800")
+
+    outcome, _ = await exec_one(tool(visible=ALL)(f))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == "a?"
+
+
+async def test_a_wrapped_coroutine_function_is_awaited() -> None:
+    async def f(x: int) -> int:
+        """Add one."""
+        await asyncio.sleep(0)
+        return x + 1
+
+    @functools.wraps(f)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return f(*args, **kwargs)
+
+    outcome, _ = await exec_one(tool(visible=ALL)(wrapped), '{"x": 1}')
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 2
+
+
+def answering(answer: Any) -> Callable[[ApprovalRequest], Awaitable[Any]]:
+    async def approver(_request: ApprovalRequest) -> Any:
+        return answer
+
+    return approver
+
+
+async def cancelled_approver(_request: ApprovalRequest) -> Any:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("approver", "code"),
+    [
+        (answering(True), ErrorCode.APPROVAL_REFUSED),
+        (answering("yes"), ErrorCode.APPROVAL_REFUSED),
+        (cancelled_approver, ErrorCode.APPROVAL_REFUSED),
+        (answering(Approve("x", {"given": {1, 2}})), ErrorCode.INVALID_ARGUMENTS),  # type: ignore[dict-item]
+        (answering(Approve("x", {"given": float("nan")})), ErrorCode.INVALID_ARGUMENTS),
+    ],
+)
+async def test_what_is_no_answer_approves_nothing(approver: Any, code: ErrorCode) -> None:
+    outcome, _ = await exec_one(risky, '{"given": {}}', approver=approver)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code == code
+
+
+async def test_neither_tool_nor_approver_can_change_what_is_recorded() -> None:
+    async def approver(request: ApprovalRequest) -> Approve:
+        request.arguments["given"]["more"] = 1  # type: ignore[index,call-overload]
+        return Approve("x")
+
+    outcome, _ = await exec_one(risky, '{"given": {"a": [1]}}', approver=approver)
+    assert isinstance(outcome, Completed)
+    assert outcome.record.arguments == {"given": {"a": [1]}}
+
+
+async def async_policy(_call: object, _context: object) -> Allow:
+    return Allow()
+
+
+def exits(_call: object, _context: object) -> Allow:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [async_policy, exits, lambda _h, _c: Allow, lambda _h, _c: Deny("", code="denied")],  # type: ignore[arg-type]
+)
+async def test_a_policy_that_is_wrong_denies(policy: Any) -> None:
+    outcome, _ = await exec_one(risky, '{"given": {}}', policy=policy)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.DENIED
+
+
+def test_a_runner_that_could_run_nothing_is_refused() -> None:
+    with pytest.raises(ToolcribError, match="1 or more"):
+        ToolRunner([risky], concurrency=0)
+
+
+@tool(visible=ALL, name="f")
+async def fails() -> int:
+    """Fail, with a secret."""
+    raise ValueError(CANARY)
+
+
+class BadSink:
+    def write(self, _record: ToolInvocationRecord) -> None:
+        raise OSError("disk full")
+
+
+async def test_what_a_sink_raises_carries_no_payload_and_who_watches_is_told() -> None:
+    watch = Watch()
+    with pytest.raises(OSError, match="disk full") as raised:
+        await ToolRunner([fails], sinks=[BadSink()]).exec(
+            ToolCall("call_0", "", "f", "{}"), scope=CallScope(RunTally(), observer=watch)
+        )
+    assert CANARY not in context_of(raised.value)
+    assert [type(told) for told in watch.told] == [Failed]
+
+
+async def test_an_intent_that_cannot_be_written_leaves_a_record_elsewhere() -> None:
+    class Intents(BadSink):
+        intents = True
+
+        def write(self, record: ToolInvocationRecord) -> None:
+            if record.status == "started":
+                super().write(record)
+
+    sink = MemorySink()
+    with pytest.raises(OSError, match="disk full"):
+        await ToolRunner([fails], sinks=[Intents(), sink]).exec(ToolCall("c", "", "f", "{}"))
+    assert [record.status for record in sink.records] == ["failed"]
+
+
+async def test_a_debug_hook_that_raises_changes_nothing() -> None:
+    def hook(_call: ToolCall, _raised: BaseException) -> None:
+        raise RuntimeError("hook")
+
+    outcome, _ = await exec_one(fails, on_exception=hook)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.TOOL_ERROR
+
+
+async def test_a_cancelled_call_carries_no_payload() -> None:
+    begun = asyncio.Event()
+
+    async def f() -> int:
+        """Wait while an exception is handled."""
+        try:
+            raise ValueError(CANARY)
+        except ValueError:
+            begun.set()
+            await asyncio.Event().wait()
+        return 1
+
+    task = asyncio.ensure_future(exec_one(tool(visible=ALL)(f)))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    assert CANARY not in context_of(raised.value)
+
+
+async def test_a_tool_that_swallows_a_cancellation_stops_the_caller_all_the_same() -> None:
+    begun, watch, sink = asyncio.Event(), Watch(), MemorySink()
+
+    async def f() -> int:
+        """Go on whatever happens."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return 1
+        return 2
+
+    runner = ToolRunner([tool(visible=ALL)(f)], sinks=[sink])
+    scope = CallScope(RunTally(), observer=watch)
+    task = asyncio.ensure_future(runner.exec(ToolCall("c", "", "f", "{}"), scope=scope))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [record.status for record in sink.records] == ["completed"]
+    assert [type(told) for told in watch.told] == [Completed]
+
+
+async def test_a_call_cancelled_while_its_outcome_is_written_keeps_its_outcome() -> None:
+    writing, go_on, watch = asyncio.Event(), asyncio.Event(), Watch()
+
+    class Slow:
+        async def write(self, _record: ToolInvocationRecord) -> None:
+            writing.set()
+            await go_on.wait()
+
+    @tool(visible=ALL)
+    async def f() -> int:
+        """Do it."""
+        return 1
+
+    runner = ToolRunner([f], sinks=[Slow()])
+    scope = CallScope(RunTally(), observer=watch)
+    task = asyncio.ensure_future(runner.exec(ToolCall("c", "", "f", "{}"), scope=scope))
+    await writing.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [type(told) for told in watch.told] == [Completed]
+
+
+async def test_progress_from_a_thread_arrives_while_the_tool_runs_and_not_after() -> None:
+    loop = asyncio.get_running_loop()
+    told, over, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Told(Watch):
+        def progress(self, call_id: str, part: JsonValue) -> None:
+            super().progress(call_id, part)
+            told.set()
+
+    @tool(visible=ALL)
+    def f(ctx: CallContext) -> int:
+        """Tell, wait to be heard, and tell again when nobody waits any more."""
+        ctx.progress("early")
+        asyncio.run_coroutine_threadsafe(told.wait(), loop).result(5)
+        asyncio.run_coroutine_threadsafe(over.wait(), loop).result(5)
+        ctx.progress("late")
+        loop.call_soon_threadsafe(gone.set)
+        return 1
+
+    watch = Told()
+    scope = CallScope(RunTally(), observer=watch)
+    task = asyncio.ensure_future(ToolRunner([f]).exec(ToolCall("c", "", "f", "{}"), scope=scope))
+    await asyncio.wait_for(told.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    over.set()
+    await asyncio.wait_for(gone.wait(), 5)
+    assert [t for t in watch.told if isinstance(t, str)] == ["early"]
