@@ -185,11 +185,11 @@ def test_no_command_shows_the_help_and_no_error(toolcrib: Toolcrib) -> None:
 def test_every_reason_is_told(toolcrib: Toolcrib) -> None:
     result = toolcrib("call", "calculate", '{"x": 1}')
     assert "the required property 'expression' is missing" in result.err
-    assert "has a property that is not declared" in result.err
+    assert "there is a property that is not declared" in result.err
     result = toolcrib("call", "calculate", '{"expression": 5, "x": 1}')
     assert result.err == (
         "toolcrib: calculate: invalid_arguments at /expression: expected string, got integer; "
-        "has a property that is not declared\n"
+        "/*: there is a property that is not declared\n"
     )
 
 

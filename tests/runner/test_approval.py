@@ -50,7 +50,7 @@ async def delete(path: str, password: str = "") -> str:
 def requested(call: ToolCall = CALL, *, caller: str = "ada", run: str = "r") -> ApprovalRequest:
     hydrated = hydrate(call, Catalog([delete]))
     assert isinstance(hydrated, Hydrated)
-    return approval_request(hydrated, Ask("why"), caller=Caller(caller), run_id=run)
+    return approval_request(hydrated, Ask("why"), caller=Caller(caller), run=RunTally(run))
 
 
 def test_the_id_changes_with_everything_that_an_approval_is_bound_to() -> None:
@@ -81,7 +81,7 @@ def test_a_changed_definition_lapses_its_approvals() -> None:
 
     hydrated = hydrate(CALL, Catalog([changed]))
     assert isinstance(hydrated, Hydrated)
-    other = approval_request(hydrated, Ask("why"), caller=Caller("ada"), run_id="r")
+    other = approval_request(hydrated, Ask("why"), caller=Caller("ada"), run=RunTally("r"))
     assert other.id != requested().id
 
 

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolcrib.agent.loop import Offered, Run
+from toolcrib.agent.output import OutputType
+from toolcrib.agent.session import Session
 from toolcrib.agent.stream import RunStream
 from toolcrib.clients import client_for
 from toolcrib.errors import SourceError
@@ -28,7 +30,8 @@ class Agent:
 
     `model` is a client or a name such as `openai:gpt-5`; `tools` a `ToolRunner`, or tools for a
     standard one (without an approver: what needs approval is refused). With `pick`, each run offers
-    only the tools picked for its prompt.
+    only the tools picked for its prompt. `output` is the type that the final text is read as (JSON,
+    by pydantic); a text that does not fit goes back to the model.
     """
 
     def __init__(
@@ -39,12 +42,15 @@ class Agent:
         instructions: str = "",
         limits: Limits = Limits(),  # noqa: B008  frozen
         pick: PickOptions | None = None,
+        output: Any = str,
     ) -> None:
         self.client = client_for(model) if isinstance(model, str) else model
         self.runner = tools if isinstance(tools, ToolRunner) else ToolRunner(tools)
         self.instructions = instructions
         self.limits = limits
         self.pick = pick
+        self.output = output
+        self._output = None if output is str else OutputType(output)
 
     async def run(
         self, prompt: str, *, history: Sequence[Message] = (), caller: Caller = ANONYMOUS
@@ -86,18 +92,25 @@ class Agent:
             instructions=self.instructions,
             limits=self.limits,
             pick=self.pick,
+            output=self.output,
         )
+
+    def session(self, messages: tuple[Message, ...] = ()) -> Session:
+        """A conversation with this agent."""
+        return Session(self, messages)
 
     def _begin(self, prompt: str, history: Sequence[Message], caller: Caller) -> _Drive:
         prompt = prompt.encode("utf-8", "replace").decode()  # what no provider and no file can hold
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
-        system = [Message.system(self.instructions)] if self.instructions else []
+        told = [self.instructions, self._output.instructions if self._output else ""]
+        instructions = "\n\n".join(text for text in told if text)
+        system = [Message.system(instructions)] if instructions else []
         run_id = f"run_{os.urandom(8).hex()}"
         state = RunState(
             run_id,
             0,
             (*system, *past, Message.user(prompt)),
-            tally=RunTally(run_id=run_id),
+            tally=RunTally(run_id, os.urandom(16).hex(), tainted=self._is_tainted(past)),
             caller=caller,
         )
 
@@ -105,6 +118,11 @@ class Agent:
             return await self._offered(prompt)
 
         return self._driven(state, offered, {})
+
+    def _is_tainted(self, past: Sequence[Message]) -> bool:
+        """Untrusted content of an earlier run is as untrusted in this one."""
+        entries = [self.runner.catalog.entry(m.name or "") for m in past if m.role == "tool"]
+        return any(e.tool.definition.annotations.untrusted_output for e in entries if e)
 
     def _resumed(self, state: RunState, answers: Mapping[str, Answer]) -> _Drive:
         gone = [name for name in state.offered if name not in self.runner.catalog]
@@ -125,6 +143,7 @@ class Agent:
                 state,
                 offered=offered,
                 limits=self.limits,
+                output=self._output,
                 emit=emit,
                 answers=answers,
             )

@@ -9,22 +9,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
-from toolcrib.agent.results import content_of, error_content, readable_call
+from toolcrib.agent.history import History
+from toolcrib.agent.output import OutputType
 from toolcrib.agent.watch import Watch
 from toolcrib.errors import ClientError, ErrorCode, ToolcribError
 from toolcrib.hydrate import hydrate
 from toolcrib.runner import CallScope, ToolRunner
-from toolcrib.values.call import HydrationResult, ToolCall
+from toolcrib.values.call import HydrationResult
 from toolcrib.values.client import LLMClient
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.event import Done, Event, RunError, RunStarted, UsageReported
 from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart
 from toolcrib.values.offer import Offer
-from toolcrib.values.record import Answer, CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.record import Answer, CallError, Waiting
 from toolcrib.values.run import Limits, RunResult, RunState, RunStatus
 
 _CUT = ("length", "content_filter")
@@ -51,6 +52,7 @@ class Run:
         *,
         offered: Offered,
         limits: Limits,
+        output: OutputType | None,
         emit: Callable[[Event], None] | None,
         answers: Mapping[str, Answer],
     ) -> None:
@@ -59,11 +61,13 @@ class Run:
         self._offered = offered
         self._tools: tuple[HasDefinition, ...] = ()
         self._limits = limits
+        self._output_type = output
+        self._output: Any = None
         self._streaming = emit is not None
         self._emit = emit or _unheard
         self._run_id = state.run_id
         self._turn = state.turn
-        self._messages = list(state.messages)
+        self._history = History(state.messages)
         self._usage = state.usage
         self._records = list(state.records)
         self._caller = state.caller
@@ -100,7 +104,9 @@ class Run:
         return self._end("waiting" if self._waiting else "completed")
 
     async def _turns(self) -> None:
-        if self._unanswered():  # a run that waited goes on with the calls that it waited for
+        if (
+            self._history.unanswered()
+        ):  # a run that waited goes on with the calls that it waited for
             await self._call_tools(self._offer(Offer.of(self._tools)))
         while not self._waiting:
             if self._turn >= self._limits.turns:
@@ -108,35 +114,34 @@ class Run:
             if self._seconds_left() == 0.0:  # a timer fires only when something waits
                 raise _Limit("seconds")
             reply = await self._ask()
-            self._messages.append(reply.message)
+            self._history.append(reply.message)
             if not reply.tool_calls:
                 if reply.finish in _CUT:
                     raise _Limit(reply.finish)
-                return
+                if self._accepts(reply.text):
+                    return
+                continue
             await self._call_tools(self._offer(reply.offer))
+
+    def _accepts(self, text: str) -> bool:
+        """Read the answer; one that is not of the output's type goes back to the model."""
+        if self._output_type is None:
+            return True
+        self._output, complaint = self._output_type.read(text)
+        if complaint is not None:
+            self._history.append(Message.user(complaint))
+        return complaint is None
 
     async def _ask(self) -> Reply:
         request = ChatRequest(
-            tuple(self._messages), self._tools, id_prefix=f"{self._run_id}_{self._turn}_"
+            self._history.messages, self._tools, id_prefix=f"{self._run_id}_{self._turn}_"
         )
         self._turn += 1
         reply = await (self._streamed(request) if self._streaming else self._client.chat(request))
-        reply = self._with_new_ids(reply, request.id_prefix)
+        reply = self._history.with_new_ids(reply, request.id_prefix)
         self._usage += reply.usage
         self._emit(UsageReported(self._usage))
         return reply
-
-    def _with_new_ids(self, reply: Reply, prefix: str) -> Reply:
-        """A client may repeat an id; here each call has its own, or results would be mixed up."""
-        calls = reply.tool_calls
-        known = {call.id for message in self._messages for call in message.tool_calls}
-        if not calls or (len({c.id for c in calls} - known) == len(calls)):
-            return reply
-        renamed = tuple(
-            msgspec.structs.replace(call, id=f"{prefix}{at}") for at, call in enumerate(calls)
-        )
-        message = msgspec.structs.replace(reply.message, tool_calls=renamed)
-        return msgspec.structs.replace(reply, message=message)
 
     async def _streamed(self, request: ChatRequest) -> Reply:
         reply: Reply | None = None
@@ -156,25 +161,13 @@ class Run:
 
     async def _call_tools(self, offer: Offer) -> None:
         """Run the calls that have no result yet, and put every result after them, in call order."""
-        calls = [hydrate(call, offer) for call in self._unanswered()]
+        calls = [hydrate(call, offer) for call in self._history.unanswered()]
         self._check_budget(calls)
         for call in calls:
             self._watch.started(call)
         outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=self._scope)
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
-        self._settle()
-
-    def _settle(self, error: CallError | None = None) -> None:
-        """The results that there are, in call order; `error` for the calls that have none."""
-        position = self._last_assistant()
-        asked, outcomes = self._messages[position], self._watch.outcomes
-        given = {message.call_id: message for message in self._messages[position + 1 :]}
-        results: list[Message] = []
-        calls = tuple(readable_call(call, outcomes.get(call.id)) for call in asked.tool_calls)
-        for call in calls:
-            message = given.get(call.id) or _result(call, outcomes.get(call.id), error)
-            results += [] if message is None else [message]
-        self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
+        self._history.settle(self._watch.outcomes)
 
     def _check_budget(self, calls: list[HydrationResult]) -> None:
         runnable = sum(call.success for call in calls)
@@ -194,20 +187,6 @@ class Run:
             offer, known=frozenset(self._runner.catalog.names) - offer.tools.keys()
         )
 
-    def _unanswered(self) -> list[ToolCall]:
-        position = self._last_assistant()
-        if position < 0:
-            return []
-        answered = {message.call_id for message in self._messages[position + 1 :]}
-        return [c for c in self._messages[position].tool_calls if c.id not in answered]
-
-    def _last_assistant(self) -> int:
-        """Where the assistant's message is that this turn is about, or -1."""
-        position = len(self._messages) - 1
-        while position >= 0 and self._messages[position].role == "tool":
-            position -= 1
-        return position if position >= 0 and self._messages[position].role == "assistant" else -1
-
     def _seconds_left(self) -> float | None:
         if self._limits.seconds is None:
             return None
@@ -224,8 +203,8 @@ class Run:
     def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:
         if status != "waiting":
             code = ErrorCode.BUDGET_EXCEEDED if status == "limited" else ErrorCode.CANCELLED
-            if self._unanswered():
-                self._settle(CallError.of(code))
+            if self._history.unanswered():
+                self._history.settle(self._watch.outcomes, CallError.of(code))
         result = self._result(status, limit)
         self._emit(Done(result))
         return result
@@ -235,7 +214,7 @@ class Run:
         state = RunState(
             self._run_id,
             self._turn,
-            tuple(self._messages),
+            self._history.messages,
             self._usage,
             tuple(self._records),
             self._tally,
@@ -244,12 +223,11 @@ class Run:
             self._tally.elapsed,
             pending,
         )
-        last = self._messages[-1] if self._messages else None
-        text = last.content if last is not None and last.role == "assistant" else ""
+        text = self._history.text
         return RunResult(
             status,
             text,
-            text,
+            text if self._output_type is None else self._output,
             state.messages,
             state.usage,
             state.records,
@@ -261,16 +239,3 @@ class Run:
 
 def _unheard(_event: Event) -> None:
     """A run without listeners gives a result only."""
-
-
-def _result(call: ToolCall, outcome: Outcome | None, error: CallError | None) -> Message | None:
-    """The message that answers a call, or None while it waits."""
-    match outcome:
-        case Completed():
-            return Message.tool(call, content_of(outcome.model))
-        case Failed():
-            return Message.tool(call, error_content(outcome.error), is_error=True)
-        case Waiting() | None:
-            return Message.tool(call, error_content(error), is_error=True) if error else None
-        case _:
-            assert_never(outcome)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import msgspec
 import orjson
 
@@ -9,7 +11,8 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import ParseFailure, parse_arguments
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import JsonObject, JsonValue
-from toolcrib.values.record import CallError, Failed, Outcome
+from toolcrib.values.message import Message
+from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
 
 _MALFORMED = (ErrorCode.INVALID_JSON, ErrorCode.TOO_LARGE, ErrorCode.TRUNCATED)
 _UNREAD = (ErrorCode.UNKNOWN_TOOL, ErrorCode.NOT_OFFERED)
@@ -28,7 +31,7 @@ def content_of(view: JsonValue) -> str:
 def error_content(error: CallError) -> str:
     """Code, message and the places: enough to correct a call, and nothing of what was sent."""
     body: JsonObject = {"code": str(error.code), "message": error.message}
-    if any(detail.path for detail in error.details):
+    if len(error.details) > 1 or any(detail.path for detail in error.details):
         body["details"] = [{"path": d.path, "message": d.message} for d in error.details]
     return orjson.dumps({"error": body}).decode()
 
@@ -48,3 +51,18 @@ def _encodable(call: ToolCall) -> ToolCall:
     """A name that a model made up may hold what no file and no provider can: lone surrogates."""
     name = call.name.encode("utf-8", "replace").decode()
     return msgspec.structs.replace(call, name=name)
+
+
+def result_message(
+    call: ToolCall, outcome: Outcome | None, error: CallError | None
+) -> Message | None:
+    """The message that answers a call, or None while it waits."""
+    match outcome:
+        case Completed():
+            return Message.tool(call, content_of(outcome.model))
+        case Failed():
+            return Message.tool(call, error_content(outcome.error), is_error=True)
+        case Waiting() | None:
+            return Message.tool(call, error_content(error), is_error=True) if error else None
+        case _:
+            assert_never(outcome)

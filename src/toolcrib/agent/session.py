@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from toolcrib.agent.agent import Agent
 from toolcrib.agent.stream import RunStream
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.message import Message
 from toolcrib.values.record import ANONYMOUS, Caller
 from toolcrib.values.run import RunResult
+
+if TYPE_CHECKING:  # an agent makes its sessions
+    from toolcrib.agent.agent import Agent
 
 
 class Session:

@@ -111,7 +111,8 @@ def _converse(loop: asyncio.Runner, session: Session, asker: _Asker, model: str)
 def _answer(
     loop: asyncio.Runner, session: Session, text: str, asker: _Asker, *, model: str, as_json: bool
 ) -> int:
-    screen = Screen("loading the embedded model …" if model == "local" else "thinking …")
+    first = model == "local" and not session.messages
+    screen = Screen("loading the embedded model …" if first else "thinking …")
     show = _silent if as_json else screen.show
     asker.screen = None if as_json else screen
     aside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()

@@ -67,7 +67,7 @@ class Screen:
             case ToolCallFinished(record=record):
                 self._end_text()
                 out.print(call_line(record))
-                self._wait(self._waiting_for)
+                self._wait("thinking …")
             case ToolCallProgress(part=part):
                 self._progress(part)
             case ApprovalRequested(request=request):

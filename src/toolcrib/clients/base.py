@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from typing import Any, Self
@@ -34,9 +35,14 @@ def request_of(prompt: str | ChatRequest, tools: Tools) -> ChatRequest:
 
     A `ChatRequest` keeps its own tools if `tools` is empty.
     """
-    request = ChatRequest((Message.user(prompt),)) if isinstance(prompt, str) else prompt
+    request = _asked(prompt) if isinstance(prompt, str) else prompt
     offered = as_tools(tools) or as_tools(request.tools)
     return msgspec.structs.replace(request, tools=offered)
+
+
+def _asked(prompt: str) -> ChatRequest:
+    """Call ids that no other plan has: they are the idempotency keys of what is run."""
+    return ChatRequest((Message.user(prompt),), id_prefix=f"plan_{os.urandom(6).hex()}_")
 
 
 def plan_of(reply: Reply) -> Plan:

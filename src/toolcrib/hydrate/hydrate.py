@@ -103,7 +103,7 @@ def _instantiate(
         faults = error.faults
     except ValidationError as error:
         faults = value_faults(error)
-    except Exception:  # noqa: BLE001  an author's constructor may raise anything; its text may leak
+    except (Exception, SystemExit):  # noqa: BLE001  an author's code; its text may leak
         faults = (((), "the tool does not accept these arguments"),)
     return None, tuple(
         HydrationError(

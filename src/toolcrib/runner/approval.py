@@ -18,19 +18,28 @@ from toolcrib.runner.redact import masked_arguments
 from toolcrib.threads import in_thread
 from toolcrib.values.call import Hydrated
 from toolcrib.values.json import digest
-from toolcrib.values.record import Answer, ApprovalRequest, Approve, Ask, Caller, Refuse
+from toolcrib.values.record import Answer, ApprovalRequest, Approve, Ask, Caller, Refuse, RunTally
 
 DEFAULT_SECONDS = 7 * 24 * 3600.0
 _POLL = 0.1
 
 
 def approval_request(
-    hydrated: Hydrated, ask: Ask, *, caller: Caller, run_id: str, seconds: float = DEFAULT_SECONDS
+    hydrated: Hydrated,
+    ask: Ask,
+    *,
+    caller: Caller,
+    run: RunTally,
+    seconds: float = DEFAULT_SECONDS,
 ) -> ApprovalRequest:
-    """The question that `ask` leads to; it lapses after `seconds`."""
+    """The question that `ask` leads to; it lapses after `seconds`.
+
+    The run's `nonce` goes into the id: without it, secret arguments could be tried out against it.
+    """
     definition, call = hydrated.definition, hydrated.call
     arguments_digest = digest(hydrated.arguments)
-    bound = [run_id, call.id, definition.name, definition.digest, arguments_digest, caller.id]
+    bound = [run.run_id, run.nonce, call.id, caller.id]
+    bound += [definition.name, definition.digest, arguments_digest]
     return ApprovalRequest(
         id="apr_" + digest(bound).removeprefix("sha256:")[:40],
         tool=definition.name,
@@ -38,10 +47,10 @@ def approval_request(
         reason=ask.reason,
         expires_at=time.time() + seconds,
         call_id=call.id,
-        run_id=run_id,
+        run_id=run.run_id,
         caller=caller.id,
         definition_digest=definition.digest,
-        arguments_digest=arguments_digest,
+        arguments_digest="" if definition.secret else arguments_digest,
     )
 
 

@@ -15,6 +15,8 @@ from toolcrib.values.record import (
     CallError,
     Decision,
     Failed,
+    Observer,
+    Outcome,
     RecordStatus,
     Sink,
     ToolInvocationRecord,
@@ -44,21 +46,23 @@ class Draft:
         self, sinks: tuple[Sink, ...], hydrated: HydrationResult, caller: Caller, run_id: str
     ) -> None:
         self._sinks = sinks
-        self._hydrated = hydrated
         self._caller = caller
         self._run_id = run_id
         self._started_at = time.time()
         self._clock = time.perf_counter()
-        self._arguments = _public(hydrated)
-        text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
-        self._size, self._sha256 = len(text), sha256_hex(text)
+        self._take(hydrated)
         self.decision: Decision | None = None
         self.approved_by: str | None = None
 
     def edited(self, hydrated: Hydrated) -> None:
         """Another person's arguments run instead of the model's."""
+        self._take(hydrated)
+
+    def _take(self, hydrated: HydrationResult) -> None:
         self._hydrated = hydrated
         self._arguments = _public(hydrated)
+        text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
+        self._size, self._sha256 = len(text), "" if _has_secrets(hydrated) else sha256_hex(text)
 
     async def intend(self) -> None:
         """Tell the sinks that want to know that the tool is about to run."""
@@ -91,6 +95,14 @@ class Draft:
                 trouble = trouble or raised
         if trouble is not None:
             raise trouble
+
+    async def close(self, outcome: Outcome, observer: Observer | None) -> None:
+        """Write the record and tell who watches, who is told also if a sink fails."""
+        try:
+            await self.write(outcome.record)
+        finally:
+            if observer is not None:
+                observer.finished(outcome)
 
     def _record(
         self, status: RecordStatus, result: JsonValue, error: CallError | None
@@ -126,6 +138,11 @@ def public_name(call: HydrationResult) -> str:
     """A name that no tool has was made up by a model: it is told only if it looks like a name."""
     name = call.call.name
     return name if call.definition or _NAME.fullmatch(name) else "*"
+
+
+def _has_secrets(hydrated: HydrationResult) -> bool:
+    """A digest over a short secret can be tried out: of such a call there is none."""
+    return hydrated.definition is not None and bool(hydrated.definition.secret)
 
 
 def _public(hydrated: HydrationResult) -> JsonObject | None:

@@ -16,11 +16,8 @@ import msgspec
 
 from toolcrib.errors import (
     ApprovalError,
-    CapabilityError,
     ErrorCode,
-    MissingExtraError,
     ToolcribError,
-    ToolError,
 )
 from toolcrib.hydrate import hydrate
 from toolcrib.runner.approval import approval_request
@@ -31,8 +28,10 @@ from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import Policy, decide, standard
 from toolcrib.runner.recorder import Draft
 from toolcrib.runner.redact import project
+from toolcrib.runner.scope import CallScope
+from toolcrib.runner.stopped import Stopped, accepted, safe_error
 from toolcrib.tools import Catalog, Entry, Tool, Tools
-from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.call import Hydrated, HydrationResult, ToolCall
 from toolcrib.values.json import canonical_json
 from toolcrib.values.record import (
     ANONYMOUS,
@@ -47,7 +46,6 @@ from toolcrib.values.record import (
     Completed,
     Decision,
     Deny,
-    Observer,
     Outcome,
     PolicyContext,
     Refuse,
@@ -58,24 +56,6 @@ from toolcrib.values.record import (
 
 DEFAULT_TIMEOUT = 60.0
 _ANSWERS = (Approve, Refuse)
-
-
-class CallScope(msgspec.Struct, frozen=True):
-    """What a run adds to a call: its tally, who watches, answers that were given beforehand.
-
-    `asked` are the requests that those answer, by id: they lapse when they said they would.
-    """
-
-    tally: RunTally
-    answers: Mapping[str, Answer] = {}
-    asked: Mapping[str, ApprovalRequest] = {}
-    observer: Observer | None = None
-
-
-class _Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
-    def __init__(self, error: CallError) -> None:
-        super().__init__(error.code)
-        self.error = error
 
 
 class ToolRunner:
@@ -127,13 +107,13 @@ class ToolRunner:
         draft = Draft(self._sinks, hydrated, caller, scope.tally.run_id)
         cancels = cancel_requests()
         try:
-            outcome = await self._permitted(_accepted(hydrated), draft, caller, scope)
-        except _Stopped as stopped:
+            outcome = await self._permitted(accepted(hydrated), draft, caller, scope)
+        except Stopped as stopped:
             outcome = draft.failed(stopped.error)
         except (Exception, asyncio.CancelledError):  # an intent that could not be written, too
-            await _close(draft, draft.failed(CallError.of(ErrorCode.CANCELLED)), scope)
+            await draft.close(draft.failed(CallError.of(ErrorCode.CANCELLED)), scope.observer)
             raise
-        await _close(draft, outcome, scope)
+        await draft.close(outcome, scope.observer)
         if cancel_requests() > cancels:
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
@@ -168,7 +148,7 @@ class ToolRunner:
         entry = self._runnable(hydrated)
         decision = self._decide(hydrated, draft, caller, scope)
         if isinstance(decision, Ask):
-            request = approval_request(hydrated, decision, caller=caller, run_id=scope.tally.run_id)
+            request = approval_request(hydrated, decision, caller=caller, run=scope.tally)
             answer = await self._answer(request, scope)
             if answer is None:
                 return Waiting(draft.final("waiting"), request)
@@ -183,9 +163,9 @@ class ToolRunner:
         """The tool as it is registered here; a call hydrated against another one does not run."""
         entry = self.catalog.entry(hydrated.definition.name)
         if entry is None or not entry.tool.runnable:
-            raise _Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
+            raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         if entry.tool.definition.digest != hydrated.definition.digest:
-            raise _Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
+            raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         return entry
 
     def _decide(
@@ -194,46 +174,46 @@ class ToolRunner:
         decision = decide(self._policies, hydrated, PolicyContext(caller, scope.tally))
         draft.decision = decision
         if isinstance(decision, Deny):
-            raise _Stopped(CallError.of(decision.code))
+            raise Stopped(CallError.of(decision.code))
         return decision
 
     async def _answer(self, request: ApprovalRequest, scope: CallScope) -> Answer | None:
         given = scope.answers.get(request.id)
         if given is None:
             if self.approver is None:
-                raise _Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
+                raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
             if scope.observer is not None:
                 scope.observer.approval_requested(request)
             cancels = cancel_requests()
             try:
                 given = await self.approver(request)
             except ApprovalError as error:
-                raise _Stopped(CallError.of(error.code)) from None
+                raise Stopped(CallError.of(error.code)) from None
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and cancel_requests() > cancels:
                     raise
                 # an approver that fails has not approved
-                raise _Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED)) from None
+                raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED)) from None
         if given is None:
             return None
         if not isinstance(given, _ANSWERS):  # nothing but an answer is one: True is no yes
-            raise _Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
+            raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
         if scope.asked.get(request.id, request).expired():
-            raise _Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
+            raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
         return given
 
     def _approved(self, hydrated: Hydrated, answer: Answer, draft: Draft) -> Hydrated:
         """The call that was approved; edited arguments are hydrated anew."""
         if isinstance(answer, Refuse):
-            raise _Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
+            raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
         if answer.arguments is None:
             return hydrated
         try:
             text = canonical_json(answer.arguments)
         except (TypeError, ValueError, RecursionError):
-            raise _Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS)) from None
+            raise Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS)) from None
         call = msgspec.structs.replace(hydrated.call, arguments=text)
-        edited = _accepted(hydrate(call, self.catalog))
+        edited = accepted(hydrate(call, self.catalog))
         draft.edited(edited)
         return edited
 
@@ -253,7 +233,7 @@ class ToolRunner:
             scope.tally.tainted = True
         plain, error = check_output(entry.tool, value)
         if error is not None:
-            raise _Stopped(error)
+            raise Stopped(error)
         public = project(plain, definition.visible)
         record = draft.final("completed", public)
         return Completed(record, value, project(plain, definition.model_visible), public)
@@ -273,49 +253,20 @@ class ToolRunner:
         try:
             return await execute(tool, hydrated.tool, injected, limit)
         except TimeLimitExceeded:
-            raise _Stopped(CallError.of(ErrorCode.TIMEOUT)) from None
+            raise Stopped(CallError.of(ErrorCode.TIMEOUT)) from None
         except asyncio.CancelledError as raised:
             raised.__context__ = None  # what the tool was handling just then
             if cancel_requests() > cancels:
                 raise
-            raise _Stopped(CallError.of(ErrorCode.TOOL_ERROR)) from None  # something of its own
+            raise Stopped(CallError.of(ErrorCode.TOOL_ERROR)) from None  # something of its own
         except (Exception, SystemExit) as raised:  # noqa: BLE001  a tool may raise anything
             if self._on_exception is not None:
                 with suppress(Exception):
                     self._on_exception(call, raised)
-            raise _Stopped(_safe(raised)) from None
+            raise Stopped(safe_error(raised)) from None
         finally:
             if watch is not None:
                 watch.over = True
-
-
-def _accepted(result: HydrationResult) -> Hydrated:
-    if isinstance(result, Rejected):
-        first = result.errors[0]
-        raise _Stopped(CallError.of(first.code, first.message, details=result.errors))
-    return result
-
-
-async def _close(draft: Draft, outcome: Outcome, scope: CallScope) -> None:
-    """Write the record and tell who watches, who is told also if a sink fails."""
-    try:
-        await draft.write(outcome.record)
-    finally:
-        if scope.observer is not None:
-            scope.observer.finished(outcome)
-
-
-def _safe(raised: BaseException) -> CallError:
-    """What may be said of an exception: an author's safe text, else the code's own sentence."""
-    if isinstance(raised, ToolError) and isinstance(raised.safe_text, str):
-        code = ErrorCode.TOOL_ERROR
-        if isinstance(raised, CapabilityError):
-            code = ErrorCode.CAPABILITY_ERROR
-        error = CallError.of(code, raised.safe_text.encode("utf-8", "replace").decode())
-        return error if raised.retryable else msgspec.structs.replace(error, retryable=False)
-    if isinstance(raised, MissingExtraError):
-        return CallError.of(ErrorCode.NOT_RUNNABLE, str(raised))
-    return CallError.of(ErrorCode.TOOL_ERROR)
 
 
 def _injected(entry: Entry) -> Mapping[str, object]:

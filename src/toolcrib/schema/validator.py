@@ -23,6 +23,7 @@ from toolcrib.values.json import canonical_json
 MAX_VIOLATIONS = 20
 _PATTERN_BYTES = 1 << 20
 _ALTERNATIVES = ("anyOf", "oneOf")
+_UNDECLARED = (["additionalProperties"], ["unevaluatedProperties"])
 _CLOSED = (["additionalProperties"], ["propertyNames"])
 
 
@@ -87,10 +88,11 @@ class JsonSchemaValidator:
         return tuple(found)
 
     def _path(self, error: jsonschema_rs.ValidationError) -> str:
-        return "".join(
+        path = "".join(
             f"/{escape_pointer(token) if isinstance(token, int) or token in self._declared else '*'}"
             for token in error.instance_path
         )
+        return f"{path}/*" if error.schema_path[-1:] in _UNDECLARED else path
 
 
 def compile_validator(schema: dict[str, Any]) -> Validator:
@@ -196,8 +198,8 @@ _MESSAGES: dict[str, Callable[[dict[str, Any], object], str]] = {
     "falseSchema": lambda _f, _: "no value is allowed here",
     "propertyNames": lambda _f, _: "has a property whose name is not allowed",
     "required": lambda f, _: f"the required property '{f['property']}' is missing",
-    "additionalProperties": lambda _f, _: "has a property that is not declared",
-    "unevaluatedProperties": lambda _f, _: "has a property that is not declared",
+    "additionalProperties": lambda _f, _: "there is a property that is not declared",
+    "unevaluatedProperties": lambda _f, _: "there is a property that is not declared",
     "minimum": lambda f, _: f"expected at least {f['limit']}",
     "maximum": lambda f, _: f"expected at most {f['limit']}",
     "exclusiveMinimum": lambda f, _: f"expected more than {f['limit']}",

@@ -243,6 +243,8 @@ def tool_of(thing: object) -> Tool[..., Any]:
         return _own_tool(thing)
     if isinstance(thing, ToolDefinition):
         return _of_definition(thing)
+    if isinstance(thing, HasDefinition) and not isinstance(thing, ToolComponent):
+        return _of_definition(thing.get_definition())
     kind = getattr(thing, "__qualname__", None) or type(thing).__name__
     raise DefinitionError(f"{kind} is no tool: decorate it with @tool(visible=…)")
 

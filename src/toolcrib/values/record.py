@@ -182,9 +182,13 @@ class Sink(Protocol):
 
 
 class RunTally(msgspec.Struct):
-    """What a run has spent so far; the runner counts, policies read. The one mutable value here."""
+    """What a run has spent so far; the runner counts, policies read. The one mutable value here.
+
+    `nonce` is the run's own secret, in no record and no event.
+    """
 
     run_id: str = ""
+    nonce: str = ""
     started: float = 0.0
     calls: int = 0
     cost: float = 0.0

@@ -1,0 +1,71 @@
+"""The messages of a run, kept such that every call has an id of its own and at most one result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from toolcrib.agent.results import readable_call, result_message
+from toolcrib.values.call import ToolCall
+from toolcrib.values.message import Message, Reply
+from toolcrib.values.record import CallError, Outcome
+
+
+class History:
+    """Messages in order; the last assistant's message and what follows it is the turn at hand."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._messages = list(messages)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(self._messages)
+
+    @property
+    def text(self) -> str:
+        """What the assistant said last, if nothing came after it."""
+        last = self._messages[-1] if self._messages else None
+        return last.content if last is not None and last.role == "assistant" else ""
+
+    def append(self, message: Message) -> None:
+        self._messages.append(message)
+
+    def with_new_ids(self, reply: Reply, prefix: str) -> Reply:
+        """A client may repeat an id; here each call has its own, or results would be mixed up."""
+        calls = reply.tool_calls
+        known = {call.id for message in self._messages for call in message.tool_calls}
+        if not calls or len({c.id for c in calls} - known) == len(calls):
+            return reply
+        renamed = tuple(
+            msgspec.structs.replace(call, id=f"{prefix}{at}") for at, call in enumerate(calls)
+        )
+        message = msgspec.structs.replace(reply.message, tool_calls=renamed)
+        return msgspec.structs.replace(reply, message=message)
+
+    def unanswered(self) -> list[ToolCall]:
+        """The calls of this turn that have no result yet."""
+        position = self._last_assistant()
+        if position < 0:
+            return []
+        answered = {message.call_id for message in self._messages[position + 1 :]}
+        return [c for c in self._messages[position].tool_calls if c.id not in answered]
+
+    def settle(self, outcomes: Mapping[str, Outcome], error: CallError | None = None) -> None:
+        """The results that there are, in call order; `error` for the calls that have none."""
+        position = self._last_assistant()
+        asked = self._messages[position]
+        given = {message.call_id: message for message in self._messages[position + 1 :]}
+        results: list[Message] = []
+        calls = tuple(readable_call(call, outcomes.get(call.id)) for call in asked.tool_calls)
+        for call in calls:
+            message = given.get(call.id) or result_message(call, outcomes.get(call.id), error)
+            results += [] if message is None else [message]
+        self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
+
+    def _last_assistant(self) -> int:
+        """Where the assistant's message is that this turn is about, or -1."""
+        position = len(self._messages) - 1
+        while position >= 0 and self._messages[position].role == "tool":
+            position -= 1
+        return position if position >= 0 and self._messages[position].role == "assistant" else -1

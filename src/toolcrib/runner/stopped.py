@@ -1,0 +1,38 @@
+"""How a call is stopped on its way, and what may be said of an exception."""
+
+from __future__ import annotations
+
+import msgspec
+
+from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected
+from toolcrib.values.record import CallError
+
+
+class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
+    """The call ends with `error`."""
+
+    def __init__(self, error: CallError) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
+def accepted(result: HydrationResult) -> Hydrated:
+    """The call, if it may run. Raises Stopped."""
+    if isinstance(result, Rejected):
+        first = result.errors[0]
+        raise Stopped(CallError.of(first.code, first.message, details=result.errors))
+    return result
+
+
+def safe_error(raised: BaseException) -> CallError:
+    """What may be said of an exception: an author's safe text, else the code's own sentence."""
+    if isinstance(raised, ToolError) and isinstance(raised.safe_text, str):
+        code = ErrorCode.TOOL_ERROR
+        if isinstance(raised, CapabilityError):
+            code = ErrorCode.CAPABILITY_ERROR
+        error = CallError.of(code, raised.safe_text.encode("utf-8", "replace").decode())
+        return error if raised.retryable else msgspec.structs.replace(error, retryable=False)
+    if isinstance(raised, MissingExtraError):
+        return CallError.of(ErrorCode.NOT_RUNNABLE, str(raised))
+    return CallError.of(ErrorCode.TOOL_ERROR)
