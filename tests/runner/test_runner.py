@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from typing import Any, Protocol
 
@@ -483,6 +484,17 @@ RESULTS: list[tuple[Any, Any]] = [
     ([1, {"a": (2, 3)}], [1, {"a": [2, 3]}]),
     ({"when": __import__("datetime").date(2026, 1, 2)}, {"when": "2026-01-02"}),
 ]
+
+
+async def test_an_iterator_is_no_result() -> None:
+    @tool(visible=ALL)
+    async def endless() -> Any:
+        """Count for ever."""
+        return itertools.count()
+
+    outcome = await ToolRunner([endless]).exec(call_of("endless"))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_OUTPUT
 
 
 @pytest.mark.parametrize(("value", "plain"), RESULTS, ids=[str(r[0])[:20] for r in RESULTS])

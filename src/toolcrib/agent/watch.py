@@ -34,9 +34,12 @@ class Watch:
         self._emit(TextDelta(text))
 
     def arguments(self, part: ArgumentsPart, catalog: Catalog) -> None:
-        """Only for tools that are known and have no secret arguments."""
+        """Only for tools that are known, and of which all arguments may be shown."""
         entry = catalog.entry(part.name)
-        if entry is not None and not entry.tool.definition.secret:
+        if entry is None:
+            return
+        definition = entry.tool.definition
+        if definition.input_schema_json is not None and not definition.secret:
             self._emit(ToolArgumentsDelta(part.call_id, part.name, part.text))
 
     def started(self, call: HydrationResult) -> None:

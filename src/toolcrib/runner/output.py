@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ def check_output(tool: Tool[..., Any], value: object) -> tuple[JsonValue, CallEr
     if value is None or isinstance(value, bool):
         plain: JsonValue = value
     else:
+        if isinstance(value, Iterator):
+            return None, _invalid("it is an iterator, and has no end that is known")
         try:
             text = to_json(value, inf_nan_mode="constants", fallback=msgspec.to_builtins)
             if len(text) > MAX_RESULT_BYTES:
