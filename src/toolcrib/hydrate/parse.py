@@ -23,7 +23,7 @@ MAX_DEPTH = 100
 MAX_NODES = 100_000
 MAX_DIGITS = 40
 
-_CONTAINERS = (dict, list)  # exactly these come out of a parser
+_CONTAINERS = frozenset((dict, list))  # exactly these come out of a parser
 _SPACE = b" \t\n\r"
 _HUGE_INT = 10**MAX_DIGITS
 _SINGLE_QUOTED = re.compile(r"""(?<=[\[{,:])\s*'|'\s*(?=[\]},:])""")
@@ -120,14 +120,14 @@ def _depth_within(value: JsonValue, limit: int) -> bool:
     """Whether no list or object lies as deep as `limit`, so that nothing lies deeper."""
     level: list[Any] = [value]
     for _ in range(limit):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if node.__class__ is dict else node)
-            if child.__class__ in _CONTAINERS
-        ]
-        if not level:
+        below: list[Any] = []
+        for node in level:
+            children = node.values() if node.__class__ is dict else node
+            if not _CONTAINERS.isdisjoint(map(type, children)):  # most hold none, told in C
+                below += [child for child in children if child.__class__ in _CONTAINERS]
+        if not below:
             return True
+        level = below
     return False
 
 

@@ -15,7 +15,7 @@ from toolcrib.values.definition import All, ToolDefinition, Visibility
 from toolcrib.values.json import JsonObject, JsonValue, json_copy
 
 MASK = "***"
-_CONTAINERS = (dict, list)
+_CONTAINERS = frozenset((dict, list))
 _Tree: TypeAlias = dict[str, Any]
 
 
@@ -45,7 +45,7 @@ def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
 
 def own_copy(arguments: JsonObject) -> JsonObject:
     """The same arguments, sharing no list and no object with these."""
-    if not any(value.__class__ in _CONTAINERS for value in arguments.values()):
+    if _CONTAINERS.isdisjoint(map(type, arguments.values())):
         return dict(arguments)
     # our own bytes, at once read back: JSON values come out exactly, three times faster than in Python
     copied: JsonObject = marshal.loads(marshal.dumps(arguments))  # noqa: S302
