@@ -196,6 +196,8 @@ async def test_a_limit_is_an_outcome(limits: Limits, name: str) -> None:
     result = await Agent(client, TOOLS, limits=limits).run("go")
     assert (result.status, result.limit) == ("limited", name)
     check_history(result)
+    told = {call.id for message in result.messages for call in message.tool_calls}
+    assert {record.id for record in result.records} == told
 
 
 async def test_a_limit_on_time_cancels_the_tool_and_answers_its_call() -> None:
@@ -215,7 +217,8 @@ async def test_a_limit_on_cost() -> None:
 
     client = ScriptedClient([call("dear"), call("dear"), "never"])
     result = await Agent(client, [dear], limits=Limits(cost=1)).run("go")
-    assert (result.status, result.limit, len(result.records)) == ("limited", "cost", 1)
+    assert (result.status, result.limit) == ("limited", "cost")
+    assert [r.error.code if r.error else None for r in result.records] == [None, "budget_exceeded"]
 
 
 async def test_a_provider_that_fails_raises_with_the_state_and_tells_the_stream() -> None:

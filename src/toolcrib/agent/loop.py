@@ -162,22 +162,28 @@ class Run:
     async def _call_tools(self, offer: Offer) -> None:
         """Run the calls that have no result yet, and put every result after them, in call order."""
         calls = [hydrate(call, offer) for call in self._history.unanswered()]
-        self._check_budget(calls)
+        limit = self._over_budget(calls)
         for call in calls:
             self._watch.started(call)
+        if limit is not None:  # none of them runs, and each has its record all the same
+            for call in calls:
+                await self._runner.refuse(call, caller=self._caller, scope=self._scope)
+            raise _Limit(limit)
         outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=self._scope)
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
         self._history.settle(self._watch.outcomes)
 
-    def _check_budget(self, calls: list[HydrationResult]) -> None:
+    def _over_budget(self, calls: list[HydrationResult]) -> str | None:
+        """The name of the limit that these calls would exceed."""
         runnable = sum(call.success for call in calls)
         limits, tally = self._limits, self._tally
         if limits.calls is not None and runnable and tally.calls + runnable > limits.calls:
-            raise _Limit("calls")
+            return "calls"
         if limits.cost is not None:
             price = sum(c.definition.annotations.cost for c in calls if c.definition and c.success)
             if tally.cost + price > limits.cost:
-                raise _Limit("cost")
+                return "cost"
+        return None
 
     def _offer(self, offer: Offer) -> Offer:
         """What was offered, with the names of what was not: both errors have their own code."""

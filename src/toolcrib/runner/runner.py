@@ -46,6 +46,7 @@ from toolcrib.values.record import (
     Completed,
     Decision,
     Deny,
+    Failed,
     Outcome,
     PolicyContext,
     Refuse,
@@ -116,6 +117,19 @@ class ToolRunner:
         await draft.close(outcome, scope.observer)
         if cancel_requests() > cancels:
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
+        return outcome
+
+    async def refuse(
+        self, call: HydrationResult, *, caller: Caller = ANONYMOUS, scope: CallScope
+    ) -> Failed:
+        """Record a call that a limit of its run keeps from running: `budget_exceeded`."""
+        draft = Draft(self._sinks, call, caller, scope.tally.run_id)
+        try:
+            accepted(call)
+            outcome = draft.failed(CallError.of(ErrorCode.BUDGET_EXCEEDED))
+        except Stopped as stopped:
+            outcome = draft.failed(stopped.error)
+        await draft.close(outcome, scope.observer)
         return outcome
 
     async def exec_all(
