@@ -282,6 +282,20 @@ async def test_waiting_and_going_on_in_another_agent() -> None:
     assert [r.name for r in result.records] == ["add", "add", "delete"]
 
 
+async def test_a_resumed_run_can_be_watched() -> None:
+    async def later(_request: ApprovalRequest) -> Answer | None:
+        return None
+
+    client = ScriptedClient([call("delete", path="x"), "done"])
+    agent = Agent(client, ToolRunner(TOOLS, approver=later))
+    waiting = await agent.run("go")
+    stream = agent.resume_stream(waiting.state, {waiting.pending[0].id: Approve(by="grace")})
+    events = [event async for event in stream]
+    finished = [e.record.name for e in events if isinstance(e, ToolCallFinished)]
+    assert finished == ["delete"]
+    assert (await stream.result()).text == "done"
+
+
 async def test_resuming_without_an_answer_waits_again() -> None:
     async def later(_request: ApprovalRequest) -> Answer | None:
         return None

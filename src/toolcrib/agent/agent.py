@@ -20,6 +20,7 @@ from toolcrib.tools import Catalog, Tools
 from toolcrib.values.client import LLMClient
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.event import Event
+from toolcrib.values.json import encodable
 from toolcrib.values.message import Message
 from toolcrib.values.record import ANONYMOUS, Answer, Caller, RunTally
 from toolcrib.values.run import Limits, RunResult, RunState
@@ -100,7 +101,7 @@ class Agent:
         return Session(self, messages)
 
     def _begin(self, prompt: str, history: Sequence[Message], caller: Caller) -> _Drive:
-        prompt = prompt.encode("utf-8", "replace").decode()  # what no provider and no file can hold
+        prompt = encodable(prompt)
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
         told = [self.instructions, self._output.instructions if self._output else ""]
         instructions = "\n\n".join(text for text in told if text)

@@ -104,9 +104,7 @@ class Run:
         return self._end("waiting" if self._waiting else "completed")
 
     async def _turns(self) -> None:
-        if (
-            self._history.unanswered()
-        ):  # a run that waited goes on with the calls that it waited for
+        if self._history.unanswered():  # a run that waited goes on with what it waited for
             await self._call_tools(self._offer(Offer.of(self._tools)))
         while not self._waiting:
             if self._turn >= self._limits.turns:

@@ -10,7 +10,7 @@ import orjson
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import ParseFailure, parse_arguments
 from toolcrib.values.call import ToolCall
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonObject, JsonValue, encodable
 from toolcrib.values.message import Message
 from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
 
@@ -49,8 +49,7 @@ def readable_call(call: ToolCall, outcome: Outcome | None) -> ToolCall:
 
 def _encodable(call: ToolCall) -> ToolCall:
     """A name that a model made up may hold what no file and no provider can: lone surrogates."""
-    name = call.name.encode("utf-8", "replace").decode()
-    return msgspec.structs.replace(call, name=name)
+    return msgspec.structs.replace(call, name=encodable(call.name))
 
 
 def result_message(

@@ -84,8 +84,12 @@ def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
         return None, _slow_failure(data, error.pos)
     if _same(_written(value), data) and _is_small(value, data):
         return value, None
+    return _read_carefully(data)
+
+
+def _read_carefully(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
     try:
-        value = jiter.from_json(data, catch_duplicate_keys=True, allow_inf_nan=False)
+        value: JsonValue = jiter.from_json(data, catch_duplicate_keys=True, allow_inf_nan=False)
     except ValueError as error:
         return None, _jiter_failure(str(error))
     return value, _walk(value)
@@ -133,11 +137,8 @@ def _depth_within(value: JsonValue, limit: int) -> bool:
 
 def _slow_failure(data: bytes, position: int) -> ParseFailure:
     """orjson refuses what is too deep or too large in the same words as what is malformed."""
-    try:
-        value = jiter.from_json(data, catch_duplicate_keys=True, allow_inf_nan=False)
-    except ValueError as error:
-        return _jiter_failure(str(error))
-    return _walk(value) or ParseFailure(
+    _, failure = _read_carefully(data)
+    return failure or ParseFailure(
         ErrorCode.INVALID_JSON, f"not valid JSON at character {position}"
     )
 

@@ -16,7 +16,7 @@ import msgspec
 
 from toolcrib.errors import PickError
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonValue
+from toolcrib.values.json import JsonValue, encodable
 
 MAX_CHARS = 16_384
 _MAX_WORD = 64
@@ -69,7 +69,7 @@ def clip(text: str) -> str:
     if len(text) > MAX_CHARS:
         half = MAX_CHARS // 2
         text = f"{text[:half]} {text[-half:]}"
-    return text.encode("utf-8", "replace").decode()
+    return encodable(text)
 
 
 def words(text: str, *, stop_words: bool = False) -> list[str]:

@@ -26,7 +26,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 class Draft:
-    """One call's record in the making; `final` is called once, and what it gives is `write`n."""
+    """One call's record in the making; `close` writes the final one, once."""
 
     __slots__ = (
         "_arguments",
@@ -50,15 +50,12 @@ class Draft:
         self._run_id = run_id
         self._started_at = time.time()
         self._clock = time.perf_counter()
-        self._take(hydrated)
+        self.take(hydrated)
         self.decision: Decision | None = None
         self.approved_by: str | None = None
 
-    def edited(self, hydrated: Hydrated) -> None:
-        """Another person's arguments run instead of the model's."""
-        self._take(hydrated)
-
-    def _take(self, hydrated: HydrationResult) -> None:
+    def take(self, hydrated: HydrationResult) -> None:
+        """The call that the record is about; another one if its arguments were edited."""
         self._hydrated = hydrated
         self._arguments = _public(hydrated)
         text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
@@ -68,17 +65,12 @@ class Draft:
         """Tell the sinks that want to know that the tool is about to run."""
         for sink in self._sinks:
             if getattr(sink, "intents", False):
-                pending = sink.write(self._record("started", None, None))
+                pending = sink.write(self.record("started"))
                 if pending is not None:
                     await pending
 
-    def final(
-        self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
-    ) -> ToolInvocationRecord:
-        return self._record(status, result, error)
-
     def failed(self, error: CallError) -> Failed:
-        return Failed(self.final("failed", error=error), error)
+        return Failed(self.record("failed", error=error), error)
 
     async def write(self, record: ToolInvocationRecord) -> None:
         """Tell every sink, to the end, even when cancelled.
@@ -104,9 +96,10 @@ class Draft:
             if observer is not None:
                 observer.finished(outcome)
 
-    def _record(
-        self, status: RecordStatus, result: JsonValue, error: CallError | None
+    def record(
+        self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
     ) -> ToolInvocationRecord:
+        """What is known by now."""
         hydrated = self._hydrated
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
         over = status != "started"

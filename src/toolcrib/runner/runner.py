@@ -14,11 +14,7 @@ from typing import Any
 
 import msgspec
 
-from toolcrib.errors import (
-    ApprovalError,
-    ErrorCode,
-    ToolcribError,
-)
+from toolcrib.errors import ApprovalError, ErrorCode, ToolcribError
 from toolcrib.hydrate import hydrate
 from toolcrib.runner.approval import approval_request
 from toolcrib.runner.call_watch import CallWatch
@@ -165,7 +161,7 @@ class ToolRunner:
             request = approval_request(hydrated, decision, caller=caller, run=scope.tally)
             answer = await self._answer(request, scope)
             if answer is None:
-                return Waiting(draft.final("waiting"), request)
+                return Waiting(draft.record("waiting"), request)
             draft.approved_by = answer.by
             hydrated = self._approved(hydrated, answer, draft)
             self._decide(hydrated, draft, caller, scope)  # the run may have spent more meanwhile
@@ -228,7 +224,7 @@ class ToolRunner:
             raise Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS)) from None
         call = msgspec.structs.replace(hydrated.call, arguments=text)
         edited = accepted(hydrate(call, self.catalog))
-        draft.edited(edited)
+        draft.take(edited)
         return edited
 
     async def _run(
@@ -249,7 +245,7 @@ class ToolRunner:
         if error is not None:
             raise Stopped(error)
         public = project(plain, definition.visible)
-        record = draft.final("completed", public)
+        record = draft.record("completed", public)
         return Completed(record, value, project(plain, definition.model_visible), public)
 
     async def _executed(

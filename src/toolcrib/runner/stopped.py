@@ -6,6 +6,7 @@ import msgspec
 
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
+from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError
 
 
@@ -31,7 +32,7 @@ def safe_error(raised: BaseException) -> CallError:
         code = ErrorCode.TOOL_ERROR
         if isinstance(raised, CapabilityError):
             code = ErrorCode.CAPABILITY_ERROR
-        error = CallError.of(code, raised.safe_text.encode("utf-8", "replace").decode())
+        error = CallError.of(code, encodable(raised.safe_text))
         return error if raised.retryable else msgspec.structs.replace(error, retryable=False)
     if isinstance(raised, MissingExtraError):
         return CallError.of(ErrorCode.NOT_RUNNABLE, str(raised))

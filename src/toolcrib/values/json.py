@@ -71,6 +71,11 @@ def sha256_hex(text: str | bytes) -> str:
     ).hexdigest()
 
 
+def encodable(text: str) -> str:
+    """The text with `?` for lone surrogates, which no provider and no file can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def digest(value: Any) -> str:
     """`sha256:…` over the canonical text of a JSON value; the same across processes and key orders."""
     return "sha256:" + sha256_hex(canonical_json(value))

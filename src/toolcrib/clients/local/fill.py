@@ -15,7 +15,7 @@ from toolcrib.clients.local.grammar import filled, grammar, size_of
 from toolcrib.clients.local.model import Completion, Model, TooLongError
 from toolcrib.errors import RequestError
 from toolcrib.values.definition import Example, ToolDefinition
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, encodable
 from toolcrib.values.message import Settings
 
 SHOTS = 4
@@ -45,7 +45,7 @@ def fill(
         if key in _OWN_KEYS:
             raise RequestError(f"Settings.extra may not set {key!r}: the request says that itself")
     schema = tool.input_schema or {"type": "object"}
-    request = " ".join(request.encode("utf-8", "replace").decode().split())
+    request = " ".join(encodable(request).split())
     most = min(_MOST_TOKENS, _TOKENS + _TOKENS_PER_PROPERTY * size_of(schema))
     body: JsonObject = {
         "temperature": settings.temperature or 0,
