@@ -7,15 +7,33 @@ names, without asking anybody upstream.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 
 from toolcrib.values.definition import HasDefinition
+from toolcrib.values.json import JsonObject
+
+
+class WayBack(Protocol):
+    """Between arguments as the author's schema has them, and as a provider's view of it has them."""
+
+    def restore(self, arguments: JsonObject) -> JsonObject:
+        """What a model sent for the view, as the author's schema has it; its input is left alone.
+
+        Never raises: what does not fit the view is passed on as it is, to be judged.
+        """
+        ...
+
+    def outward(self, arguments: JsonObject) -> JsonObject:
+        """Valid arguments, such as those of an example, as the view has them."""
+        ...
 
 
 class Offer(msgspec.Struct, frozen=True):
     """`tools` by their own names; `own_names` maps a wire name back where the two differ.
 
+    `ways_back`, by own name, undo what a provider's view of a schema changed about the arguments.
     `known` names tools that exist but were not offered: calling one of them is `not_offered`, while
     a name that nobody knows is `unknown_tool`.
     """
@@ -23,6 +41,7 @@ class Offer(msgspec.Struct, frozen=True):
     tools: Mapping[str, HasDefinition] = {}
     own_names: Mapping[str, str] = {}
     known: frozenset[str] = frozenset()
+    ways_back: Mapping[str, WayBack] = {}
 
     @staticmethod
     def of(
@@ -30,9 +49,11 @@ class Offer(msgspec.Struct, frozen=True):
         *,
         own_names: Mapping[str, str] | None = None,
         known: Iterable[str] = (),
+        ways_back: Mapping[str, WayBack] | None = None,
     ) -> Offer:
         by_name = {tool.get_definition().name: tool for tool in tools}
-        return Offer(by_name, own_names or {}, frozenset(known) - by_name.keys())
+        absent = frozenset(known) - by_name.keys()
+        return Offer(by_name, own_names or {}, absent, ways_back or {})
 
     def own_name(self, wire_name: str) -> str:
         """The tool's own name for the name that a provider knows it by."""
