@@ -16,7 +16,7 @@ REACH_MS, REACH_DISTRIBUTIONS = 190, 10
 TIME = "\nimport resource; u = resource.getrusage(resource.RUSAGE_SELF)\nprint(u.ru_utime + u.ru_stime)"
 EMPTY = ""
 FLOOR = """
-import asyncio, docstring_parser, jiter, jsonschema_rs, msgspec, orjson, sqlite3
+import asyncio, jiter, jsonschema_rs, msgspec, orjson, sqlite3
 from pydantic import TypeAdapter
 TypeAdapter(dict[str, int]).json_schema()
 """

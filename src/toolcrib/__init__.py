@@ -5,14 +5,17 @@ from toolcrib.errors import ErrorCode, ToolError
 from toolcrib.hydrate import hydrate
 from toolcrib.pick import PickOptions, PickResult, pick_tools
 from toolcrib.runner import Policy, ToolRunner
+from toolcrib.schema import bundle_refs
 from toolcrib.tools import (
     Catalog,
     Injected,
     Tool,
     ToolComponent,
     capability,
+    discover,
     function_to_tool_definition,
     get_definition,
+    per_call,
     tool,
 )
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
@@ -102,10 +105,13 @@ __all__ = [
     "Usage",
     "UsageReported",
     "Waiting",
+    "bundle_refs",
     "capability",
+    "discover",
     "function_to_tool_definition",
     "get_definition",
     "hydrate",
+    "per_call",
     "pick_tools",
     "run_sync",
     "tool",

@@ -35,8 +35,8 @@ async def in_thread(work: Callable[[], T]) -> T:
         error: BaseException | None = None
         try:
             value = context.run(work)
-        except StopIteration:
-            error = RuntimeError("StopIteration was raised in a thread")  # no future takes it
+        except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits
+            error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
         except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
             error = raised
         with suppress(RuntimeError):  # the loop has closed: the work was given up long ago

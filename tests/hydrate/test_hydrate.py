@@ -332,7 +332,8 @@ def test_what_only_the_authors_code_can_judge(
 
 def test_a_pointer_leads_to_the_value_and_not_to_pydantics_own_steps() -> None:
     def look(
-        either: int | list[Annotated[str, AfterValidator(no_fools)]], table: dict[int, str]
+        either: int | list[Annotated[str, AfterValidator(no_fools)]],
+        table: dict[Annotated[str, AfterValidator(no_fools)], str],
     ) -> None: ...
 
     catalog = Catalog([tool(visible=ALL)(look)])

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from threading import Event
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from toolcrib.tools import Catalog, tool
 from toolcrib.values.definition import ALL, HasDefinition, ToolDefinition
 
 SOON_ENOUGH = 60_000.0
+SOURCES = Path(__file__).parents[2] / "src"
 
 
 class Batch:
@@ -443,7 +445,7 @@ print(len(asyncio.run(pick_tools("x", [Entry()], PickOptions(scorer=hang, timeou
         text=True,
         timeout=60,
         check=False,
-        env={"PYTHONPATH": ":".join(sys.path)},
+        env={"PYTHONPATH": str(SOURCES)},
     )
     assert (done.stdout, done.stderr) == ("1\n", "")
 
@@ -459,7 +461,7 @@ def test_importing_the_room_loads_no_extra() -> None:
         text=True,
         timeout=60,
         check=False,
-        env={"PYTHONPATH": ":".join(sys.path)},
+        env={"PYTHONPATH": str(SOURCES)},
     )
     assert (done.stdout, done.stderr) == ("set()\n", "")
 

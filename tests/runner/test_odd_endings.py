@@ -102,12 +102,40 @@ async def raises_an_error_as_safe_text() -> int:
     raise ToolError(ValueError(CANARY))  # type: ignore[arg-type]
 
 
+class PanicError(BaseException):
+    """As a library in Rust raises it (pyo3's PanicException): no Exception."""
+
+
+async def panics() -> int:
+    """Call into such a library."""
+    raise PanicError(CANARY)
+
+
+def panics_in_a_thread() -> int:
+    """Call into such a library."""
+    raise PanicError(CANARY)
+
+
+def raises_generator_exit_in_a_thread() -> int:
+    """Raise what would close a coroutine that awaits it."""
+    raise GeneratorExit
+
+
+async def raises_a_group() -> int:
+    """As a task group does whose task panicked."""
+    raise BaseExceptionGroup(CANARY, [PanicError(CANARY)])
+
+
 @pytest.mark.parametrize(
     "function",
     [
         awaits_something_cancelled,
         raises_cancelled,
         raises_cancelled_in_a_thread,
+        panics,
+        panics_in_a_thread,
+        raises_generator_exit_in_a_thread,
+        raises_a_group,
         raises_an_error_as_safe_text,
     ],
 )
@@ -119,6 +147,20 @@ async def test_a_tool_that_fails_oddly_has_failed(function: Any) -> None:
         "The tool failed.",
     )
     assert CANARY not in repr(sink.records)
+
+
+async def test_an_interrupt_passes_and_leaves_a_record() -> None:
+    sink = MemorySink()
+
+    @tool(visible=ALL)
+    async def f() -> int:
+        """Be interrupted at the keyboard."""
+        raise KeyboardInterrupt
+
+    running = ToolRunner([f], sinks=[sink]).exec(ToolCall("call_0", "", "f", "{}"))
+    with pytest.raises(KeyboardInterrupt):
+        running.send(None)
+    assert [r.error and r.error.code for r in sink.records] == [ErrorCode.CANCELLED]
 
 
 async def test_safe_text_can_always_be_encoded() -> None:

@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, compile_validator, derive_input, derive_output
 from toolcrib.schema.derive import NO_DEFAULT, converter_for, derive_object
+from toolcrib.schema.derive_tight import DURATION, OFFSET, TIME
 
 
 class Color(Enum):
@@ -123,15 +124,19 @@ HINTS: list[tuple[Any, dict[str, Any], Any, Any]] = [
     (set[str], {"type": "array", "uniqueItems": True, "items": STRING}, ["a", "b"], {"a", "b"}),
     (frozenset[int], {"type": "array", "uniqueItems": True, "items": INTEGER}, [1], frozenset({1})),
     (dict[str, int], {"type": "object", "additionalProperties": INTEGER}, {"a": 1.0}, {"a": 1}),
-    (dict[int, str], {"type": "object", "additionalProperties": STRING}, {"1": "a"}, {1: "a"}),
+    (dict[int, str],
+     {"type": "object", "additionalProperties": STRING,
+      "propertyNames": {"pattern": "^(0|-?[1-9][0-9]{0,39})$"}}, {"1": "a"}, {1: "a"}),
     (dict[str, list[str]],
      {"type": "object", "additionalProperties": {"type": "array", "items": STRING}},
      {"a": ["b"]}, {"a": ["b"]}),
     (datetime, {"type": "string", "format": "date-time"}, "2024-02-29T12:00:00Z",
      datetime(2024, 2, 29, 12, tzinfo=UTC)),
     (date, {"type": "string", "format": "date"}, "2024-02-29", date(2024, 2, 29)),
-    (time, {"type": "string", "format": "time"}, "12:30:00Z", time(12, 30, tzinfo=UTC)),
-    (timedelta, {"type": "string", "format": "duration"}, "PT90S", timedelta(seconds=90)),
+    (time, {"type": "string", "pattern": f"{TIME}{OFFSET}?$"}, "12:30:00Z", time(12, 30, tzinfo=UTC)),
+    (time, {"type": "string", "pattern": f"{TIME}{OFFSET}?$"}, "07:30", time(7, 30)),
+    (timedelta, {"type": "string", "format": "duration", "pattern": DURATION}, "PT90S",
+     timedelta(seconds=90)),
     (UUID, {"type": "string", "format": "uuid"}, str(UUID(int=7)), UUID(int=7)),
     (Path, {"type": "string", "format": "path"}, "a/b", Path("a/b")),
     (UserId, INTEGER, 3.0, 3),

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from toolcrib.schema import read_docstring
+from toolcrib.schema.docstring import MAX_CHARS
 
 GOOGLE = """Book a table.
 
@@ -59,7 +60,7 @@ REST = """Book a table.
 
 @pytest.mark.parametrize("text", [GOOGLE, NUMPY, REST], ids=["google", "numpy", "rest"])
 def test_the_three_styles(text: str) -> None:
-    description, parameters = read_docstring(text)
+    description, parameters, _ = read_docstring(text)
     assert description == "Book a table.\n\nIt is kept for 15 minutes: be there."
     assert parameters == {
         "place": "Where to\neat.",
@@ -92,7 +93,7 @@ def test_the_three_styles(text: str) -> None:
 def test_what_else_people_write(
     text: str | None, description: str, parameters: dict[str, str]
 ) -> None:
-    assert read_docstring(text) == (description, parameters)
+    assert read_docstring(text)[:2] == (description, parameters)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_what_else_people_write(
     ["x\n:param", "Sum.\n\nArgs:\n    a\n    b: y", "A\n::\n  :param\n  Returns:\n", "A\n:type a:"],
 )
 def test_what_cannot_be_read_is_a_description(text: str) -> None:
-    description, parameters = read_docstring(text)
+    description, parameters, _ = read_docstring(text)
     assert description.startswith(text[0])
     assert parameters in ({}, {"b": "y"})
 
@@ -118,6 +119,51 @@ def test_it_never_raises() -> None:
     for _ in range(1500):
         words = dice.choices(PIECES, k=dice.randint(1, 14))
         text = "Doc\n" + "".join(word + dice.choice(["", " ", "\n", "\n    "]) for word in words)
-        description, parameters = read_docstring(text)
+        description, parameters, _ = read_docstring(text)
         assert isinstance(description, str)
         assert all(parameters.values())
+
+
+@pytest.mark.parametrize("text", [GOOGLE, NUMPY, REST], ids=["google", "numpy", "rest"])
+def test_what_is_returned(text: str) -> None:
+    assert read_docstring(text).returns == "The number of the booking."
+
+
+@pytest.mark.parametrize(
+    ("text", "returns"),
+    [
+        ("Sum.\n\nReturns:\n    The total: all of it.", "The total: all of it."),
+        ("Sum.\n\nReturns:\n    dict[str, int]: By name.", "By name."),
+        ("Sum.\n\nReturns:\n    int | None: Or\n    nothing.", "Or\nnothing."),
+        ("Sum.\n\nReturns:\n    A list.\n\n    Sorted.", "A list.\n\nSorted."),
+        ("Sum.\n\nReturns\n-------\nint\n    The sum.\n\nRaises\n------\nX\n    No.", "The sum."),
+        ("Sum.\n\nReturns\n-------\nint", ""),
+        ("Sum.\n\n:return: The sum.\n:rtype: int", "The sum."),
+        ("Sum.\n\nRaises:\n    X: No.", ""),
+    ],
+)
+def test_returns_as_people_write_them(text: str, returns: str) -> None:
+    assert read_docstring(text).returns == returns
+
+
+def test_types_in_brackets_and_text_after_a_section() -> None:
+    text = (
+        "Sum.\n\nArgs:\n    a (dict[str, Callable[[int], str]], optional): The a.\n"
+        "    b: With a list:\n        - one: 1\n        - two\n\nAnd so on.\n\nNote:\n    Kept."
+    )
+    description, parameters, _ = read_docstring(text)
+    assert parameters == {"a": "The a.", "b": "With a list:\n- one: 1\n- two"}
+    assert description == "Sum.\n\nAnd so on.\n\nNote:\n    Kept."
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["a", " ", "(", "[", ":", "\n", ":param ", "Args:\n", "    x: y\n", "-", "A\n---\n", "a, ",
+     "\n ", "    a (", "x[", "*", "a | ", "Returns:\n  a[", "\t", ":returns", "    " * 50 + "a\n"],
+)  # fmt: skip
+def test_a_hostile_docstring_is_read_up_to_a_limit(piece: str) -> None:
+    """Twice as much of it takes no longer: no more is read, and each line once."""
+    text = "Doc.\n\n" + piece * (100_000 // len(piece))
+    found = read_docstring(text)
+    assert found == read_docstring(text + piece * 100_000)
+    assert len(found.description) <= MAX_CHARS

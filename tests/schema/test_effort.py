@@ -82,8 +82,38 @@ def test_plain_recursion_is_explained_at_any_depth() -> None:
         ({"prefixItems": [{"$ref": "#"}], "items": False, "contains": {}}, [[], []], True),
         ({"items": [{"$ref": "#"}], "additionalItems": {"$ref": "#"}}, [[], [[]]], True),
         ({"$dynamicRef": "#nowhere", "properties": {"a": True}}, {"a": 1, "b": 2}, True),
+        ({"propertyNames": {}}, dict.fromkeys(map(str, range(MAX_STEPS + 1)), 0), False),
         (True, {"a": 1}, True),
     ],
 )
 def test_the_steps_are_counted(schema: Any, value: Any, affordable: bool) -> None:
     assert explainable(References(schema), schema, value) is affordable
+
+
+MANY = ["x" * 20] * 20_000
+HEAVY: dict[str, tuple[dict[str, Any], Any]] = {
+    "long lists of options": ({"items": {"enum": [[n] for n in range(9000)]}}, [0] * 10_000),
+    "a large constant": ({"items": {"const": list(range(20_000))}}, [0] * 5000),
+    "much that is required": ({"required": [str(n) for n in range(1000)]}, {"x": MANY}),
+    "and that depends": ({"dependentRequired": {"x": [str(n) for n in range(1000)]}}, {"x": MANY}),
+    "many names": ({"propertyNames": {"maxLength": 0}}, {f"{n:09}": 0 for n in range(9000)}),
+    "a long list against all": ({"allOf": [{"type": "string"}] * 1000}, MANY),
+    "a long list against any": ({"anyOf": [{"type": "string"}] * 1000}, MANY),
+    "a long text": ({"allOf": [{"type": "array"}] * 1000}, "x" * 1_000_000),
+}
+
+
+@pytest.mark.parametrize(("schema", "value"), HEAVY.values(), ids=HEAVY)
+def test_reasons_that_would_fill_the_memory_are_not_listed(schema: Any, value: Any) -> None:
+    """Each reason holds a copy of what it is about: of 1 MB and a thousand reasons, gigabytes."""
+    validator = compile_validator(schema)
+    assert not validator.is_valid(value)
+    assert validator.violations(value) == ()
+
+
+def test_a_fault_in_a_large_value_is_explained() -> None:
+    row = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    schema = {"type": "object", "properties": {"rows": {"type": "array", "items": row}}}
+    rows: list[Any] = [{"id": n} for n in range(4000)] + [{"id": "x"}]
+    (violation,) = compile_validator(schema).violations({"rows": rows})
+    assert violation.path == "/rows/4000/id"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema import guard
+from toolcrib.schema import compile_validator, survey
 from toolcrib.schema.guard import (
     MAX_DEPTH,
     MAX_EXPANDED_DEPTH,
@@ -17,6 +17,7 @@ from toolcrib.schema.guard import (
     escape_pointer,
     resolve_ref,
 )
+from toolcrib.schema.keywords import Draft
 
 
 def layers(count: int, keyword: str = "$ref", to: str = "#/$defs/{}") -> dict[str, Any]:
@@ -66,14 +67,14 @@ def test_bombs_are_refused_without_being_expanded(
 ) -> None:
     """A bomb of 2**60 nodes: what is counted is how many nodes were looked at, not the time."""
     seen = 0
-    children = guard._children
+    walked = survey._walked
 
-    def counting(node: Any) -> Any:
+    def counting(part: survey.Part, step: survey.Step, draft: Draft) -> list[survey.Step]:
         nonlocal seen
         seen += 1
-        return children(node)
+        return walked(part, step, draft)
 
-    monkeypatch.setattr(guard, "_children", counting)
+    monkeypatch.setattr(survey, "_walked", counting)
     with pytest.raises(SchemaError, match="expand to more than"):
         check_schema({"type": "object", **schema})
     assert seen < 100_000
@@ -163,7 +164,6 @@ RECURSIVE: dict[str, dict[str, Any]] = {
         },
         "properties": {"x": {"$ref": "#/$defs/a"}, "y": {"$ref": "#/$defs/b"}},
     },
-    "without end": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
     "any JSON": {
         "$defs": {
             "j": {
@@ -193,6 +193,60 @@ FINE: dict[str, dict[str, Any]] = {
         "properties": {f"p{i}": {"$ref": "#/$defs/d"} for i in range(300)},
     },
     "boolean schemas": {"properties": {"a": True, "b": False}},
+    **{
+        f"the dialect {named}": {"$schema": named, "type": "object"}
+        for named in (
+            "https://json-schema.org/draft/2020-12/schema",
+            "https://json-schema.org/draft/2020-12/schema#",
+            "http://json-schema.org/draft-07/schema",
+            "http://json-schema.org/draft-07/schema#",
+            "https://json-schema.org/draft-07/schema#",
+        )
+    },
+    "references in data": {
+        "enum": [{"$ref": "http://x"}],
+        "const": {"$ref": "x", "$id": "y", "$schema": 3},
+        "default": {"$dynamicRef": "http://x"},
+        "examples": [{"not": {"$ref": "x"}}],
+        "x-own": {"items": {"$ref": "x"}},
+        "required": ["$ref"],
+    },
+    "properties called like keywords": {
+        "properties": {
+            "$ref": {"type": "string"},
+            "$schema": {"const": 1},
+            "$id": {"$ref": "#/properties/$ref"},
+            "$anchor": {},
+            "pattern": {"pattern": "a"},
+            "enum": {"enum": [1]},
+        },
+        "patternProperties": {"$ref": {}},
+        "dependentSchemas": {"$ref": {}},
+        "$defs": {"$ref": {}},
+    },
+    "siblings of a $ref": {
+        "$defs": {"a": {"type": "string"}},
+        "properties": {"x": {"$ref": "#/$defs/a", "maxLength": 3}},
+    },
+    "draft 7": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "definitions": {"a": {"$id": "#n", "items": [{"$ref": "#"}]}},
+        "properties": {"x": {"$ref": "#n", "type": "ignored"}, "y": {"$ref": "#/definitions/a"}},
+        "dependencies": {"x": ["y"], "y": {"$ref": "#n"}},
+    },
+    "a reference outside of where schemas lie": {
+        "components": {"schemas": {"a": {"not": {"$ref": "#/components/schemas/b"}}, "b": {}}},
+        "properties": {"a": {"$ref": "#/components/schemas/a"}},
+    },
+    "an anchor": {"$defs": {"a": {"$anchor": "here"}}, "properties": {"a": {"$ref": "#here"}}},
+    "a dangling reference would be refused, a bool is fine": {
+        "$defs": {"no": False},
+        "properties": {"a": {"$ref": "#/$defs/no"}},
+    },
+    "recursion on the very value, guarded by a step": {
+        "$defs": {"t": {"anyOf": [{"type": "null"}, {"items": {"$ref": "#/$defs/t"}}]}},
+        "allOf": [{"$ref": "#/$defs/t"}],
+    },
 }
 
 
@@ -238,3 +292,29 @@ def test_where_references_lead(ref: str, found: object) -> None:
 @pytest.mark.parametrize(("token", "text"), [("a/b", "a~1b"), ("~", "~0"), ("~1", "~01"), (3, "3")])
 def test_pointers_are_escaped(token: object, text: str) -> None:
     assert escape_pointer(token) == text
+
+
+def test_two_circles_that_share_a_step_into_the_value() -> None:
+    """The circle in place is found although a walk meets it from both sides."""
+    schema = {
+        "$defs": {
+            "a": {"properties": {"x": {"$ref": "#/$defs/c"}}, "anyOf": [{"$ref": "#/$defs/b"}]},
+            "b": {"allOf": [{"$ref": "#/$defs/c"}]},
+            "c": {"if": {"$ref": "#/$defs/a"}},
+        },
+        "$ref": "#/$defs/a",
+    }
+    with pytest.raises(SchemaError, match="never end"):
+        check_schema(schema)
+
+
+def test_draft_7_is_judged_as_draft_7() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema",
+        "definitions": {"a": {"$id": "#n", "type": "integer"}},
+        "properties": {"x": {"$ref": "#n", "type": "string"}, "y": {"items": [{"const": 1}]}},
+    }
+    validator = compile_validator(schema)
+    assert validator.is_valid({"x": 1, "y": [1, 2]})
+    assert not validator.is_valid({"x": "text"})
+    assert not validator.is_valid({"y": [2]})

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from toolcrib.schema import references
 from toolcrib.schema.paths import path_exists, split_path
 
 
@@ -49,6 +50,13 @@ SCHEMA: dict[str, Any] = {
         "open": {"type": "object"},
         "any": True,
         "x": {"type": "object", "patternProperties": {"^p": {"properties": {"q": {}}}}},
+        "titled": {"title": "Any value", "description": "As pydantic writes `Any`."},
+        "either": {"type": ["object", "null"]},
+        "row": {"type": ["array", "null"]},
+        "old": {"items": [{"const": 1}, {"properties": {"id": {}}}], "additionalItems": False},
+        "then": {"if": {"properties": {"i": {}}}, "then": {"properties": {"t": {}}}},
+        "needs": {"properties": {"a": {}}, "dependentSchemas": {"a": {"properties": {"d": {}}}}},
+        "dynamic": {"$dynamicRef": "#/$defs/node"},
     },
 }
 
@@ -74,6 +82,19 @@ SCHEMA: dict[str, Any] = {
         ("open.b.c[].d", True),
         ("any[].thing", True),
         ("x.pre.q", True),
+        ("titled.a[].b", True),
+        ("either.a.b", True),
+        ("either[]", False),
+        ("row[].a", True),
+        ("row.a", False),
+        ("old[].id", True),
+        ("old[].no", False),
+        ("then.t", True),
+        ("then.i", False),
+        ("needs.d", True),
+        ("needs.e", False),
+        ("dynamic.kids[].id", True),
+        ("dynamic.no", False),
     ],
 )
 def test_what_a_result_can_have(path: str, exists: bool) -> None:
@@ -94,3 +115,19 @@ def test_a_long_chain_of_references_is_no_recursion() -> None:
     }
     schema["$defs"]["3000"] = {"properties": {"a": {}}}
     assert path_exists(schema, "a")
+
+
+def test_thousands_of_names_are_looked_up_in_one_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = 0
+    subschemas = references.subschemas
+
+    def counting(schema: Any) -> Any:
+        nonlocal walks
+        walks += 1
+        return subschemas(schema)
+
+    monkeypatch.setattr(references, "subschemas", counting)
+    branches = [{"$ref": f"#n{i}"} for i in range(500)]
+    shelf = {str(i): {"$anchor": f"n{i}", "type": "null"} for i in range(500)}
+    assert not path_exists({"anyOf": branches, "$defs": shelf}, "a")
+    assert walks == 1

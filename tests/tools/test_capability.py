@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Annotated, Any, Optional, Protocol, TypeVar
 
 import pytest
 
 from toolcrib import ALL, CallContext, Catalog, Injected, ToolRunner, capability, tool
-from toolcrib.errors import BindingError
-from toolcrib.tools import Need, tool_of
-from toolcrib.tools.capability import check_implements, interface_of, is_context
+from toolcrib.errors import BindingError, DefinitionError
+from toolcrib.tools import Need, PerCall, per_call, tool_of
+from toolcrib.tools.capability import interface_name, interface_of, is_context, need_of
 
 
 @capability
@@ -70,6 +72,78 @@ def alone(a: int) -> int:
     return a
 
 
+T_co = TypeVar("T_co", covariant=True)
+
+
+@capability
+class Repo(Protocol[T_co]):
+    def get(self, key: int) -> T_co: ...
+
+
+CLOCK = FixedClock()
+
+
+@pytest.mark.parametrize(
+    ("hint", "need"),
+    [
+        (Clock | None, Need("p", Clock, optional=True)),
+        (Optional[Clock], Need("p", Clock, optional=True)),  # noqa: UP045
+        (None | Clock, Need("p", Clock, optional=True)),
+        (Injected[Database] | None, Need("p", Database, optional=True)),
+        (Injected[Database | None], Need("p", Database, optional=True)),  # type: ignore[misc]
+        (Annotated[Clock, "the one on the wall"], Need("p", Clock)),
+        (Annotated[Clock | None, "the one on the wall"], Need("p", Clock, optional=True)),
+        (Repo[int], Need("p", Repo[int])),
+        (Repo[int] | None, Need("p", Repo[int], optional=True)),
+        (Repo, Need("p", Repo)),
+        (Injected[Repo[int]], Need("p", Repo[int])),
+        (Database | None, None),
+        (int | None, None),
+        (int | str, None),
+        (Annotated[int, "x"], None),
+        (list[Clock], None),
+    ],
+    ids=str,
+)
+def test_what_a_hint_needs(hint: Any, need: Need | None) -> None:
+    assert need_of("p", hint) == need
+    if need is not None:
+        assert need_of("p", hint, CLOCK) == need._replace(optional=True, default=CLOCK)
+        assert need_of("p", hint, None) == need._replace(optional=True)
+
+
+@pytest.mark.parametrize(
+    ("hint", "text"),
+    [
+        (Clock | int, "one capability is injected, not one of several types"),
+        (Clock | Calendar, "one capability is injected"),
+        (Clock | Calendar | None, "one capability is injected"),
+        (Injected[int | str], "Injected takes a class, not int"),  # type: ignore[misc]
+        (Injected["Clock"], "Injected takes a class"),
+    ],
+    ids=str,
+)
+def test_hints_that_ask_for_no_one_thing(hint: Any, text: str) -> None:
+    with pytest.raises(DefinitionError, match=text):
+        need_of("p", hint)
+
+
+def test_the_context_is_taken_once() -> None:
+    with pytest.raises(DefinitionError, match="a and b are both the CallContext"):
+
+        @tool(visible=ALL)
+        def twice(a: CallContext, b: CallContext) -> int:
+            """Take it twice."""
+            return 1
+
+
+@pytest.mark.parametrize(
+    ("interface", "name"), [(Clock, "Clock"), (Repo[int], "Repo[int]"), (Repo, "Repo")]
+)
+def test_the_name_of_an_interface(interface: Any, name: str) -> None:
+    assert interface_name(interface) == name
+
+
 @pytest.mark.parametrize(
     ("thing", "properties", "needs", "context"),
     [
@@ -117,6 +191,7 @@ def test_a_subclass_of_a_capability_is_none_by_itself() -> None:
 
 def test_the_context_is_known_by_its_type() -> None:
     assert is_context(CallContext)
+    assert is_context(CallContext | None)
     assert not is_context(Clock)
 
 
@@ -147,56 +222,9 @@ def test_what_is_not_bound_is_named(
             ToolRunner(catalog)
 
 
-class NoMethod:
-    zone = "UTC"
-
-
-class NoZone:
-    def now(self) -> float:
-        return 1.0
-
-
-class NoCallable:
-    zone = "UTC"
-    now = 3.0
-
-
-@pytest.mark.parametrize(
-    ("interface", "implementation", "text"),
-    [
-        (Clock, NoMethod(), "tool 't' needs Clock, and NoMethod has no 'now'"),
-        (Clock, NoZone(), "tool 't' needs Clock, and NoZone has no 'zone'"),
-        (Clock, NoCallable(), "tool 't' needs Clock, and 'now' of NoCallable is no method"),
-        (Clock, None, "NoneType has no 'now'"),
-        (Calendar, FixedClock(), "tool 't' needs Calendar, and FixedClock has no 'holidays'"),
-        (Database, FixedClock(), "tool 't' needs Database, and FixedClock is not one"),
-    ],
-)
-def test_an_implementation_that_lacks_something(
-    interface: type, implementation: object, text: str
-) -> None:
-    with pytest.raises(BindingError, match=text):
-        check_implements(interface, implementation, "t")
-
-
-class Dynamic:
-    """Answers to anything."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda: None
-
-
-@pytest.mark.parametrize(
-    ("interface", "implementation"),
-    [(Clock, FixedClock()), (Clock, Dynamic()), (Database, Database()), (Database, Offline())],
-)
-def test_an_implementation_that_does(interface: type, implementation: object) -> None:
-    check_implements(interface, implementation, "t")
-
-
 def test_binding_checks_the_implementation_at_once() -> None:
-    with pytest.raises(BindingError, match="tool 'when' needs Clock, and NoMethod has no 'now'"):
-        Catalog([alone, when]).bind({Clock: NoMethod()})
+    with pytest.raises(BindingError, match="tool 'when' needs Clock, and object has no 'now'"):
+        Catalog([alone, when]).bind({Clock: object()})
 
 
 def test_binding_what_nobody_needs_is_no_error() -> None:
@@ -220,3 +248,183 @@ def test_binding_gives_another_catalog_and_replaces() -> None:
 def test_the_original_is_called_with_fakes() -> None:
     assert rows(1, Database()) == [1]
     assert asyncio.run(Both("a").run(FixedClock(), Database(), None)).startswith("a 5.0")  # type: ignore[arg-type]
+
+
+@tool(visible=ALL)
+async def maybe(clock: Clock | None, db: Injected[Database] | None = None) -> bool:
+    """Tell the time if there is a clock."""
+    return clock is None
+
+
+def test_what_is_optional_need_not_be_bound_and_is_checked_if_it_is() -> None:
+    Catalog([maybe]).check_bound()
+    with pytest.raises(BindingError, match="tool 'maybe' needs Database, and int is not one"):
+        Catalog([maybe]).bind({Database: 3})
+    assert (tool_of(maybe).definition.input_schema or {}).get("properties", {}) == {}
+
+
+@tool(visible=ALL)
+async def stores(ints: Repo[int], texts: Repo[str]) -> int:
+    """Read both."""
+    return ints.get(len(texts.get(1)))
+
+
+class Stored:
+    def get(self, key: int) -> Any:
+        return key
+
+
+def test_a_generic_protocol_is_bound_with_its_arguments_or_for_all_of_them() -> None:
+    ints, rest = Stored(), Stored()
+    entry = Catalog([stores]).bind({Repo: rest, Repo[int]: ints}).entry("stores")
+    assert entry is not None
+    assert dict(entry.bindings) == {Repo[int]: ints, Repo[str]: rest}
+    with pytest.raises(BindingError, match=r"needs Repo\[str\] \(its parameter 'texts'\)"):
+        Catalog([stores]).bind({Repo[int]: ints}).check_bound()
+
+
+def test_what_was_bound_for_no_tool_is_told_when_something_is_missing() -> None:
+    with pytest.raises(BindingError, match="bound for no tool: FixedClock, Database"):
+        Catalog([when]).bind({FixedClock: FixedClock(), Database: Database()}).check_bound()
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "text"),
+    [
+        ({"Clock": FixedClock()}, "a str is no interface"),
+        ({FixedClock(): Clock}, "a FixedClock is no interface"),
+        ([Clock], "bind takes a dictionary"),
+    ],
+)
+def test_what_cannot_be_bound(capabilities: Any, text: str) -> None:
+    with pytest.raises(BindingError, match=text):
+        Catalog([when]).bind(capabilities)
+
+
+def yields() -> Iterator[FixedClock]:
+    yield FixedClock()
+
+
+async def async_yields() -> AsyncIterator[FixedClock]:
+    yield FixedClock()
+
+
+@pytest.mark.parametrize(
+    ("factory", "text"),
+    [
+        (FixedClock(), "takes a factory, not a FixedClock: leave out the parentheses"),
+        (yields, "yields yields: decorate it with @contextlib.contextmanager"),
+        (async_yields, "@contextlib.asynccontextmanager"),
+        (lambda a, b: None, "takes a, b: a factory takes a CallContext, or nothing"),
+        (lambda a, *, b: None, "takes a, b: a factory"),
+    ],
+)
+def test_what_is_no_factory(factory: Any, text: str) -> None:
+    with pytest.raises(BindingError, match=text):
+        per_call(factory)
+
+
+@pytest.mark.parametrize(
+    ("factory", "parameter"),
+    [
+        (lambda: 1, None),
+        (lambda *args, **kwargs: 1, None),
+        (lambda path="x": 1, None),
+        (lambda ctx: 1, "ctx"),
+        (lambda ctx, path="x": 1, "ctx"),
+        (dict, None),
+        (FixedClock, None),
+    ],
+)
+def test_which_factories_take_the_context(factory: Any, parameter: str | None) -> None:
+    assert per_call(factory).context_parameter == parameter
+
+
+def gives_clock() -> FixedClock:
+    return FixedClock()
+
+
+def gives_int() -> int:
+    return 1
+
+
+def gives_nothing() -> None:
+    pass
+
+
+def gives_something() -> object:
+    return FixedClock()
+
+
+def gives_any() -> Any:
+    return FixedClock()
+
+
+def gives_protocol() -> Clock:
+    return FixedClock()
+
+
+def gives_awaitable() -> Awaitable[int]:
+    raise NotImplementedError
+
+
+async def gives_int_later() -> int:
+    return 1
+
+
+@contextmanager
+def manages() -> Iterator[FixedClock]:
+    yield FixedClock()
+
+
+@contextmanager
+def manages_int() -> Iterator[int]:
+    yield 1
+
+
+@asynccontextmanager
+async def manages_int_later() -> AsyncIterator[int]:
+    yield 1
+
+
+class ClassMethod:
+    zone = "UTC"
+
+    def noon(self) -> float:
+        return 12.0
+
+
+@pytest.mark.parametrize(
+    ("factory", "text"),
+    [
+        (gives_clock, None),
+        (gives_something, None),
+        (gives_any, None),
+        (gives_protocol, None),
+        (manages, None),
+        (FixedClock, None),
+        (lambda: 1, None),
+        (gives_int, "tool 'when' needs Clock, and gives_int returns int, which has no 'now'"),
+        (gives_nothing, "returns NoneType, which has no 'now'"),
+        (gives_awaitable, "returns int, which has no 'now'"),
+        (gives_int_later, "returns int, which has no 'now'"),
+        (manages_int, "returns int, which has no 'now'"),
+        (manages_int_later, "returns int, which has no 'now'"),
+        (ClassMethod, "returns ClassMethod, which has no 'now'"),
+    ],
+)
+def test_what_a_factory_says_to_return(factory: Callable[..., Any], text: str | None) -> None:
+    made = per_call(factory)
+    if text is None:
+        entry = Catalog([when]).bind({Clock: made}).entry("when")
+        assert entry is not None
+        assert isinstance(entry.bindings[Clock], PerCall)
+    else:
+        with pytest.raises(BindingError, match=text):
+            Catalog([when]).bind({Clock: made})
+
+
+def test_what_a_factory_says_to_return_for_a_class() -> None:
+    Catalog([rows]).bind({Database: per_call(Offline)}).check_bound()
+    with pytest.raises(BindingError, match="returns FixedClock, which is not one"):
+        Catalog([rows]).bind({Database: per_call(gives_clock)})

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
 import pytest
 
 from toolcrib import ALL, Catalog, Rejected, ToolCall, capability, hydrate, tool
 from toolcrib.errors import CatalogError, DefinitionError, SchemaError
+from toolcrib.schema import compile_validator
 from toolcrib.tools import as_tools, tool_of
 
 
@@ -81,6 +83,9 @@ def renamed(name: str) -> Any:
         ([alpha, Catalog([beta, alpha])], "two tools are called 'alpha'"),
         ([alpha, renamed("Alpha")], "'Alpha' and 'alpha' differ only in case"),
         ([renamed("getX"), renamed("getx")], "'getx' and 'getX' differ only in case"),
+        ([renamed("get_x"), renamed("getX")], "'getX' and 'get_x' differ only in case and under"),
+        ([renamed("a_10"), renamed("a_1O")], "'a_1O' and 'a_10' look alike"),
+        ([alpha, Catalog([renamed("a1pha")])], "'a1pha' and 'alpha' look alike"),
         ([DICTIONARY, DICTIONARY], "two tools are called 'delta'"),
     ],
 )
@@ -124,6 +129,14 @@ METHODS: list[tuple[Callable[[Catalog], Catalog], tuple[str, ...]]] = [
     (lambda c: c.only("alpha").with_tools(beta, Gamma), ("alpha", "beta", "Gamma")),
     (lambda c: c.only("alpha").with_tools(c.prefixed("x_")),
      ("alpha", "x_alpha", "x_beta", "x_Gamma", "x_delta")),
+    (lambda c: Catalog([c.prefixed("a_"), c.only("beta").prefixed("b_")]),
+     ("a_alpha", "a_beta", "a_Gamma", "a_delta", "b_beta")),
+    (lambda c: c.where(lambda d: "F" in d.description), ("alpha", "delta")),
+    (lambda c: c.where(lambda d: d.annotations.safe), CATALOG.names),
+    (lambda c: c.where(lambda d: "mail" in d.tags), ()),
+    (lambda c: c.validated_by(compile_validator), CATALOG.names),
+    (lambda c: c.validated_by(compile_validator, lazy=True), CATALOG.names),
+    (lambda c: c.demand_portable(), CATALOG.names),
     (lambda c: Catalog([c]), CATALOG.names),
     (Catalog, CATALOG.names),
     (lambda c: Catalog([c.only("beta"), alpha]), ("beta", "alpha")),
@@ -153,6 +166,46 @@ def test_names_that_are_missing(use: Callable[[Catalog], object]) -> None:
     with pytest.raises(CatalogError, match="it has nothing"):
         Catalog()["alpha"]
     assert CATALOG.entry("omega") is None
+
+
+def test_a_missing_name_in_a_large_catalog_shows_what_is_near() -> None:
+    large = Catalog({**DICTIONARY, "name": f"tool_{chr(97 + n)}"} for n in range(25))
+    with pytest.raises(CatalogError, match=r"it has .*tool_\w, 25 tools$"):
+        large.only("tool_")
+    with pytest.raises(CatalogError, match=r"no tool 'qqq' in this catalog; it has 25 tools$"):
+        large.without("qqq")
+
+
+def test_names_are_checked_again_when_they_change() -> None:
+    one, other = Catalog([renamed("x1")]), Catalog([renamed("l")])
+    assert Catalog([one, other]).names == ("x1", "l")
+    with pytest.raises(CatalogError, match="'xl' and 'x1' look alike"):
+        Catalog([one, other.prefixed("x")])
+
+
+def test_a_definition_that_nobody_checked_is_checked_here() -> None:
+    strange = msgspec.structs.replace(tool_of(alpha).definition, name="аlpha")
+    with pytest.raises(DefinitionError, match="tool name"):
+        Catalog([strange])
+
+
+def test_a_source_is_kept_and_named() -> None:
+    shop = Catalog([alpha, beta], source="the shop")
+    assert [e.source for e in Catalog([shop, Gamma]).entries] == ["the shop", "the shop", ""]
+    kept = shop.prefixed("x_").only("x_alpha").bind({}).where(lambda d: True)
+    assert [e.source for e in kept.entries] == ["the shop"]
+    with pytest.raises(CatalogError, match=r"\(from the mall and from the shop\)"):
+        Catalog([shop, Catalog([alpha], source="the mall")])
+
+
+def test_what_is_not_portable_is_named() -> None:
+    choice = {"type": "object", "properties": {"x": {"oneOf": [{"type": "integer"}]}}}
+    catalog = Catalog([alpha, {**DICTIONARY, "input_schema": choice}])
+    with pytest.raises(DefinitionError, match="not portable: tool 'delta': oneOf at /properties/x"):
+        catalog.demand_portable()
+    schemaless = tool(visible=ALL, allow_no_schema=True, no_schema_mode="full")(anything)
+    with pytest.raises(DefinitionError, match="tool 'anything': it has no schema"):
+        Catalog([schemaless]).demand_portable()
 
 
 def test_a_prefix_has_to_make_names() -> None:
@@ -187,6 +240,9 @@ def test_bindings_are_kept_by_every_method() -> None:
         bound.with_tools(renamed("omega")),
         Catalog([renamed("omega")]).with_tools(bound),
         Catalog(bound),
+        bound.where(lambda d: True),
+        bound.validated_by(compile_validator),
+        Catalog([bound.prefixed("x_"), bound]),
     ):
         assert bindings(catalog, "beta") == {Clock: clock}
         catalog.check_bound()
@@ -264,7 +320,7 @@ def wants_more(x: int, y: int) -> int:
         ([{**DICTIONARY, "parameters": {}}], {}, DefinitionError,
          "unknown key 'parameters'; known: name, description, input_schema, output_schema"),
         ([{**DICTIONARY, "handler": 1}], {}, DefinitionError, "unknown key 'handler'"),
-        ([{"description": "x"}], {}, DefinitionError, "tool name 'None'"),
+        ([{"description": "x"}], {}, DefinitionError, "no name; it has description"),
         ([{"name": "delta"}], {}, DefinitionError, "tool 'delta' has no schema"),
         ([{"name": "delta"}], {"delta": echo}, DefinitionError, "tool 'delta' has no schema"),
         ([{**DICTIONARY, "input_schema": None}], {}, DefinitionError, "has no schema"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import weakref
 from datetime import date
 from typing import Any
 
@@ -115,10 +117,19 @@ def test_a_renamed_tool_keeps_all_but_its_name() -> None:
     original = tool_of(add)
     again = original.renamed("plus")
     assert (again.definition.name, original.definition.name) == ("plus", "add")
-    kept = [slot for slot in Tool.__slots__ if slot != "definition"]
+    kept = [slot for slot in Tool.__slots__ if slot not in {"definition", "__weakref__"}]
     assert [getattr(again, slot) for slot in kept] == [getattr(original, slot) for slot in kept]
     assert again.registered is again
     assert again(1) == 1.5
+
+
+def test_a_tool_can_be_copied_and_referred_to_weakly() -> None:
+    made = tool_of(add)
+    assert weakref.ref(made)() is made
+    for again in (copy.copy(made), copy.deepcopy(made)):
+        assert (again.definition, again(1)) == (made.definition, 1.5)
+        assert again.validator is not None
+        assert again.validator.is_valid({"a": 1})
 
 
 def test_components_are_abstract() -> None:

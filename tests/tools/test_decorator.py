@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import inspect
 import pickle
@@ -551,14 +550,14 @@ def test_the_original_signature_is_still_there() -> None:
     assert list(inspect.signature(Refund).parameters) == ["order", "reasons"]
 
 
-def test_an_abstract_class_is_rejected_when_it_is_made() -> None:
-    class Abstract(abc.ABC):
-        async def run(self) -> None:
-            return None
+def test_a_class_that_cannot_be_made_is_a_rejection() -> None:
+    @tool(visible=ALL)
+    class Unwilling:
+        def __init__(self) -> None:
+            raise TypeError("CANARY")
 
-        @abc.abstractmethod
-        def more(self) -> None: ...
+        async def run(self) -> None: ...
 
-    made = tool(visible=ALL)(Abstract)
-    result = hydrate(ToolCall("c", "", "Abstract", "{}"), Catalog([made]))
+    result = hydrate(ToolCall("c", "", "Unwilling", "{}"), Catalog([Unwilling]))
+    assert "CANARY" not in repr(result)
     assert result.errors[0].stage == "instantiate"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import functools
+import math
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import date
@@ -11,7 +13,15 @@ from typing import Any, Protocol
 import pytest
 from pydantic import BaseModel, Field, RootModel
 
-from toolcrib import ALL, CallContext, Injected, capability, function_to_tool_definition, tool
+from toolcrib import (
+    ALL,
+    CallContext,
+    Injected,
+    ToolComponent,
+    capability,
+    function_to_tool_definition,
+    tool,
+)
 from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.tools import tool_of
 
@@ -75,7 +85,7 @@ async def async_generator() -> AsyncIterator[int]:
     yield 1
 
 
-def injects_no_class(a: Injected[dict[str, int]]) -> int:
+def injects_no_class(a: Injected[int | str]) -> int:
     return 1
 
 
@@ -88,7 +98,7 @@ def positional_capability(clock: Clock, /) -> int:
     return 1
 
 
-def optional_capability(clock: Clock | None = None) -> int:
+def one_of_several(clock: Clock | int) -> int:
     return 1
 
 
@@ -185,6 +195,32 @@ class NoSignature(dict):  # type: ignore[type-arg]
     async def run(self) -> None: ...
 
 
+class Greeter:
+    def greet(self, name: str) -> str:
+        return name
+
+
+class Abstract(abc.ABC):
+    @abc.abstractmethod
+    async def run(self) -> int: ...
+
+    @abc.abstractmethod
+    def also(self) -> int: ...
+
+
+class Runs(Protocol):
+    async def run(self) -> int: ...
+
+
+class Seal(type):
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise AttributeError(name)
+
+
+class Sealed(metaclass=Seal):
+    async def run(self) -> None: ...
+
+
 TARGETS: list[tuple[Any, str]] = [
     (no_hint, r"'no_hint' has no schema: a \(has no type hint\).*Give every parameter a type hint"),
     (no_hint, r"input_schema=….*allow_no_schema=True.*read-only, human-approval, full"),
@@ -196,18 +232,28 @@ TARGETS: list[tuple[Any, str]] = [
     (broken_hint, "broken_hint: its type hints cannot be read"),
     (strange_type, "tool 'strange_type': parameter 'a': range cannot be read from JSON"),
     (strange_result, "tool 'strange_result': the return type: range cannot be read from JSON"),
-    (optional_capability, "parameter 'clock'.*Clock.*cannot be read from JSON"),
+    (one_of_several, "one capability is injected, not one of several types"),
     (field_default, r"parameter 'a': write Annotated\[…, Field\(…\)\]"),
     (generator, "generator yields; a tool returns one result"),
     (async_generator, "async_generator yields; a tool returns one result"),
-    (injects_no_class, "Injected takes a class, not dict"),
+    (injects_no_class, r"Injected takes a class, not int \| str"),
     (lambda: 1, "tool name '<lambda>'"),
-    (functools.partial(fine, 1), "a function or a class, not of a partial"),
-    (Callable_(), "a function or a class, not of a Callable_"),
-    (len, "a function or a class, not of a builtin"),
-    ("text", "a function or a class, not of a str"),
-    (None, "a function or a class, not of a NoneType"),
-    (tool(visible=ALL)(fine), "a function or a class, not of a Tool"),
+    (functools.partial(fine, 1), r"a function or a class, not of a partial \(.*fine\): wrap it in a"),
+    (functools.lru_cache(fine), r"not of a _lru_cache_wrapper \(.*fine\): wrap it in a function"),
+    (Callable_(), "a function or a class, not of a Callable_: wrap it in a function that has type"),
+    (math.gcd, r"not of a builtin_function_or_method \(math.gcd\): wrap it in a function"),
+    (str.upper, r"not of a method_descriptor \(str.upper\): wrap it in a function"),
+    ("text", "a function or a class, not of a str$"),
+    (None, "a function or a class, not of a NoneType$"),
+    (math, r"a function or a class, not of a module \(math\)$"),
+    (tool(visible=ALL)(fine), r"not of a Tool \(fine\): it is one already; renamed"),
+    (staticmethod(fine), r"not of a staticmethod \(.*fine\): put @tool below @staticmethod"),
+    (classmethod(no_hint), r"not of a classmethod \(.*no_hint\): make it of the bound method"),
+    (property(fine), "not of a property"),
+    (Greeter.greet, r"Greeter.greet is a method without its instance: .*\(thing.greet\)"),
+    (Abstract, "Abstract is abstract: decorate a subclass that has also, run"),
+    (Runs, "Runs is a Protocol: decorate a class that implements it"),
+    (Sealed, "Sealed does not let its attributes be set: decorate a subclass of it"),
     (NoRun, "NoRun needs an `async def run"),
     (SyncRun, "SyncRun needs an `async def run"),
     (RunTakesArguments, "RunTakesArguments.run takes a, which nothing provides"),
@@ -233,13 +279,19 @@ def test_targets(target: Any, text: str) -> None:
     assert caught.value.__cause__ is None
 
 
-def test_a_class_twice() -> None:
-    class Once:
+@pytest.mark.parametrize("base", [object, ToolComponent])
+def test_a_class_twice(base: type) -> None:
+    class Once(base):  # type: ignore[misc]
         async def run(self) -> None: ...
 
-    tool(visible=ALL)(Once)
-    with pytest.raises(DefinitionError, match="get_definition"):
-        tool(visible=ALL)(Once)
+    first = tool_of(tool(visible=ALL, name="once")(Once))
+    with pytest.raises(DefinitionError, match="Once is a tool already, 'once': for another one"):
+        tool(visible=ALL, name="twice")(Once)
+    assert tool_of(Once) is first
+
+
+def test_a_method_of_an_instance_is_a_function() -> None:
+    assert tool(visible=ALL)(Greeter().greet).definition.name == "greet"
 
 
 def test_dataclass_above_tool() -> None:
@@ -373,13 +425,19 @@ def cyclic() -> dict[str, Any]:
         prop({"default": {1: 2}}),
         prop({"enum": [Clock]}),
         prop({"title": "\ud800"}),
-        prop(deep(100_000)),
-        cyclic(),
+        prop({"maximum": type("float64", (float,), {})(1.5)}),
     ],
-    ids=["infinity", "NaN", "2**70", "date", "key", "class", "surrogate", "deep", "cyclic"],
+    ids=["infinity", "NaN", "2**70", "date", "key", "class", "surrogate", "float64"],
 )
 def test_schemas_that_are_no_json(schema: dict[str, Any]) -> None:
-    with pytest.raises(DefinitionError, match="input_schema is not JSON"):
+    with pytest.raises(SchemaError, match="tool 'needs_a', input_schema: it is not JSON") as caught:
+        tool(visible=ALL, input_schema=schema)(needs_a)
+    assert caught.value.pointer.startswith("/properties/a")
+
+
+@pytest.mark.parametrize("schema", [prop(deep(100_000)), cyclic()], ids=["deep", "cyclic"])
+def test_schemas_without_a_bottom(schema: dict[str, Any]) -> None:
+    with pytest.raises(SchemaError, match="nested deeper than 100, or holds itself"):
         tool(visible=ALL, input_schema=schema)(needs_a)
 
 

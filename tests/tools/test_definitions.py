@@ -275,6 +275,15 @@ def test_an_authors_schema_is_kept_verbatim() -> None:
     assert hydrate(ToolCall("c", "", "look", '{"a":[2.5],"x1":2}'), Catalog([look])).success
 
 
+def test_numbers_are_kept_to_the_last_digit() -> None:
+    integers = [2**64 - 1, -(2**63), 2**53 + 1, 0]
+    floats = [1.0, -0.0, 0.1, 0.30000000000000004, 5e-324, 1.7976931348623157e308, 1e22, 1e-7]
+    schema: Any = {"type": "object", "properties": {"a": {"enum": [*integers, *floats]}}}
+    (made,) = Catalog.from_definitions([{"name": "x", "input_schema": schema}])
+    kept: Any = made.get_definition().input_schema
+    assert repr(kept) == repr(schema)
+
+
 def test_the_authors_own_dictionary_may_change_afterwards() -> None:
     schema: Any = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 

@@ -43,3 +43,18 @@ def test_a_made_name_gives_way_to_a_tool_that_is_called_so() -> None:
 def test_one_name_twice_is_refused() -> None:
     with pytest.raises(CatalogError, match="'f'"):
         wire_names(RULE, ["f", "g", "f"])
+
+
+BEGINNING = NameRule("A-Za-z0-9_.-", 64, first="A-Za-z_")
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("9 lives", "_9_lives_"), ("-a", "_-a_"), ("", "tool_"), ("9" * 65, "_999"), ("a b", "a_b_")],
+)
+def test_a_rule_for_the_first_character(name: str, begins: str) -> None:
+    assert not BEGINNING.legal(name)
+    made = wire_name(BEGINNING, name)
+    assert BEGINNING.legal(made)
+    assert made.startswith(begins)
+    assert BEGINNING.legal("_a.b-9")

@@ -14,8 +14,11 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import ChatRequest, Message, Settings, ToolChoice
 from toolcrib.wire import OPENAI_CHAT, Memo, encode, encode_tools, wire_of
 from toolcrib.wire.base import PlainTool
+from toolcrib.wire.names import NameRule
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+CLOSED = SCHEMA | {"additionalProperties": False}
 
 
 def defined(name: str = "get_weather", **changes: Any) -> PlainTool:
@@ -144,8 +147,8 @@ DEFINITIONS: list[tuple[Any, dict[str, Any]]] = [
     ({"name": "f", "description": "D", "input_schema": SCHEMA, "output_schema": {}, "tags": []},
      {"name": "f", "description": "D", "parameters": SCHEMA}),
     ({"name": "f"}, {"name": "f", "parameters": {"type": "object", "properties": {}}}),
-    (defined(strict=True, description=""),
-     {"name": "get_weather", "parameters": SCHEMA, "strict": True}),
+    (defined(strict=True, description="", input_schema_json=json.dumps(CLOSED)),
+     {"name": "get_weather", "parameters": CLOSED, "strict": True}),
     (defined(strict=False), TOOL["function"] | {"strict": False}),
     (defined(output_schema_json="{}", tags=("a",)), TOOL["function"]),
 ]  # fmt: skip
@@ -251,7 +254,7 @@ def test_arguments_that_are_no_object_are_not_echoed(arguments: str, sent: str) 
 
 
 def test_a_call_without_a_name_goes_back_under_a_legal_one() -> None:
-    assert OPENAI_CHAT.names.legal(sent_calls(made("a", name=""))[0]["function"]["name"])
+    assert OPENAI_CHAT.tools.names.legal(sent_calls(made("a", name=""))[0]["function"]["name"])
 
 
 A, B = made("a"), made("b")
@@ -335,3 +338,17 @@ def test_a_memo_forgets_another_conversation_and_a_broken_one() -> None:
     renamed = asked(Message.user("a"), **TOOLS)
     expected = encode("openai-chat", renamed, model="m").body
     assert encode("openai-chat", renamed, model="m", memo=memo).body == expected
+
+
+def test_a_memo_forgets_what_was_encoded_for_another_wire() -> None:
+    rule = NameRule("A-Za-z0-9_.", 64)
+    other = msgspec.structs.replace(
+        OPENAI_CHAT, tools=msgspec.structs.replace(OPENAI_CHAT.tools, names=rule)
+    )
+    call = msgspec.structs.replace(CALL, name="gone.by")
+    messages = Message.user("a"), Message.assistant("", (call,)), Message.tool(call, "{}")
+    request = asked(*messages, tools=(defined("a.b"),))
+    memo = Memo()
+    for wire in (OPENAI_CHAT, other, OPENAI_CHAT):
+        expected = encode(wire, request, model="m").body
+        assert encode(wire, request, model="m", memo=memo).body == expected

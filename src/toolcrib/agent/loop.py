@@ -15,9 +15,9 @@ import msgspec
 
 from toolcrib.agent.history import History
 from toolcrib.agent.output import OutputType
+from toolcrib.agent.restored import Restored
 from toolcrib.agent.watch import Watch
 from toolcrib.errors import ClientError, ErrorCode, ToolcribError
-from toolcrib.hydrate import hydrate
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.client import LLMClient
@@ -77,6 +77,7 @@ class Run:
             per_tool=dict(state.tally.per_tool),
         )
         self._waiting: tuple[Waiting, ...] = ()
+        self._restored = Restored(state.restored)
         self._watch = Watch(self._emit, self._records)
         asked = {request.id: request for request in state.pending}
         self._scope = CallScope(self._tally, answers, asked, self._watch)
@@ -159,7 +160,7 @@ class Run:
 
     async def _call_tools(self, offer: Offer) -> None:
         """Run the calls that have no result yet, and put every result after them, in call order."""
-        calls = [hydrate(call, offer) for call in self._history.unanswered()]
+        calls = [self._restored.hydrate(call, offer) for call in self._history.unanswered()]
         limit = self._over_budget(calls)
         for call in calls:
             self._watch.started(call)
@@ -226,6 +227,7 @@ class Run:
             tuple(tool.get_definition().name for tool in self._tools),
             self._tally.elapsed,
             pending,
+            self._restored.of(self._history.unanswered()),
         )
         text = self._history.text
         return RunResult(

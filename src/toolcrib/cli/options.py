@@ -14,9 +14,12 @@ Tools: TypeAlias = Annotated[
     typer.Option(
         "--tools",
         metavar="WHERE",
-        help="module:attribute, a Python file, or a .json/.jsonl file of definitions; "
-        "the kit if left out.",
+        help="module:attribute, a module, a Python file, a .json/.jsonl file of definitions, or "
+        "entry-points[:NAME]; the kit if left out.",
     ),
+]
+Where: TypeAlias = Annotated[
+    str | None, typer.Argument(metavar="WHERE", help="The same as --tools WHERE.")
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON value on stdout.")]
 Consent: TypeAlias = Annotated[

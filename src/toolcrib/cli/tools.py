@@ -1,4 +1,4 @@
-"""`toolcrib tools`: what is in a catalog."""
+"""`toolcrib tools`: what is in a catalog; `check` and `lock` have files of their own."""
 
 from __future__ import annotations
 
@@ -8,27 +8,42 @@ import msgspec
 import typer
 from rich.table import Table
 
-from toolcrib.cli.options import Json, Tools
-from toolcrib.cli.render import out, print_json, printable, show_json
-from toolcrib.cli.where import UnusableError, load_catalog
+from toolcrib.cli import check, lock
+from toolcrib.cli.options import Json, Tools, Where
+from toolcrib.cli.render import out, print_json, printable, shortened, show_json
+from toolcrib.cli.where import UnusableError, given_once, load_catalog
 from toolcrib.values.definition import All, ToolDefinition
 from toolcrib.values.json import JsonObject
 
-app = typer.Typer(no_args_is_help=True, help="Look into a catalog of tools.")
+app = typer.Typer(no_args_is_help=True, help="Look into a catalog of tools, check it, lock it.")
 
 
 @app.command("list")
-def list_tools(*, tools: Tools = None, as_json: Json = False) -> None:
-    """List the tools: name, what it does, and what policies read."""
-    definitions = [tool.get_definition() for tool in load_catalog(tools)]
+def list_tools(where: Where = None, *, tools: Tools = None, as_json: Json = False) -> None:
+    """List the tools: name, what it does, and what policies read.
+
+    In a file or a pipe, a line for each, its columns apart by tabs.
+    """
+    definitions = [tool.get_definition() for tool in load_catalog(given_once(where, tools))]
     if as_json:
         print_json([_summary(definition) for definition in definitions])
         return
-    table = Table("name", "description", "marks", box=None, pad_edge=False)
-    for definition in definitions:
-        first = printable(definition.description.partition("\n")[0])
-        table.add_row(definition.name, first, ", ".join(_marks(definition)))
+    rows = [(d.name, _first_line(d.description), ", ".join(_marks(d))) for d in definitions]
+    if not out.is_terminal:
+        for row in rows:
+            typer.echo("\t".join(row))  # rich would make spaces of tabs
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", overflow="fold")
+    table.add_column("description", overflow="fold")
+    table.add_column("marks")
+    for row in rows:
+        table.add_row(*row)
     out.print(table)
+
+
+def _first_line(description: str) -> str:
+    return shortened(printable(description.partition("\n")[0]).replace("\t", " "))
 
 
 @app.command("show")
@@ -88,3 +103,7 @@ def _marks(definition: ToolDefinition) -> list[str]:
         "no schema": definition.input_schema_json is None,
     }
     return [mark for mark, holds in said.items() if holds]
+
+
+app.command("check")(check.check)
+app.command("lock")(lock.lock)

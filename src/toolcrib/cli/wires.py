@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -12,20 +13,43 @@ import typer
 from toolcrib.cli.options import Json, Tools
 from toolcrib.cli.render import err, out, print_json, printable, shortened
 from toolcrib.cli.where import UnusableError, load_catalog
+from toolcrib.schema.lower import Effect, Loss
 from toolcrib.values.message import Reply
-from toolcrib.wire import WIRES, encode_tools
+from toolcrib.wire import FORMS, WIRES, encode_tools, tool_views
 from toolcrib.wire import decode as decode_body
 
+FormName: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--wire",
+        metavar="W",
+        help=f"One of: {', '.join(FORMS)}.",
+        autocompletion=lambda: list(FORMS),
+    ),
+]
 WireName: TypeAlias = Annotated[
-    str, typer.Option("--wire", metavar="W", help=f"One of: {', '.join(WIRES)}.")
+    str,
+    typer.Option(
+        "--wire",
+        metavar="W",
+        help=f"One of: {', '.join(WIRES)}.",
+        autocompletion=lambda: list(WIRES),
+    ),
 ]
 
 
-def encode(*, wire: WireName = "openai-chat", tools: Tools = None, as_json: Json = True) -> None:
-    """Show the tools as a provider is sent them (JSON)."""
-    _check_wire(wire)
+def encode(*, wire: FormName = "openai-chat", tools: Tools = None, as_json: Json = True) -> None:
+    """Show the tools as a provider is sent them (JSON), and on stderr what that loses.
+
+    Exits with 1 if the provider would refuse one of them, and the request with it.
+    """
+    _check_wire(wire, FORMS)
     del as_json  # it is JSON either way; the option is there because every command has it
-    print_json(encode_tools(wire, load_catalog(tools)))
+    catalog = load_catalog(tools)
+    for view in tool_views(wire, catalog):
+        for loss in view.losses:
+            err.print(_loss_line(view.definition.name, loss), style=_STYLES[loss.effect])
+    print_json(encode_tools(wire, catalog))
 
 
 def decode(
@@ -37,7 +61,7 @@ def decode(
     as_json: Json = False,
 ) -> None:
     """Read a recorded response body, whole or streamed: its text, its calls, how it finished."""
-    _check_wire(wire)
+    _check_wire(wire, WIRES)
     reply = decode_body(wire, _read(file))
     if as_json:
         print_json(_plain(reply))
@@ -50,9 +74,18 @@ def decode(
     err.print(f"finish: {reply.finish} (the provider said {printable(str(reply.provider_finish))})")
 
 
-def _check_wire(wire: str) -> None:
-    if wire not in WIRES:
-        raise UnusableError(f"--wire {wire}: there is no such wire; there are: {', '.join(WIRES)}")
+def _check_wire(wire: str, known: Iterable[str]) -> None:
+    if wire not in known:
+        raise UnusableError(f"--wire {wire}: there is no such wire; there are: {', '.join(known)}")
+
+
+_STYLES: dict[Effect, str] = {"refused": "red", "lost": "yellow", "doubtful": "dim"}
+
+
+def _loss_line(name: str, loss: Loss) -> str:
+    """`book: lost: format at /properties/when: it is told in the description`."""
+    where = f"{loss.keyword} at {loss.pointer}" if loss.pointer else loss.keyword
+    return printable(f"{name}: {loss.effect}: {where}: {loss.message}").replace("\n", " ")
 
 
 def _read(file: Path | None) -> bytes:

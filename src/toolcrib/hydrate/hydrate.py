@@ -1,7 +1,8 @@
 """From a tool call to something that may run: resolve, parse, validate, instantiate.
 
 Pure and synchronous; whatever a model gets wrong comes back as `Rejected`, never as an exception.
-Arguments are judged by the author's own schema, whatever view of it the provider was sent.
+Arguments are judged by the author's own schema, whatever view of it the provider was sent: what was
+made for a view is first put back into the author's terms, by the way back that the offer holds.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.hydrate.parse import ParseFailure, parse_arguments
 from toolcrib.schema.guard import escape_pointer
+from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, tool_of
 from toolcrib.tools.component import NotAcceptedError, value_faults
 from toolcrib.values.call import (
@@ -26,7 +28,7 @@ from toolcrib.values.call import (
 )
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject
-from toolcrib.values.offer import Offer
+from toolcrib.values.offer import Offer, WayBack
 
 
 def hydrate(call: ToolCall, offered: Offer | Catalog) -> HydrationResult:
@@ -44,7 +46,28 @@ def hydrate(call: ToolCall, offered: Offer | Catalog) -> HydrationResult:
     parsed = parse_arguments(call.arguments)
     if isinstance(parsed, ParseFailure):
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
-    return _check(call, tool, parsed.value, parsed.notes, started)
+    way_back = offered.ways_back.get(call.name) if isinstance(offered, Offer) else None
+    sent, restored = parsed.value, None
+    if way_back is not None and tool.validator is not None:
+        restored = _restored(way_back, tool.validator, sent)
+    if restored is None:
+        return _check(call, tool, sent, sent, notes=parsed.notes, started=started)
+    notes = (*parsed.notes, "restored")
+    return _check(call, tool, sent, restored, notes=notes, started=started)
+
+
+def _restored(way_back: WayBack, validator: Validator, sent: JsonObject) -> JsonObject | None:
+    """What was sent for a provider's view, as the author's schema has it; None to take it as sent.
+
+    The view decides first: arguments wrapped for it could happen to fit the author's schema too. A
+    model that answered in the author's terms all the same is understood.
+    """
+    restored = way_back.restore(sent)
+    if not isinstance(restored, dict) or restored == sent:
+        return None
+    if validator.is_valid(sent) and not validator.is_valid(restored):
+        return None
+    return restored
 
 
 def _resolve(name: str, offered: Offer | Catalog) -> Tool[..., Any] | ErrorCode:
@@ -60,7 +83,9 @@ def _resolve(name: str, offered: Offer | Catalog) -> Tool[..., Any] | ErrorCode:
 def _check(
     call: ToolCall,
     tool: Tool[..., Any],
+    sent: JsonObject,
     arguments: JsonObject,
+    *,
     notes: tuple[str, ...],
     started: float,
 ) -> HydrationResult:
@@ -80,7 +105,7 @@ def _check(
     provenance = Provenance(
         call.provider_id,
         call.arguments,
-        arguments,
+        sent,
         validator is not None and not errors,
         None if validator is None else validator.info,
         time.perf_counter() - started,

@@ -25,18 +25,19 @@ async def execute(
 ) -> Any:
     """The tool's own value. Raises TimeLimitExceeded, CancelledError, and what the tool raises."""
     if tool.blocking:
-        return await _limited(_from_thread(lambda: tool.invoke(instance, injected)), seconds)
+        return await limited(_from_thread(lambda: tool.invoke(instance, injected)), seconds)
     started = tool.invoke(instance, injected)
     if not inspect.iscoroutine(started):
-        return await _limited(_awaited(started), seconds)
+        return await limited(awaited(started), seconds)
     try:
         pending = started.send(None)
     except StopIteration as finished:
         return finished.value
-    return await _limited(_resumed(started, pending), seconds)
+    return await limited(_resumed(started, pending), seconds)
 
 
-async def _limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
+async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
+    """What it gives. Raises TimeLimitExceeded once it has been cancelled and has ended."""
     if seconds is None:
         return await work
     limit = asyncio.timeout(seconds)
@@ -60,10 +61,11 @@ def cancel_requests() -> int:
 
 async def _from_thread(work: Callable[[], Any]) -> Any:
     """A plain function may give something to await: a wrapper around a coroutine function does."""
-    return await _awaited(await in_thread(work))
+    return await awaited(await in_thread(work))
 
 
-async def _awaited(thing: Any) -> Any:
+async def awaited(thing: Any) -> Any:
+    """The value, also of something to await."""
     return await thing if inspect.isawaitable(thing) else thing
 
 

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode, ToolcribError
 from toolcrib.hydrate import hydrate
 from toolcrib.runner.approval import approval_request
-from toolcrib.runner.call_watch import CallWatch
-from toolcrib.runner.execute import TimeLimitExceeded, cancel_requests, execute
+from toolcrib.runner.execute import cancel_requests
+from toolcrib.runner.executor import ExceptionHook, Executor
 from toolcrib.runner.gate import Gate
 from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import Policy, decide, standard
 from toolcrib.runner.recorder import Draft
 from toolcrib.runner.redact import project
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import Stopped, accepted, safe_error
-from toolcrib.tools import Catalog, Entry, Tool, Tools
+from toolcrib.runner.stopped import Stopped, accepted
+from toolcrib.tools import Catalog, Entry, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, ToolCall
 from toolcrib.values.json import canonical_json
 from toolcrib.values.record import (
@@ -36,7 +34,6 @@ from toolcrib.values.record import (
     Approve,
     Approver,
     Ask,
-    CallContext,
     Caller,
     CallError,
     Completed,
@@ -60,8 +57,8 @@ class ToolRunner:
 
     `policy` is added to the standard one, and the strictest wins. `timeout` (seconds) holds for
     tools that name none; `concurrency` bounds how many run together. `on_exception` is for
-    debugging: it is given what a tool raised, which no record ever holds. Raises BindingError if a
-    tool's capability is not bound.
+    debugging: it is given what a tool or a capability raised, which no record ever holds. Raises
+    BindingError if a tool's capability is not bound.
     """
 
     def __init__(
@@ -73,7 +70,7 @@ class ToolRunner:
         sinks: Sequence[Sink] = (),
         timeout: float | None = DEFAULT_TIMEOUT,
         concurrency: int = 32,
-        on_exception: Callable[[ToolCall, BaseException], None] | None = None,
+        on_exception: ExceptionHook | None = None,
     ) -> None:
         if concurrency < 1:
             raise ToolcribError("concurrency is the number of calls that run together: 1 or more")
@@ -82,14 +79,8 @@ class ToolRunner:
         self.approver = approver
         self._policies = (standard, *([policy] if callable(policy) else policy))
         self._sinks = tuple(sinks)
-        self._timeout = timeout
         self._gate = Gate(concurrency)
-        self._on_exception = on_exception
-        self._injected = {
-            name: _injected(entry)
-            for name in self.catalog.names
-            if (entry := self.catalog.entry(name)) is not None
-        }
+        self._executor = Executor(self.catalog, timeout, on_exception)
 
     async def exec(
         self,
@@ -107,7 +98,9 @@ class ToolRunner:
             outcome = await self._permitted(accepted(hydrated), draft, caller, scope)
         except Stopped as stopped:
             outcome = draft.failed(stopped.error)
-        except (Exception, asyncio.CancelledError):  # an intent that could not be written, too
+        except GeneratorExit:
+            raise  # the loop is gone: nothing can be awaited any more
+        except BaseException:  # an intent that could not be written, too
             await draft.close(draft.failed(CallError.of(ErrorCode.CANCELLED)), scope.observer)
             raise
         await draft.close(outcome, scope.observer)
@@ -236,7 +229,7 @@ class ToolRunner:
             await self._gate.enter(marks.exclusive)
         try:
             await draft.intend()
-            value = await self._executed(entry.tool, hydrated, caller, scope)
+            value = await self._executor.run(entry.tool, hydrated, caller, scope)
         finally:
             self._gate.leave(marks.exclusive)
         if marks.untrusted_output:
@@ -247,37 +240,3 @@ class ToolRunner:
         public = project(plain, definition.visible)
         record = draft.record("completed", public)
         return Completed(record, value, project(plain, definition.model_visible), public)
-
-    async def _executed(
-        self, tool: Tool[..., Any], hydrated: Hydrated, caller: Caller, scope: CallScope
-    ) -> Any:
-        call, name = hydrated.call, hydrated.definition.name
-        limit = hydrated.definition.annotations.timeout or self._timeout
-        injected, watch = self._injected[name], None
-        if tool.context_parameter is not None:
-            deadline = None if limit is None else time.monotonic() + limit
-            watch = None if scope.observer is None else CallWatch(scope.observer)
-            context = CallContext(call.id, scope.tally.run_id, call.id, caller, deadline, watch)
-            injected = {**injected, tool.context_parameter: context}
-        cancels = cancel_requests()
-        try:
-            return await execute(tool, hydrated.tool, injected, limit)
-        except TimeLimitExceeded:
-            raise Stopped(CallError.of(ErrorCode.TIMEOUT)) from None
-        except asyncio.CancelledError as raised:
-            raised.__context__ = None  # what the tool was handling just then
-            if cancel_requests() > cancels:
-                raise
-            raise Stopped(CallError.of(ErrorCode.TOOL_ERROR)) from None  # something of its own
-        except (Exception, SystemExit) as raised:  # noqa: BLE001  a tool may raise anything
-            if self._on_exception is not None:
-                with suppress(Exception):
-                    self._on_exception(call, raised)
-            raise Stopped(safe_error(raised)) from None
-        finally:
-            if watch is not None:
-                watch.over = True
-
-
-def _injected(entry: Entry) -> Mapping[str, object]:
-    return {need.parameter: entry.bindings[need.interface] for need in entry.tool.needs}

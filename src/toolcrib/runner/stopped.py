@@ -9,6 +9,10 @@ from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError
 
+NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit)
+"""What comes over a tool from outside, and ends more than its call. All else that is raised is its own
+failure, also what is no Exception: a library in Rust that panics raises a BaseException."""
+
 
 class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
     """The call ends with `error`."""

@@ -1,18 +1,29 @@
 """JSON Schema: derived from Python, guarded, compiled to validators. Knows no tools."""
 
+from toolcrib.schema.bundle import bundle_refs
 from toolcrib.schema.derive import Converter, DerivedInput, Parameter, derive_input, derive_output
 from toolcrib.schema.docstring import DocumentedSignature, read_docstring
 from toolcrib.schema.guard import check_schema
-from toolcrib.schema.validator import JsonSchemaValidator, Validator, Violation, compile_validator
+from toolcrib.schema.lazy import LazyValidator
+from toolcrib.schema.validator import (
+    JsonSchemaValidator,
+    Validator,
+    ValidatorFactory,
+    Violation,
+    compile_validator,
+)
 
 __all__ = [
     "Converter",
     "DerivedInput",
     "DocumentedSignature",
     "JsonSchemaValidator",
+    "LazyValidator",
     "Parameter",
     "Validator",
+    "ValidatorFactory",
     "Violation",
+    "bundle_refs",
     "check_schema",
     "compile_validator",
     "derive_input",

@@ -2,27 +2,49 @@
 
 What is plain JSON by its hint (`str`, `list[str]`, `dict[str, Any]` …) is passed on as it is; only a
 hint that promises something else (a date, a dataclass, a whole number where JSON has `3.0`) gets a
-converter, so that the common call pays for nothing.
+converter, so that the common call pays for nothing. Each value that a derived schema accepts makes
+typed arguments, but for those that `EXCEPTIONS` lists.
 """
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-from pydantic_core import SchemaError as CoreSchemaError
+from pydantic import PydanticUserError
+from pydantic_core import PydanticSerializationError
 
 from toolcrib.errors import DefinitionError
+from toolcrib.schema.derive_hints import (
+    Adapter,
+    Converter,
+    adapter_for,
+    direct,
+    is_plain,
+    reader,
+    real,
+    show,
+    whole,
+)
+from toolcrib.schema.derive_json import Mode, steady_json
+from toolcrib.schema.derive_tight import EXCEPTIONS
+from toolcrib.schema.derive_types import SchemaGenerator
 from toolcrib.values.json import JsonObject, canonical_json
 
-Converter: TypeAlias = Callable[[Any], Any]
+__all__ = [
+    "EXCEPTIONS",
+    "NO_DEFAULT",
+    "Converter",
+    "DerivedInput",
+    "DerivedObject",
+    "Parameter",
+    "converter_for",
+    "converters_for",
+    "derive_input",
+    "derive_object",
+    "derive_output",
+]
 NO_DEFAULT: Any = object()
-_SIMPLE: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 class Parameter(NamedTuple):
@@ -56,7 +78,7 @@ def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
     properties, definitions = _property_schemas(parameters)
     schema: dict[str, Any] = {"type": "object", "properties": {}}
     for parameter in parameters:
-        described = dict(properties[parameter.name])
+        described = properties[parameter.name]
         if parameter.description and "description" not in described:
             described["description"] = parameter.description
         if parameter.default is not NO_DEFAULT:
@@ -68,7 +90,7 @@ def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
     schema["additionalProperties"] = False
     if definitions:
         schema["$defs"] = definitions
-    return DerivedInput(_steady(schema), converters_for(parameters))
+    return DerivedInput(schema, converters_for(parameters))
 
 
 def derive_object(hint: Any) -> DerivedObject:
@@ -76,14 +98,14 @@ def derive_object(hint: Any) -> DerivedObject:
 
     Raises DefinitionError for one that JSON Schema cannot express.
     """
-    adapter = _adapter(hint, "the arguments")
-    schema = _steady(_schema_of(adapter, hint, "the arguments", "validation"))
+    adapter = adapter_for(hint, "the arguments")
+    schema = _schema_of(adapter, hint, "the arguments", "validation")
     reference = schema.get("$ref")
     if isinstance(reference, str):  # a recursive one; a tool's top has to be the object itself
         schema = {**schema["$defs"][reference.rpartition("/")[2]], "$defs": schema["$defs"]}
     if schema.get("type") == "object":
         schema.setdefault("additionalProperties", False)
-    return DerivedObject(schema, adapter.validate_python)
+    return DerivedObject(schema, reader(adapter))
 
 
 def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
@@ -91,82 +113,54 @@ def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
     return {p.name: c for p in parameters if (c := converter_for(p.hint)) is not None}
 
 
-def derive_output(hint: Any) -> JsonObject | None:
-    """The schema of what a tool returns, as JSON; None where the hint says nothing."""
+def derive_output(hint: Any, description: str = "") -> JsonObject | None:
+    """The schema of what a tool returns, as JSON; None where the hint says nothing.
+
+    `description` says what the result is, where the hint does not.
+    """
     if hint is Any or hint is None or hint is type(None):
         return None
-    if _hashable(hint) and hint in _SIMPLE:
-        return {"type": _SIMPLE[hint]}
-    adapter = _adapter(hint, "the return type")
-    return _steady(_schema_of(adapter, hint, "the return type", "serialization")) or None
+    schema = direct(hint)
+    if schema is None:
+        adapter = adapter_for(hint, "the return type")
+        schema = _schema_of(adapter, hint, "the return type", "serialization")
+    if schema and description:
+        schema.setdefault("description", description)
+    return schema or None
 
 
 def converter_for(hint: Any) -> Converter | None:
     """What turns a valid JSON value into what `hint` promises; None where it already is."""
     if hint is int:
-        return _whole
+        return whole
     if hint is float:
-        return _real
-    return None if _is_plain(hint) else _adapter(hint, "parameter").validate_python
-
-
-def _whole(value: float) -> int:
-    """JSON Schema takes `3.0` for an integer; Python's `int` does not.
-
-    A schema given by the author may let other values through: they are refused, not rounded.
-    """
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    raise ValueError("not a whole number")
-
-
-def _real(value: float) -> float:
-    if isinstance(value, int | float):
-        return float(value)
-    raise ValueError("not a number")
-
-
-def _is_plain(hint: Any) -> bool:
-    """Whether every JSON value that fits the hint's schema is already a value of the hint."""
-    if hint in (str, bool, None, type(None), Any, dict, list):
-        return True
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return all(isinstance(a, str | bool | None) for a in arguments)
-    if origin is Annotated:
-        return _is_plain(arguments[0]) and all(
-            type(extra).__module__ == "pydantic.fields" for extra in arguments[1:]
-        )
-    if origin in (Union, types.UnionType, list):
-        return all(map(_is_plain, arguments))
-    if origin is dict:
-        return not arguments or (arguments[0] is str and _is_plain(arguments[1]))
-    return False
+        return real
+    return None if is_plain(hint) else reader(adapter_for(hint, "parameter"))
 
 
 def _property_schemas(
     parameters: Sequence[Parameter],
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    schemas: dict[str, Any] = {}
-    inputs = []
-    for name, hint, *_ in parameters:
-        if _hashable(hint) and hint in _SIMPLE:
-            schemas[name] = {"type": _SIMPLE[hint]}
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    schemas: dict[str, dict[str, Any]] = {}
+    inputs: list[tuple[Parameter, Adapter]] = []
+    for parameter in parameters:
+        made = direct(parameter.hint)
+        if made is not None:
+            schemas[parameter.name] = made
         else:
-            inputs.append((name, "validation", _adapter(hint, f"parameter '{name}'")))
+            what = f"parameter '{parameter.name}'"
+            inputs.append((parameter, adapter_for(parameter.hint, what)))
     if not inputs:
         return schemas, {}
+    generator = SchemaGenerator("validation")
     try:
-        generated, shared = TypeAdapter.json_schemas(inputs)  # type: ignore[arg-type]
-    except PydanticUserError:
-        for name, hint, *_ in parameters:  # one by one, to say which
-            what = f"parameter '{name}'"
-            _schema_of(_adapter(hint, what), hint, what, "validation")
+        made_of, shared = generator.derive((p.name, a.core_schema) for p, a in inputs)
+    except (PydanticUserError, ValueError):
+        for parameter, adapter in inputs:  # one by one, to say which
+            what = f"parameter '{parameter.name}'"
+            _schema_of(adapter, parameter.hint, what, "validation")
         raise
-    schemas |= {name: generated[name, mode] for name, mode, _ in inputs}  # type: ignore[index]
-    return schemas, shared.get("$defs", {})
+    return schemas | made_of, shared
 
 
 def _set_default(described: dict[str, Any], default: Any) -> None:
@@ -175,71 +169,32 @@ def _set_default(described: dict[str, Any], default: Any) -> None:
     if described.get("writeOnly"):
         return
     try:
-        shown = to_jsonable_python(default)
+        shown = steady_json(default)
         canonical_json(shown)
     except (PydanticSerializationError, ValueError, TypeError):
         return
-    described["default"] = sorted(shown, key=canonical_json) if _is_set(default) else shown
+    described["default"] = shown
 
 
-def _is_set(default: Any) -> bool:
-    return isinstance(default, AbstractSet)
-
-
-def _steady(node: Any) -> Any:
-    """The same schema in each process: what pydantic says of a set's default is in hash order."""
-    if isinstance(node, list):
-        return [_steady(child) for child in node]
-    if not isinstance(node, dict):
-        return node
-    made = {key: _steady(child) for key, child in node.items()}
-    default = made.get("default")
-    unique = any(
-        n.get("uniqueItems") for n in (made, *made.get("anyOf", ())) if isinstance(n, dict)
-    )
-    if unique and isinstance(default, list):
-        made["default"] = sorted(default, key=canonical_json)
-    return made
-
-
-def _schema_of(
-    adapter: TypeAdapter[Any], hint: Any, what: str, mode: Literal["validation", "serialization"]
-) -> dict[str, Any]:
+def _schema_of(adapter: Adapter, hint: Any, what: str, mode: Mode) -> dict[str, Any]:
+    """One schema with its `$defs`; a definition that is used once, at the top, stands there."""
     try:
-        return adapter.json_schema(mode=mode)
+        made, shared = SchemaGenerator(mode).derive([("", adapter.core_schema)])
     except PydanticUserError as error:
         raise DefinitionError(
-            f"{what}: {_show(hint)} has no JSON Schema ({error.message.splitlines()[0]}); use a "
+            f"{what}: {show(hint)} has no JSON Schema ({error.message.splitlines()[0]}); use a "
             "JSON type, a dataclass, a TypedDict or a pydantic model"
         ) from None
+    top = made[""]
+    name = top.get("$ref", "").rpartition("/")[2]
+    if name in shared and len(top) == 1 and not _refers(list(shared.values()), top["$ref"]):
+        top = shared.pop(name)
+    return {**top, "$defs": shared} if shared else dict(top)
 
 
-def _adapter(hint: Any, what: str) -> TypeAdapter[Any]:
-    try:
-        return _cached_adapter(hint, str(hint)) if _hashable(hint) else TypeAdapter(hint)
-    except (PydanticSchemaGenerationError, PydanticUserError, TypeError, NameError) as error:
-        first = str(error).splitlines()[0]
-    except CoreSchemaError as error:
-        first = " ".join(str(error).split())[:200]
-    raise DefinitionError(
-        f"{what}: {_show(hint)} cannot be read from JSON ({first}); use a JSON type, a "
-        "dataclass, a TypedDict or a pydantic model"
-    )
-
-
-@lru_cache(maxsize=4096)
-def _cached_adapter(hint: Any, _shown: str) -> TypeAdapter[Any]:
-    """`int | str` and `str | int` are equal and have different schemas: hence the text too."""
-    return TypeAdapter(hint)
-
-
-def _hashable(hint: Any) -> bool:
-    try:
-        hash(hint)
-    except TypeError:
+def _refers(node: Any, ref: str) -> bool:
+    if isinstance(node, list):
+        return any(_refers(child, ref) for child in node)
+    if not isinstance(node, dict):
         return False
-    return True
-
-
-def _show(hint: Any) -> str:
-    return getattr(hint, "__qualname__", None) or str(hint)
+    return node.get("$ref") == ref or any(_refers(child, ref) for child in node.values())

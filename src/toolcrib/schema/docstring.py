@@ -1,53 +1,180 @@
-"""Docstrings as documentation of parameters: Google, NumPy and reST, read by docstring-parser."""
+"""Docstrings as documentation: Google, NumPy and reST, each read in one pass over the lines.
+
+Nothing here raises, and nothing takes longer than a docstring is long: what stands in no known form
+is description.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from docstring_parser import DocstringStyle, ParseError, parse
-
-_NUMPY = re.compile(r"^\s*(Parameters|Returns)\s*\n\s*-{3,}", re.MULTILINE)
-_REST = re.compile(r"^\s*:(param|returns?|type|raises)\b", re.MULTILINE)
+MAX_CHARS = 16_384  # of one docstring; no more of it is read
+_PARAMETERS = frozenset(
+    ("args", "arguments", "parameters", "params", "attributes", "keyword args", "keyword arguments",
+     "other parameters")
+)  # fmt: skip
+_RETURNS = frozenset(("returns", "return"))
+_OTHERS = frozenset(
+    ("raises", "exceptions", "except", "yields", "yield", "example", "examples", "see also",
+     "references", "methods", "warns", "receives")
+)  # fmt: skip
+_KNOWN = _PARAMETERS | _RETURNS | _OTHERS
+_NUMPY = re.compile(r"(?m)^[A-Z][A-Za-z ]{0,30}\n-{3,}[ \t]*$")
+_REST = re.compile(r"(?m)^:(?:param|parameter|arg|ivar|var|returns?|type|rtype|raises)\b")
+_FIELD = re.compile(r"^:([a-z]+)[ \t]*([^:]*):[ \t]*(.*)$")
+_REST_PARAMETERS = frozenset(
+    ("param", "parameter", "arg", "argument", "attribute", "key", "keyword", "ivar", "var")
+)
+_NAMES = re.compile(r"\*{0,2}[A-Za-z_][\w.]*(?:[ \t]*,[ \t]*\*{0,2}[A-Za-z_][\w.]*)*")
+_TYPE = re.compile(r"[\w.]+(?:\[[^\n]*\])?(?:[ \t]*\|[ \t]*[\w.]+(?:\[[^\n]*\])?)*")
 
 
 class DocumentedSignature(NamedTuple):
-    """What a docstring says: the text before its sections, and a line for each parameter."""
+    """What a docstring says: the text before its sections, a line for each parameter, the result."""
 
     description: str
     parameters: Mapping[str, str]
+    returns: str = ""
 
 
 def read_docstring(text: str | None) -> DocumentedSignature:
     """Never raises: a docstring in no known style is a description as a whole."""
     if not text or not text.strip():
         return DocumentedSignature("", {})
-    clean = inspect.cleandoc(text).strip()
+    clean = inspect.cleandoc(text[:MAX_CHARS]).strip("\n").rstrip()
     if "\n" not in clean:
-        return DocumentedSignature(clean, {})
-    try:
-        parsed = parse(f"\n{clean}", style=_style(clean))  # it dedents all but the first line again
-    except (ParseError, IndexError, ValueError):  # a bare `:param` is an IndexError to it
-        return DocumentedSignature(clean, {})
-    parts = (parsed.short_description, parsed.long_description)
-    gap = "\n\n" if parsed.blank_after_short_description else "\n"
-    return DocumentedSignature(
-        gap.join(part.strip() for part in parts if part),
-        {
-            name.strip().lstrip("*"): p.description.strip()
-            for p in parsed.params
-            if p.description
-            for name in p.arg_name.split(",")  # NumPy documents `x, y : float` together
-        },
-    )
+        return DocumentedSignature(clean.strip(), {})
+    if "\n---" in clean and _NUMPY.search(clean):
+        return _gather(_numpy_sections(clean.split("\n")), google=False)
+    if (clean[0] == ":" or "\n:" in clean) and _REST.search(clean):
+        return _rest(clean.split("\n"))
+    return _gather(_google_sections(clean.split("\n")), google=True)
 
 
-def _style(text: str) -> DocstringStyle:
-    """Telling the style by its marks costs a fifth of trying all parsers."""
-    if _REST.search(text):
-        return DocstringStyle.REST
-    if _NUMPY.search(text):
-        return DocstringStyle.NUMPYDOC
-    return DocstringStyle.GOOGLE
+def _gather(sections: Iterator[tuple[str, list[str]]], *, google: bool) -> DocumentedSignature:
+    """The description is what stands in no section, be it before or after one."""
+    description: list[str] = []
+    parameters: dict[str, str] = {}
+    returns = ""
+    for title, lines in sections:
+        if not title:
+            description.append("\n".join(lines).strip())
+        elif title in _PARAMETERS:
+            for head, body in _items(lines):
+                names, rest = _named(head) if google else (head.partition(":")[0], "")
+                said = _joined([rest, *body])
+                if said and _NAMES.fullmatch(names.strip()):
+                    parameters |= {name.strip().lstrip("*"): said for name in names.split(",")}
+        elif title in _RETURNS and not returns:
+            returns = _result(lines) if google else _numpy_result(lines)
+    return DocumentedSignature("\n\n".join(filter(None, description)), parameters, returns)
+
+
+def _google_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """A section is a known title with a colon, and the indented lines below it."""
+    title, body = "", list[str]()
+    for line in lines:
+        if not line or line[0] in " \t":
+            body.append(line)
+        elif line.rstrip()[-1:] == ":" and (known := line.rstrip()[:-1].lower()) in _KNOWN:
+            yield title, body
+            title, body = known, []
+        elif title:
+            yield title, body
+            title, body = "", [line]
+        else:
+            body.append(line)
+    yield title, body
+
+
+def _numpy_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """A section is a title underlined with dashes, and all lines up to the next one."""
+    title, body = "", list[str]()
+    for line in lines:
+        bare = line.strip()
+        if len(bare) > 2 and not bare.strip("-") and body and body[-1].strip():
+            heading = body.pop().strip().lower()
+            yield title, body
+            title, body = heading, []
+        else:
+            body.append(line)
+    yield title, body
+
+
+def _items(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each line that is indented as the first one, and the deeper ones that follow it."""
+    margin = next((_indent(line) for line in lines if line.strip()), 0)
+    head, body = "", list[str]()
+    for line in lines:
+        if line.strip() and _indent(line) <= margin:
+            if head:
+                yield head, body
+            head, body = line.strip(), []
+        else:
+            body.append(line)
+    if head:
+        yield head, body
+
+
+def _named(head: str) -> tuple[str, str]:
+    """`name (type, optional): text` as name and text; the type may hold colons in its brackets."""
+    depth = 0
+    for place, letter in enumerate(head):
+        if letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        elif letter == ":" and depth <= 0:
+            return head[:place].partition("(")[0], head[place + 1 :]
+    return "", ""
+
+
+def _result(lines: Sequence[str]) -> str:
+    """The description of a result, without the type that may stand before it."""
+    said = _joined(lines)
+    first, colon, rest = said.partition(":")
+    return rest.strip() if colon and _TYPE.fullmatch(first.strip()) else said
+
+
+def _numpy_result(lines: Sequence[str]) -> str:
+    """What is said below the type; of several results, what is said of each."""
+    found = [(head, _joined(body)) for head, body in _items(lines)]
+    said = [body for _, body in found if body]
+    return "\n".join(said) if said else ""
+
+
+def _rest(lines: Sequence[str]) -> DocumentedSignature:
+    """`:param type name: text`, with the lines that follow a field indented."""
+    description: list[str] = []
+    fields: list[tuple[str, str, list[str]]] = []
+    for line in lines:
+        field = _FIELD.match(line)
+        if field is not None:
+            fields.append((field[1], field[2].strip(), [field[3]]))
+        elif fields and (not line.strip() or line[0] in " \t"):
+            fields[-1][2].append(line)
+        elif not fields or line.strip():
+            description.append(line)
+    parameters: dict[str, str] = {}
+    returns = ""
+    for kind, about, body in fields:
+        said = _joined(body)
+        if kind in _REST_PARAMETERS and about and said:
+            parameters[about.split()[-1].lstrip("*")] = said
+        elif kind in _RETURNS and said:
+            returns = returns or said
+    return DocumentedSignature("\n".join(description).strip(), parameters, returns)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """Paragraphs keep their lines, and lose what indents all of them."""
+    first, rest = lines[0].strip() if lines else "", lines[1:]
+    margin = min((_indent(line) for line in rest if line.strip()), default=0)
+    return "\n".join([first, *(line[margin:].rstrip() for line in rest)]).strip()
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())

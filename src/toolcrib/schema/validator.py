@@ -1,30 +1,53 @@
 """Validators: does a value match a schema, and if not, where and why.
 
-A message is built from the kind of the failure and from the schema, never from the value: even a
-masked validator text repeats the key names that a model made up.
+Any library can be behind the small protocol here. A schema is checked before a validator is made of
+it, whichever it is: what a validator is given is JSON, of a bearable size, and refers to itself only.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
+from urllib.parse import unquote
 
 import jsonschema_rs
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.effort import explainable
-from toolcrib.schema.guard import References, check_schema, escape_pointer
+from toolcrib.schema.guard import Inspected, inspect_schema
+from toolcrib.schema.keywords import Draft
+from toolcrib.schema.matching import LARGEST_PATTERN, matchable
+from toolcrib.schema.messages import describe, kind_of, reasons
+from toolcrib.schema.references import References, escape_pointer, subschemas
+from toolcrib.schema.shape import check_shape
 from toolcrib.values.call import ValidatorInfo
-from toolcrib.values.json import canonical_json
+from toolcrib.values.json import JsonObject
 
+__all__ = [
+    "MAX_VIOLATIONS",
+    "JsonSchemaValidator",
+    "Validator",
+    "ValidatorFactory",
+    "Violation",
+    "check_keywords",
+    "compile_validator",
+    "kind_of",
+]
 MAX_VIOLATIONS = 20
-_PATTERN_BYTES = 1 << 20
-_ALTERNATIVES = ("anyOf", "oneOf")
+_PATTERNS_BYTES = 1 << 24  # of all compiled patterns together
 _UNDECLARED = (["additionalProperties"], ["unevaluatedProperties"])
-_CLOSED = (["additionalProperties"], ["propertyNames"])
+_COMPILERS = {
+    Draft.D2020: jsonschema_rs.Draft202012Validator,
+    Draft.D7: jsonschema_rs.Draft7Validator,
+}
+# The drafts' own schemas, which come with the library.
+_META = {
+    Draft.D2020: "https://json-schema.org/draft/2020-12/schema",
+    Draft.D7: "http://json-schema.org/draft-07/schema#",
+}
 
 
 class Violation(NamedTuple):
@@ -35,57 +58,77 @@ class Violation(NamedTuple):
     message: str
 
 
+_TOO_LONG = Violation("", "pattern", "the texts are too long for the patterns of the schema")
+
+
 class Validator(Protocol):
-    """What a pluggable validator has to do; `info` goes into the provenance of each call."""
+    """What a pluggable validator has to do; `info` goes into the provenance of each call.
 
-    info: ValidatorInfo
+    It changes nothing in a value. One that raises, or answers anything but True, finds it not valid.
+    """
 
-    def is_valid(self, value: object) -> bool: ...
-
-    def violations(self, value: object) -> tuple[Violation, ...]:
-        """Why a value is not valid; nothing where the reasons would take too long to list."""
+    @property
+    def info(self) -> ValidatorInfo:
+        """The validator's name, its version, and when it was compiled (seconds since the epoch)."""
         ...
+
+    def is_valid(self, value: object, /) -> bool: ...
+
+    def violations(self, value: object, /) -> tuple[Violation, ...]:
+        """Why a value is not valid; nothing where the reasons would take too long to list.
+
+        A message reaches the model and the records: it must not repeat the value.
+        """
+        ...
+
+
+# Makes a validator of a schema that `check_schema` took; raises SchemaError if it cannot. What a
+# library of others makes of patterns is its own affair: most of them backtrack.
+ValidatorFactory: TypeAlias = Callable[[JsonObject], Validator]
 
 
 class JsonSchemaValidator:
     """`jsonschema-rs`, offline, with formats checked and patterns in linear time.
 
-    Raises SchemaError if the schema cannot be compiled.
+    A value whose texts would take too long to be matched with patterns is not valid.
+    `inspected` is given where `check_schema` has taken the schema already. Raises SchemaError if the
+    schema cannot be used or compiled.
     """
 
-    def __init__(self, schema: dict[str, Any]) -> None:
-        check_schema(schema)
-        draft7 = "draft-07" in str(schema.get("$schema", ""))
-        compiler = jsonschema_rs.Draft7Validator if draft7 else jsonschema_rs.Draft202012Validator
-        try:
-            compiled = compiler(
-                schema,
-                validate_formats=True,
-                offline=True,
-                pattern_options=jsonschema_rs.RegexOptions(size_limit=_PATTERN_BYTES),
-            )
-        except jsonschema_rs.ValidationError as error:
-            pointer = "".join(f"/{escape_pointer(p)}" for p in error.instance_path)
-            raise SchemaError(f"not a usable schema: {_first_line(error)}", pointer) from None
-        except (ValueError, jsonschema_rs.ReferencingError) as error:
-            raise SchemaError(f"not a usable schema: {_first_line(error)}") from None
-        self._schema = schema
-        self._references = References(schema)
-        self._declared = frozenset(_declared_names(schema))
+    def __init__(self, schema: dict[str, Any], inspected: Inspected | None = None) -> None:
+        if inspected is None:
+            check_shape(schema)
+            inspected = inspect_schema(schema)
+        compiled = _compiled(schema, inspected)
+        self._schema, self._inspected = schema, inspected
+        self._references: References | None = None
+        self._declared: frozenset[str] = frozenset()
         self._iter_errors = compiled.iter_errors
-        self.is_valid: Callable[[object], bool] = compiled.is_valid
+        self._judge: Callable[[object], bool] = compiled.is_valid
+        self.is_valid = self._matched if inspected.patterns else self._judge
         self.info = ValidatorInfo("jsonschema-rs", _installed_version(), time.time())
 
-    def violations(self, value: object) -> tuple[Violation, ...]:
+    def violations(self, value: object, /) -> tuple[Violation, ...]:
+        if self._references is None:  # most schemas never need to explain anything
+            self._declared = frozenset(_declared_names(self._schema))
+            self._references = References(self._schema)
         found: list[Violation] = []
+        if self._inspected.patterns and not self._matchable(value):
+            return (_TOO_LONG,)
         if not explainable(self._references, self._schema, value):
             return ()
         for error in self._iter_errors(value):
-            for reason in _reasons(error):
+            for reason in reasons(error):
                 if len(found) == MAX_VIOLATIONS:
                     return tuple(found)
-                found.append(Violation(self._path(reason), reason.kind.name, _describe(reason)))
+                found.append(Violation(self._path(reason), reason.kind.name, describe(reason)))
         return tuple(found)
+
+    def _matched(self, value: object, /) -> bool:
+        return self._matchable(value) and self._judge(value)
+
+    def _matchable(self, value: object) -> bool:
+        return matchable(self._inspected, self._schema, value)
 
     def _path(self, error: jsonschema_rs.ValidationError) -> str:
         path = "".join(
@@ -100,6 +143,79 @@ def compile_validator(schema: dict[str, Any]) -> Validator:
     return JsonSchemaValidator(schema)
 
 
+def check_keywords(schema: dict[str, Any], inspected: Inspected) -> None:
+    """Whether each keyword has a value of its form, for what `jsonschema-rs` does not compile (yet).
+
+    Raises SchemaError, with a pointer.
+    """
+    meta = _meta(inspected.draft)
+    for pointer, part in _judged(schema):
+        try:
+            meta.validate(part)
+        except jsonschema_rs.ValidationError as error:
+            raise _unusable(error, pointer) from None
+
+
+def _judged(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schema, and what its `$ref`s lead to outside of the places where subschemas lie."""
+    references = References(schema)
+    known: set[int] = set()
+    stack: list[tuple[str, Any]] = [("", schema)]
+    while stack:
+        pointer, part = stack.pop()
+        if id(part) in known:
+            continue
+        yield pointer, part
+        for _, node in subschemas(part):
+            known.add(id(node))
+            ref = node.get("$ref")
+            if isinstance(ref, str) and ref.startswith("#/"):
+                stack.append((unquote(ref[1:]), references.resolve(ref)))
+
+
+def _unusable(error: jsonschema_rs.ValidationError, above: str = "") -> SchemaError:
+    pointer = "".join(f"/{escape_pointer(p)}" for p in error.instance_path)
+    return SchemaError(f"not a usable schema: {_why(error)}", above + pointer)
+
+
+def _compiled(schema: dict[str, Any], inspected: Inspected) -> Any:
+    try:
+        return _COMPILERS[inspected.draft](
+            schema,
+            validate_formats=True,
+            offline=True,
+            pattern_options=_pattern_options(len(inspected.patterns)),
+        )
+    except jsonschema_rs.ValidationError as error:
+        raise _unusable(error) from None
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise SchemaError(f"not a usable schema: {_first_line(error)}") from None
+
+
+@lru_cache(maxsize=64)
+def _pattern_options(patterns: int) -> jsonschema_rs.RegexOptions:
+    """Compiling a pattern takes time in proportion to its limit: the many share one budget."""
+    shared = _PATTERNS_BYTES // max(patterns, 1)
+    return jsonschema_rs.RegexOptions(size_limit=min(LARGEST_PATTERN, shared))
+
+
+def _why(error: jsonschema_rs.ValidationError) -> str:
+    """A pattern is refused under the one word `format`, whatever is wrong with it."""
+    where = error.instance_path
+    if where[-1:] == ["pattern"] or where[-2:-1] == ["patternProperties"]:
+        text = str(error.instance if where[-1:] == ["pattern"] else where[-1])
+        return (
+            f"the pattern {text[:80]!r} is no regular expression, or cannot be matched in linear "
+            "time (no lookaround, no backreferences, no large repetitions: maxLength bounds a length)"
+        )
+    return _first_line(error)
+
+
+@cache
+def _meta(draft: Draft) -> Any:
+    return _COMPILERS[draft]({"$ref": _META[draft]}, offline=True)
+
+
 @cache
 def _installed_version() -> str:
     return version("jsonschema-rs")
@@ -109,122 +225,15 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0][:300]
 
 
-def _declared_names(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        properties = node.get("properties")
-        if isinstance(properties, dict):
-            yield from properties
-        for child in node.values():
-            yield from _declared_names(child)
-    elif isinstance(node, list):
-        for child in node:
-            yield from _declared_names(child)
-
-
-def _reasons(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
-    """What is wrong in the one alternative of the value's own type, else the error itself."""
-    close = _close_branches(error)
-    if len(close) != 1:
-        yield error
-        return
-    for inner in close[0]:
-        yield from _reasons(inner)
-
-
-def _close_branches(
-    error: jsonschema_rs.ValidationError,
-) -> list[list[jsonschema_rs.ValidationError]]:
-    """The alternatives of an anyOf that fail for more than the type of the value."""
-    if error.kind.name not in _ALTERNATIVES:
-        return []
-    branches = error.kind.as_dict().get("context", [])
-    return [branch for branch in branches if not any(_is_type(e, error) for e in branch)]
-
-
-def _is_type(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationError) -> bool:
-    return error.kind.name == "type" and error.instance_path == of.instance_path
-
-
-def _describe(error: jsonschema_rs.ValidationError) -> str:
-    facts = error.kind.as_dict()
-    keyword = error.kind.name
-    if keyword == "falseSchema" and error.schema_path[-1:] in _CLOSED:
-        keyword = str(error.schema_path[-1])
-    if keyword in _ALTERNATIVES and facts.get("context"):
-        return _alternatives(error, facts["context"])
-    if keyword in _MESSAGES:
-        return _MESSAGES[keyword](facts, error.instance)
-    return f"does not satisfy '{keyword}'"
-
-
-def _types(facts: dict[str, Any], value: object) -> str:
-    return f"expected {' or '.join(facts['types'])}, got {kind_of(value)}"
-
-
-def _alternatives(
-    error: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
-) -> str:
-    """The types that the alternatives want, where the value is of none of them."""
-    kind = kind_of(error.instance)
-    if not all(branches):
-        return f"matches more than one of the alternatives, got {kind}"
-    if _close_branches(error):
-        return f"matches none of the alternatives, got {kind}"
-    wanted = dict.fromkeys(
-        name
-        for branch in branches
-        for reason in branch
-        if _is_type(reason, error)
-        for name in reason.kind.as_dict()["types"]
-    )
-    return f"expected {' or '.join(wanted)}, got {kind}"
-
-
-def _options(facts: dict[str, Any], _value: object) -> str:
-    options = facts["options"]
-    shown = ", ".join(_show(option) for option in options[:12])
-    return f"expected one of: {shown}{', …' if len(options) > 12 else ''}"
-
-
-def _show(value: Any) -> str:
-    """As the model has to write it, but for the quotes around text."""
-    return value if isinstance(value, str) else canonical_json(value)
-
-
-_MESSAGES: dict[str, Callable[[dict[str, Any], object], str]] = {
-    "type": _types,
-    "enum": _options,
-    "const": lambda f, _: f"expected exactly {_show(f['expected_value'])}",
-    "falseSchema": lambda _f, _: "no value is allowed here",
-    "propertyNames": lambda _f, _: "has a property whose name is not allowed",
-    "required": lambda f, _: f"the required property '{f['property']}' is missing",
-    "additionalProperties": lambda _f, _: "there is a property that is not declared",
-    "unevaluatedProperties": lambda _f, _: "there is a property that is not declared",
-    "minimum": lambda f, _: f"expected at least {f['limit']}",
-    "maximum": lambda f, _: f"expected at most {f['limit']}",
-    "exclusiveMinimum": lambda f, _: f"expected more than {f['limit']}",
-    "exclusiveMaximum": lambda f, _: f"expected less than {f['limit']}",
-    "minLength": lambda f, _: f"expected at least {f['limit']} characters",
-    "maxLength": lambda f, _: f"expected at most {f['limit']} characters",
-    "minItems": lambda f, _: f"expected at least {f['limit']} items",
-    "maxItems": lambda f, _: f"expected at most {f['limit']} items",
-    "uniqueItems": lambda _f, _: "expected items that differ from each other",
-    "pattern": lambda f, _: f"expected text that matches the pattern {f['pattern']}",
-    "format": lambda f, _: f"expected text in the format '{f['format']}'",
-    "multipleOf": lambda f, _: f"expected a multiple of {f['multiple_of']}",
-}
-
-
-def kind_of(value: object) -> str:
-    """The JSON type of a value, which is all that a message may say of it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
+def _declared_names(schema: Any) -> Iterator[str]:
+    """The names of properties, in data too: a `$ref` may make a schema of it."""
+    stack = [schema]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            properties = node.get("properties")
+            if isinstance(properties, dict):
+                yield from properties
+            stack += node.values()
+        elif isinstance(node, list):
+            stack += node

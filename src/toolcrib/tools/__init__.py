@@ -1,25 +1,47 @@
 """Tools: how they are declared, what they are given, and the catalog that holds them."""
 
-from toolcrib.tools.capability import Injected, Need, capability
+from toolcrib.tools.capability import Injected, Need, PerCall, capability, per_call
 from toolcrib.tools.catalog import Catalog, Entry, ToolLike, Tools, as_tools
 from toolcrib.tools.component import BoundCall, Tool, ToolComponent, tool_of
 from toolcrib.tools.decorator import tool
+from toolcrib.tools.definition_file import read_definitions
 from toolcrib.tools.definitions import function_to_tool_definition, get_definition
+from toolcrib.tools.implements import check_implements
+from toolcrib.tools.sources import (
+    DefinitionsFile,
+    EntryPoints,
+    ModuleTools,
+    PythonFile,
+    ToolSource,
+    discover,
+    source_of,
+)
 
 __all__ = [
     "BoundCall",
     "Catalog",
+    "DefinitionsFile",
     "Entry",
+    "EntryPoints",
     "Injected",
+    "ModuleTools",
     "Need",
+    "PerCall",
+    "PythonFile",
     "Tool",
     "ToolComponent",
     "ToolLike",
+    "ToolSource",
     "Tools",
     "as_tools",
     "capability",
+    "check_implements",
+    "discover",
     "function_to_tool_definition",
     "get_definition",
+    "per_call",
+    "read_definitions",
+    "source_of",
     "tool",
     "tool_of",
 ]

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import orjson
 
 from toolcrib.errors import DefinitionError, SchemaError
-from toolcrib.schema import Validator, compile_validator
+from toolcrib.schema import Validator, ValidatorFactory
 from toolcrib.schema.paths import path_exists
+from toolcrib.schema.shape import schema_text
+from toolcrib.tools.checked import Checked
 from toolcrib.tools.secret import secret_properties
 from toolcrib.values.definition import (
     ALL,
@@ -23,14 +24,14 @@ from toolcrib.values.definition import (
     ToolDefinition,
     Visibility,
 )
-from toolcrib.values.json import JsonObject, canonical_json, json_copy
+from toolcrib.values.json import JsonObject
 
 _NAME = re.compile(r"[a-zA-Z0-9_]{1,128}")
 MODES = ("read-only", "human-approval", "full")
 
 
 class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `@tool`, as one value."""
+    """The arguments of `@tool`, as one value; `validator` makes the validators, if not the default."""
 
     visible: Sequence[str] | All
     model_visible: Sequence[str] | All = ALL
@@ -42,45 +43,63 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     examples: Sequence[tuple[str, Mapping[str, Any]]] = ()
     allow_no_schema: bool = False
     no_schema_mode: NoSchemaMode | None = None
+    lazy: bool = False
+    validator: ValidatorFactory | None = None
     annotations: AnnotationOptions = {}
 
 
 def build_definition(
     name: str,
     description: str,
-    input_schema: JsonObject | None,
-    output_schema: JsonObject | None,
+    given: Checked | None,
+    output: Checked | None,
     options: ToolOptions,
 ) -> ToolDefinition:
-    """Checks what an author said beside the schemas, which are compiled. Raises DefinitionError."""
-    if input_schema is None and (not options.allow_no_schema or options.no_schema_mode is None):
+    """Checks what an author said beside the schemas. Raises DefinitionError."""
+    if given is None and (not options.allow_no_schema or options.no_schema_mode is None):
         raise DefinitionError(
             f"tool '{name}' has no schema: give it one, or opt out with allow_no_schema=True "
             f"and a no_schema_mode ({', '.join(MODES)})"
         )
     if options.no_schema_mode is not None and options.no_schema_mode not in MODES:
         raise DefinitionError(f"tool '{name}': no_schema_mode is one of {', '.join(MODES)}")
-    said = _annotations(name, options.annotations)
+    said = _annotations(name, options.annotations) if options.annotations else _NOTHING_SAID
+    output_schema = None if output is None else output.schema
     return ToolDefinition(
         name=name,
-        description=options.description or description,
-        input_schema_json=_text(name, "input_schema", input_schema),
-        output_schema_json=_text(name, "output_schema", output_schema),
+        description=_description(name, options.description or description),
+        input_schema_json=None if given is None else given.text,
+        output_schema_json=None if output is None else output.text,
         strict=said.strict,
         tags=said.tags,
         examples=tuple(_example(name, example) for example in options.examples),
         annotations=said.annotations,
         visible=_visibility(name, "visible", options.visible, output_schema),
         model_visible=_visibility(name, "model_visible", options.model_visible, output_schema),
-        secret=secret_properties(name, input_schema, options.secret),
-        no_schema_mode=options.no_schema_mode if input_schema is None else None,
+        secret=secret_properties(name, given, options.secret),
+        no_schema_mode=options.no_schema_mode if given is None else None,
     )
+
+
+def _description(name: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise DefinitionError(
+            f"tool '{name}': description must be a str, not {type(text).__name__}"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DefinitionError(f"tool '{name}': description holds a lone surrogate") from None
+    return text
 
 
 class _Said(NamedTuple):
     annotations: Annotations
     tags: tuple[str, ...]
     strict: bool | None
+
+
+_NOTHING_SAID = _Said(Annotations(), (), None)
 
 
 def _annotations(name: str, given: AnnotationOptions) -> _Said:
@@ -127,8 +146,8 @@ def _visibility(
 def _example(name: str, example: tuple[str, Mapping[str, Any]]) -> Example:
     try:
         request, arguments = example
-        return Example(str(request), _dump(dict(arguments)))
-    except (TypeError, ValueError):
+        return Example(str(request), schema_text(dict(arguments)))
+    except (TypeError, ValueError, SchemaError):
         raise DefinitionError(
             f"tool '{name}': an example is a pair (request, arguments), with JSON arguments"
         ) from None
@@ -148,42 +167,3 @@ def check_examples(definition: ToolDefinition, validator: Validator | None) -> N
                 f"tool '{definition.name}': the example {example.request[:60]!r} does not fit "
                 f"input_schema: {found}"
             )
-
-
-def _text(name: str, what: str, schema: JsonObject | None) -> str | None:
-    if schema is None:
-        return None
-    if not isinstance(schema, dict):
-        raise DefinitionError(f"tool '{name}': {what} must be a dict")
-    try:
-        return _dump(schema)
-    except (TypeError, ValueError):
-        raise DefinitionError(
-            f"tool '{name}': {what} is not JSON, is nested too deeply, or holds NaN, an infinity "
-            "or an integer beyond 64 bits"
-        ) from None
-
-
-def _dump(value: JsonObject) -> str:
-    """orjson alone would write dates, dataclasses and NaN (as null) without a word."""
-    text = orjson.dumps(value)
-    if orjson.loads(text) != value:
-        canonical_json(value)  # it raises, unless the difference is that between a tuple and a list
-    return text.decode()
-
-
-def check_top(name: str, schema: JsonObject) -> None:
-    """Raises DefinitionError unless the arguments are an object by the schema's own word."""
-    if not isinstance(schema, dict) or schema.get("type") != "object":
-        raise DefinitionError(f"tool '{name}': the top of input_schema must be type 'object'")
-
-
-def compile_schema(name: str, what: str, schema: JsonObject | None) -> Validator | None:
-    """Compiles what will be stored, so that nothing that changes the original changes the tool."""
-    text = _text(name, what, schema)
-    if text is None:
-        return None
-    try:
-        return compile_validator(json_copy(text))
-    except SchemaError as error:
-        raise SchemaError(f"tool '{name}', {what}: {error.message}", error.pointer) from None

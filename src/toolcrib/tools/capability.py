@@ -2,13 +2,18 @@
 
 A tool declares what it needs as a parameter whose type is a Protocol marked with `@capability` (or
 `Injected[T]` for a type one doesn't own). The model never sees such a parameter; the application
-binds it to an implementation in one place, `Catalog.bind`.
+binds it to an implementation in one place, `Catalog.bind`. A need is optional where its hint takes
+None or its parameter has a default: unbound, it gets that default.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
+
+import msgspec
 
 from toolcrib.errors import BindingError, DefinitionError
 from toolcrib.values.record import CallContext
@@ -27,10 +32,32 @@ Injected = Annotated[T, _INJECTED]
 
 
 class Need(NamedTuple):
-    """A parameter that the runner fills in with the implementation of `interface`."""
+    """A parameter that the runner fills in with the implementation of `interface`.
+
+    `interface` is a class, or one with arguments (`Repo[int]`). An `optional` need that nothing is
+    bound for gets `default`.
+    """
 
     parameter: str
     interface: type
+    optional: bool = False
+    default: Any = None
+
+
+class PerCall(msgspec.Struct, frozen=True, eq=False):
+    """A factory that makes an implementation anew for each call; see `per_call`."""
+
+    factory: Callable[..., Any]
+    context_parameter: str | None
+    positional: bool
+
+    def make(self, context: CallContext | None) -> Any:
+        """What the factory returns; `context` is there if the factory takes one."""
+        if self.context_parameter is None:
+            return self.factory()
+        if self.positional:
+            return self.factory(context)
+        return self.factory(**{self.context_parameter: context})
 
 
 def capability(cls: type[T]) -> type[T]:
@@ -39,47 +66,94 @@ def capability(cls: type[T]) -> type[T]:
     return cls
 
 
+def per_call(factory: Callable[..., Any]) -> PerCall:
+    """Bind a factory instead of an implementation: `bind({Db: per_call(open_db)})`.
+
+    `factory` takes a `CallContext`, or nothing, and returns the implementation, something to await
+    for it, or a context manager (also an async one), which is entered before the tool runs and left
+    after it, whatever became of the call. Bound to several interfaces, or needed twice, one
+    `per_call` makes one implementation for a call. Raises BindingError for what is no such factory.
+    """
+    name = getattr(factory, "__qualname__", type(factory).__name__)
+    if not callable(factory):
+        raise BindingError(f"per_call takes a factory, not a {name}: leave out the parentheses")
+    if inspect.isgeneratorfunction(factory) or inspect.isasyncgenfunction(factory):
+        manager = "asynccontextmanager" if inspect.isasyncgenfunction(factory) else "contextmanager"
+        raise BindingError(f"per_call: {name} yields: decorate it with @contextlib.{manager}")
+    try:
+        parameters = list(inspect.signature(factory).parameters.values())
+    except (ValueError, TypeError):
+        return PerCall(factory, None, positional=False)
+    wanted = [p for p in parameters if p.default is p.empty and p.kind not in _VARIADIC] or [
+        p for p in parameters if p.annotation is CallContext or p.annotation == "CallContext"
+    ]
+    if len(wanted) > 1:
+        names = ", ".join(p.name for p in wanted)
+        raise BindingError(
+            f"per_call: {name} takes {names}: a factory takes a CallContext, or nothing"
+        )
+    if not wanted:
+        return PerCall(factory, None, positional=False)
+    positional = wanted[0].kind is inspect.Parameter.POSITIONAL_ONLY
+    return PerCall(factory, wanted[0].name, positional=positional)
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def need_of(parameter: str, hint: Any, default: Any = inspect.Parameter.empty) -> Need | None:
+    """What a parameter of this hint asks to be injected, or None for an ordinary one.
+
+    Raises DefinitionError for a hint that asks for something to be injected, and not for one thing.
+    """
+    interface, takes_none = _asked_for(hint)
+    if interface is None:
+        return None
+    if default is inspect.Parameter.empty:
+        return Need(parameter, interface, optional=takes_none)
+    return Need(parameter, interface, optional=True, default=default)
+
+
 def interface_of(hint: Any) -> type | None:
     """The interface that a hint asks to be injected, or None for an ordinary parameter."""
-    if get_origin(hint) is Annotated:
-        inner, *extras = get_args(hint)
+    return _asked_for(hint)[0]
+
+
+def _asked_for(hint: Any) -> tuple[type | None, bool]:
+    """The interface, and whether None will do."""
+    plain, takes_none = _without_none(hint)
+    if get_origin(plain) is Annotated:
+        inner, *extras = get_args(plain)
         if not any(extra is _INJECTED for extra in extras):
-            return None
-        if not isinstance(inner, type):
+            interface, inside = _asked_for(inner)
+            return interface, takes_none or inside
+        interface, inside = _without_none(inner)
+        named = get_origin(interface) or interface
+        if named is UnionType or not isinstance(named, type):
             raise DefinitionError(f"Injected takes a class, not {inner}")
-        return inner
-    return hint if isinstance(hint, type) and _MARK in hint.__dict__ else None
+        return interface, takes_none or inside
+    if get_origin(plain) in (Union, UnionType):
+        if any(_asked_for(arm)[0] is not None for arm in get_args(plain)):
+            raise DefinitionError(f"{hint}: one capability is injected, not one of several types")
+        return None, False
+    named = get_origin(plain) or plain
+    marked = isinstance(named, type) and _MARK in named.__dict__
+    return (plain, takes_none) if marked else (None, False)
 
 
 def is_context(hint: Any) -> bool:
-    return hint is CallContext
+    return _without_none(hint)[0] is CallContext
 
 
-def check_implements(interface: type, implementation: object, tool: str) -> None:
-    """Raises BindingError, naming the tool, the interface and what the implementation lacks."""
-    where = f"tool '{tool}' needs {interface.__name__}"
-    if not getattr(interface, "_is_protocol", False):
-        if not isinstance(implementation, interface):
-            raise BindingError(f"{where}, and {_name(implementation)} is not one")
-        return
-    for member in _members(interface):
-        bound = getattr(implementation, member, None)
-        if bound is None and not hasattr(implementation, member):
-            raise BindingError(f"{where}, and {_name(implementation)} has no '{member}'")
-        wanted = inspect.getattr_static(interface, member, None)
-        if inspect.isfunction(wanted) and not callable(bound):
-            raise BindingError(f"{where}, and '{member}' of {_name(implementation)} is no method")
+def interface_name(interface: type) -> str:
+    """`Orders`; with its arguments, `Repo[int]`."""
+    named: Any = get_origin(interface) or interface
+    arguments = ", ".join(getattr(a, "__name__", str(a)) for a in get_args(interface))
+    return f"{named.__name__}[{arguments}]" if arguments else str(named.__name__)
 
 
-def _members(interface: type) -> list[str]:
-    """The public names that a Protocol and its Protocol bases declare, in order."""
-    names: dict[str, None] = {}
-    for base in reversed(interface.__mro__):
-        if getattr(base, "_is_protocol", False) and base.__module__ != "typing":
-            declared = (*base.__dict__, *inspect.get_annotations(base))
-            names |= dict.fromkeys(n for n in declared if not n.startswith("_"))
-    return list(names)
-
-
-def _name(implementation: object) -> str:
-    return type(implementation).__name__
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """`X` and True for `X | None`, where that is all that the union has."""
+    arms = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
+    rest = [arm for arm in arms if arm is not NoneType]
+    return (rest[0], True) if len(rest) == 1 and len(arms) == 2 else (hint, False)

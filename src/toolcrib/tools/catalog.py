@@ -1,53 +1,55 @@
 """`Catalog`: tools by name, in the order of registration, with their capabilities bound.
 
-Immutable: each method gives a new catalog. A name is taken once; two that differ only in case would
-be confused by a model and by its readers, and are refused too.
+Immutable: each method gives a new catalog. Wherever names come together or change, they are checked
+anew (`Names`): a name is taken once, and two that would be confused are refused.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from toolcrib.errors import BindingError, CatalogError, DefinitionError
+from toolcrib.errors import CatalogError, DefinitionError
+from toolcrib.schema import ValidatorFactory
+from toolcrib.schema.portable import check_portable
+from toolcrib.tools.binding import bound_for, check_all_bound, check_interfaces
 from toolcrib.tools.build import check_name
-from toolcrib.tools.capability import check_implements
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.definitions import tool_from_dict
-from toolcrib.values.definition import All, HasDefinition
+from toolcrib.tools.names import Names
+from toolcrib.values.definition import All, HasDefinition, ToolDefinition
 
 ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
 # Type checkers infer `list[object]` for a list of two different tools, so what stands in a list is
 # checked when it is registered: ToolLikes and Catalogs.
 Tools: TypeAlias = Iterable[Any]
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
+_SHOWN = 20
 
 
 class Entry(NamedTuple):
-    """A tool with the implementations that were bound for it."""
+    """A tool with the implementations that were bound for it, and where it was found (or "")."""
 
     tool: Tool[..., Any]
     bindings: Mapping[type, object]
+    source: str = ""
 
 
 class Catalog:
-    """Tools by name. Raises CatalogError for a name that is taken, DefinitionError for no tool."""
+    """Tools by name. `source` says where they come from, for errors.
 
-    __slots__ = ("_entries",)
+    Raises CatalogError for a name that is taken or too like another one, DefinitionError for what is
+    no tool.
+    """
 
-    def __init__(self, tools: Tools = ()) -> None:
-        if isinstance(tools, Catalog):
-            tools = [tools]
-        self._entries: dict[str, Entry] = {}
-        seen: dict[str, str] = {}
-        for entry in _entries(tools):
-            name = entry.tool.definition.name
-            other = seen.setdefault(name.lower(), name)
-            if name in self._entries:
-                raise CatalogError(f"two tools are called '{name}': rename one, or use .prefixed()")
-            if other != name:
-                raise CatalogError(f"'{name}' and '{other}' differ only in case: rename one")
-            self._entries[name] = entry
+    __slots__ = ("_entries", "_spare")
+
+    def __init__(self, tools: Tools = (), *, source: str = "") -> None:
+        given = [tools] if isinstance(tools, Catalog) else tools
+        self._entries = _registered(_entries(given), source)
+        self._spare: tuple[type, ...] = ()  # bound, and needed by no tool
 
     @classmethod
     def from_definitions(
@@ -56,61 +58,96 @@ class Catalog:
         *,
         handlers: Handlers | None = None,
         visible: Sequence[str] | All = (),
+        validator: ValidatorFactory | None = None,
+        lazy: bool = False,
     ) -> Catalog:
         """Tools from dictionaries `{name, description, input_schema, output_schema?}`.
 
         Without a handler a tool can be offered and planned, and running it is `not_runnable`. A
-        handler is called with the arguments by keyword. `visible` is the allowlist for all of them.
-        Raises DefinitionError, naming the definition, for unknown keys, bad names and bad schemas.
+        handler is called with the arguments by keyword. `visible` is the allowlist for all of them;
+        `validator` makes their validators, with `lazy` at the first call. Raises DefinitionError,
+        naming the definition, for unknown keys, bad names and bad schemas, and CatalogError for a
+        handler of no tool.
         """
         handlers = handlers or {}
-        tools = [tool_from_dict(d, handlers, visible) for d in definitions]
+        made = partial(tool_from_dict, factory=validator, lazy=lazy)
+        tools = [made(d, handlers, visible) for d in definitions]
         unused = handlers.keys() - {tool.definition.name for tool in tools}
         if unused:
             raise CatalogError(f"handlers for no tool: {', '.join(sorted(unused))}")
         return cls(tools)
 
+    def validated_by(self, factory: ValidatorFactory, *, lazy: bool = False) -> Catalog:
+        """The same tools, their arguments and results judged by validators that `factory` makes.
+
+        Made now, or (lazy) at their first use. Raises SchemaError, naming the tool.
+        """
+        return self._of(
+            e._replace(tool=e.tool.validated_by(factory, lazy=lazy)) for e in self._entries.values()
+        )
+
     def bind(self, capabilities: Mapping[type, object]) -> Catalog:
         """Give implementations to the tools that need them; one bound before is replaced.
 
-        Raises BindingError if an implementation lacks a method.
+        A value is an implementation, shared by all calls, or `per_call(factory)`. What no tool here
+        needs is passed over, since one composition root may serve several catalogs. Raises
+        BindingError if an implementation lacks a method, or cannot be called as it is declared.
         """
-        made = []
-        for entry in self._entries.values():
-            bindings = dict(entry.bindings)
-            for need in entry.tool.needs:
-                if need.interface in capabilities:
-                    implementation = capabilities[need.interface]
-                    check_implements(need.interface, implementation, entry.tool.definition.name)
-                    bindings[need.interface] = implementation
-            made.append(entry._replace(bindings=bindings))
-        return self._of(made)
+        check_interfaces(capabilities)
+        made = [
+            e._replace(bindings={**e.bindings, **bound_for(e.tool, capabilities)})
+            for e in self._entries.values()
+        ]
+        used = {interface for entry in made for interface in entry.bindings}
+        return self._of(made, spare=tuple(i for i in capabilities if i not in used))
 
     def check_bound(self) -> None:
-        """Raises BindingError, naming tool and interface, for what is not bound."""
+        """Raises BindingError, naming tool, interface and parameter, for what is not bound."""
+        for entry in self._entries.values():
+            check_all_bound(entry.tool, entry.bindings, self._spare)
+
+    def demand_portable(self) -> Catalog:
+        """This catalog, if its input schemas stay within what every provider takes.
+
+        What is only doubtful (a nullable value) is let through. Raises DefinitionError with tool,
+        JSON Pointer and keyword of what some provider refuses.
+        """
+        found: list[str] = []
         for name, entry in self._entries.items():
-            for need in entry.tool.needs:
-                if need.interface not in entry.bindings:
-                    raise BindingError(
-                        f"tool '{name}' needs {need.interface.__name__} (its parameter "
-                        f"'{need.parameter}'): catalog.bind({{{need.interface.__name__}: …}})"
-                    )
+            schema = entry.tool.definition.input_schema
+            if schema is None:
+                found.append(f"tool '{name}': it has no schema")
+                continue
+            found += (
+                f"tool '{name}': {loss.keyword} at {loss.pointer or 'the top'}"
+                for loss in check_portable(schema)
+                if loss.effect != "doubtful"
+            )
+        if found:
+            more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            raise DefinitionError(f"not portable: {'; '.join(found[:_SHOWN])}{more}")
+        return self
 
     def only(self, *names: str) -> Catalog:
         """The tools of these names, in the order of registration. Raises CatalogError."""
         self._check_known(names)
-        return self._of(e for n, e in self._entries.items() if n in names)
+        wanted = frozenset(names)
+        return self._of(e for n, e in self._entries.items() if n in wanted)
 
     def without(self, *names: str) -> Catalog:
+        """All tools but those of these names. Raises CatalogError."""
         self._check_known(names)
-        return self._of(e for n, e in self._entries.items() if n not in names)
+        unwanted = frozenset(names)
+        return self._of(e for n, e in self._entries.items() if n not in unwanted)
+
+    def where(self, holds: Callable[[ToolDefinition], bool]) -> Catalog:
+        """The tools whose definition `holds`: `.where(lambda d: "mail" in d.tags)`."""
+        return self._of(e for e in self._entries.values() if holds(e.tool.definition))
 
     def prefixed(self, prefix: str) -> Catalog:
-        """The same tools, each called `prefix` and its name."""
-        return self._of(
-            e._replace(tool=e.tool.renamed(check_name(prefix + n)))
-            for n, e in self._entries.items()
-        )
+        """The same tools, each called `prefix` and its name; so two catalogs can be merged."""
+        renamed = [e._replace(tool=e.tool.renamed(prefix + n)) for n, e in self._entries.items()]
+        return self._of(_registered(renamed).values())
 
     def with_tools(self, *tools: ToolLike | Catalog) -> Catalog:
         return Catalog([self, *tools])
@@ -146,12 +183,16 @@ class Catalog:
         unknown = [name for name in names if name not in self._entries]
         if unknown:
             known = ", ".join(self._entries) or "nothing"
+            if len(self._entries) > _SHOWN:
+                alike = difflib.get_close_matches(unknown[0], self._entries, n=3)
+                known = ", ".join([*alike, f"{len(self._entries)} tools"])
             raise CatalogError(f"no tool '{unknown[0]}' in this catalog; it has {known}")
 
-    @staticmethod
-    def _of(entries: Iterable[Entry]) -> Catalog:
+    def _of(self, entries: Iterable[Entry], spare: tuple[type, ...] | None = None) -> Catalog:
+        """Some of these entries, under the names that they have and that have been checked."""
         made = Catalog()
         made._entries = {entry.tool.definition.name: entry for entry in entries}
+        made._spare = self._spare if spare is None else spare
         return made
 
 
@@ -163,6 +204,17 @@ def as_tools(tools: Tools) -> tuple[HasDefinition, ...]:
     if isinstance(tools, Catalog):
         return tuple(tools)
     return tuple(entry.tool.registered for entry in _entries(tools))
+
+
+def _registered(entries: Iterable[Entry], source: str = "") -> dict[str, Entry]:
+    """By name, each name checked, by itself and beside the others."""
+    made: dict[str, Entry] = {}
+    names = Names()
+    for entry in entries:
+        name = check_name(entry.tool.definition.name)
+        names.take(name, entry.source or source)
+        made[name] = entry if entry.source or not source else entry._replace(source=source)
+    return made
 
 
 def _entries(tools: Tools) -> Iterator[Entry]:

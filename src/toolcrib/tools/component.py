@@ -10,48 +10,44 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, get_args
+from functools import partial
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from pydantic import ValidationError
-from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
-from toolcrib.schema import Converter, Validator, compile_validator
+from toolcrib.schema import Converter, Validator, ValidatorFactory
 from toolcrib.tools.capability import Need
+from toolcrib.tools.checked import compile_schema
+from toolcrib.tools.faults import NotAcceptedError, value_faults
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
+
+__all__ = [
+    "ATTRIBUTE",
+    "BoundCall",
+    "NotAcceptedError",
+    "Tool",
+    "ToolComponent",
+    "tool_of",
+    "value_faults",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 ATTRIBUTE = "__toolcrib_tool__"
-_KINDS = frozenset(get_args(ErrorType))
-
-
-Fault: TypeAlias = tuple[tuple[int | str, ...], str]
-
-
-class NotAcceptedError(Exception):
-    """Valid by the schema, but not what the author's hints promise: where, and safe text."""
-
-    def __init__(self, faults: tuple[Fault, ...]) -> None:
-        super().__init__("arguments not accepted")
-        self.faults = faults
-
-
-def value_faults(error: ValidationError, *prefix: str) -> tuple[Fault, ...]:
-    """The places and kinds of a pydantic error, without its text: that repeats the value.
-
-    A kind of the author's own is not shown: it is text that may be made of anything.
-    """
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return tuple(
-        (
-            (*prefix, *fault["loc"]),
-            f"the tool does not accept this value ({kind if kind in _KINDS else 'custom'})",
-        )
-        for fault in found
-        for kind in (fault["type"],)
-    )
+# What a copy of a tool keeps, beside its definition, its target and its original.
+_KEPT = (
+    "accepts",
+    "blocking",
+    "context_parameter",
+    "converters",
+    "is_class",
+    "needs",
+    "output_validator",
+    "takes_object",
+    "validator",
+)
 
 
 class ToolComponent(ABC):
@@ -97,6 +93,7 @@ class Tool(Generic[P, R]):
     """
 
     __slots__ = (
+        "__weakref__",
         "_original",
         "_target",
         "accepts",
@@ -175,20 +172,20 @@ class Tool(Generic[P, R]):
 
     def renamed(self, name: str) -> Tool[P, R]:
         """The same tool under another name; its definition, and so its digest, is another."""
-        return Tool(
-            self.definition.renamed(name),
-            self._target,
-            original=self._original,
-            validator=self.validator,
-            output_validator=self.output_validator,
-            converters=self.converters,
-            takes_object=self.takes_object,
-            accepts=self.accepts,
-            needs=self.needs,
-            context_parameter=self.context_parameter,
-            is_class=self.is_class,
-            blocking=self.blocking,
-        )
+        return self._but(definition=self.definition.renamed(name))
+
+    def validated_by(self, factory: ValidatorFactory, *, lazy: bool = False) -> Tool[P, R]:
+        """The same tool, its arguments and results judged by validators that `factory` makes.
+
+        Made now, or (lazy) at their first use. Raises SchemaError, naming the tool and the schema.
+        """
+        validator, output_validator = _validators(self.definition, factory, lazy=lazy)
+        return self._but(validator=validator, output_validator=output_validator)
+
+    def _but(self, **changes: Any) -> Tool[P, R]:
+        kept = {name: getattr(self, name) for name in _KEPT}
+        made: dict[str, Any] = {**kept, "original": self._original, **changes}
+        return Tool(made.pop("definition", self.definition), self._target, **made)
 
     def typed(self, arguments: JsonObject) -> Mapping[str, Any]:
         """The arguments as the author's hints promise them. Raises NotAcceptedError."""
@@ -250,9 +247,18 @@ def tool_of(thing: object) -> Tool[..., Any]:
 
 
 def _of_definition(definition: ToolDefinition) -> Tool[..., Any]:
-    schemas = (definition.input_schema, definition.output_schema)
-    checks = [None if schema is None else compile_validator(schema) for schema in schemas]
-    return Tool(definition, None, validator=checks[0], output_validator=checks[1])
+    validator, output_validator = _validators(definition)
+    return Tool(definition, None, validator=validator, output_validator=output_validator)
+
+
+def _validators(
+    definition: ToolDefinition, factory: ValidatorFactory | None = None, *, lazy: bool = False
+) -> tuple[Validator | None, Validator | None]:
+    made = partial(compile_schema, definition.name, factory=factory, lazy=lazy)
+    return (
+        made("input_schema", definition.input_schema),
+        made("output_schema", definition.output_schema),
+    )
 
 
 def _own_tool(cls: type) -> Tool[..., Any]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from pydantic import BaseModel
 
 from toolcrib.errors import DefinitionError
-from toolcrib.schema import derive_input, derive_output
+from toolcrib.schema import Validator, derive_input, derive_output
 from toolcrib.schema.derive import NO_DEFAULT, converters_for, derive_object
 from toolcrib.tools.build import (
     MODES,
@@ -22,11 +23,17 @@ from toolcrib.tools.build import (
     build_definition,
     check_examples,
     check_name,
-    check_top,
-    compile_schema,
 )
-from toolcrib.tools.component import ATTRIBUTE, Tool, ToolComponent
+from toolcrib.tools.checked import (
+    Checked,
+    check_derived,
+    check_given,
+    check_input,
+    make_validator,
+)
+from toolcrib.tools.component import Tool
 from toolcrib.tools.signature import Signature, read_class, read_function, sole_object
+from toolcrib.tools.targets import check_class, check_function, make_component
 from toolcrib.values.definition import ALL, All, AnnotationOptions, NoSchemaMode, ToolDefinition
 from toolcrib.values.json import JsonObject
 
@@ -58,6 +65,7 @@ def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
     examples: Sequence[tuple[str, Mapping[str, Any]]] = (),
     allow_no_schema: bool = False,
     no_schema_mode: NoSchemaMode | None = None,
+    lazy: bool = False,
     **annotations: Unpack[AnnotationOptions],
 ) -> ToolDecorator:
     """Make a tool of a function or of a class.
@@ -65,7 +73,8 @@ def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
     `visible` names the result fields that UI, logs and audit may show (dotted paths, `ALL` for
     every one); there is no default, so that nothing shows by accident. `input_schema` (also
     `parameters`) replaces the schema derived from the signature. `examples` are pairs of a request
-    and the arguments that answer it. Raises DefinitionError.
+    and the arguments that answer it. With `lazy` the schemas are checked now and compiled at the
+    first call (examples are checked now, and so compile it). Raises DefinitionError.
     """
     if input_schema is not None and parameters is not None:
         raise DefinitionError("@tool: parameters is another name for input_schema; give one")
@@ -80,6 +89,7 @@ def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
         examples=examples,
         allow_no_schema=allow_no_schema,
         no_schema_mode=no_schema_mode,
+        lazy=lazy,
         annotations=annotations,
     )
     frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
@@ -96,11 +106,7 @@ def make_function_tool(
     function: Callable[..., Any], options: ToolOptions, frame_locals: Mapping[str, Any]
 ) -> Tool[..., Any]:
     """A `Tool` of a plain function. Raises DefinitionError."""
-    if not (inspect.isfunction(function) or inspect.ismethod(function)):
-        kind = type(function).__name__
-        raise DefinitionError(f"a tool is made of a function or a class, not of a {kind}")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise DefinitionError(f"{function.__qualname__} yields; a tool returns one result")
+    check_function(function)
     signature = read_function(function, frame_locals)
     definition, checks = _define(function.__name__, signature, options, sole=None)
     return Tool(
@@ -114,8 +120,7 @@ def make_function_tool(
 
 
 def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, Any]) -> type:
-    if "get_definition" in cls.__dict__:
-        raise DefinitionError(f"{cls.__qualname__} has a `get_definition` already: rename it")
+    check_class(cls)
     signature = read_class(cls, frame_locals)
     is_model = issubclass(cls, BaseModel)
     sole = cls if is_model else sole_object(signature)
@@ -129,10 +134,7 @@ def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, 
         is_class=True,
         **checks,
     )
-    setattr(cls, ATTRIBUTE, made)
-    if not issubclass(cls, ToolComponent):
-        setattr(cls, "get_definition", classmethod(ToolComponent.get_definition.__func__))  # type: ignore[attr-defined]  # noqa: B010
-        ToolComponent.register(cls)
+    make_component(cls, made)
     return cls
 
 
@@ -145,32 +147,45 @@ def _define(
     default_name: str, signature: Signature, options: ToolOptions, sole: Any
 ) -> tuple[ToolDefinition, dict[str, Any]]:
     name = check_name(default_name if options.name is None else options.name)
-    input_schema, checks = _input(name, signature, options, sole)
-    output_schema = options.output_schema
-    if output_schema is None:
-        output_schema = _derived(name, derive_output, signature.returns)
-    checks["validator"] = compile_schema(name, "input_schema", input_schema)
-    checks["output_validator"] = compile_schema(name, "output_schema", output_schema)
-    definition = build_definition(name, signature.description, input_schema, output_schema, options)
+    given, checks = _input(name, signature, options, sole)
+    output = _output(name, signature, options)
+    made = validators(name, given, output, options)
+    checks["validator"], checks["output_validator"] = made
+    definition = build_definition(name, signature.description, given, output, options)
     check_examples(definition, checks["validator"])
     return definition, checks
 
 
+def _output(name: str, signature: Signature, options: ToolOptions) -> Checked | None:
+    if options.output_schema is not None:
+        return check_given(name, "output_schema", options.output_schema)
+    said = signature.returns_description
+    derived = _derived(name, lambda hint: derive_output(hint, said), signature.returns)
+    return check_derived(name, "output_schema", derived)
+
+
+def validators(
+    name: str, given: Checked | None, output: Checked | None, options: ToolOptions
+) -> tuple[Validator | None, Validator | None]:
+    """Those of a tool's two schemas, as the options want them. Raises SchemaError."""
+    made = partial(make_validator, name, factory=options.validator, lazy=options.lazy)
+    return made("input_schema", given), made("output_schema", output)
+
+
 def _input(
     name: str, signature: Signature, options: ToolOptions, sole: Any
-) -> tuple[JsonObject | None, dict[str, Any]]:
+) -> tuple[Checked | None, dict[str, Any]]:
     """The schema, and what turns valid arguments into typed ones."""
     if options.input_schema is not None:
-        check_top(name, options.input_schema)
-        _check_accepts(name, signature, options.input_schema)
+        given = check_input(name, options.input_schema)
+        _check_accepts(name, signature, given.schema)
         checks: dict[str, Any] = {"converters": converters_for(signature.parameters)}
         if not signature.takes_any:
             checks["accepts"] = frozenset(p.name for p in signature.parameters)
-        return options.input_schema, checks
+        return given, checks
     if sole is not None:
         made = _derived(name, derive_object, sole)
-        check_top(name, made.schema)
-        return made.schema, {"takes_object": made.convert}
+        return check_input(name, made.schema, derived=True), {"takes_object": made.convert}
     if signature.undocumentable:
         if options.allow_no_schema:
             return None, {}
@@ -180,7 +195,8 @@ def _input(
             f"a no_schema_mode ({', '.join(MODES)})"
         )
     derived = _derived(name, derive_input, signature.parameters)
-    return derived.schema, {"converters": derived.converters}
+    given = check_input(name, derived.schema, derived=True)
+    return given, {"converters": derived.converters}
 
 
 def _derived(name: str, derive: Callable[[Any], R], of: Any) -> R:

@@ -6,19 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.errors import DefinitionError
-from toolcrib.tools.build import (
-    ToolOptions,
-    build_definition,
-    check_name,
-    check_top,
-    compile_schema,
-)
+from toolcrib.schema import ValidatorFactory
+from toolcrib.tools.build import ToolOptions, build_definition, check_name
+from toolcrib.tools.checked import check_given, check_input
 from toolcrib.tools.component import Tool, tool_of
-from toolcrib.tools.decorator import make_function_tool
+from toolcrib.tools.decorator import make_function_tool, validators
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 
 _KEYS = ("name", "description", "input_schema", "output_schema")
+# What providers and MCP call it.
+_MEANT = {
+    "parameters": "input_schema",
+    "inputSchema": "input_schema",
+    "outputSchema": "output_schema",
+}
 
 
 def get_definition(thing: HasDefinition | type | Callable[..., Any]) -> ToolDefinition:
@@ -38,31 +40,52 @@ def tool_from_dict(
     given: Mapping[str, Any],
     handlers: Mapping[str, Callable[..., Any]],
     visible: Sequence[str] | All,
+    *,
+    factory: ValidatorFactory | None = None,
+    lazy: bool = False,
 ) -> Tool[..., Any]:
-    """Raises DefinitionError, naming the definition, for unknown keys, bad names, bad schemas."""
+    """Raises DefinitionError, naming the definition, for unknown keys, bad names, bad schemas.
+
+    `factory` makes its validators, in place of the default one; with `lazy` at their first use.
+    """
     if not isinstance(given, Mapping):
         raise DefinitionError(f"a definition is a dictionary, not a {type(given).__name__}")
-    name = check_name(given.get("name"))
-    unknown = [key for key in given if key not in _KEYS]
-    if unknown:
-        raise DefinitionError(
-            f"tool '{name}': unknown key {unknown[0]!r}; known: {', '.join(_KEYS)}"
-        )
-    for key, kind in (("description", str), ("input_schema", dict), ("output_schema", dict)):
-        if given.get(key) is not None and not isinstance(given[key], kind):
-            raise DefinitionError(f"tool '{name}': {key} must be a {kind.__name__}")
+    name = _checked_keys(given)
     options = ToolOptions(
         visible=visible,
         name=name,
         description=given.get("description"),
         input_schema=given.get("input_schema"),
         output_schema=given.get("output_schema"),
+        lazy=lazy,
+        validator=factory,
     )
     if options.input_schema is not None and name in handlers:
         return make_function_tool(handlers[name], options, {})
-    if options.input_schema is not None:
-        check_top(name, options.input_schema)
-    validator = compile_schema(name, "input_schema", options.input_schema)
-    output_validator = compile_schema(name, "output_schema", options.output_schema)
-    definition = build_definition(name, "", options.input_schema, options.output_schema, options)
+    checked = None if options.input_schema is None else check_input(name, options.input_schema)
+    output = check_given(name, "output_schema", options.output_schema)
+    validator, output_validator = validators(name, checked, output, options)
+    definition = build_definition(name, "", checked, output, options)
     return Tool(definition, None, validator=validator, output_validator=output_validator)
+
+
+def _checked_keys(given: Mapping[str, Any]) -> str:
+    """The name; what else there is has a known key and a value of its type."""
+    if "name" not in given:
+        found = ", ".join(map(str, given))[:80] or "nothing"
+        raise DefinitionError(
+            f"a definition has no name; it has {found}; known: {', '.join(_KEYS)}"
+        )
+    name = check_name(given["name"])
+    unknown = sorted((key for key in given if key not in _KEYS), key=lambda key: key not in _MEANT)
+    if unknown:
+        meant = _MEANT.get(unknown[0]) if isinstance(unknown[0], str) else None
+        hint = f" (it is called {meant} here)" if meant else ""
+        raise DefinitionError(
+            f"tool '{name}': unknown key {unknown[0]!r:.80}; known: {', '.join(_KEYS)}{hint}"
+        )
+    for key, kind in (("description", str), ("input_schema", dict), ("output_schema", dict)):
+        if given.get(key) is not None and not isinstance(given[key], kind):
+            found = type(given[key]).__name__
+            raise DefinitionError(f"tool '{name}': {key} must be a {kind.__name__}, not {found}")
+    return name

@@ -14,8 +14,9 @@ from pydantic.fields import FieldInfo
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, read_docstring
+from toolcrib.schema.annotations import quick_hints
 from toolcrib.schema.derive import NO_DEFAULT
-from toolcrib.tools.capability import Need, interface_of, is_context
+from toolcrib.tools.capability import Need, is_context, need_of
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -33,13 +34,15 @@ class Signature(NamedTuple):
     description: str
     undocumentable: tuple[str, ...]
     takes_any: bool
+    returns_description: str = ""
 
 
 def read_function(function: Callable[..., Any], frame_locals: Mapping[str, Any]) -> Signature:
     """Raises DefinitionError, naming the function, if its hints cannot be resolved."""
     hints = _hints(function, function.__qualname__, frame_locals)
     documented = read_docstring(function.__doc__)
-    return _split(_signature(function), hints, documented.description, documented.parameters)
+    read = _split(_signature(function), hints, documented.description, documented.parameters)
+    return read._replace(returns_description=documented.returns)
 
 
 def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
@@ -70,6 +73,7 @@ def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
         needs=running.needs,
         context_parameter=running.context_parameter,
         returns=running.returns,
+        returns_description=read_docstring(run.__doc__).returns or documented.returns,
     )
 
 
@@ -139,9 +143,13 @@ def _split(
         hint = hints.get(name, inspect.Parameter.empty)
         if parameter.kind in _VARIADIC:
             undocumentable.append(f"{str(parameter).partition(':')[0]} (can be anything)")
-        elif (interface := interface_of(hint)) is not None:
-            needs.append(Need(_by_name(parameter), interface))
+        elif (need := need_of(name, hint, parameter.default)) is not None:
+            needs.append(need._replace(parameter=_by_name(parameter)))
         elif is_context(hint):
+            if context is not None:
+                raise DefinitionError(
+                    f"{context} and {name} are both the CallContext: take it once"
+                )
             context = _by_name(parameter)
         else:
             if hint is inspect.Parameter.empty:
@@ -188,6 +196,11 @@ def _hints(thing: Any, name: str, frame_locals: Mapping[str, Any]) -> dict[str, 
     comes last, since the fields of its bases are read in modules of their own.
     """
     local = inspect.isfunction(thing) and "<locals>" in thing.__qualname__
+    if inspect.isfunction(thing) and not hasattr(thing, "__wrapped__"):
+        names = dict(frame_locals) if local else {}
+        found = quick_hints(thing.__annotations__, thing.__globals__, names)
+        if found is not None:
+            return found
     try:
         if not local:
             return typing.get_type_hints(thing, include_extras=True)

@@ -52,8 +52,9 @@ class HydrationError(msgspec.Struct, frozen=True):
 class Provenance(msgspec.Struct, frozen=True):
     """How the arguments came to be: for the application and for audit, never for UI or logs.
 
-    `parsed` is None where parsing failed; `seconds` is the time that hydration took; `notes` names
-    every liberty taken in reading (`single_quotes`, `empty_arguments`).
+    `parsed` is what the text says, None where parsing failed; `seconds` is the time that hydration
+    took; `notes` names every liberty taken in reading (`single_quotes`, `empty_arguments`), and
+    `restored` where arguments made for a provider's view were put back into the author's terms.
     """
 
     provider_id: str

@@ -6,11 +6,19 @@ registration. What is derived from a definition (validators, embeddings) lives b
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
 import msgspec
 
-from toolcrib.values.json import JsonObject, JsonValue, digest, json_copy
+from toolcrib.values.json import (
+    JsonObject,
+    JsonValue,
+    canonical_json,
+    canonical_text,
+    json_copy,
+    sha256_hex,
+)
 
 NoSchemaMode: TypeAlias = Literal["read-only", "human-approval", "full"]
 
@@ -19,6 +27,12 @@ class All:
     """The type of `ALL`; it stands for every field and has to be written out."""
 
     __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, All)  # a copy, or one that was pickled, means the same
+
+    def __hash__(self) -> int:
+        return hash(All)
 
     def __repr__(self) -> str:
         return "ALL"
@@ -101,7 +115,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "digest", digest(self._facts()))
+        msgspec.structs.force_setattr(self, "digest", "sha256:" + sha256_hex(self._canonical()))
 
     @property
     def input_schema(self) -> JsonObject | None:
@@ -124,25 +138,36 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
             form["output_schema"] = json_copy(self.output_schema_json)
         return form
 
-    def _facts(self) -> JsonObject:
-        facts: JsonObject = self.to_dict()
-        annotations: dict[str, JsonValue] = msgspec.to_builtins(self.annotations)
+    def _canonical(self) -> str:
+        """The RFC 8785 text of all but the digest; schemas that are absent are left out."""
         examples: list[JsonValue] = [[e.request, e.arguments] for e in self.examples]
-        facts |= {
-            "strict": self.strict,
-            "tags": list(self.tags),
-            "annotations": annotations,
+        schemas = (
+            ("input_schema", self.input_schema_json),
+            ("output_schema", self.output_schema_json),
+        )
+        facts = {
+            "name": canonical_json(self.name),
+            "description": canonical_json(self.description),
+            **{name: canonical_text(text) for name, text in schemas if text is not None},
+            "strict": canonical_json(self.strict),
+            "tags": canonical_json(self.tags),
+            "annotations": _annotations_text(self.annotations),
             "visible": _visibility(self.visible),
             "model_visible": _visibility(self.model_visible),
-            "secret": list(self.secret),
-            "examples": examples,
-            "no_schema_mode": self.no_schema_mode,
+            "secret": canonical_json(self.secret),
+            "examples": canonical_json(examples),
+            "no_schema_mode": canonical_json(self.no_schema_mode),
         }
-        return facts
+        return "{" + ",".join(f'"{name}":{facts[name]}' for name in sorted(facts)) + "}"
 
 
-def _visibility(paths: Visibility) -> JsonValue:
-    return "*" if isinstance(paths, All) else list(paths)
+@lru_cache(maxsize=1024)
+def _annotations_text(annotations: Annotations) -> str:
+    return canonical_json(msgspec.to_builtins(annotations))
+
+
+def _visibility(paths: Visibility) -> str:
+    return '"*"' if isinstance(paths, All) else canonical_json(paths)
 
 
 @runtime_checkable

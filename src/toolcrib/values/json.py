@@ -8,8 +8,10 @@ floats, keep all their digits, since two different arguments must never share a 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from math import isfinite
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import orjson
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 else:  # msgspec reads annotations at run time and has no recursive aliases
     JsonValue: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
+_REAL = re.compile(rb"(?:^|[:,\[])-?[0-9]+[.eE]")  # in compact text; within a text it may err
 
 
 def canonical_json(value: Any) -> str:
@@ -28,25 +31,51 @@ def canonical_json(value: Any) -> str:
 
     Raises ValueError for NaN and infinities, TypeError for what is not JSON (lone surrogates too).
     """
-    if value is None or value is True or value is False or isinstance(value, str):
+    kind = value.__class__
+    if kind is str or value is None or kind is bool or isinstance(value, str):
         return orjson.dumps(value).decode()
+    if kind is dict or isinstance(value, Mapping):
+        return "{" + ",".join(map(_member, _sorted(value))) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(canonical_json, value)) + "]"
     if isinstance(value, int):
         return int.__repr__(value)
     if isinstance(value, float):
         return _number(value)
-    if isinstance(value, Mapping):
-        members = sorted(value.items(), key=_utf16)
-        return "{" + ",".join(f"{canonical_json(k)}:{canonical_json(v)}" for k, v in members) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(canonical_json, value)) + "]"
     raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
-def _utf16(member: tuple[Any, Any]) -> bytes:
-    key = member[0]
-    if not isinstance(key, str):
-        raise TypeError(f"a {type(key).__name__} is not a key in JSON")
-    return key.encode("utf-16-be", "surrogatepass")
+def canonical_text(text: str) -> str:
+    """The same for JSON text of our own making, as `json_copy` takes it.
+
+    What is ASCII and has no fraction or exponent is written by orjson just as RFC 8785 says.
+    """
+    value = orjson.loads(text)
+    written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    if written.isascii() and _REAL.search(written) is None:
+        return written.decode()
+    return canonical_json(value)
+
+
+def _member(member: tuple[str, Any]) -> str:
+    return f"{orjson.dumps(member[0]).decode()}:{canonical_json(member[1])}"
+
+
+def _sorted(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    """By UTF-16 code units, which for ASCII is the order of the characters."""
+    try:
+        plain = "".join(value).isascii()
+    except TypeError:
+        strange = next(key for key in value if not isinstance(key, str))
+        raise TypeError(f"a {type(strange).__name__} is not a key in JSON") from None
+    return sorted(value.items(), key=_name if plain else _utf16)
+
+
+_name = itemgetter(0)
+
+
+def _utf16(member: tuple[str, Any]) -> bytes:
+    return member[0].encode("utf-16-be", "surrogatepass")
 
 
 def _number(value: float) -> str:

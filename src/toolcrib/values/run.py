@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from toolcrib.errors import SourceError
+from toolcrib.values.json import JsonObject
 from toolcrib.values.message import Message, Usage
 from toolcrib.values.record import (
     ANONYMOUS,
@@ -33,6 +34,8 @@ class RunState(msgspec.Struct, frozen=True):
 
     `offered` names the tools that the model could see in the turn that waits; `elapsed` is in
     seconds, without the time spent waiting; `pending` is what it waits for, and until when.
+    `restored` has, by call id, the arguments of waiting calls that were made for a provider's view
+    of their schema, in the author's terms: the offer that knew the way back ends with the process.
     """
 
     run_id: str
@@ -45,6 +48,7 @@ class RunState(msgspec.Struct, frozen=True):
     offered: tuple[str, ...] = ()
     elapsed: float = 0.0
     pending: tuple[ApprovalRequest, ...] = ()
+    restored: dict[str, JsonObject] = {}
     version: int = 1
 
     def to_json(self) -> str:

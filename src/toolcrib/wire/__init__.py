@@ -1,23 +1,39 @@
-"""Provider formats: encoders and decoders without IO, and a table of them."""
+"""Provider formats: encoders and decoders without IO, and tables of them."""
 
 from toolcrib.values.message import ChatRequest
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire
 from toolcrib.wire.failure import http_error
+from toolcrib.wire.forms import FORMS, ToolForm
 from toolcrib.wire.openai_chat import OPENAI_CHAT
-from toolcrib.wire.table import WIRES, decode, decoder, encode, encode_tools, wire_of
+from toolcrib.wire.table import (
+    WIRES,
+    decode,
+    decoder,
+    encode,
+    encode_tools,
+    form_of,
+    tool_views,
+    wire_of,
+)
+from toolcrib.wire.views import ToolView
 
 __all__ = [
+    "FORMS",
     "OPENAI_CHAT",
     "WIRES",
     "ChatRequest",
     "Decoder",
     "HttpRequest",
     "Memo",
+    "ToolForm",
+    "ToolView",
     "Wire",
     "decode",
     "decoder",
     "encode",
     "encode_tools",
+    "form_of",
     "http_error",
+    "tool_views",
     "wire_of",
 ]

@@ -7,17 +7,20 @@ into a `Reply`; a client moves the bytes between them. A compatible server with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
 
-from toolcrib.errors import DefinitionError
+from toolcrib.errors import DefinitionError, SchemaError
+from toolcrib.schema.shape import schema_text
+from toolcrib.schema.validator import compile_validator
 from toolcrib.values.definition import HasDefinition, ToolDefinition
-from toolcrib.values.json import JsonObject, canonical_json
+from toolcrib.values.json import JsonObject, json_copy
 from toolcrib.values.message import ArgumentsPart, ChatRequest, FinishReason, Reply, TextPart
 from toolcrib.values.offer import Offer
-from toolcrib.wire.names import NameRule
+from toolcrib.wire.forms import ToolForm
 
 MAX_BYTES = 64 * 1024 * 1024
 """The most that one event of a stream, or one whole body, may measure (bytes)."""
@@ -70,19 +73,19 @@ class MakeDecoder(Protocol):
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider format. `finish_reasons` maps lower-case reasons; unlisted ones mean `stop`.
+    """One provider format; `tools` is how it takes them.
 
-    `auth` makes the headers that carry a key. The rest are what servers of one format differ in:
-    `max_tokens_key`; `stream_usage`, whether usage in streams must be asked for; `text_calls`,
-    whether a text that is nothing but `{"name", "parameters"}` of an offered tool is a call.
+    `finish_reasons` maps lower-case reasons; unlisted ones mean `stop`. `auth` makes the headers
+    that carry a key. The rest are what servers of one format differ in: `max_tokens_key`;
+    `stream_usage`, whether usage in streams must be asked for; `text_calls`, whether a text that is
+    nothing but `{"name", "parameters"}` of an offered tool is a call.
     """
 
     name: str
     path: str
     encode: Encode
-    encode_tools: Callable[[Wire, Sequence[ToolDefinition]], list[JsonObject]]
+    tools: ToolForm
     make_decoder: MakeDecoder
-    names: NameRule
     auth: Callable[[str], Mapping[str, str]]
     finish_reasons: Mapping[str, FinishReason]
     headers: Mapping[str, str] = {}
@@ -106,7 +109,8 @@ class PlainTool(msgspec.Struct, frozen=True):
 def as_offered(tool: HasDefinition | ToolDefinition | Mapping[str, object]) -> HasDefinition:
     """What an `Offer` holds for a tool, a definition, or the dictionary form of one.
 
-    Raises DefinitionError for a dictionary without a name or with a schema that is not an object.
+    Raises DefinitionError for a dictionary without a name, or whose schema is none, is not safe to
+    use, or has another name.
     """
     if isinstance(tool, ToolDefinition):
         return PlainTool(tool)
@@ -115,16 +119,37 @@ def as_offered(tool: HasDefinition | ToolDefinition | Mapping[str, object]) -> H
     return tool
 
 
+_MEANT = ("parameters", "inputSchema")  # what providers and MCP call the schema
+
+
 def _definition(form: Mapping[str, object]) -> ToolDefinition:
     name, schema = form.get("name"), form.get("input_schema")
     description, strict = form.get("description") or "", form.get("strict")
     if not isinstance(name, str) or not name:
         raise DefinitionError("a definition needs a name: {name, description, input_schema}")
+    meant = next((key for key in _MEANT if key in form), None)
+    if schema is None and meant is not None:
+        raise DefinitionError(f"{name!r}: unknown key {meant!r} (it is called input_schema here)")
     if schema is not None and not isinstance(schema, Mapping):
         raise DefinitionError(f"the input_schema of {name!r} is not a JSON object")
     return ToolDefinition(
         name=name,
         description=description if isinstance(description, str) else str(description),
-        input_schema_json=None if schema is None else canonical_json(schema),
+        input_schema_json=None if schema is None else _checked_text(name, dict(schema)),
         strict=strict if isinstance(strict, bool) else None,
     )
+
+
+def _checked_text(name: str, schema: JsonObject) -> str:
+    """A schema's text, its keys in their own order, which is the order that a model answers in."""
+    try:
+        text = schema_text(schema)
+        _check(text)
+    except SchemaError as error:
+        raise SchemaError(f"the input_schema of {name!r}: {error.message}", error.pointer) from None
+    return text
+
+
+@lru_cache(maxsize=1024)
+def _check(text: str) -> None:
+    compile_validator(json_copy(text))

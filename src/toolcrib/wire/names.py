@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -18,32 +19,46 @@ _DIGITS = 8
 
 
 class NameRule(msgspec.Struct, frozen=True):
-    """`allowed` is the inside of a regular expression's character class; `limit` in characters."""
+    """`allowed` is the inside of a regular expression's character class; `limit` in characters.
+
+    `first` is the class of a name's first character, where that has a rule of its own.
+    """
 
     allowed: str
     limit: int
+    first: str | None = None
 
     def legal(self, name: str) -> bool:
-        return len(name) <= self.limit and re.fullmatch(f"[{self.allowed}]+", name) is not None
+        return _legal(self).fullmatch(name) is not None
+
+
+@lru_cache
+def _legal(rule: NameRule) -> re.Pattern[str]:
+    begins = "" if rule.first is None else f"(?=[{rule.first}])"
+    return re.compile(f"{begins}[{rule.allowed}]{{1,{rule.limit}}}")
 
 
 def wire_name(rule: NameRule, name: str, *, salt: int = 0) -> str:
     """The legal form of one name; `salt` gives further ones, should the first be taken."""
     if not salt and rule.legal(name):
         return name
-    stem = re.sub(f"[^{rule.allowed}]", "_", name)[: rule.limit - _DIGITS - 1] or "tool"
+    stem = re.sub(f"[^{rule.allowed}]", "_", name) or "tool"
+    if rule.first is not None and not re.match(f"[{rule.first}]", stem):
+        stem = f"_{stem}"
+    stem = stem[: rule.limit - _DIGITS - 1]
     return f"{stem}_{sha256_hex(f'{salt}:{name}' if salt else name)[:_DIGITS]}"
 
 
 def wire_names(rule: NameRule, names: Iterable[str]) -> dict[str, str]:
     """Own name → wire name, one to one. Raises CatalogError for a name that comes twice."""
     own = list(names)
+    legal = set(filter(rule.legal, own))
+    taken = set(legal)
     mapping: dict[str, str] = {}
-    taken = {name for name in own if rule.legal(name)}
     for name in own:
         if name in mapping:
             raise CatalogError(f"two tools on offer are called {name!r}: rename or drop one")
-        if rule.legal(name):
+        if name in legal:
             mapping[name] = name
             continue
         salt = 0

@@ -1,7 +1,7 @@
 """Requests of OpenAI Chat Completions, and the wire's value.
 
 What goes out is what the wire has a place for: no output schema, no error flag, no member that only
-says the default. The canonical schema is spliced in as the author's text.
+says the default.
 Shapes: https://platform.openai.com/docs/api-reference/chat/create
 """
 
@@ -14,24 +14,24 @@ import msgspec
 import orjson
 
 from toolcrib.errors import RequestError
-from toolcrib.values.definition import HasDefinition, ToolDefinition
-from toolcrib.values.json import JsonObject
+from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import ChatRequest, FinishReason, Settings, ToolChoice
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire, as_offered
-from toolcrib.wire.names import NameRule, wire_names
+from toolcrib.wire.forms import OPENAI_CHAT_TOOLS, ToolForm
 from toolcrib.wire.openai_chat_decode import make_decoder
 from toolcrib.wire.openai_chat_history import History
+from toolcrib.wire.views import encoded
 
 _OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
 _ONLY_WITH_TOOLS = frozenset(("parallel_tool_calls", "tool_choice"))
-_NO_SCHEMA = '{"type":"object","properties":{}}'
 
 
 class _Tools(msgspec.Struct, frozen=True):
-    """Tools as encoded once: `given` is what they were made from, `names` own name → wire name."""
+    """Tools as encoded once, `given` in a `form`; `names` is own name → wire name."""
 
     given: Sequence[Any]
+    form: ToolForm
     names: Mapping[str, str]
     offer: Offer
     body: bytes
@@ -57,60 +57,38 @@ def encode(
         if wire.stream_usage:
             body.setdefault("stream_options", {"include_usage": True})
     try:
-        encoded = orjson.dumps(body)
+        data = orjson.dumps(body)
     except TypeError as error:
         raise RequestError(f"the settings cannot be sent as JSON: {error}") from None
     headers = {"Content-Type": "application/json", **wire.headers}
     headers["Accept"] = "text/event-stream" if stream else "application/json"
-    return HttpRequest("POST", wire.path, headers, encoded, tools.offer)
-
-
-def encode_tools(wire: Wire, definitions: Sequence[ToolDefinition]) -> list[JsonObject]:
-    """The tools as the provider gets them; each a fresh object."""
-    names = wire_names(wire.names, (definition.name for definition in definitions))
-    tools: list[JsonObject] = []
-    for definition in definitions:
-        function: JsonObject = {"name": names[definition.name]}
-        if definition.description:
-            function["description"] = definition.description
-        function["parameters"] = definition.input_schema or orjson.loads(_NO_SCHEMA)
-        if definition.strict is not None:
-            function["strict"] = definition.strict
-        tools.append({"type": "function", "function": function})
-    return tools
+    return HttpRequest("POST", wire.path, headers, data, tools.offer)
 
 
 def _remembered_tools(wire: Wire, given: Sequence[HasDefinition], memo: Memo | None) -> _Tools:
     if memo is None:
         return _encoded(wire, given)
-    if not isinstance(memo.tools, _Tools) or memo.tools.given is not given:
-        memo.tools = _encoded(wire, given)
-    return memo.tools
+    known = memo.tools if isinstance(memo.tools, _Tools) else None
+    if known is not None and known.form is not wire.tools:
+        known = memo.history = None  # of another wire
+    if known is None or known.given is not given:
+        known = memo.tools = _encoded(wire, given)
+    return known
 
 
 def _encoded(wire: Wire, given: Sequence[HasDefinition]) -> _Tools:
     tools = [as_offered(tool) for tool in given]
     definitions = [tool.get_definition() for tool in tools]
-    names = wire_names(wire.names, (definition.name for definition in definitions))
-    own_names = {wire_name: own for own, wire_name in names.items() if own != wire_name}
-    body = orjson.dumps([_tool(definition, names[definition.name]) for definition in definitions])
-    return _Tools(given, names, Offer.of(tools, own_names=own_names), body)
-
-
-def _tool(definition: ToolDefinition, name: str) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": name}
-    if definition.description:
-        function["description"] = definition.description
-    function["parameters"] = orjson.Fragment(definition.input_schema_json or _NO_SCHEMA)
-    if definition.strict is not None:
-        function["strict"] = definition.strict
-    return {"type": "function", "function": function}
+    made = encoded(wire.tools, definitions)
+    own_names = {wire_name: own for own, wire_name in made.names.items() if own != wire_name}
+    offer = Offer.of(tools, own_names=own_names, ways_back=made.ways_back)
+    return _Tools(given, wire.tools, made.names, offer, made.body)
 
 
 def _messages(wire: Wire, request: ChatRequest, tools: _Tools, memo: Memo | None) -> bytes:
     history = memo.history if memo is not None else None
     if not isinstance(history, History) or not history.begins(request.messages, tools.names):
-        history = History(wire.names, tools.names)
+        history = History(wire.tools.names, tools.names)
     if memo is not None:
         memo.history = None
     history.extend(request.messages)
@@ -172,9 +150,8 @@ OPENAI_CHAT = Wire(
     name="openai-chat",
     path="/chat/completions",
     encode=encode,
-    encode_tools=encode_tools,
+    tools=OPENAI_CHAT_TOOLS,
     make_decoder=make_decoder,
-    names=NameRule("A-Za-z0-9_-", 64),
     auth=_bearer,
     finish_reasons=_FINISH_REASONS,
 )

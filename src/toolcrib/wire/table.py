@@ -1,8 +1,9 @@
-"""The wires by name, and the functions that take one by name or as a value."""
+"""The wires and the forms of tools by name, and the functions that take one by name or as a value."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from toolcrib.errors import RequestError
 from toolcrib.values.definition import HasDefinition, ToolDefinition
@@ -11,7 +12,11 @@ from toolcrib.values.message import ChatRequest, Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.failure import http_error
+from toolcrib.wire.forms import FORMS, ToolForm
 from toolcrib.wire.openai_chat import OPENAI_CHAT
+from toolcrib.wire.views import ToolView, forms_of, views_of
+
+OfferedTools: TypeAlias = Iterable[HasDefinition | ToolDefinition | Mapping[str, object]]
 
 WIRES: Mapping[str, Wire] = {wire.name: wire for wire in (OPENAI_CHAT,)}
 
@@ -36,22 +41,45 @@ def encode(
     """The HTTP request for a chat request, without server and key.
 
     `memo` lets requests of one conversation share their encoded part. Raises RequestError for what
-    the wire has no form for, such as a call without its result; CatalogError for a name on offer
-    twice.
+    the wire has no form for, such as a call without its result, or a tool that the provider would
+    refuse; CatalogError for a name on offer twice.
     """
     wire = wire_of(wire)
     return wire.encode(wire, request, model=model, stream=stream, memo=memo)
 
 
-def encode_tools(
-    wire: Wire | str, tools: Iterable[HasDefinition | ToolDefinition | Mapping[str, object]]
-) -> list[JsonObject]:
-    """The provider's form of tools, definitions or `{name, description, input_schema}`.
+def form_of(wire: Wire | ToolForm | str) -> ToolForm:
+    """How that provider takes tools. Raises RequestError for a name that nobody knows."""
+    if isinstance(wire, ToolForm):
+        return wire
+    if isinstance(wire, Wire):
+        return wire.tools
+    if wire not in FORMS:
+        raise RequestError(
+            f"there is no form of tools {wire!r}; there are: {', '.join(sorted(FORMS))}"
+        )
+    return FORMS[wire]
 
-    Schemas are copies; output schemas stay home.
+
+def encode_tools(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[JsonObject]:
+    """The `tools` of a request, from tools, definitions or `{name, description, input_schema}`.
+
+    Schemas are copies; output schemas stay home. Raises RequestError for a tool that the provider
+    would refuse, CatalogError for a name that comes twice.
     """
-    wire = wire_of(wire)
-    return wire.encode_tools(wire, [as_offered(tool).get_definition() for tool in tools])
+    return forms_of(form_of(wire), _definitions(tools))
+
+
+def tool_views(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[ToolView]:
+    """What each tool looks like to the provider and what is lost on the way; refuses nothing.
+
+    Raises CatalogError for a name that comes twice.
+    """
+    return views_of(form_of(wire), _definitions(tools))
+
+
+def _definitions(tools: OfferedTools) -> list[ToolDefinition]:
+    return [as_offered(tool).get_definition() for tool in tools]
 
 
 def decoder(

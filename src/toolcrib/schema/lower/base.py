@@ -41,22 +41,36 @@ class Lowered(NamedTuple):
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """What an endpoint takes of JSON Schema, as data; None for a set means everything.
 
-    `keywords` and `formats` are those it keeps. `refs`: `any` local one, only `#` and `#/$defs/x`
-    (`plain`), or `none` (they are inlined, recursion to `unroll` levels). `closed`: every object is
-    closed and every property required, what is optional being nullable (OpenAI's strict mode).
-    `root_union`: whether the top may have `anyOf`, `oneOf` or `allOf`. `one_of`: whether `oneOf`
-    is known; else it becomes `anyOf`. Schemas over `compact_over` bytes of JSON are shortened.
+    `keywords` and `formats` are those it keeps: what can be said with the kept ones is (`oneOf` as
+    `anyOf`, `const` as `enum`, `allOf` merged), the rest moves into descriptions where it can.
+    `root_without`: keywords that the top may not have; a top that needs one is wrapped in a
+    property. `refs`: `any` local one, only `#` and `#/$defs/x` (`plain`), or `none` (they are
+    inlined, recursion to `unroll` levels). `ref_siblings`: whether `$ref` may have neighbours.
+    `closed`: every object is closed and every part typed, and what cannot be is refused, recursion
+    that would be cut too; `all_required`: every property is required besides, what is optional
+    being nullable. `booleans`: whether `true` and `false` are known as schemas.
+    `need_items`: whether an array must say its items. `lookaround`: whether patterns may have it.
+    `property_names`: a pattern for the names at the top. `max_…` limit the whole view; `max_names`
+    is in characters, of property and definition names, enum and const values; `max_long_enum` too,
+    of one enum of over 250 values. Schemas over `compact_over` bytes of JSON are shortened.
     """
 
     name: str
     keywords: frozenset[str] | None = None
     formats: frozenset[str] | None = None
+    root_without: frozenset[str] = frozenset()
     refs: Literal["any", "plain", "none"] = "any"
     ref_siblings: bool = True
     unroll: int = 3
     closed: bool = False
-    root_union: bool = True
-    one_of: bool = True
+    all_required: bool = False
+    booleans: bool = True
+    need_items: bool = False
+    lookaround: bool = True
+    property_names: str | None = None
     max_depth: int | None = None
     max_properties: int | None = None
+    max_enum: int | None = None
+    max_long_enum: int | None = None
+    max_names: int | None = None
     compact_over: int | None = None

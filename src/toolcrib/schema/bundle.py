@@ -1,0 +1,180 @@
+"""Several schema files as one: what they refer to in each other is taken in, at build time.
+
+What a reference leads to becomes a definition of its own in the first file, once, however often it is
+referred to: so files may refer to each other in a circle. The first file keeps its own places, so
+that what refers to them needs no change.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from toolcrib.errors import SchemaError
+from toolcrib.schema.guard import check_schema
+from toolcrib.schema.keywords import ROLES, Draft, Role, draft_of
+from toolcrib.schema.references import Place, subschemas
+from toolcrib.schema.schema_files import SchemaFile, SchemaFiles
+from toolcrib.schema.shape import MAX_NODES, schema_text
+from toolcrib.values.json import JsonObject, json_copy
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_HOLDS = frozenset((Role.ONE, Role.MANY, Role.NAMED, Role.PATTERNS, Role.SHELF))
+_SHOWN = 200
+
+
+def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObject:
+    """The schema in a JSON file (UTF-8), with all that it refers to in other local files taken in.
+
+    `$ref`s such as `other.json`, `defs/x.json#/definitions/Y`, `./a.json#anchor` are read relative
+    to the file that they stand in, whatever its `$id`. The definitions are added to `$defs`
+    (`definitions` in draft 7) under the last name of their pointer, or the name of their file;
+    where that is taken, with `_2`, `_3` and so on, in the order in which they are met.
+    `root` is the folder that no reference leads out of; by default the one that the file is in.
+
+    Raises SourceError if the file itself cannot be read, SchemaError, naming file and pointer, for
+    anything else: a reference outward or to nothing, a file that is no JSON, too much of them.
+    """
+    files = SchemaFiles(Path(path), None if root is None else Path(root))
+    made = json_copy(schema_text(_Bundle(files).whole()))
+    check_schema(made)
+    return made
+
+
+class _Taken(NamedTuple):
+    """A definition that is taken in: where it comes from, and what it is called in the whole."""
+
+    file: SchemaFile
+    node: Any
+    place: Place
+    name: str
+
+
+class _At(NamedTuple):
+    """Where a copy stands; `embedded` below an `$id` that is not its file's."""
+
+    file: SchemaFile
+    place: Place
+    foreign: bool
+    embedded: bool = False
+
+    def below(self, key: object) -> _At:
+        return self._replace(place=(self.place, key))
+
+
+class _Bundle:
+    """The definitions so far; the last of them are referred to, and not copied yet."""
+
+    def __init__(self, files: SchemaFiles) -> None:
+        self._files, self._main = files, files.main
+        self._draft = _draft(files.main, files.main.schema, Draft.D2020)
+        self._shelf = "$defs" if self._draft is Draft.D2020 else "definitions"
+        own = files.main.schema.get(self._shelf, {})
+        if not isinstance(own, dict):
+            raise files.main.error(f"{self._shelf} is no object", (None, self._shelf))
+        self._names: set[str] = set(own)
+        self._places = {id(node) for _, node in subschemas(files.main.schema)}
+        self._taken: dict[tuple[Path, object], _Taken] = {}
+        self._copied = 0
+
+    def whole(self) -> JsonObject:
+        made: JsonObject = self._schema(self._main.schema, _At(self._main, None, foreign=False))
+        definitions: dict[str, Any] = {}
+        while len(definitions) < len(self._taken):  # each copy may take in more
+            taken = list(self._taken.values())[len(definitions)]
+            at = _At(taken.file, taken.place, foreign=True)
+            definitions[taken.name] = self._schema(taken.node, at)
+        if definitions:
+            own: Any = made.pop(self._shelf, {})
+            made[self._shelf] = {**own, **definitions}
+        return made
+
+    def _schema(self, node: Any, at: _At) -> Any:
+        """A copy in which each `$ref` leads to where its target lies in the whole."""
+        if not isinstance(node, dict):
+            return node
+        self._copied += 1 + len(node)
+        if self._copied > MAX_NODES:
+            raise SchemaError(f"the files make a schema of more than {MAX_NODES} nodes")
+        own = node.get("$id")
+        whole = node is at.file.schema
+        if isinstance(own, str) and not own.startswith("#") and not whole:
+            at = at._replace(embedded=True)
+        made = {}
+        for key, value in node.items():
+            role = ROLES.get(key)
+            if role is Role.REF and isinstance(value, str):
+                made[key] = self._reference(key, value, at)
+            elif role in _HOLDS:
+                if not (at.foreign and role is Role.SHELF):  # nothing leads there any more
+                    made[key] = self._below(role, value, at.below(key))
+            elif at.foreign and role in (Role.ID, Role.ANCHOR, Role.DIALECT):
+                # All that refers to these names has been rewritten, and they might be taken.
+                self._check_dialect(key, value, at)
+            else:
+                made[key] = value
+        return made
+
+    def _below(self, role: Role | None, value: Any, at: _At) -> Any:
+        if isinstance(value, list):
+            return [self._schema(child, at.below(index)) for index, child in enumerate(value)]
+        if role is Role.ONE or not isinstance(value, dict):
+            return self._schema(value, at)
+        return {name: self._schema(child, at.below(name)) for name, child in value.items()}
+
+    def _reference(self, keyword: str, ref: str, at: _At) -> str:
+        file, place = at.file, (at.place, keyword)
+        name, _, fragment = ref.partition("#")
+        if at.embedded:
+            raise file.error(f"{keyword} lies in a part with an $id of its own: remove it", place)
+        target = self._files.follow(file, ref, place) if name else file
+        if keyword == "$dynamicRef":
+            if at.foreign or name:
+                raise file.error("a $dynamicRef between files cannot be bundled: use $ref", place)
+            return ref
+        if target is not self._main:
+            self._check_draft(target, target.schema)
+        node = target.references.resolve(f"#{fragment}")
+        if not isinstance(node, dict | bool) or target.references.crosses_id(f"#{fragment}"):
+            raise file.error(f"$ref {ref[:_SHOWN]!r} leads to no schema in {target.shown}", place)
+        if target is self._main and (isinstance(node, bool) or id(node) in self._places):
+            return f"#{fragment}"
+        return f"#/{self._shelf}/{self._take(target, node, fragment).name}"
+
+    def _take(self, file: SchemaFile, node: Any, fragment: str) -> _Taken:
+        key = (file.path, id(node) if isinstance(node, dict) else fragment)
+        if key not in self._taken:
+            last = unquote(fragment.rpartition("/")[2]).replace("~1", "/") or file.path.stem
+            base = _NOT_IN_NAMES.sub("_", last).strip("_") or "schema"
+            name, number = base, 1
+            while name in self._names:
+                number += 1
+                name = f"{base}_{number}"
+            self._names.add(name)
+            place: Place = None
+            for token in fragment.split("/")[1:]:
+                place = (place, token)
+            self._taken[key] = _Taken(file, node, place, name)
+        return self._taken[key]
+
+    def _check_dialect(self, key: str, value: Any, at: _At) -> None:
+        if key == "$schema":
+            self._check_draft(at.file, {"$schema": value}, at.place)
+
+    def _check_draft(self, file: SchemaFile, schema: Any, place: Place = None) -> None:
+        draft = _draft(file, schema, self._draft, place)
+        if draft is not self._draft:
+            raise file.error(
+                f"it is of {draft}, and {self._main.shown} of {self._draft}: one schema has one "
+                "dialect",
+                (place, "$schema"),
+            )
+
+
+def _draft(file: SchemaFile, schema: Any, default: Draft, place: Place = None) -> Draft:
+    try:
+        return draft_of(schema if isinstance(schema, dict) else {}, default)
+    except SchemaError as error:
+        raise file.error(error.message, (place, "$schema")) from None

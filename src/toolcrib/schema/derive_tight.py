@@ -1,0 +1,198 @@
+"""What a schema has to say so that each value it accepts can be built: pydantic's own says less.
+
+Functions from constraints to schemas, and the list of what JSON Schema cannot say. Patterns run in
+linear time and use no look-around; they stay short, since a model reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from enum import Enum
+from math import isfinite
+from typing import Any
+
+from toolcrib.values.json import JsonObject
+
+# The one list of values that a derived schema accepts and its hint does not: such a call ends as
+# `invalid_arguments` at the stage `instantiate`. tests/schema/test_derive_exceptions.py has each.
+EXCEPTIONS: Mapping[str, str] = {
+    "author's code": "validators of fields and models, and constructors, that raise",
+    "leap seconds": "a time whose second is 60, which Python cannot hold",
+    "year 0": "dates and times in the year 0000, which Python does not have",
+    "present": "past and future dates (PastDate, FutureDatetime …): they depend on the day",
+    "files": "paths that have to exist, or must not (FilePath, DirectoryPath, NewPath)",
+    "addresses": "hosts and ports that are none, in URLs and DSNs; e-mail addresses",
+    "networks": "IP networks and interfaces: the bits beyond the mask, the length of the mask",
+    "encoded": "text that holds something encoded: JSON (`Json`), Base64, units (`ByteSize`)",
+    "regular expressions": "text that is one (`re.Pattern`), where ECMAScript and Python differ",
+    "changed text": "text that is stripped or changed in case before a pattern or length is checked",
+    "other letters": "patterns with \\W, \\D, \\S or flags, on letters beyond ASCII",
+    "equal values": "`min_length` of a set whose items differ as JSON and are equal in Python",
+    "keys": "`gt`, `ge` and the like on the keys of a dict",
+    "bytes": "`min_length` and `max_length` of bytes count bytes; JSON Schema counts characters",
+    "tags": "unions told apart by a function (`Discriminator`)",
+    "large multiples": "`multiple_of` on numbers beyond 10^15, which floats do not hold exactly",
+    "impossible dates": "30 February and the like, where a date-time has no offset (NaiveDatetime)",
+}
+
+WHOLE_KEY = r"^(0|-?[1-9][0-9]{0,39})$"
+REAL_KEY = r"^-?[0-9]{1,40}(\.[0-9]{1,40})?$"
+TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
+OFFSET = r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+DATE = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+LOCAL = r"T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"
+# Within these digits no sum is more than 999,999,999 days, and none of the time part 2^32 seconds.
+DURATION = r"^P([0-9]{1,6}[YMWD])*(T([0-9]{1,5}H)?([0-9]{1,7}M)?([0-9]{1,9}S)?)?$"
+_OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4 = rf"{_OCTET}(\.{_OCTET}){{3}}"
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+_UNSIGNED = r"[0-9]+(\.[0-9]+)?"
+_SCALARS = ["string", "number", "boolean", "null"]
+
+# By the `format` that pydantic writes, where no validator knows that format.
+FORMATS: Mapping[str, JsonObject] = {
+    "ipvanyaddress": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
+    "ipv4network": {"pattern": rf"^{_IPV4}(/(3[0-2]|[12]?[0-9]))?$"},
+    "ipv4interface": {"pattern": rf"^{_IPV4}(/(3[0-2]|[12]?[0-9]))?$"},
+    **{
+        f"uuid{version}": {
+            "format": "uuid",
+            "pattern": f"^[0-9A-Fa-f]{{8}}-[0-9A-Fa-f]{{4}}-{version}[0-9A-Fa-f]{{3}}-[89ABab]",
+        }
+        for version in range(1, 9)
+    },
+}
+
+
+def decimal(limits: Mapping[str, Any]) -> JsonObject:
+    """A `Decimal` as a number or as text, without the exponents that would fill a memory.
+
+    Bounds can be said of numbers only, and the number of digits of text only: a decimal with bounds
+    comes as a number, one with nothing but `max_digits` as text.
+    """
+    digits, places = limits.get("max_digits"), limits.get("decimal_places")
+    bounds = _bounds(limits)
+    step = _finite(limits.get("multiple_of"))
+    if step is not None:
+        bounds["multipleOf"] = step
+    text: JsonObject = {"type": "string", "pattern": _decimal_pattern(digits, places)}
+    if digits is not None and places is None:
+        return text | {"maxLength": digits}
+    if digits is not None and digits == places:  # 0 is refused then, and 0.0 is not
+        return {"type": "string", "pattern": rf"^-?0?\.[0-9]{{1,{places}}}$"}
+    number: JsonObject = {"type": "number", **bounds}
+    if places is not None:
+        number.setdefault("multipleOf", float(Decimal(1).scaleb(-places)))
+        if step is not None:  # both at once
+            number["allOf"] = [{"multipleOf": float(Decimal(1).scaleb(-places))}]
+    if digits is not None and places is not None:
+        beyond = 10 ** (digits - places)
+        number = {"exclusiveMinimum": -beyond, "exclusiveMaximum": beyond} | number
+    return number if bounds else {"anyOf": [number, text]}
+
+
+def _decimal_pattern(digits: int | None, places: int | None) -> str:
+    if digits is not None and places is None:
+        return f"^-?{_UNSIGNED}$"
+    fraction = "+" if places is None else f"{{1,{places}}}"
+    after = rf"(\.[0-9]{fraction})?" if places != 0 else ""
+    if digits is None or places is None:
+        return f"^-?[0-9]+{after}$"
+    return f"^-?0*[0-9]{{1,{max(digits - places, 1)}}}{after}$"
+
+
+def fraction(limits: Mapping[str, Any]) -> JsonObject:
+    """A `Fraction` as a number, or as text of two whole numbers."""
+    bounds = _bounds(limits)
+    text: JsonObject = {"type": "string", "pattern": r"^-?[0-9]{1,40}(/0*[1-9][0-9]{0,39})?$"}
+    number: JsonObject = {"type": "number", **bounds}
+    return number if bounds else {"anyOf": [number, text]}
+
+
+def _bounds(limits: Mapping[str, Any]) -> JsonObject:
+    return {
+        keyword: bound
+        for name, keyword in _BOUNDS.items()
+        if (bound := _finite(limits.get(name))) is not None
+    }
+
+
+def stripped(minimum: int) -> str:
+    """A pattern for text that still has so many characters when the space around it is gone."""
+    solid = r"[^\s\x85]"
+    return solid if minimum == 1 else rf"{solid}[\s\S]{{{minimum - 2},}}{solid}"
+
+
+def url(limits: Mapping[str, Any]) -> JsonObject:
+    schemes: Sequence[str] = limits.get("allowed_schemes") or ()
+    made: JsonObject = {"type": "string", "format": "uri", "minLength": 1}
+    if schemes:
+        made["pattern"] = f"^({'|'.join(schemes)})://[^/?#]"
+        if set(schemes) == {"http", "https"}:
+            made["pattern"] = "^https?://[^/?#]"
+    if limits.get("max_length") is not None:
+        made["maxLength"] = limits["max_length"]
+    return made
+
+
+def moment(limits: Mapping[str, Any]) -> JsonObject:
+    """An instant has an offset from UTC (RFC 3339), unless the hint asks for one without."""
+    if limits.get("tz_constraint") == "naive":
+        return {"type": "string", "pattern": DATE + LOCAL}
+    return {"type": "string", "format": "date-time"}
+
+
+def clock(limits: Mapping[str, Any]) -> JsonObject:
+    """A time of day: RFC 3339 wants an offset, which a time without a date can do without."""
+    offset = {"naive": "", "aware": OFFSET}.get(str(limits.get("tz_constraint")), f"{OFFSET}?")
+    return {"type": "string", "pattern": f"{TIME}{offset}$"}
+
+
+def choices(values: Sequence[Any]) -> list[Any] | None:
+    """Values that JSON gives back as they are; None if there are others among them."""
+    plain = [value.value if isinstance(value, Enum) else value for value in values]
+    good = all(
+        value is None
+        or isinstance(value, str | bool | int)
+        or (isinstance(value, float) and isfinite(value))
+        for value in plain
+    )
+    return plain if good else None
+
+
+def scalar_items(items: Mapping[str, Any]) -> JsonObject:
+    """What a set can hold of what JSON has, where the hint does not say."""
+    return dict(items) if items else {"type": list(_SCALARS)}
+
+
+def can_be_hashed(core: Mapping[str, Any]) -> bool:
+    """Whether the values that a core schema makes may stand in a set."""
+    kind = core["type"]
+    if kind in _UNHASHABLE:
+        return False
+    if kind in ("model", "dataclass"):
+        return core["cls"].__hash__ is not None
+    inner: list[Any] = list(core.get("items_schema") or ()) if kind == "tuple" else []
+    if kind in ("union", "tagged-union"):
+        listed = core["choices"]
+        inner += [
+            choice[0] if isinstance(choice, tuple) else choice
+            for choice in (listed.values() if isinstance(listed, dict) else listed)
+        ]
+    if isinstance(core.get("schema"), dict):
+        inner.append(core["schema"])
+    return all(can_be_hashed(part) for part in inner if isinstance(part, dict))
+
+
+_UNHASHABLE = frozenset(
+    ("list", "dict", "set", "deque", "typed-dict", "ordered-dict", "counter", "default-dict")
+)
+
+
+def _finite(bound: Any) -> float | int | None:
+    """A bound as JSON has it."""
+    if bound is None:
+        return None
+    number = int(bound) if bound == int(bound) else float(bound)
+    return number if isfinite(number) else None

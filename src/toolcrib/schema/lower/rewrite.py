@@ -1,0 +1,188 @@
+"""The same said with other keywords, where a dialect does not know the ones that the author chose.
+
+Each rule takes a part and gives a part; one that has nothing to say gives back what it got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+from toolcrib.schema.lower.context import Context
+from toolcrib.schema.lower.merge import UnmergeableError, merged
+from toolcrib.schema.lower.tree import ANNOTATIONS, names_in, target_of
+from toolcrib.values.json import JsonObject, canonical_json
+
+_SCALARS = frozenset({"string", "number", "integer", "boolean", "null"})
+_MOST_BRANCHES = 64
+_REWRITTEN = frozenset({"items", "prefixItems", "oneOf", "anyOf", "const"})  # what a rule is for
+
+
+def rewritten(ctx: Context, node: JsonObject) -> JsonObject:
+    """A part in the keywords of the dialect, as far as there are some for it."""
+    if node.keys().isdisjoint(_REWRITTEN):
+        return node
+    for rule in _RULES:
+        new = rule(ctx, node)
+        node = ctx.places.made(new, node) if new is not node else node
+    return node
+
+
+def _tuple_of_draft7(_ctx: Context, node: JsonObject) -> JsonObject:
+    items = node.get("items")
+    if not isinstance(items, list):
+        return node
+    new = {key: value for key, value in node.items() if key not in ("items", "additionalItems")}
+    new["prefixItems"] = items
+    if "additionalItems" in node:
+        new["items"] = node["additionalItems"]
+    return new
+
+
+def _tuple(ctx: Context, node: JsonObject) -> JsonObject:
+    """Members by position become items of any of their kinds."""
+    members = node.get("prefixItems")
+    if not isinstance(members, list) or ctx.keeps("prefixItems"):
+        return node
+    new = {key: value for key, value in node.items() if key != "prefixItems"}
+    kinds = list({canonical_json(member): member for member in members}.values())
+    most: Any = node.get("maxItems")
+    if node.get("items") is False:
+        new["maxItems"] = min(most, len(members)) if isinstance(most, int) else len(members)
+    elif not (isinstance(most, int) and most <= len(members)):
+        kinds.append(node.get("items", True))
+    new["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    if len(kinds) > 1:
+        ctx.lose(node, "prefixItems", "lost", "which item comes at which position is not told")
+    return new
+
+
+def _one_of(ctx: Context, node: JsonObject) -> JsonObject:
+    branches = node.get("oneOf")
+    if not isinstance(branches, list) or ctx.keeps("oneOf") or "anyOf" in node:
+        return node
+    if not _told_apart(ctx, branches):
+        ctx.lose(node, "oneOf", "lost", "that exactly one alternative may match is not told")
+    return {("anyOf" if key == "oneOf" else key): value for key, value in node.items()}
+
+
+def _told_apart(ctx: Context, branches: list[Any]) -> bool:
+    if len(branches) > _MOST_BRANCHES:
+        return True
+    return all(differ(ctx, a, b) for a, b in combinations(branches, 2))
+
+
+def differ(ctx: Context, first: Any, second: Any) -> bool:
+    """Whether it is plain that no value is valid under both: by type, or by a tag."""
+    one, other = target_of(ctx.references, first), target_of(ctx.references, second)
+    if one is None or other is None:
+        return False
+    types, others = set(names_in(one.get("type"))), set(names_in(other.get("type")))
+    if types and others and not types & others and {"integer", "number"} - (types | others):
+        return True
+    if _disjoint(one, other):
+        return True
+    tags: Any = one.get("properties", {})
+    others_tags: Any = other.get("properties", {})
+    both = set(names_in(one.get("required"))) & set(names_in(other.get("required")))
+    return any(
+        name in both and name in others_tags and _disjoint(schema, others_tags[name])
+        for name, schema in tags.items()
+    )
+
+
+def _disjoint(first: Any, second: Any) -> bool:
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        return False
+    one, other = _values(first), _values(second)
+    return one is not None and other is not None and not one & other
+
+
+def _values(node: JsonObject) -> set[str] | None:
+    if "const" in node:
+        return {canonical_json(node["const"])}
+    enum = node.get("enum")
+    return {canonical_json(value) for value in enum} if isinstance(enum, list) else None
+
+
+def _spread(ctx: Context, node: JsonObject) -> JsonObject:
+    """What stands beside the alternatives goes into each: closed objects have nothing beside them."""
+    branches = node.get("anyOf")
+    if not ctx.dialect.closed or not isinstance(branches, list):
+        return node
+    base = {k: v for k, v in node.items() if k not in ANNOTATIONS and k != "anyOf"}
+    if not base:
+        return node
+    new = {key: value for key, value in node.items() if key in ANNOTATIONS}
+    spread: list[Any] = []
+    for branch in branches:
+        try:
+            spread += _under(ctx, base, branch)
+        except UnmergeableError as reason:
+            # Of another type or value than the base: nothing can match that alternative.
+            if reason.keyword not in ("type", "enum"):
+                ctx.lose(node, "anyOf", "refused", "its alternatives cannot be closed one by one")
+    return {**new, "anyOf": spread}
+
+
+def _under(ctx: Context, base: JsonObject, branch: Any) -> list[Any]:
+    """An alternative together with what holds for all of them. Raises UnmergeableError."""
+    if not isinstance(branch, dict):
+        return [base] if branch is True else []
+    target = target_of(ctx.references, branch)
+    if target is None or any(keyword in target for keyword in ("allOf", "anyOf", "oneOf")):
+        return [ctx.places.made({"allOf": [branch, base]}, branch)]
+    both = merged(target, base)
+    if canonical_json(both) == canonical_json(target):
+        return [branch]
+    if target is branch:
+        return [ctx.places.made(both, branch)]
+    return [ctx.places.made({"allOf": [branch, base]}, branch)]  # it may be recursive
+
+
+def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
+    """Alternatives of plain types are a list of types; of others, the types are told at least."""
+    branches = node.get("anyOf")
+    if not isinstance(branches, list) or ctx.keeps("anyOf") or "type" in node:
+        return node
+    targets = [target_of(ctx.references, branch) or {} for branch in branches]
+    types = list(dict.fromkeys(name for t in targets for name in names_in(t.get("type"))))
+    if not types or not all("type" in target for target in targets):
+        return node
+    typed: JsonObject = {**node, "type": list(types) if len(types) > 1 else types[0]}
+    if set(types) <= _SCALARS and all(t.keys() - ANNOTATIONS == {"type"} for t in targets):
+        del typed["anyOf"]
+    return typed
+
+
+def but_for_null(ctx: Context, node: JsonObject) -> JsonObject | None:
+    """The part without null, where null is all that it is an alternative to, and cannot be one."""
+    union = "anyOf" if "anyOf" in node else "oneOf"
+    branches = node.get(union)
+    if not isinstance(branches, list) or len(branches) != 2 or ctx.keeps("anyOf"):
+        return None
+    others = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
+    if len(others) != 1 or not node.keys() - {union} <= ANNOTATIONS:
+        return None
+    rest = {key: value for key, value in node.items() if key != union}
+    return ctx.places.made({**rest, "allOf": others}, node)
+
+
+def _const(ctx: Context, node: JsonObject) -> JsonObject:
+    if "const" not in node or ctx.keeps("const") or "enum" in node:
+        return node
+    return {
+        ("enum" if key == "const" else key): ([value] if key == "const" else value)
+        for key, value in node.items()
+    }
+
+
+_RULES: tuple[Callable[[Context, JsonObject], JsonObject], ...] = (
+    _tuple_of_draft7,
+    _tuple,
+    _one_of,
+    _spread,
+    _without_any_of,
+    _const,
+)

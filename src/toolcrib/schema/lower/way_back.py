@@ -1,0 +1,252 @@
+"""The way back from a view: nulls that stand for nothing go, and what was wrapped is unwrapped.
+
+Arguments are read beside the author's schema. A null goes only where it is the value of an optional
+property that does not take null; where it is taken, it means null, and the default goes out as its
+value. The work is bounded: what would take more is passed on unchanged,
+for the author's schema to judge.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from toolcrib.schema.lower.choose import MAX_CHOICES, Judges, may_be
+from toolcrib.schema.lower.nulls import Nulls
+from toolcrib.schema.lower.tree import REFS, copied, default_of, names_in, own_copy
+from toolcrib.schema.references import References
+from toolcrib.values.json import JsonObject, JsonValue
+
+MAX_STEPS = 50_000  # pairs of a part of the schema and an object or array of the arguments
+_UNIONS = ("anyOf", "oneOf")
+
+
+@dataclass(frozen=True)
+class ViewWayBack:
+    """Between arguments for a view and for the author's schema, which `text` is as JSON.
+
+    `wrapper` is the one property of a wrapped top; `filled`: in the view every property is
+    required, what is optional being null. Two are equal, and can be pickled, by these three.
+    """
+
+    text: str
+    wrapper: str | None = None
+    filled: bool = True
+
+    def __reduce__(self) -> tuple[type[ViewWayBack], tuple[str, str | None, bool]]:
+        return ViewWayBack, (self.text, self.wrapper, self.filled)
+
+    @cached_property
+    def _author(self) -> _Author:
+        return _Author(own_copy(json.loads(self.text)))
+
+    def restore(self, arguments: JsonObject) -> JsonObject:
+        """What a model sent for the view, as the author's schema has it; the input is left alone."""
+        inner = arguments
+        if self.wrapper is not None and list(arguments) == [self.wrapper]:
+            held = arguments[self.wrapper]
+            if not isinstance(held, dict):
+                return dict(arguments)
+            inner = held
+        return self._turned(inner, out=False)
+
+    def outward(self, arguments: JsonObject) -> JsonObject:
+        """Valid arguments, such as those of an example, as the view has them."""
+        inner = self._turned(arguments, out=True)
+        return inner if self.wrapper is None else {self.wrapper: inner}
+
+    def _turned(self, arguments: JsonObject, *, out: bool) -> JsonObject:
+        if self.filled:
+            try:
+                turned = _Turn(self._author, out=out).value(self._author.schema, arguments)[0]
+            except (_TooMuchError, RecursionError):
+                turned = arguments
+            if isinstance(turned, dict) and turned is not arguments:
+                return turned
+        return dict(arguments)
+
+
+class _TooMuchError(Exception):
+    """The arguments and the schema together would take too long."""
+
+
+class _Author:
+    """The author's schema, and what is found out about its parts."""
+
+    def __init__(self, schema: JsonObject) -> None:
+        self.schema = schema
+        self.references = References(schema)
+        self.nulls = Nulls(self.references)
+        self.judges = Judges(schema, self.references)
+
+
+class _Turned(NamedTuple):
+    """A value as it is on the other side, and how many of its properties nothing declares."""
+
+    value: Any
+    strays: int
+
+
+class _Candidate(NamedTuple):
+    """An alternative: the value as it would come out, and what applies in it."""
+
+    turned: _Turned
+    branch: Any
+    parts: list[JsonObject]
+
+
+class _Turn:
+    """One set of arguments on its way out or back; each pair of part and value is done once."""
+
+    def __init__(self, author: _Author, *, out: bool) -> None:
+        self._author = author
+        self._out = out
+        self._known: dict[tuple[int, int], _Turned] = {}
+        self._steps = 0
+        self._choices = 0
+
+    def value(self, node: Any, value: JsonValue) -> _Turned:
+        if not isinstance(value, dict | list) or not isinstance(node, dict):
+            return _Turned(value, 0)
+        key = id(node), id(value)
+        if key not in self._known:
+            self._known[key] = self._shaped(self._parts(node, value, set()), value)
+        return self._known[key]
+
+    def _count(self, steps: int = 1) -> None:
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            raise _TooMuchError
+
+    def _parts(self, node: Any, value: Any, seen: set[int]) -> list[JsonObject]:
+        """All that applies to the value at this place, with one alternative of each union.
+
+        `seen` are the parts that are looked at already: one may lead back to itself.
+        """
+        parts: list[JsonObject] = []
+        stack: list[Any] = [node]
+        while stack:
+            part = stack.pop()
+            if not isinstance(part, dict) or id(part) in seen:
+                continue
+            self._count()
+            seen = seen | {id(part)}
+            parts.append(part)
+            resolve = self._author.references.resolve
+            stack += (resolve(part[key]) for key in REFS if isinstance(part.get(key), str))
+            stack += part.get("allOf", ())
+        for part in list(parts):
+            for union in _UNIONS:
+                if union in part:
+                    parts += self._chosen(parts, part[union], value, seen)
+        return parts
+
+    def _chosen(
+        self, others: list[JsonObject], branches: Any, value: Any, seen: set[int]
+    ) -> list[JsonObject]:
+        """What applies in the alternative that the value was made for."""
+        found: list[_Candidate] = []
+        for branch in branches:
+            if may_be(self._author.references, branch, value):
+                parts = self._parts(branch, value, seen)
+                found.append(_Candidate(self._shaped([*others, *parts], value), branch, parts))
+        if not found:
+            return []
+        fewest = min(candidate.turned.strays for candidate in found)
+        best = [candidate for candidate in found if candidate.turned.strays == fewest]
+        if all(candidate.turned.value == best[0].turned.value for candidate in best):
+            return best[0].parts
+        return self._judged(best, value).parts
+
+    def _judged(self, found: list[_Candidate], value: Any) -> _Candidate:
+        """The alternative under which the value is valid as it is, else as it comes out."""
+        self._choices += 1
+        if self._choices > MAX_CHOICES:
+            return found[0]
+        accepts = self._author.judges.accepts
+        for candidate in found:
+            if (self._out or candidate.turned.value == value) and accepts(candidate.branch, value):
+                return candidate
+        for candidate in found:
+            if not self._out and accepts(candidate.branch, candidate.turned.value):
+                return candidate
+        return found[0]
+
+    def _shaped(self, parts: list[JsonObject], value: Any) -> _Turned:
+        self._count(1 + len(value) // 4)
+        return self._object(parts, value) if isinstance(value, dict) else self._array(parts, value)
+
+    def _object(self, parts: list[JsonObject], value: JsonObject) -> _Turned:
+        declared: list[Any] = [part["properties"] for part in parts if "properties" in part]
+        required = {name for part in parts for name in names_in(part.get("required"))}
+        result: JsonObject = {}
+        strays = 0
+        for name, child in value.items():
+            schemas = [properties[name] for properties in declared if name in properties]
+            dropped = child is None and name not in required and not self._out
+            if dropped and not all(map(self._author.nulls.taken_by, schemas)):
+                continue
+            turned = self._under(schemas, child)
+            result[name] = turned.value
+            strays += turned.strays + (not schemas and bool(declared))
+        if self._out:
+            self._fill(declared, required, result)
+        return _Turned(result, strays)
+
+    def _fill(self, declared: list[Any], required: set[str], result: JsonObject) -> None:
+        """What is left out goes out as null, or as its default where null would mean null."""
+        for properties in declared:
+            for name, schema in properties.items():
+                if name not in result and name not in required and schema is not False:
+                    schemas = [others[name] for others in declared if name in others]
+                    result[name] = self._stand_in(schemas)
+
+    def _stand_in(self, schemas: list[Any]) -> JsonValue:
+        if not all(map(self._author.nulls.taken_by, schemas)):
+            return None
+        references = self._author.references
+        defaults = (default_of(references, schema) for schema in schemas)
+        default: JsonValue = next((found[0] for found in defaults if found), None)
+        if not all(may_be(references, schema, default) for schema in schemas):
+            return None
+        turned: JsonValue = copied(self._under(schemas, default).value)
+        return turned
+
+    def _array(self, parts: list[JsonObject], value: list[JsonValue]) -> _Turned:
+        result: list[JsonValue] = []
+        strays = 0
+        first = max((len(_places(part)) for part in parts), default=0)
+        rest = [s for part in parts for s in _items(part, first)]
+        for index, child in enumerate(value):
+            schemas = rest if index >= first else [s for p in parts for s in _items(p, index)]
+            turned = self._under(schemas, child)
+            result.append(turned.value)
+            strays += turned.strays
+        return _Turned(result, strays)
+
+    def _under(self, schemas: list[Any], value: JsonValue) -> _Turned:
+        """A value for which several schemas may speak."""
+        if not schemas or not isinstance(value, dict | list):
+            return _Turned(value, 0)
+        if len(schemas) == 1:
+            return self.value(schemas[0], value)
+        parts = [part for schema in schemas for part in self._parts(schema, value, set())]
+        return self._shaped(parts, value)
+
+
+def _places(part: JsonObject) -> list[Any]:
+    """What a part says of items by their position; a list under `items` is draft 7's."""
+    items: Any = part.get("items")
+    first: Any = items if isinstance(items, list) else part.get("prefixItems", [])
+    return first if isinstance(first, list) else []
+
+
+def _items(part: JsonObject, index: int) -> list[Any]:
+    """What a part says of the item at an index."""
+    first = _places(part)
+    if index < len(first):
+        return [first[index]]
+    rest = part.get("additionalItems" if isinstance(part.get("items"), list) else "items")
+    return [rest] if isinstance(rest, dict) else []

@@ -1,0 +1,138 @@
+"""The portable subset of JSON Schema: what every model endpoint takes as the author wrote it.
+
+An author who stays inside it gets the same schema everywhere; outside it, each wire makes a view of
+its own (see `lower`). `X or null` is what every Optional is: it is told as `doubtful`, since each
+endpoint can be given it in some form, while a real union is `refused`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+from toolcrib.schema.dialects import PORTABLE
+from toolcrib.schema.lower.base import Effect, Loss
+from toolcrib.schema.lower.tree import ANNOTATIONS, copied, names_in, pointers
+from toolcrib.schema.references import References, subschemas
+from toolcrib.values.json import JsonObject
+
+_REFUSED = {
+    "oneOf": "use one object with optional properties, or several tools",
+    "allOf": "write the parts as one schema",
+    "not": "say it in the description",
+    "if": "say it in the description, or make several tools",
+    "dependentSchemas": "say it in the description, or make several tools",
+    "dependencies": "say it in the description, or make several tools",
+    "patternProperties": "use a list of objects with a name and a value",
+    "propertyNames": "use a list of objects with a name and a value",
+    "unevaluatedProperties": "use additionalProperties: false on a schema without combinations",
+    "unevaluatedItems": "use items",
+    "prefixItems": "use an object with named properties",
+    "contains": "say it in the description",
+    "$dynamicRef": "use $ref",
+}
+_PLAIN_REF = re.compile(r"#/(\$defs|definitions)/[^/]+")
+_Found: TypeAlias = "tuple[str, Effect, str]"  # keyword, effect, message
+
+
+def check_portable(schema: JsonObject) -> tuple[Loss, ...]:
+    """What an endpoint of the lowest common denominator rejects in a schema, with its place there.
+
+    Nothing for a schema in the portable subset: one object at the top, closed or not, with typed
+    properties, arrays and enums, constraints on single values, and plain references into `$defs`
+    that do not recur. `doubtful` are nullable values and maps, which some endpoints take; all else
+    that is named is `refused` by at least one. The schema is one that `check_schema` passed.
+    """
+    tree: JsonObject = copied(schema)
+    where = pointers(tree)
+    recursive = _recursive(tree)
+    found = list(_top(tree))
+    for _, node in subschemas(tree):
+        pointer = where[id(node)]
+        for rule in _RULES:
+            found += (Loss(pointer, *reason) for reason in rule(node))
+        if node.get("$ref") in recursive:
+            found.append(Loss(pointer, "$ref", "refused", "it is recursive: limit the depth"))
+    return tuple(found)
+
+
+def _top(tree: JsonObject) -> Iterator[Loss]:
+    if tree.get("type") != "object":
+        yield Loss("", "type", "refused", "the top must say type: object")
+    for keyword in ("enum", "$ref"):
+        if keyword in tree:
+            yield Loss("", keyword, "refused", "the top must be a plain object")
+    properties: Any = tree.get("properties", {})
+    pattern = PORTABLE.property_names or ""
+    if any(not re.fullmatch(pattern, name) for name in properties):
+        yield Loss("", "properties", "refused", f"names at the top must match {pattern}")
+
+
+def _combinations(node: JsonObject) -> Iterator[_Found]:
+    for keyword in (name for name in _REFUSED if name in node):
+        yield keyword, "refused", _REFUSED[keyword]
+    branches = node.get("anyOf")
+    if isinstance(branches, list):
+        others = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
+        if len(others) == 1 and len(branches) == 2:
+            yield "anyOf", "doubtful", "a value that may be null: an optional property says it too"
+        else:
+            yield "anyOf", "refused", "use one type, or several tools"
+
+
+def _types(node: JsonObject) -> Iterator[_Found]:
+    kinds = names_in(node.get("type"))
+    if len(kinds) == 2 and "null" in kinds:
+        yield "type", "doubtful", "a value that may be null: an optional property says it too"
+    elif len(kinds) > 1:
+        yield "type", "refused", "use one type"
+    items = node.get("items")
+    if "array" in kinds and not isinstance(items, dict) and "prefixItems" not in node:
+        yield "items", "refused", "an array must say what its items are"
+
+
+def _maps(node: JsonObject) -> Iterator[_Found]:
+    rest = node.get("additionalProperties")
+    if isinstance(rest, dict) and rest:
+        yield "additionalProperties", "doubtful", "a map: use a list of names and values"
+    properties = node.get("properties")
+    if isinstance(properties, dict) and any(isinstance(p, bool) for p in properties.values()):
+        yield "properties", "refused", "true and false are not known as schemas: use an object"
+
+
+def _references(node: JsonObject) -> Iterator[_Found]:
+    ref = node.get("$ref")
+    if not isinstance(ref, str):
+        return
+    if not _PLAIN_REF.fullmatch(ref):
+        yield "$ref", "refused", "a reference must lead to '#/$defs/name'"
+    if not node.keys() - {"$ref"} <= ANNOTATIONS:
+        yield "$ref", "refused", "nothing but a description may stand beside a reference"
+
+
+def _recursive(tree: JsonObject) -> set[str]:
+    """The references that lead, by however many steps, into a circle."""
+    references = References(tree)
+    refs = {r for _, n in subschemas(tree) if isinstance(r := n.get("$ref"), str)}
+    leads = {ref: _refs_below(references.resolve(ref), ref == "#") for ref in refs}
+    while ends := {ref for ref, further in leads.items() if not further & leads.keys()}:
+        for ref in ends:
+            del leads[ref]
+    return set(leads)
+
+
+def _refs_below(target: Any, whole: bool) -> set[str]:
+    if whole:
+        target = {
+            key: value for key, value in target.items() if key not in ("$defs", "definitions")
+        }
+    return {r for _, n in subschemas(target) if isinstance(r := n.get("$ref"), str)}
+
+
+_RULES: tuple[Callable[[JsonObject], Iterator[_Found]], ...] = (
+    _combinations,
+    _types,
+    _maps,
+    _references,
+)

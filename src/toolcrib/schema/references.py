@@ -1,0 +1,150 @@
+"""Where the references inside one schema lead, and how places in it are written.
+
+A reference leads to a place in the schema itself (`#`, `#/…`, `#anchor`), or nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from toolcrib.errors import SchemaError
+from toolcrib.schema.keywords import ROLES, Draft, Role, draft_of
+
+_SHOWN = 200
+_role_of = ROLES.get
+_ONE, _MANY = Role.ONE, Role.MANY
+_BY_NAME = frozenset((Role.NAMED, Role.SHELF, Role.PATTERNS))
+_ANCHORS = ("$anchor", "$dynamicAnchor")
+# A place in a schema as a chain of keys, the last one first: most are never shown.
+Place: TypeAlias = "tuple[Place, object] | None"
+
+
+class References:
+    """Where the `$ref`s of one schema lead; each is looked up once."""
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._found: dict[str, Any] = {"#": schema}
+        self._anchors: dict[str, Any] | None = None
+
+    def resolve(self, ref: str) -> Any:
+        """What `#`, `#/…` or `#anchor` points to, or None."""
+        if ref not in self._found:
+            self._found[ref] = (
+                _at(self._schema, ref) if ref.startswith("#/") else self._anchored(ref[1:])
+            )
+        return self._found[ref]
+
+    def crosses_id(self, ref: str) -> bool:
+        """Whether a pointer leads into a part with an `$id`, where `#/…` means another place."""
+        node = self._schema
+        for token in _tokens(ref) if ref.startswith("#/") else ():
+            node = _step(node, token)
+            own = node.get("$id") if isinstance(node, dict) else None
+            if isinstance(own, str) and not own.startswith("#"):
+                return True
+        return False
+
+    def _anchored(self, name: str) -> Any:
+        if self._anchors is None:
+            draft = _draft(self._schema)
+            self._anchors = {
+                anchor: node
+                for _, node in subschemas(self._schema)
+                for anchor in anchors_of(node, draft)
+            }
+        return self._anchors.get(name)
+
+
+def resolve_ref(schema: Any, ref: str) -> Any:
+    """What a local `$ref` (`#`, `#/…` or `#anchor`) points to, or None."""
+    return References(schema).resolve(ref)
+
+
+def anchors_of(node: dict[str, Any], draft: Draft) -> list[str]:
+    """The names that a subschema gives itself; in draft 7 that is an `$id` such as `#name`."""
+    if draft is Draft.D7:
+        own = node.get("$id")
+        return [own[1:]] if isinstance(own, str) and len(own) > 1 and own[0] == "#" else []
+    return [node[key] for key in _ANCHORS if isinstance(node.get(key), str)]
+
+
+def subschemas(schema: Any, place: Place = None) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Every subschema that is an object, with its place; the schema itself comes first."""
+    stack: list[tuple[Place, Any]] = [(place, schema)]
+    while stack:
+        place, node = stack.pop()
+        if not isinstance(node, dict):
+            continue
+        yield place, node
+        below = [
+            (where, child)
+            for key, value in node.items()
+            for where, child in children(place, key, value)
+        ]
+        stack += reversed(below)
+
+
+def children(place: Place, key: str, value: Any) -> list[tuple[Place, Any]]:
+    """The subschemas under one keyword of the subschema at `place`."""
+    role = _role_of(key)
+    where = (place, key)
+    if value.__class__ is dict:
+        if role is _ONE:
+            return [(where, value)]
+        if role in _BY_NAME:
+            return [((where, name), child) for name, child in value.items()]
+    elif value.__class__ is list:
+        if role is _MANY or key == "items":
+            return [((where, index), child) for index, child in enumerate(value)]
+    elif role is _ONE:
+        return [(where, value)]
+    return []
+
+
+def _at(node: Any, ref: str) -> Any:
+    for token in _tokens(ref):
+        node = _step(node, token)
+        if node is None:
+            return None
+    return node
+
+
+def _tokens(ref: str) -> list[str]:
+    tokens = unquote(ref).removeprefix("#/").split("/")
+    return [token.replace("~1", "/").replace("~0", "~") for token in tokens]
+
+
+def _step(node: Any, key: str) -> Any:
+    if isinstance(node, dict):
+        return node.get(key)
+    if isinstance(node, list) and _is_index(key) and int(key) < len(node):
+        return node[int(key)]
+    return None
+
+
+def _draft(schema: Any) -> Draft:
+    try:
+        return draft_of(schema if isinstance(schema, dict) else {})
+    except SchemaError:
+        return Draft.D2020
+
+
+def _is_index(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) < 10
+
+
+def pointer_to(place: Place) -> str:
+    """A place as a JSON Pointer, cut where it would be very long."""
+    tokens: list[str] = []
+    while place is not None:
+        place, key = place
+        tokens.append("/" + escape_pointer(key)[:_SHOWN])
+    return "".join(reversed(tokens))[:_SHOWN]
+
+
+def escape_pointer(token: object) -> str:
+    """One reference token of a JSON Pointer (RFC 6901, section 3)."""
+    return str(token).replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,237 @@
+"""Where tools come from: a module, a Python file, a file of definitions, installed entry points.
+
+`discover` makes one catalog of several sources. A source gives tools synchronously; one that has to
+start something first (a server) is an async context manager too, entered before it is handed over.
+Code is imported as it is: name only sources that may run here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from toolcrib.errors import CatalogError, DefinitionError, SchemaError, SourceError
+from toolcrib.tools.catalog import Catalog, Tools
+from toolcrib.tools.definition_file import read_definitions
+from toolcrib.tools.loading import FORMS, guarded, of_module, of_thing
+
+__all__ = [
+    "GROUP",
+    "DefinitionsFile",
+    "EntryPoints",
+    "ModuleTools",
+    "PythonFile",
+    "ToolSource",
+    "Where",
+    "discover",
+    "read_definitions",
+    "source_of",
+]
+
+GROUP = "toolcrib.tools"
+_MODULE = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*")
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """Gives tools; `name` says where they come from, in the errors about them."""
+
+    @property
+    def name(self) -> str: ...
+
+    def tools(self) -> Tools:
+        """Anything that a Catalog takes. Raises SourceError, DefinitionError or CatalogError."""
+
+
+Where: TypeAlias = str | Path | ModuleType | ToolSource
+
+
+def discover(*where: Where) -> Catalog:
+    """One catalog of the tools of all these sources, in this order.
+
+    Each is a ToolSource, a module, or text as on the command line: `package.module`,
+    `package.module:attribute`, `tools.py`, `tools.json` or `.jsonl`, `entry-points` or
+    `entry-points:NAME,NAME`. Raises SourceError for what cannot be loaded, DefinitionError for what
+    is no tool, and CatalogError, naming both sources, for a name that two of them give.
+    """
+    return Catalog([_loaded(source_of(one)) for one in where])
+
+
+def source_of(where: Where) -> ToolSource:
+    """The source that is meant. Raises SourceError. Nothing is loaded yet."""
+    if isinstance(where, ModuleType):
+        return ModuleTools(where)
+    if not isinstance(where, str | Path):
+        if isinstance(where, ToolSource) and not isinstance(where, type):
+            return where
+        raise SourceError(f"a {type(where).__name__} is no source of tools: give {FORMS}")
+    return _named(str(where))
+
+
+def _named(text: str) -> ToolSource:
+    if text.lower().endswith((".json", ".jsonl")):
+        return DefinitionsFile(Path(text))
+    if text.endswith(".py"):
+        return PythonFile(Path(text))
+    if text.startswith("mcp:"):
+        raise SourceError(f"{text}: tools of MCP servers cannot be loaded yet")
+    kind, colon, rest = text.partition(":")
+    if kind == "entry-points":
+        names = tuple(name.strip() for name in rest.split(",") if name.strip())
+        if colon and not names:
+            raise SourceError(f"{text}: name an entry point after the colon")
+        return EntryPoints(names)
+    if colon and kind.endswith(".py"):
+        raise SourceError(
+            f"{text}: name the file alone: its `catalog`, or every tool in it, is taken"
+        )
+    if not _MODULE.fullmatch(kind) or (colon and not _MODULE.fullmatch(rest)):
+        what = "it is a directory" if Path(text).is_dir() else "it is no source of tools"
+        raise SourceError(f"{text!r}: {what}: give {FORMS}")
+    return ModuleTools(kind, rest or None)
+
+
+class ModuleTools(msgspec.Struct, frozen=True):
+    """A module (or its name), or one `attribute` of it: a tool, a list, a Catalog, a function for one.
+
+    Of a module by itself its `catalog` is taken, or else every tool in it, in the order of the file.
+    """
+
+    module: str | ModuleType
+    attribute: str | None = None
+
+    @property
+    def name(self) -> str:
+        name = self.module if isinstance(self.module, str) else self.module.__name__
+        return name if self.attribute is None else f"{name}:{self.attribute}"
+
+    def tools(self) -> Tools:
+        module = _imported(self.module, self.name) if isinstance(self.module, str) else self.module
+        if self.attribute is None:
+            return of_module(module, self.name)
+        thing: Any = module
+        for part in self.attribute.split("."):
+            if not hasattr(thing, part):
+                raise SourceError(f"{self.name}: the module has no '{self.attribute}'")
+            thing = getattr(thing, part)
+        return of_thing(thing, self.name)
+
+
+def _imported(module: str, where: str) -> ModuleType:
+    return guarded(lambda: importlib.import_module(module), where, module)
+
+
+class PythonFile(msgspec.Struct, frozen=True):
+    """A `.py` file, which may be called like a module of Python's own; it is run at each `tools()`."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def tools(self) -> Tools:
+        if not self.path.is_file():
+            what = "it is a directory" if self.path.is_dir() else "there is no such file"
+            raise SourceError(f"{self.path}: {what}")
+        where = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "replace")).hexdigest()[:12]
+        name = f"toolcrib_file_{self.path.stem.replace('.', '_')}_{where}"
+        spec = importlib.util.spec_from_file_location(name, self.path)
+        if spec is None or spec.loader is None:
+            raise SourceError(f"{self.path}: not a Python file")
+        module, loader = importlib.util.module_from_spec(spec), spec.loader
+        sys.modules[name] = module  # hints are looked up there
+        try:
+            guarded(lambda: loader.exec_module(module), self.name)
+        except BaseException:
+            sys.modules.pop(name, None)
+            raise
+        return of_module(module, self.name)
+
+
+class DefinitionsFile(msgspec.Struct, frozen=True):
+    """A `.json` or `.jsonl` file, see `read_definitions`. Its tools can be planned, not run."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def tools(self) -> Tools:
+        return read_definitions(self.path)
+
+
+class EntryPoints(msgspec.Struct, frozen=True):
+    """What installed distributions offer in an entry-point group: all of it, or by `names`.
+
+    An entry point is what `ModuleTools` takes: a tool, a list, a Catalog, a function that gives one,
+    or a module. Only the named ones are imported; they come in the order of distribution and name.
+    """
+
+    names: tuple[str, ...] = ()
+    group: str = GROUP
+
+    @property
+    def name(self) -> str:
+        return ":".join(["entry-points", *([",".join(self.names)] if self.names else [])])
+
+    def tools(self) -> Tools:
+        found = sorted(entry_points(group=self.group), key=lambda e: (_distribution(e), e.name))
+        missing = set(self.names) - {e.name for e in found}
+        if missing:
+            known = ", ".join(dict.fromkeys(e.name for e in found)) or "none"
+            raise SourceError(
+                f"{self.name}: no entry point '{min(missing)}' in the group {self.group}; "
+                f"there are: {known}"
+            )
+        return Catalog(
+            [_loaded(_Installed(e)) for e in found if not self.names or e.name in self.names]
+        )
+
+
+class _Installed:
+    """One entry point."""
+
+    def __init__(self, entry: EntryPoint) -> None:
+        self._entry = entry
+        self.name = f"entry point '{entry.name}' of {_distribution(entry)}"
+
+    def tools(self) -> Tools:
+        thing = guarded(self._entry.load, f"{self.name} ({self._entry.value})")
+        if isinstance(thing, ModuleType):
+            return of_module(thing, self.name)
+        return of_thing(thing, self.name)
+
+
+def _distribution(entry: EntryPoint) -> str:
+    dist = entry.dist
+    return "an unknown distribution" if dist is None else f"{dist.name} {dist.version}"
+
+
+def _loaded(source: ToolSource) -> Catalog:
+    """The tools of one source; whatever is wrong with one of them is said with the source's name."""
+    try:
+        return Catalog(guarded(source.tools, source.name), source=source.name)
+    except SourceError:
+        raise
+    except SchemaError as error:
+        raise SchemaError(_located(source, error.message), error.pointer) from error
+    except (DefinitionError, CatalogError) as error:
+        kind = CatalogError if isinstance(error, CatalogError) else DefinitionError
+        raise kind(_located(source, str(error))) from error
+
+
+def _located(source: ToolSource, text: str) -> str:
+    """An entry point has said its own name already."""
+    said = source.name in text or isinstance(source, EntryPoints)
+    return text if said else f"{source.name}: {text}"

@@ -1,0 +1,237 @@
+"""Which view of each tool a provider gets, and what comes of it.
+
+An author's schema that the provider takes as it is goes out as the author's own text, byte for byte.
+A view that the provider would refuse is never sent: one such tool fails a whole request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import orjson
+
+from toolcrib.errors import RequestError, SchemaError
+from toolcrib.schema.lower import Dialect, Loss, lower, taken_as_it_is
+from toolcrib.schema.validator import Validator, compile_validator
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import JsonObject
+from toolcrib.values.offer import WayBack
+from toolcrib.wire.forms import Told, ToolForm
+from toolcrib.wire.names import wire_names
+from toolcrib.wire.strict import Allowance
+
+_MOST_VIEWS = 16_384
+
+
+class ToolView(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as one provider is sent it: `schema` is the view, `form` the provider's whole JSON.
+
+    Both are fresh copies. `strict` is whether it is sent as such; `way_back` is None where arguments
+    for the view are arguments for the tool.
+    """
+
+    definition: ToolDefinition
+    wire_name: str
+    schema: JsonObject
+    strict: bool
+    losses: tuple[Loss, ...]
+    way_back: WayBack | None
+    form: JsonObject
+
+
+class EncodedTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Tools as a request's bytes; `names` maps own to wire names, `ways_back` own names."""
+
+    names: Mapping[str, str]
+    ways_back: Mapping[str, WayBack]
+    body: bytes
+
+
+class _View(NamedTuple):
+    """A view as text, so that whoever gets it gets a copy."""
+
+    text: str
+    losses: tuple[Loss, ...] = ()
+    way_back: WayBack | None = None
+    strict: bool | None = None
+
+    @property
+    def refusal(self) -> Loss | None:
+        return next((loss for loss in self.losses if loss.effect == "refused"), None)
+
+
+_NO_SCHEMA = _View('{"type":"object","properties":{}}')
+
+
+def views_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[ToolView]:
+    """What each tool looks like to the provider, also of those that it would refuse.
+
+    Raises CatalogError for a name that comes twice.
+    """
+    names = wire_names(form.names, (definition.name for definition in definitions))
+    return [
+        _tool_view(form, definition, names[definition.name], view)
+        for definition, view in zip(definitions, _views(form, definitions), strict=True)
+    ]
+
+
+def forms_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[JsonObject]:
+    """The request's `tools`, fresh. Raises RequestError for a tool that would be refused."""
+    views = views_of(form, definitions)
+    for view in views:
+        _check(form, view.definition, view.losses)
+    return form.gather([view.form for view in views])
+
+
+def encoded(form: ToolForm, definitions: Sequence[ToolDefinition]) -> EncodedTools:
+    """The same as bytes, schemas spliced in as text. Raises RequestError as `forms_of` does."""
+    names = wire_names(form.names, (definition.name for definition in definitions))
+    ways_back: dict[str, WayBack] = {}
+    shapes = []
+    for definition, view in zip(definitions, _views(form, definitions), strict=True):
+        _check(form, definition, view.losses)
+        if view.way_back is not None:
+            ways_back[definition.name] = view.way_back
+        schema = orjson.Fragment(view.text)
+        shapes.append(form.shape(_told(form, definition, names[definition.name], view, schema)))
+    body = orjson.dumps(form.gather(shapes))
+    return EncodedTools(names=names, ways_back=ways_back, body=body)
+
+
+def _tool_view(form: ToolForm, definition: ToolDefinition, name: str, view: _View) -> ToolView:
+    told = _told(form, definition, name, view, _fresh(view.text))
+    return ToolView(
+        definition=definition,
+        wire_name=name,
+        schema=_fresh(view.text),
+        strict=view.strict is True,
+        losses=(*view.losses, *_told_losses(form, definition, told)),
+        way_back=view.way_back,
+        form=form.shape(told),
+    )
+
+
+def _told(form: ToolForm, definition: ToolDefinition, name: str, view: _View, schema: Any) -> Told:
+    return Told(
+        name=name,
+        description=definition.description,
+        schema=schema,
+        strict=view.strict,
+        examples=_examples(form, definition, view),
+    )
+
+
+def _examples(form: ToolForm, definition: ToolDefinition, view: _View) -> tuple[JsonObject, ...]:
+    """The first few that fit what is sent: one that does not would be refused, with the request."""
+    if not form.examples or not definition.examples:
+        return ()
+    given: Iterable[JsonObject] = (example.arguments for example in definition.examples)
+    if view.way_back is not None:
+        given = map(view.way_back.outward, given)
+    if view.text != definition.input_schema_json:
+        given = filter(_validator(view.text).is_valid, given)
+    return tuple(islice(given, form.examples))
+
+
+def _views(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[_View]:
+    """Those of one request, in their order."""
+    allowance = None if form.strict_limits is None else Allowance(form.strict_limits)
+    return [_view(form, definition, allowance) for definition in definitions]
+
+
+def _view(form: ToolForm, definition: ToolDefinition, allowance: Allowance | None) -> _View:
+    """The view that is sent; strict if the author asked for it and it costs nothing but detail."""
+    text, strict = definition.input_schema_json, definition.strict
+    said = None if form.strict_dialect is None else strict
+    if not strict:
+        view = _plain(form, text)
+        return view if said is None else view._replace(strict=said)
+    if form.strict_dialect is None:
+        return _not_strict(form, text, f"{form.name} has no strict mode")
+    if text is None:
+        return _not_strict(form, text, "the tool has no schema")
+    view = _lowered(text, form.strict_dialect)
+    refusal = view.refusal
+    if refusal is not None:
+        where = refusal.pointer or "the top"
+        return _not_strict(form, text, f"{refusal.message} (at {where})")
+    over = None if allowance is None else allowance.refusal(view.text)
+    return view._replace(strict=True) if over is None else _not_strict(form, text, over)
+
+
+def _plain(form: ToolForm, text: str | None) -> _View:
+    return _NO_SCHEMA if text is None else _lowered(text, form.dialect)
+
+
+def _not_strict(form: ToolForm, text: str | None, why: str) -> _View:
+    view = _plain(form, text)
+    loss = Loss("", "strict", "lost", f"it is sent without strict: {why}")
+    return view._replace(losses=(*view.losses, loss))
+
+
+@lru_cache(maxsize=1024)
+def _validator(view: str) -> Validator:
+    return compile_validator(_fresh(view))
+
+
+@lru_cache(maxsize=_MOST_VIEWS)
+def _lowered(text: str, dialect: Dialect) -> _View:
+    schema = _fresh(text)
+    try:
+        if taken_as_it_is(schema, dialect):
+            return _View(text)
+        view = lower(schema, dialect)
+    except Exception:
+        fault = _fault(schema)
+        if fault is None:
+            raise
+        return _View(text, (fault,))
+    if view.schema != schema:
+        text = json.dumps(view.schema, ensure_ascii=False, separators=(",", ":"))
+    return _View(text, view.losses, view.way_back)
+
+
+def _fault(schema: JsonObject) -> Loss | None:
+    """Why something is no schema: a definition made by hand gets here without a check."""
+    try:
+        compile_validator(schema)
+    except SchemaError as error:
+        keyword = error.pointer.rpartition("/")[2]
+        return Loss(error.pointer, keyword, "refused", f"it is no JSON Schema: {error.message}")
+    return None
+
+
+def _fresh(text: str) -> JsonObject:
+    """Numbers keep all their digits, which orjson would round."""
+    return cast("JsonObject", json.loads(text))
+
+
+def _told_losses(form: ToolForm, definition: ToolDefinition, told: Told) -> Iterable[Loss]:
+    limit = form.long_description
+    if limit is not None and len(definition.description) > limit:
+        yield Loss(
+            "",
+            "description",
+            "doubtful",
+            f"the tool's description is longer than the {limit} characters "
+            "that some servers of this format take",
+        )
+    if told.name != definition.name:
+        yield Loss("", "name", "doubtful", f"the model knows the tool as {told.name!r}")
+    if len(told.examples) < min(form.examples, len(definition.examples)):
+        yield Loss("", "examples", "lost", "an example that does not fit the view is not sent")
+
+
+def _check(form: ToolForm, definition: ToolDefinition, losses: Iterable[Loss]) -> None:
+    for loss in losses:
+        if loss.effect == "refused":
+            raise RequestError(
+                f"{form.name} would refuse the tool {definition.name!r}, and the request with it: "
+                f"{loss.message} ({loss.keyword!r} at {loss.pointer or 'the top'} of its schema). "
+                f"Change the schema, or leave the tool out"
+            )

@@ -1,0 +1,151 @@
+"""`--tools WHERE`: one line for whatever cannot be loaded, and nothing of it on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib.cli import run
+from toolcrib.cli.where import Listed, UnusableError, load_catalog, load_for_picking
+from toolcrib.errors import DefinitionError
+
+LOUD = '''
+import atexit, sys
+from toolcrib import ALL, tool
+print("importing")
+
+@tool(visible=ALL)
+def loud(a: int) -> int:
+    """Shout."""
+    return a
+
+def made():
+    print("making")
+    return [loud]
+'''
+MCP = {"tools": [{"name": "a-b", "description": "x", "inputSchema": {"type": "object"}}]}
+Toolcrib = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def toolcrib(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Toolcrib]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    Path("p6_loud.py").write_text(LOUD, encoding="utf-8")
+    Path("p6_exits.py").write_text("import sys\nsys.exit('bye\\nbye')", encoding="utf-8")
+    Path("listing.json").write_text(json.dumps(MCP), encoding="utf-8")
+    Path("empty.json").write_text("[]", encoding="utf-8")
+    Path("folder.json").mkdir()
+    Path("folder.py").mkdir()
+    before = set(sys.modules)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    yield command
+    for name in set(sys.modules) - before:
+        if name.startswith(("p6_", "toolcrib_file_p6_")):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("p6_loud", ["loud"]),
+        ("p6_loud:loud", ["loud"]),
+        ("p6_loud:made", ["loud"]),
+        ("p6_loud.py", ["loud"]),
+        ("./p6_loud.py", ["loud"]),
+        ("listing.json", ["a_b"]),
+    ],
+)
+def test_what_is_printed_while_loading_goes_to_stderr(
+    toolcrib: Toolcrib, where: str, names: list[str]
+) -> None:
+    code, out, err = toolcrib("tools", "list", "--tools", where, "--json")
+    assert (code, [tool["name"] for tool in json.loads(out)]) == (0, names)
+    assert ("importing" in err) is where.removeprefix("./").startswith("p6_")
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("p6_exits", "--tools p6_exits: SystemExit: bye"),
+        ("p6_exits.py", "--tools p6_exits.py: SystemExit: bye"),
+        ("folder.json", "--tools folder.json: it is a directory"),
+        ("folder.py", "--tools folder.py: it is a directory"),
+        (".", "--tools '.': it is a directory: give module:attribute"),
+        ("empty.json", "--tools empty.json: there are no tools in it"),
+        ("entry-points:nope", "no entry point 'nope' in the group toolcrib.tools"),
+        ("no_such_p6", "give module:attribute, a module, a Python file"),
+        ("mcp:x", "tools of MCP servers cannot be loaded yet"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line(toolcrib: Toolcrib, where: str, text: str) -> None:
+    for command in (["tools", "list"], ["pick", "x"]):
+        if command[0] == "pick" and where == "empty.json":
+            continue
+        code, out, err = toolcrib(*command, "--tools", where)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert text in err
+
+
+def test_a_file_may_import_what_stands_beside_it_as_a_script_may(
+    toolcrib: Toolcrib, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "p6_helper.py").write_text("NAME = 'helped'", encoding="utf-8")
+    (beside / "colorsys.py").write_text("raise ValueError('it hides another')", encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    text = """
+import colorsys
+import p6_helper
+from toolcrib import ALL, tool
+@tool(visible=ALL, name=p6_helper.NAME)
+def f(x: int) -> str:
+    "Do it now."
+    return str(x)
+"""
+    (beside / "p6_tools.py").write_text(text, encoding="utf-8")
+    code, out, err = toolcrib("tools", "list", "beside/p6_tools.py")
+    assert (code, out, err) == (0, "helped\tDo it now.\t\n", "")
+
+
+def test_the_kit_if_left_out() -> None:
+    assert load_catalog(None).names == tuple(
+        tool.get_definition().name for tool in load_for_picking(None)
+    )
+
+
+def test_picking_takes_names_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "odd.jsonl"
+    path.write_text('{"name": "a.b"}\n{"name": "A.b", "input_schema": []}', encoding="utf-8")
+    found = load_for_picking(str(path))
+    assert all(isinstance(tool, Listed) for tool in found)
+    assert [tool.get_definition().name for tool in found] == ["a.b", "A.b"]
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "text"),
+    [
+        ({"description": "x"}, DefinitionError, "a definition has no name"),
+        ({"name": 3}, DefinitionError, "a definition has no name"),
+        (3, UnusableError, "definition 1 is a int"),
+        ({"name": "a", "input_schema": {"maximum": 2**70}}, DefinitionError, "beyond 64 bits"),
+    ],
+)
+def test_what_cannot_be_picked(tmp_path: Path, row: Any, error: type[Exception], text: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps([row]), encoding="utf-8")
+    with pytest.raises(error, match=text):
+        load_for_picking(str(path))

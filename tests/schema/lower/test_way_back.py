@@ -1,0 +1,203 @@
+"""Arguments made for a view come back as the author's schema has them, and others are left alone."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from toolcrib.schema.dialects import ANTHROPIC, OPENAI_STRICT
+from toolcrib.schema.lower import ViewWayBack, lower
+from toolcrib.schema.validator import JsonSchemaValidator
+
+TEXT: dict[str, Any] = {"type": "string"}
+NODE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"v": {"type": "integer"}, "next": {"$ref": "#/$defs/node"}},
+    "required": ["v"],
+}
+
+
+def tool(properties: dict[str, Any], *required: str, **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required), **more}
+
+
+CAT = tool({"kind": {"const": "cat"}, "lives": {"type": "integer"}}, "kind")
+DOG = tool({"kind": {"const": "dog"}, "lives": {"type": ["integer", "null"]}}, "kind", "lives")
+SMALL = tool({"n": {"type": "integer", "maximum": 9}, "x": TEXT}, "n")
+LARGE = tool({"n": {"type": "integer", "minimum": 10}, "x": {"type": ["string", "null"]}}, "n", "x")
+
+
+def named(name: str, part: dict[str, Any]) -> dict[str, Any]:
+    return {**part, "properties": {**part["properties"], name: {"$ref": "#/$defs/n"}}}
+
+
+# the author's schema; what a model sends for the strict view; what comes of it
+RESTORED: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "an optional null goes": (tool({"a": TEXT}), {"a": None}, {}),
+    "a value stays": (tool({"a": TEXT}), {"a": ""}, {"a": ""}),
+    "a required null stays": (tool({"a": TEXT}, "a"), {"a": None}, {"a": None}),
+    "a null that is taken stays": (
+        tool({"a": {"type": ["string", "null"]}}),
+        {"a": None},
+        {"a": None},
+    ),
+    "an undeclared null stays": (tool({"a": TEXT}), {"z": None, "a": None}, {"z": None}),
+    "nested": (tool({"a": tool({"b": TEXT})}), {"a": {"b": None}}, {"a": {}}),
+    "in arrays": (
+        tool({"a": {"type": "array", "items": tool({"b": TEXT})}}),
+        {"a": [{"b": None}, {"b": "x"}, None]},
+        {"a": [{}, {"b": "x"}, None]},
+    ),
+    "in tuples": (
+        tool({"a": {"type": "array", "prefixItems": [TEXT, tool({"b": TEXT})]}}),
+        {"a": ["x", {"b": None}]},
+        {"a": ["x", {}]},
+    ),
+    "through references": (
+        tool({"a": {"$ref": "#/$defs/p"}}, **{"$defs": {"p": tool({"b": TEXT})}}),
+        {"a": {"b": None}},
+        {"a": {}},
+    ),
+    "through recursion": (
+        tool({"n": {"$ref": "#/$defs/node"}}, **{"$defs": {"node": NODE}}),
+        {"n": {"v": 1, "next": {"v": 2, "next": None}}},
+        {"n": {"v": 1, "next": {"v": 2}}},
+    ),
+    "through all of": (
+        tool({"a": TEXT}, allOf=[tool({"b": TEXT}, "b")]),
+        {"a": None, "b": None},
+        {"b": None},
+    ),
+    "in the alternative that a tag names": (
+        tool({"p": {"oneOf": [CAT, DOG]}}),
+        {"p": {"kind": "cat", "lives": None}},
+        {"p": {"kind": "cat"}},
+    ),
+    "and in the other": (
+        tool({"p": {"oneOf": [CAT, DOG]}}),
+        {"p": {"kind": "dog", "lives": None}},
+        {"p": {"kind": "dog", "lives": None}},
+    ),
+    "in the alternative that a validator finds": (
+        tool({"p": {"anyOf": [SMALL, LARGE]}}),
+        {"p": {"n": 3, "x": None}},
+        {"p": {"n": 3}},
+    ),
+    "and in the other, which takes null": (
+        tool({"p": {"anyOf": [SMALL, LARGE]}}),
+        {"p": {"n": 30, "x": None}},
+        {"p": {"n": 30, "x": None}},
+    ),
+    "where properties are called like keywords": (
+        tool(
+            {"p": {"anyOf": [named("default", LARGE), named("default", SMALL)]}},
+            **{"$defs": {"n": {"type": "integer"}}},
+        ),
+        {"p": {"n": 3, "x": None, "default": 1}},
+        {"p": {"n": 3, "default": 1}},
+    ),
+    "what fits nothing": (
+        tool({"a": tool({"b": TEXT})}),
+        {"a": [{"b": None}]},
+        {"a": [{"b": None}]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("schema", "sent", "expected"), RESTORED.values(), ids=RESTORED)
+def test_nulls_that_stand_for_nothing_go(schema: dict[str, Any], sent: Any, expected: Any) -> None:
+    before = copy.deepcopy(sent)
+    way = ViewWayBack(_text(schema))
+    assert way.restore(sent) == expected
+    assert sent == before
+
+
+def _text(schema: dict[str, Any]) -> str:
+    way = lower(
+        {**schema, "properties": {**schema["properties"], "zz": TEXT}}, OPENAI_STRICT
+    ).way_back
+    assert isinstance(way, ViewWayBack)
+    return way.text
+
+
+UNION: dict[str, Any] = {
+    "type": "object",
+    "anyOf": [tool({"a": TEXT}, "a"), tool({"b": TEXT, "c": TEXT}, "b")],
+}
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({"arguments": {"a": "x"}}, {"a": "x"}),
+        ({"arguments": {"b": "x", "c": None}}, {"b": "x"}),
+        ({"a": "x"}, {"a": "x"}),  # a model that did not wrap
+        ({"arguments": "x"}, {"arguments": "x"}),
+        ({"arguments": {"a": "x"}, "more": 1}, {"arguments": {"a": "x"}, "more": 1}),
+        ({}, {}),
+    ],
+)
+def test_a_wrapped_top_is_unwrapped(sent: Any, expected: Any) -> None:
+    way = lower(UNION, OPENAI_STRICT).way_back
+    assert way is not None
+    assert way.restore(sent) == expected
+
+
+def test_wrapping_alone_drops_no_nulls() -> None:
+    way = lower(UNION, ANTHROPIC).way_back
+    assert way is not None
+    assert way.restore({"arguments": {"b": "x", "c": None}}) == {"b": "x", "c": None}
+    assert way.outward({"b": "x"}) == {"arguments": {"b": "x"}}
+
+
+def test_outward_fills_what_is_absent() -> None:
+    way = lower(tool({"a": TEXT, "b": tool({"c": TEXT})}), OPENAI_STRICT).way_back
+    assert way is not None
+    assert way.outward({}) == {"a": None, "b": None}
+    assert way.outward({"b": {}}) == {"a": None, "b": {"c": None}}
+
+
+def or_null(kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": [kind, "null"], **more}
+
+
+# the author's schema of `a`, which is optional and takes null; what goes out where it is left out
+FILLED: dict[str, tuple[dict[str, Any], Any]] = {
+    "no default": (or_null("integer"), None),
+    "null by default": (or_null("integer", default=None), None),
+    "a default": (or_null("integer", default=5), 5),
+    "a false one": (or_null("boolean", default=False), False),
+    "one that does not fit": (or_null("integer", default="five"), None),
+    "an object": (or_null("object", properties={"b": TEXT}, default={}), {"b": None}),
+    "a list": (or_null("array", items=TEXT, default=["x"]), ["x"]),
+    "by reference": ({"$ref": "#/$defs/five"}, 5),
+}
+
+
+@pytest.mark.parametrize(("part", "out"), FILLED.values(), ids=FILLED)
+def test_a_default_goes_out_where_null_would_mean_null(part: dict[str, Any], out: Any) -> None:
+    """So that what comes back means what went out; a null that a model sends is a null."""
+    schema = tool({"a": part}, **{"$defs": {"five": or_null("integer", default=5)}})
+    lowered = lower(schema, OPENAI_STRICT)
+    way = lowered.way_back
+    assert way is not None
+    sent = way.outward({})
+    assert sent == {"a": out}
+    assert JsonSchemaValidator(lowered.schema).is_valid(sent)
+    back = way.restore(sent)
+    assert JsonSchemaValidator(schema).is_valid(back)
+    assert back == {"a": part.get("default") if out == {"b": None} else out}
+    assert way.restore({"a": None}) == {"a": None}
+
+
+def test_what_goes_out_shares_nothing_with_the_schema() -> None:
+    way = lower(tool({"a": or_null("array", items=TEXT, default=["x"])}), OPENAI_STRICT).way_back
+    assert way is not None
+    way.outward({})["a"].append("y")  # type: ignore[union-attr]
+    assert way.outward({}) == {"a": ["x"]}
+
+
+def test_where_nothing_is_optional_there_is_no_way_back() -> None:
+    assert lower(tool({"a": TEXT}, "a"), OPENAI_STRICT).way_back is None

@@ -1,0 +1,95 @@
+"""A way back is a value that may be shared, pickled, and given anything."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from toolcrib.schema.dialects import OPENAI_STRICT
+from toolcrib.schema.lower import ViewWayBack, lower
+from toolcrib.schema.lower.way_back import MAX_STEPS
+
+TEXT: dict[str, Any] = {"type": "string"}
+
+
+def tool(properties: dict[str, Any], *required: str, **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required), **more}
+
+
+def test_a_way_back_is_a_value() -> None:
+    way = lower(tool({"a": TEXT}), OPENAI_STRICT).way_back
+    assert way is not None
+    way.restore({"a": None})
+    again = pickle.loads(pickle.dumps(way))  # noqa: S301 (its own bytes)
+    assert again == way
+    assert hash(again) == hash(way)
+    assert again.restore({"a": None}) == {}
+
+
+def test_threads_may_share_a_way_back() -> None:
+    """The first uses of one, at the same time: nothing half known is seen by another."""
+    parts: dict[str, Any] = {"d0": {"type": "integer"}}
+    parts |= {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i - 1}"}]} for i in range(1, 40)}
+    schema = tool({f"p{i}": {"$ref": f"#/$defs/d{i}"} for i in range(40)}, **{"$defs": parts})
+    sent = {f"p{i}": None for i in reversed(range(40))}
+    text = json.dumps(schema)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(10):
+            way = ViewWayBack(text)
+            with ThreadPoolExecutor(4) as pool:
+                assert list(pool.map(way.restore, [sent] * 4)) == [{}] * 4
+    finally:
+        sys.setswitchinterval(interval)
+
+
+TREES = tool(
+    {"t": {"$ref": "#/$defs/t"}},
+    **{
+        "$defs": {
+            "t": {
+                "anyOf": [
+                    tool({"l": {"$ref": "#/$defs/t"}, "r": {"$ref": "#/$defs/t"}}),
+                    tool({"r": {"$ref": "#/$defs/t"}, "l": {"$ref": "#/$defs/t"}}, "l"),
+                    {"type": "array", "items": {"$ref": "#/$defs/t"}},
+                ]
+            }
+        }
+    },
+)
+
+
+def deep(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {"l": None, "r": None}
+    for _ in range(levels):
+        value = {"l": value, "r": value}
+    return {"t": value}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        deep(40),
+        {"t": [deep(3)] * 3_000},
+        {"t": [[]] * 300_000},
+        {"t": {"x": None, **deep(90)["t"]}},
+    ],
+    ids=["shared and deep", "many", "too many", "deeper"],
+)
+def test_hostile_arguments_end_soon(sent: Any) -> None:
+    way = lower(TREES, OPENAI_STRICT).way_back
+    assert way is not None
+    assert isinstance(way.restore(sent), dict)
+    assert isinstance(way.outward(sent), dict)
+
+
+def test_what_would_take_too_long_is_passed_on() -> None:
+    way = ViewWayBack(json.dumps(tool({"t": {"type": "array", "items": tool({"a": TEXT})}})))
+    sent: dict[str, Any] = {"t": [{"a": None} for _ in range(MAX_STEPS)]}
+    assert way.restore(sent) == sent

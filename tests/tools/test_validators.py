@@ -1,0 +1,247 @@
+"""Validators of a tool: eager, lazy and of another library; and what the provenance says of them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from toolcrib import (
+    ALL,
+    Caller,
+    Catalog,
+    Failed,
+    Hydrated,
+    Rejected,
+    ToolCall,
+    ToolRunner,
+    hydrate,
+    tool,
+)
+from toolcrib.errors import DefinitionError, ErrorCode, SchemaError
+from toolcrib.schema import LazyValidator, Validator, Violation
+from toolcrib.tools import tool_of
+from toolcrib.tools.definitions import tool_from_dict
+from toolcrib.values.call import ValidatorInfo
+from toolcrib.values.json import JsonObject
+
+SCHEMA: JsonObject = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+TYPES = {"integer": int, "string": str, "object": dict}
+
+
+class Small:
+    """A validator of another make: top-level types and required properties, and no more."""
+
+    def __init__(self, schema: JsonObject) -> None:
+        self.schema: Any = schema
+        self.info = ValidatorInfo("small", "0.7", time.time())
+
+    def is_valid(self, value: object, /) -> bool:
+        return not self.violations(value)
+
+    def violations(self, value: object, /) -> tuple[Violation, ...]:
+        if not isinstance(value, TYPES[self.schema["type"]]):
+            return (Violation("", "type", f"expected {self.schema['type']}"),)
+        if not isinstance(value, dict):
+            return ()
+        missing = [n for n in self.schema.get("required", ()) if n not in value]
+        wrong = [
+            name
+            for name, node in self.schema.get("properties", {}).items()
+            if name in value and not isinstance(value[name], TYPES[node["type"]])
+        ]
+        return tuple(Violation(f"/{name}", "small", "small says no") for name in missing + wrong)
+
+
+@tool(visible=ALL)
+def look(a: int) -> str:
+    """Look."""
+    return str(a)
+
+
+@tool(visible=ALL, lazy=True)
+def lazy_look(a: int) -> str:
+    return str(a)
+
+
+@tool(visible=ALL, lazy=True)
+class LazyLook:
+    def __init__(self, a: int) -> None:
+        self.a = a
+
+    async def run(self) -> str:
+        return str(self.a)
+
+
+def called(thing: Any, arguments: str) -> Hydrated | Rejected:
+    name = tool_of(thing).definition.name
+    return hydrate(ToolCall("c", "p", name, arguments), Catalog([thing]))
+
+
+def test_the_default_is_eager_and_says_what_it_is() -> None:
+    before = time.time()
+    made = tool(visible=ALL)(look.__wrapped__)
+    after = time.time()
+    for arguments in ('{"a":1}', '{"a":"x"}'):
+        info = called(made, arguments).provenance.validator
+        assert info is not None
+        assert info.name == "jsonschema-rs"
+        assert info.version[0].isdigit()
+        assert before <= info.compiled_at <= after
+
+
+@pytest.mark.parametrize("thing", [lazy_look, LazyLook])
+def test_a_lazy_tool_is_compiled_by_its_first_call(thing: Any) -> None:
+    made = tool_of(thing).validated_by(Small, lazy=True)
+    validator = made.validator
+    assert isinstance(tool_of(thing).validator, LazyValidator)
+    assert isinstance(validator, LazyValidator)
+    assert validator._made is None
+    first = called(made, '{"a":1}')
+    assert isinstance(first, Hydrated)
+    assert first.provenance.validator == validator.info
+    assert validator.info.name == "small"
+    assert called(made, '{"a":2}').provenance.validator == validator.info
+
+
+def test_lazy_or_not_a_tool_is_the_same() -> None:
+    eager = tool(visible=ALL, name="lazy_look")(lazy_look.__wrapped__)
+    assert eager.definition == lazy_look.definition
+    assert [e.message for e in called(eager, '{"a":"x"}').errors] == [
+        e.message for e in called(lazy_look, '{"a":"x"}').errors
+    ]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_validator_of_another_make(lazy: bool) -> None:
+    other = look.validated_by(Small, lazy=lazy)
+    assert other.definition is look.definition
+    assert other(3) == "3"
+    good, bad = called(other, '{"a":1}'), called(other, '{"a":"x"}')
+    assert isinstance(good, Hydrated)
+    assert good.provenance.validated
+    assert good.provenance.validator is not None
+    assert (good.provenance.validator.name, good.provenance.validator.version) == ("small", "0.7")
+    assert isinstance(bad, Rejected)
+    assert [(e.code, e.path, e.message) for e in bad.errors] == [
+        (ErrorCode.INVALID_ARGUMENTS, "/a", "small says no")
+    ]
+    assert other.output_validator is not None
+    assert other.output_validator.info.name == "small"
+    original = called(look, '{"a":1}').provenance.validator
+    assert original is not None
+    assert original.name == "jsonschema-rs"
+
+
+def test_a_class_tool_keeps_its_class() -> None:
+    result = called(tool_of(LazyLook).validated_by(Small), '{"a":1}')
+    assert isinstance(result, Hydrated)
+    assert type(result.tool) is LazyLook
+    assert tool_of(LazyLook).registered is LazyLook  # type: ignore[comparison-overlap]
+
+
+def test_dictionaries_take_them_too() -> None:
+    given = {"name": "x", "description": "", "input_schema": SCHEMA}
+    made = tool_from_dict(given, {}, (), factory=Small)
+    assert made.validator is not None
+    assert made.validator.info.name == "small"
+    lazy = tool_from_dict(given, {"x": look.__wrapped__}, ALL, factory=Small, lazy=True)
+    assert isinstance(lazy.validator, LazyValidator)
+    assert lazy.validator.info.name == "small"
+
+
+def unwilling(_schema: JsonObject) -> Validator:
+    raise ValueError("CANARY")
+
+
+def test_a_factory_that_fails_now() -> None:
+    with pytest.raises(SchemaError, match="tool 'look', input_schema: no validator can be made"):
+        look.validated_by(unwilling)
+
+
+def test_a_factory_that_fails_later_ends_as_a_rejection() -> None:
+    result = called(look.validated_by(unwilling, lazy=True), '{"a":1}')
+    assert isinstance(result, Rejected)
+    (error,) = result.errors
+    assert error.message == "the tool's own schema cannot be used"
+    assert not result.provenance.validated
+    assert result.provenance.validator == ValidatorInfo("unusable", "", 0.0)
+
+
+class Broken(Small):
+    """One that breaks its word, in one of many ways."""
+
+    how = ""
+
+    def is_valid(self, value: object, /) -> bool:
+        if self.how == "raises":
+            raise RecursionError("CANARY")
+        if self.how in {"not a bool", "no answer"}:
+            return "CANARY" if self.how == "not a bool" else None  # type: ignore[return-value]
+        return False
+
+    def violations(self, value: object, /) -> tuple[Violation, ...]:
+        if self.how == "no tuples":
+            return (("CANARY",),)  # type: ignore[return-value]
+        if self.how == "endless":
+            return (Violation("/a", "small", "small says no"),) * 1000
+        raise ValueError("CANARY")
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    ("how", "text", "count"),
+    [
+        ("raises", "the validator failed", 1),
+        ("not a bool", "the validator failed", 1),
+        ("no answer", "the validator failed", 1),
+        ("no tuples", "the validator failed", 1),
+        ("endless", "small says no", 20),
+    ],
+)
+async def test_a_validator_that_breaks_its_word_finds_nothing_valid(
+    lazy: bool, how: str, text: str, count: int
+) -> None:
+    factory = type(how, (Broken,), {"how": how})
+    made = tool(visible=ALL)(look.__wrapped__).validated_by(factory, lazy=lazy)
+    result = called(made, '{"a":1}')
+    assert isinstance(result, Rejected)
+    assert [e.code for e in result.errors] == [ErrorCode.INVALID_ARGUMENTS] * count
+    assert result.errors[0].message.startswith(text)
+    assert result.provenance.validator is not None
+    assert result.provenance.validator.name == "small"
+    ended = await ToolRunner([made]).exec(result.call, caller=Caller("ada"))
+    assert isinstance(ended, Failed)
+    assert (ended.error.code, ended.record.validated) == (ErrorCode.INVALID_ARGUMENTS, False)
+    assert "CANARY" not in repr((result.errors, ended))
+
+
+def test_one_that_does_not_say_what_it_is_is_refused() -> None:
+    class Nameless:
+        def __init__(self, _schema: JsonObject) -> None: ...
+
+    with pytest.raises(SchemaError, match=r"no validator can be made \(AttributeError\)"):
+        look.validated_by(Nameless)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("factory", [None, Small])
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"$ref": "http://127.0.0.1:9/x"}, "nothing is fetched"),
+        ({"properties": {"a": {"$ref": "#/properties/a"}}}, "never end"),
+        ({"properties": []}, "not a usable schema"),
+        ({"properties": {"a": {"type": "x"}}}, "not a usable schema"),
+    ],
+)
+def test_nothing_dangerous_is_registered(lazy: bool, factory: Any, schema: Any, text: str) -> None:
+    given = {"name": "x", "input_schema": {"type": "object", **schema}}
+    with pytest.raises(DefinitionError, match=text):
+        tool_from_dict(given, {}, (), factory=factory, lazy=lazy)
+
+
+def test_examples_are_checked_although_it_is_lazy() -> None:
+    with pytest.raises(DefinitionError, match="does not fit input_schema"):
+        tool(visible=ALL, lazy=True, examples=[("q", {"a": "x"})])(look.__wrapped__)
