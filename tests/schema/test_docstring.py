@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 
 from toolcrib.schema import read_docstring
-from toolcrib.schema.docstring import MAX_CHARS
+from toolcrib.schema.docstring import MAX_CHARS, class_doc
 
 GOOGLE = """Book a table.
 
@@ -167,3 +169,76 @@ def test_a_hostile_docstring_is_read_up_to_a_limit(piece: str) -> None:
     found = read_docstring(text)
     assert found == read_docstring(text + piece * 100_000)
     assert len(found.description) <= MAX_CHARS
+
+
+ROLES = """Check (that
+:func:`normal` agrees with
+:class:`Name`) first.
+
+.. versionadded:: 1.2
+   It was not there before.
+
+:param str name: The name,
+   as it is written.
+:param limit:
+   How many.
+:type limit: int
+:returns: Whether it is
+   normal.
+
+>>> normal("a")
+True
+"""
+
+
+def test_a_role_at_the_start_of_a_line_is_no_field() -> None:
+    """What stands in no field is description, to the letter."""
+    described, parameters, returns = read_docstring(ROLES)
+    assert parameters == {"name": "The name,\nas it is written.", "limit": "How many."}
+    assert returns == "Whether it is\nnormal."
+    assert described == (
+        "Check (that\n:func:`normal` agrees with\n:class:`Name`) first.\n\n"
+        '.. versionadded:: 1.2\n   It was not there before.\n\n>>> normal("a")\nTrue'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [
+        ("A.\n\n:param x: One.\nand on.\n\nNo more.", {"x": "One.\nand on."}),
+        ("A.\n\n:param x: One.\n\n   Two.\n\nNo more.", {"x": "One.\n\nTwo."}),
+        ("A.\n\n:param x:One.", {}),
+        ("A.\n\n:keyword x: One.\n:arg y: Two.", {"x": "One.", "y": "Two."}),
+        ("A.\n\n:paramount x: One.\n:meth:`f` does.", {}),
+        (":param x: One.", {}),
+        (":param x: One.\n:param y: Two.", {"x": "One.", "y": "Two."}),
+        ("A.\n\n:returns: One.\n:return: Two.\n:rtype: int", {}),
+    ],
+)
+def test_what_is_a_field(text: str, parameters: dict[str, str]) -> None:
+    assert read_docstring(text).parameters == parameters
+
+
+@dataclass
+class Silent:
+    x: int
+
+
+class Tuple(NamedTuple):
+    x: int
+
+
+@dataclass
+class Speaking:
+    """Speak."""
+
+    x: int
+
+
+@pytest.mark.parametrize(("cls", "doc"), [(Silent, None), (Tuple, None), (Speaking, "Speak.")])
+def test_a_generated_docstring_is_none(cls: type, doc: str | None) -> None:
+    assert class_doc(cls) == doc
+
+
+def test_what_is_no_text_is_no_docstring() -> None:
+    assert read_docstring(5) == read_docstring(None)

@@ -75,8 +75,8 @@ POINT = {
     "type": "object",
     "title": "Point",
     "properties": {
-        "x": {"type": "number", "title": "X"},
-        "y": {"type": "number", "title": "Y", "default": 0.0},
+        "x": {"type": "number"},
+        "y": {"type": "number", "default": 0.0},
     },
     "required": ["x"],
 }

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import functools
 import typing
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import InitVar, dataclass
+from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
+import pydantic
 import pytest
 from pydantic import Field
 
-from toolcrib.schema.annotations import quick_class_hints, quick_hints
+from toolcrib import (
+    ALL,
+    CallContext,
+    Catalog,
+    Completed,
+    ToolCall,
+    ToolRunner,
+    get_definition,
+    tool,
+)
+from toolcrib.errors import DefinitionError
+from toolcrib.schema.derive.annotations import quick_class_hints, quick_hints
 from toolcrib.tools.signature import read_class, read_function
 
 Later: Any = list["Later2"]
@@ -138,3 +151,143 @@ def test_a_wrapped_function_is_read_where_it_was_written() -> None:
         return namespace["inner"](*args, **kwargs)
 
     assert [p.hint for p in read_function(outer, {}).parameters] == [int]
+
+
+@pydantic.dataclasses.dataclass
+class OfPydantic:
+    """Count.
+
+    Args:
+        a: The a.
+    """
+
+    a: int
+    marks: list[int] = Field(default_factory=list)
+    seed: InitVar[int] = 3
+
+    async def run(self) -> int:
+        return self.a
+
+
+class OfTuple(NamedTuple):
+    a: int
+    marks: tuple[int, ...] = ()
+
+    async def run(self) -> int:
+        return self.a
+
+
+class OfMsgspec(msgspec.Struct):
+    a: int
+    marks: list[int] = []
+
+    async def run(self) -> int:
+        return self.a
+
+
+class MadeByNew:
+    def __new__(cls, a: int, marks: str = "x") -> typing.Self:
+        made = object.__new__(cls)
+        made.a = a  # type: ignore[attr-defined]
+        return made
+
+    async def run(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("cls", "hints"),
+    [
+        (OfPydantic, [int, list[int], int]),
+        (OfTuple, [int, tuple[int, ...]]),
+        (OfMsgspec, [int, list[int]]),
+        (MadeByNew, [int, str]),
+    ],
+)
+def test_whoever_wrote_the_constructor_its_hints_are_read(cls: Any, hints: list[Any]) -> None:
+    signature = read_class(cls, {})
+    assert [p.hint for p in signature.parameters] == hints
+    assert signature.undocumentable == ()
+    assert signature.returns is int
+
+
+async def test_a_pydantic_dataclass_is_a_tool() -> None:
+    catalog = Catalog([tool(visible=ALL)(OfPydantic)])
+    outcome = await ToolRunner(catalog).exec(ToolCall("c", "", "OfPydantic", '{"a": 2, "seed": 1}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 2
+    schema: Any = get_definition(OfPydantic).input_schema
+    assert schema["properties"]["a"] == {"type": "integer", "description": "The a."}
+    assert schema["required"] == ["a"]
+
+
+def positional(first: int, /, second: int) -> None: ...
+
+
+def not_imported(first: int, second: list[Missing]) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def no_result(first: int) -> Missing: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+def broken(first: "int |") -> None: ...  # type: ignore[valid-type]  # noqa: F722
+
+
+def raising(first: 1 / 0) -> None: ...  # type: ignore[valid-type]
+
+
+def in_a_field(first: Annotated[int, Field(5)]) -> None: ...
+
+
+def in_a_factory(first: Annotated[list[int], Field(default_factory=list)]) -> None: ...
+
+
+def two_contexts(first: CallContext, second: CallContext) -> None: ...
+
+
+class Unreadable:
+    def __init__(self, first: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    async def run(self) -> None: ...
+
+
+class UnreadableField(pydantic.BaseModel):
+    first: int
+    second: Missing  # type: ignore[name-defined]  # noqa: F821
+
+    async def run(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("read", "of", "says"),
+    [
+        (
+            read_function,
+            positional,
+            ["positional: parameter 'first' is positional only", "wrap it"],
+        ),
+        (
+            read_function,
+            not_imported,
+            ["not_imported: ", "parameter 'second'", "Missing", "run time"],
+        ),
+        (read_function, no_result, ["no_result: ", "the return type", "Missing"]),
+        (read_function, broken, ["broken: ", "parameter 'first'"]),
+        (read_function, raising, ["raising: ", "parameter 'first' (ZeroDivisionError)"]),
+        (read_function, in_a_field, ["in_a_field: parameter 'first'", "a plain default"]),
+        (read_function, in_a_factory, ["in_a_factory: parameter 'first'", "a plain default"]),
+        (read_function, two_contexts, ["two_contexts: first and second"]),
+        (read_class, Unreadable, ["Unreadable: ", "parameter 'first'", "Missing"]),
+        (read_class, UnreadableField, ["UnreadableField: ", "parameter 'second'", "Missing"]),
+    ],
+)
+def test_an_error_names_the_function_and_the_parameter(read: Any, of: Any, says: list[str]) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        read(of, {})
+    assert [part for part in says if part not in str(caught.value)] == []
+
+
+def test_a_default_beside_the_one_in_a_field_is_the_one() -> None:
+    def both(first: Annotated[int, Field(5)] = 6) -> None: ...
+
+    assert [p.default for p in read_function(both, {}).parameters] == [6]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import NamedTuple
 
 MAX_CHARS = 16_384  # of one docstring; no more of it is read
@@ -22,12 +23,16 @@ _OTHERS = frozenset(
      "references", "methods", "warns", "receives")
 )  # fmt: skip
 _KNOWN = _PARAMETERS | _RETURNS | _OTHERS
+_GOOGLE = re.compile(rf"(?im)^({'|'.join(sorted(_KNOWN))}):[ \t]*(?:\n|\Z)")
+_OUTDENTED = re.compile(r"(?m)^\S")
 _NUMPY = re.compile(r"(?m)^[A-Z][A-Za-z ]{0,30}\n-{3,}[ \t]*$")
-_REST = re.compile(r"(?m)^:(?:param|parameter|arg|ivar|var|returns?|type|rtype|raises)\b")
-_FIELD = re.compile(r"^:([a-z]+)[ \t]*([^:]*):[ \t]*(.*)$")
 _REST_PARAMETERS = frozenset(
     ("param", "parameter", "arg", "argument", "attribute", "key", "keyword", "ivar", "var")
 )
+_FIELDS = _REST_PARAMETERS | _RETURNS | frozenset(
+    ("type", "vartype", "rtype", "raises", "raise", "except", "exception", "yield", "yields", "ytype")
+)  # fmt: skip
+_FIELD = re.compile(rf"(?m)^:({'|'.join(sorted(_FIELDS))})(?:[ \t]+([^:\n]*))?:(?:[ \t]+(.*))?$")
 _NAMES = re.compile(r"\*{0,2}[A-Za-z_][\w.]*(?:[ \t]*,[ \t]*\*{0,2}[A-Za-z_][\w.]*)*")
 _TYPE = re.compile(r"[\w.]+(?:\[[^\n]*\])?(?:[ \t]*\|[ \t]*[\w.]+(?:\[[^\n]*\])?)*")
 
@@ -40,18 +45,27 @@ class DocumentedSignature(NamedTuple):
     returns: str = ""
 
 
-def read_docstring(text: str | None) -> DocumentedSignature:
+def read_docstring(text: object) -> DocumentedSignature:
     """Never raises: a docstring in no known style is a description as a whole."""
-    if not text or not text.strip():
+    if not isinstance(text, str) or not text.strip():
         return DocumentedSignature("", {})
     clean = inspect.cleandoc(text[:MAX_CHARS]).strip("\n").rstrip()
     if "\n" not in clean:
         return DocumentedSignature(clean.strip(), {})
     if "\n---" in clean and _NUMPY.search(clean):
         return _gather(_numpy_sections(clean.split("\n")), google=False)
-    if (clean[0] == ":" or "\n:" in clean) and _REST.search(clean):
+    if (clean[0] == ":" or "\n:" in clean) and _FIELD.search(clean):
         return _rest(clean.split("\n"))
-    return _gather(_google_sections(clean.split("\n")), google=True)
+    return _gather(_google_sections(clean), google=True)
+
+
+def class_doc(cls: type) -> str | None:
+    """What its author wrote: for want of it, `@dataclass` and NamedTuple write a signature."""
+    doc = cls.__dict__.get("__doc__")
+    generated = is_dataclass(cls) or issubclass(cls, tuple)
+    if not isinstance(doc, str) or (generated and doc.startswith(f"{cls.__name__}(")):
+        return None
+    return doc
 
 
 def _gather(sections: Iterator[tuple[str, list[str]]], *, google: bool) -> DocumentedSignature:
@@ -73,21 +87,15 @@ def _gather(sections: Iterator[tuple[str, list[str]]], *, google: bool) -> Docum
     return DocumentedSignature("\n\n".join(filter(None, description)), parameters, returns)
 
 
-def _google_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+def _google_sections(text: str) -> Iterator[tuple[str, list[str]]]:
     """A section is a known title with a colon, and the indented lines below it."""
-    title, body = "", list[str]()
-    for line in lines:
-        if not line or line[0] in " \t":
-            body.append(line)
-        elif line.rstrip()[-1:] == ":" and (known := line.rstrip()[:-1].lower()) in _KNOWN:
-            yield title, body
-            title, body = known, []
-        elif title:
-            yield title, body
-            title, body = "", [line]
-        else:
-            body.append(line)
-    yield title, body
+    place = 0
+    while (found := _GOOGLE.search(text, place)) is not None:
+        yield "", [text[place : found.start()]]
+        after = _OUTDENTED.search(text, found.end())
+        place = len(text) if after is None else after.start()
+        yield found[1].lower(), text[found.end() : place].split("\n")
+    yield "", [text[place:]]
 
 
 def _numpy_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -147,17 +155,18 @@ def _numpy_result(lines: Sequence[str]) -> str:
 
 
 def _rest(lines: Sequence[str]) -> DocumentedSignature:
-    """`:param type name: text`, with the lines that follow a field indented."""
+    """`:param type name: text`, with the lines below it, up to the next paragraph at the margin."""
     description: list[str] = []
     fields: list[tuple[str, str, list[str]]] = []
-    for line in lines:
+    in_field = False
+    for line, before in zip(lines, ["", *lines], strict=False):
         field = _FIELD.match(line)
         if field is not None:
-            fields.append((field[1], field[2].strip(), [field[3]]))
-        elif fields and (not line.strip() or line[0] in " \t"):
-            fields[-1][2].append(line)
-        elif not fields or line.strip():
-            description.append(line)
+            in_field = True
+            fields.append((field[1], (field[2] or "").strip(), [field[3] or ""]))
+            continue
+        in_field = in_field and not (line[:1].strip() and not before.strip())
+        (fields[-1][2] if in_field else description).append(line)
     parameters: dict[str, str] = {}
     returns = ""
     for kind, about, body in fields:
@@ -172,6 +181,8 @@ def _rest(lines: Sequence[str]) -> DocumentedSignature:
 def _joined(lines: Sequence[str]) -> str:
     """Paragraphs keep their lines, and lose what indents all of them."""
     first, rest = lines[0].strip() if lines else "", lines[1:]
+    if not any(rest):
+        return first
     margin = min((_indent(line) for line in rest if line.strip()), default=0)
     return "\n".join([first, *(line[margin:].rstrip() for line in rest)]).strip()
 

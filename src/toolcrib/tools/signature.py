@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import inspect
-import sys
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, is_dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_origin
 
 from pydantic import BaseModel
+from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, read_docstring
-from toolcrib.schema.annotations import quick_hints
 from toolcrib.schema.derive import NO_DEFAULT
+from toolcrib.schema.docstring import class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
+from toolcrib.tools.type_hints import read_hints
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_PLAIN = frozenset((str, int, float, bool, list, dict))  # nothing to be injected
 
 
 class Signature(NamedTuple):
@@ -38,41 +39,44 @@ class Signature(NamedTuple):
 
 
 def read_function(function: Callable[..., Any], frame_locals: Mapping[str, Any]) -> Signature:
-    """Raises DefinitionError, naming the function, if its hints cannot be resolved."""
-    hints = _hints(function, function.__qualname__, frame_locals)
+    """Raises DefinitionError, naming the function and the parameter, for what cannot be read."""
+    name = function.__qualname__
+    hints = read_hints(function, name, frame_locals)
     documented = read_docstring(function.__doc__)
-    read = _split(_signature(function), hints, documented.description, documented.parameters)
-    return read._replace(returns_description=documented.returns)
+    return _split(name, _signature(function), hints, documented.parameters)._replace(
+        description=documented.description, returns_description=documented.returns
+    )
 
 
 def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
     """The constructor gives the parameters, `run` the capabilities, the result and the context."""
-    run = getattr(cls, "run", None)
+    name, run = cls.__qualname__, getattr(cls, "run", None)
     if not inspect.iscoroutinefunction(run):
-        raise DefinitionError(f"{cls.__qualname__} needs an `async def run(self, …)`")
+        raise DefinitionError(f"{name} needs an `async def run(self, …)`")
     constructor = inspect.getattr_static(cls, "__init__")
     _check_constructed(cls, constructor)
-    hints = _hints(_hinted(cls, constructor), cls.__qualname__, frame_locals)
-    documented = read_docstring(_class_doc(cls))
+    hints = read_hints(_hinted(cls, constructor), name, frame_locals)
+    documented = read_docstring(class_doc(cls))
     texts = {**read_docstring(constructor.__doc__).parameters, **documented.parameters}
-    constructed = _split(_signature(cls), hints, documented.description, texts)
+    constructed = _split(name, _signature(cls), hints, texts)
     if constructed.needs or constructed.context_parameter:
         raise DefinitionError(
-            f"{cls.__qualname__}: its constructor takes what the model sends; "
+            f"{name}: its constructor takes what the model sends; "
             "take capabilities and CallContext as parameters of `run`"
         )
-    run_hints = _hints(run, f"{cls.__qualname__}.run", frame_locals)
-    running = _split(_without_self(run), run_hints, "", {})
+    run_hints = read_hints(run, f"{name}.run", frame_locals)
+    running = _split(f"{name}.run", _without_self(run), run_hints, {})
     if running.parameters or running.undocumentable:
         names = [p.name for p in running.parameters] or list(running.undocumentable)
         raise DefinitionError(
-            f"{cls.__qualname__}.run takes {', '.join(names)}, which nothing provides; "
+            f"{name}.run takes {', '.join(names)}, which nothing provides; "
             "arguments go to the constructor, capabilities are marked with @capability or Injected"
         )
     return constructed._replace(
         needs=running.needs,
         context_parameter=running.context_parameter,
         returns=running.returns,
+        description=documented.description,
         returns_description=read_docstring(run.__doc__).returns or documented.returns,
     )
 
@@ -95,8 +99,7 @@ def _is_typed_dict(hint: type) -> bool:
 
 def _check_constructed(cls: type, constructor: Any) -> None:
     """Fields without a constructor: `@dataclass` stands above `@tool`, and has not run yet."""
-    made_by_new = inspect.getattr_static(cls, "__new__") is not object.__dict__["__new__"]
-    if constructor is not object.__init__ or made_by_new:
+    if constructor is not object.__init__ or _made_by_new(cls):
         return
     bare = [
         name
@@ -116,9 +119,20 @@ def _hinted(cls: type, constructor: Any) -> Any:
     The fields of a class are read in the modules that they come from; a generated constructor
     knows only the module of the last class.
     """
-    code = getattr(constructor, "__code__", None)
-    generated = is_dataclass(cls) and code is not None and code.co_filename == "<string>"
-    return cls if generated or issubclass(cls, BaseModel) else constructor
+    if issubclass(cls, BaseModel) or is_pydantic_dataclass(cls):
+        return cls
+    if constructor is object.__init__ and not (_made_by_new(cls) or hasattr(cls, "__signature__")):
+        return constructor
+    from_fields = is_dataclass(cls) or issubclass(cls, tuple)
+    for made_by in (constructor, cls.__new__):
+        code = getattr(made_by, "__code__", None)
+        if code is not None and not (from_fields and code.co_filename == "<string>"):
+            return made_by
+    return cls
+
+
+def _made_by_new(cls: type) -> bool:
+    return inspect.getattr_static(cls, "__new__") is not object.__dict__["__new__"]
 
 
 def _signature(thing: Callable[..., Any]) -> inspect.Signature:
@@ -130,106 +144,72 @@ def _signature(thing: Callable[..., Any]) -> inspect.Signature:
 
 
 def _split(
-    signature: inspect.Signature,
-    hints: Mapping[str, Any],
-    description: str,
-    texts: Mapping[str, str],
+    name: str, signature: inspect.Signature, hints: Mapping[str, Any], texts: Mapping[str, str]
+) -> Signature:
+    try:
+        return _sorted(signature, hints, texts)
+    except DefinitionError as error:
+        raise DefinitionError(f"{name}: {error}") from None
+
+
+def _sorted(
+    signature: inspect.Signature, hints: Mapping[str, Any], texts: Mapping[str, str]
 ) -> Signature:
     parameters: list[Parameter] = []
     needs: list[Need] = []
-    context: str | None = None
+    contexts: list[str] = []
     undocumentable: list[str] = []
     for name, parameter in signature.parameters.items():
         hint = hints.get(name, inspect.Parameter.empty)
         if parameter.kind in _VARIADIC:
             undocumentable.append(f"{str(parameter).partition(':')[0]} (can be anything)")
-        elif (need := need_of(name, hint, parameter.default)) is not None:
-            needs.append(need._replace(parameter=_by_name(parameter)))
-        elif is_context(hint):
-            if context is not None:
-                raise DefinitionError(
-                    f"{context} and {name} are both the CallContext: take it once"
-                )
-            context = _by_name(parameter)
+            continue
+        _check_by_name(parameter)
+        plain = hint.__class__ is type and hint in _PLAIN
+        if not plain and (need := need_of(name, hint, parameter.default)) is not None:
+            needs.append(need)
+        elif not plain and is_context(hint):
+            contexts.append(name)
         else:
             if hint is inspect.Parameter.empty:
                 undocumentable.append(f"{name} (has no type hint)")
                 hint = Any
             hint = hint.type if isinstance(hint, InitVar) else hint
-            parameters.append(
-                Parameter(_by_name(parameter), hint, _default(parameter), texts.get(name, ""))
-            )
+            parameters.append(Parameter(name, hint, _default(parameter, hint), texts.get(name, "")))
+    if len(contexts) > 1:
+        raise DefinitionError(f"{' and '.join(contexts)} are both the CallContext: take it once")
     return Signature(
         tuple(parameters),
         tuple(needs),
-        context,
+        contexts[0] if contexts else None,
         hints.get("return", Any),
-        description,
+        "",
         tuple(undocumentable),
         any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()),
     )
 
 
-def _by_name(parameter: inspect.Parameter) -> str:
+def _check_by_name(parameter: inspect.Parameter) -> None:
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
         raise DefinitionError(
             f"parameter '{parameter.name}' is positional only, and arguments are passed by name: "
-            "remove the '/'"
+            "remove the '/', or wrap it in a function of your own"
         )
-    return parameter.name
 
 
-def _default(parameter: inspect.Parameter) -> Any:
-    """A pydantic `Field(…)` as default would reach the function as it is, in place of a value."""
-    if isinstance(parameter.default, FieldInfo):
+def _default(parameter: inspect.Parameter, hint: Any) -> Any:
+    """A default that only pydantic knows would not reach the function, or as a `Field(…)`."""
+    said: list[Any] = [parameter.default]
+    if parameter.default is parameter.empty and get_origin(hint) is Annotated:
+        said = [f for f in hint.__metadata__ if isinstance(f, FieldInfo) and not f.is_required()]
+    if any(isinstance(default, FieldInfo) for default in said):
         raise DefinitionError(
             f"parameter '{parameter.name}': write Annotated[…, Field(…)] for its type, and a plain "
-            "default"
+            "default after it"
         )
     return NO_DEFAULT if parameter.default is parameter.empty else parameter.default
-
-
-def _hints(thing: Any, name: str, frame_locals: Mapping[str, Any]) -> dict[str, Any]:
-    """Under `from __future__ import annotations` a hint may name a type of the enclosing function.
-
-    For a function defined there such a type goes first, as it does in Python; for a class it
-    comes last, since the fields of its bases are read in modules of their own.
-    """
-    local = inspect.isfunction(thing) and "<locals>" in thing.__qualname__
-    if inspect.isfunction(thing) and not hasattr(thing, "__wrapped__"):
-        names = dict(frame_locals) if local else {}
-        found = quick_hints(thing.__annotations__, thing.__globals__, names)
-        if found is not None:
-            return found
-    try:
-        if not local:
-            return typing.get_type_hints(thing, include_extras=True)
-    except NameError:
-        pass
-    except (TypeError, SyntaxError, AttributeError) as error:
-        raise DefinitionError(f"{name}: its type hints cannot be read ({error})") from None
-    try:
-        return typing.get_type_hints(
-            thing, globalns=_globals(thing), localns=dict(frame_locals), include_extras=True
-        )
-    except (NameError, TypeError, SyntaxError, AttributeError) as error:
-        raise DefinitionError(f"{name}: its type hints cannot be read ({error})") from None
-
-
-def _globals(thing: Any) -> dict[str, Any]:
-    module = sys.modules.get(getattr(thing, "__module__", ""), None)
-    found: dict[str, Any] = getattr(thing, "__globals__", None) or vars(module or typing)
-    return found
 
 
 def _without_self(run: Any) -> inspect.Signature:
     signature = inspect.signature(run)
     return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-
-def _class_doc(cls: type) -> str | None:
-    """`@dataclass` writes the signature where there is no docstring; that documents nothing."""
-    doc = cls.__dict__.get("__doc__")
-    if doc and is_dataclass(cls) and doc.startswith(f"{cls.__name__}("):
-        return None
-    return doc

@@ -32,7 +32,9 @@ EXCEPTIONS: Mapping[str, str] = {
     "keys": "`gt`, `ge` and the like on the keys of a dict",
     "bytes": "`min_length` and `max_length` of bytes count bytes; JSON Schema counts characters",
     "tags": "unions told apart by a function (`Discriminator`)",
-    "large multiples": "`multiple_of` on numbers beyond 10^15, which floats do not hold exactly",
+    "large numbers": "bounds and `multiple_of` on numbers beyond 10^15, which floats hold inexactly",
+    "digits": "`max_digits` of a Decimal that has bounds as well",
+    "time zones": "names of time zones that the machine does not know (`ZoneInfo`)",
     "impossible dates": "30 February and the like, where a date-time has no offset (NaiveDatetime)",
 }
 
@@ -45,6 +47,7 @@ LOCAL = r"T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"
 # Within these digits no sum is more than 999,999,999 days, and none of the time part 2^32 seconds.
 DURATION = r"^P([0-9]{1,6}[YMWD])*(T([0-9]{1,5}H)?([0-9]{1,7}M)?([0-9]{1,9}S)?)?$"
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+FRACTION = r"^-?[0-9]{1,40}(/0*[1-9][0-9]{0,39})?$"
 _IPV4 = rf"{_OCTET}(\.{_OCTET}){{3}}"
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 _UNSIGNED = r"[0-9]+(\.[0-9]+)?"
@@ -53,6 +56,7 @@ _SCALARS = ["string", "number", "boolean", "null"]
 # By the `format` that pydantic writes, where no validator knows that format.
 FORMATS: Mapping[str, JsonObject] = {
     "ipvanyaddress": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
+    "fraction": {"type": ["number", "string"], "pattern": FRACTION},  # before pydantic 2.14
     "ipv4network": {"pattern": rf"^{_IPV4}(/(3[0-2]|[12]?[0-9]))?$"},
     "ipv4interface": {"pattern": rf"^{_IPV4}(/(3[0-2]|[12]?[0-9]))?$"},
     **{
@@ -77,18 +81,21 @@ def decimal(limits: Mapping[str, Any]) -> JsonObject:
     if step is not None:
         bounds["multipleOf"] = step
     text: JsonObject = {"type": "string", "pattern": _decimal_pattern(digits, places)}
-    if digits is not None and places is None:
-        return text | {"maxLength": digits}
-    if digits is not None and digits == places:  # 0 is refused then, and 0.0 is not
-        return {"type": "string", "pattern": rf"^-?0?\.[0-9]{{1,{places}}}$"}
+    if digits is not None and not bounds:
+        if places is None:
+            return text | {"maxLength": digits}
+        if digits == places:  # 0 is refused then, and 0.0 is not
+            return {"type": "string", "pattern": rf"^-?0?\.[0-9]{{1,{places}}}$"}
     number: JsonObject = {"type": "number", **bounds}
     if places is not None:
         number.setdefault("multipleOf", float(Decimal(1).scaleb(-places)))
         if step is not None:  # both at once
             number["allOf"] = [{"multipleOf": float(Decimal(1).scaleb(-places))}]
     if digits is not None and places is not None:
-        beyond = 10 ** (digits - places)
-        number = {"exclusiveMinimum": -beyond, "exclusiveMaximum": beyond} | number
+        beyond = _finite(10 ** (digits - places)) or 1
+        above, below = bounds.get("exclusiveMinimum"), bounds.get("exclusiveMaximum")
+        number["exclusiveMinimum"] = -beyond if above is None else max(-beyond, above)
+        number["exclusiveMaximum"] = beyond if below is None else min(beyond, below)
     return number if bounds else {"anyOf": [number, text]}
 
 
@@ -105,12 +112,12 @@ def _decimal_pattern(digits: int | None, places: int | None) -> str:
 def fraction(limits: Mapping[str, Any]) -> JsonObject:
     """A `Fraction` as a number, or as text of two whole numbers."""
     bounds = _bounds(limits)
-    text: JsonObject = {"type": "string", "pattern": r"^-?[0-9]{1,40}(/0*[1-9][0-9]{0,39})?$"}
+    text: JsonObject = {"type": "string", "pattern": FRACTION}
     number: JsonObject = {"type": "number", **bounds}
     return number if bounds else {"anyOf": [number, text]}
 
 
-def _bounds(limits: Mapping[str, Any]) -> JsonObject:
+def _bounds(limits: Mapping[str, Any]) -> dict[str, float | int]:
     return {
         keyword: bound
         for name, keyword in _BOUNDS.items()
@@ -161,38 +168,24 @@ def choices(values: Sequence[Any]) -> list[Any] | None:
     return plain if good else None
 
 
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """The first of those that are one value as JSON: aliases, and members beside their values."""
+    found: dict[tuple[type, str], Any] = {}
+    for value in values:
+        plain = value.value if isinstance(value, Enum) else value
+        found.setdefault((type(plain), repr(plain)), value)
+    return list(found.values())
+
+
 def scalar_items(items: Mapping[str, Any]) -> JsonObject:
     """What a set can hold of what JSON has, where the hint does not say."""
     return dict(items) if items else {"type": list(_SCALARS)}
 
 
-def can_be_hashed(core: Mapping[str, Any]) -> bool:
-    """Whether the values that a core schema makes may stand in a set."""
-    kind = core["type"]
-    if kind in _UNHASHABLE:
-        return False
-    if kind in ("model", "dataclass"):
-        return core["cls"].__hash__ is not None
-    inner: list[Any] = list(core.get("items_schema") or ()) if kind == "tuple" else []
-    if kind in ("union", "tagged-union"):
-        listed = core["choices"]
-        inner += [
-            choice[0] if isinstance(choice, tuple) else choice
-            for choice in (listed.values() if isinstance(listed, dict) else listed)
-        ]
-    if isinstance(core.get("schema"), dict):
-        inner.append(core["schema"])
-    return all(can_be_hashed(part) for part in inner if isinstance(part, dict))
-
-
-_UNHASHABLE = frozenset(
-    ("list", "dict", "set", "deque", "typed-dict", "ordered-dict", "counter", "default-dict")
-)
-
-
 def _finite(bound: Any) -> float | int | None:
-    """A bound as JSON has it."""
-    if bound is None:
+    """A bound as JSON has it: an integer of 64 bits, or a float."""
+    if bound is None or not isfinite(bound):
         return None
-    number = int(bound) if bound == int(bound) else float(bound)
+    whole = int(bound)
+    number = whole if bound == whole and abs(whole) < 2**63 else float(bound)
     return number if isfinite(number) else None

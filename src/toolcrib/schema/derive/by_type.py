@@ -6,22 +6,33 @@ returns (`serialization`) it describes loosely, so that each value of the hint f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from enum import Enum
 from typing import Any
 
+from pydantic import ImportString, Secret, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from toolcrib.schema import derive_tight as tight
-from toolcrib.schema.derive_json import Generator, Json, without
+from toolcrib.schema.derive import tight
+from toolcrib.schema.derive.generator import Generator, Json, without
+from toolcrib.schema.derive.hashing import can_be_hashed
 
-_KEY_TYPES = frozenset(("date", "time", "datetime", "timedelta", "uuid", "decimal", "str"))
 _KEYS: Mapping[str, Json] = {
     "any": {},
     "int": {"pattern": tight.WHOLE_KEY},
     "float": {"pattern": tight.REAL_KEY},
+    "decimal": {"pattern": tight.REAL_KEY},
     "bool": {"enum": ["true", "false"]},
 }
+
+
+def _core(hint: Any) -> Any:
+    return TypeAdapter(hint).core_schema
+
+
+# What tells these two, however they are subclassed and subscribed.
+_SECRET_SERIALIZER = _core(Secret[int])["serialization"]["function"]
+_IMPORTER = _core(ImportString)["function"]["function"]
 
 
 class SchemaGenerator(Generator):
@@ -73,6 +84,12 @@ class SchemaGenerator(Generator):
         made.pop("format", None)
         return made
 
+    def union_schema(self, schema: Any) -> Json:
+        made = super().union_schema(schema)
+        if made.get("anyOf") == []:
+            raise PydanticInvalidForJsonSchema("SkipJsonSchema leaves out all of a union")
+        return made
+
     def literal_schema(self, schema: Any) -> Json:
         expected = schema["expected"]
         if self.mode == "validation" and tight.choices(expected) is None:
@@ -80,13 +97,54 @@ class SchemaGenerator(Generator):
         members = [value for value in expected if isinstance(value, Enum)]
         if self.mode == "validation" and not all(isinstance(m, str | int) for m in members):
             raise PydanticInvalidForJsonSchema("a Literal of an Enum's members; use the Enum")
-        return super().literal_schema(schema)
+        distinct: Any = {**schema, "expected": tight.distinct(expected)}
+        return super().literal_schema(distinct)
 
     def enum_schema(self, schema: Any) -> Json:
+        """Each member once: an alias is another name for one, and JSON has its value."""
+        members = tight.distinct(schema["members"])
+        if not members:
+            raise PydanticInvalidForJsonSchema("an Enum without members")
         fixed = self.mode == "serialization" or "missing" in schema
-        if not fixed and tight.choices(schema["members"]) is None:
+        if not fixed and tight.choices(members) is None:
             raise PydanticInvalidForJsonSchema("an Enum of values that JSON does not have")
-        return super().enum_schema(schema)
+        distinct: Any = {**schema, "members": members}
+        return super().enum_schema(distinct)
+
+    def is_subclass_schema(self, schema: Any) -> Json:
+        raise PydanticInvalidForJsonSchema("JSON has no classes")
+
+    def call_schema(self, schema: Any) -> Json:
+        """Of a NamedTuple, before pydantic 2.14."""
+        if not isinstance(schema["function"], type):
+            raise PydanticInvalidForJsonSchema("a function is no type")
+        return super().call_schema(schema)
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Json:
+        named = getattr(schema.get("cls"), "__qualname__", schema["type"])
+        raise PydanticInvalidForJsonSchema(f"JSON has no {named}")
+
+    def generator_schema(self, schema: Any) -> Json:
+        """pydantic would hand it on unread, and what is wrong in it would show in the tool."""
+        if self.mode == "validation":
+            raise PydanticInvalidForJsonSchema(
+                "a Generator, or an Iterable in a class, is read while the tool runs; use a list"
+            )
+        return super().generator_schema(schema)
+
+    def json_or_python_schema(self, schema: Any) -> Json:
+        if _is_hashable(schema):
+            return tight.scalar_items({}) if self.mode == "validation" else {}
+        made = super().json_or_python_schema(schema)
+        if schema.get("serialization", {}).get("function") is _SECRET_SERIALIZER:
+            made = {**made, "writeOnly": True}
+        return made
+
+    def by_functions(self, schema: Any) -> Json:
+        function = schema.get("function")
+        if isinstance(function, dict) and function.get("function") is _IMPORTER:
+            raise PydanticInvalidForJsonSchema("an ImportString runs the module that a model names")
+        return super().by_functions(schema)
 
     def set_schema(self, schema: Any) -> Json:
         return self._set(schema, super().set_schema(schema))
@@ -97,7 +155,7 @@ class SchemaGenerator(Generator):
     def _set(self, schema: Any, made: Json) -> Json:
         if self.mode == "validation":
             items = schema.get("items_schema")
-            if items is not None and not tight.can_be_hashed(items):
+            if items is not None and not can_be_hashed(items, self.cores):
                 raise PydanticInvalidForJsonSchema("a set of what cannot be hashed; use a list")
             made["items"] = tight.scalar_items(made["items"])
         return made
@@ -129,24 +187,24 @@ class SchemaGenerator(Generator):
         """What a property's name has to be, to make a key of this type."""
         self._may_have_orphans = True
         kind = keys["type"]
-        if kind in _KEYS:
-            return dict(_KEYS[kind])
+        if kind == "custom-error":
+            return self._names_of(keys["schema"])
+        if kind in _KEYS or _is_hashable(keys):
+            return dict(_KEYS.get(kind, {}))
         if kind in ("nullable", "union"):
             listed = [keys["schema"]] if kind == "nullable" else keys["choices"]
             parts = [self._names_of(p[0] if isinstance(p, tuple) else p) for p in listed]
             return {"anyOf": parts} if len(parts) > 1 and all(parts) else {}
-        if kind in _KEY_TYPES or "schema" in keys or "ref" in keys or kind == "definition-ref":
-            made = self.generate_inner(keys)
-            plain = self.resolve_ref_schema(made)
-            if kind == "decimal":
-                plain = {"type": "string", "pattern": r"^-?[0-9]{1,40}(\.[0-9]{1,40})?$"}
-            if plain.get("type") == "string":
-                return made if "$ref" in made else without(plain, "type", "title")
-            if plain.get("type") == "integer" and issubclass(keys.get("cls", object), int):
-                return {"enum": [str(value) for value in plain["enum"]]}
-        if kind == "literal" and all(isinstance(value, str) for value in keys["expected"]):
-            return {"enum": list(keys["expected"])}
         made = self.generate_inner(keys)
-        if made.get("type") == "string":
-            return without(made, "type", "title")
+        plain = self.resolve_ref_schema(made)
+        if plain.get("type") == "string":
+            return made if "$ref" in made else without(plain, "type", "title")
+        if plain.get("type") == "integer" and issubclass(keys.get("cls", object), int):
+            return {"enum": [str(value) for value in plain["enum"]]}
         raise PydanticInvalidForJsonSchema("a dict with keys that no JSON name can be read as")
+
+
+def _is_hashable(schema: Any) -> bool:
+    """`collections.abc.Hashable` as a hint."""
+    python = schema.get("python_schema")
+    return python is not None and python.get("cls") is Hashable

@@ -1,38 +1,35 @@
 """pydantic's core schemas as JSON Schema: names of definitions, order, descriptions, and speed.
 
 One generator per schema. It takes the shorter way where nothing custom is asked for; what the types
-themselves say stands in `derive_types`.
+themselves say stands in `by_type`.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable
+from dataclasses import is_dataclass
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticOmit, to_jsonable_python
 
-from toolcrib.schema import derive_tight as tight
-from toolcrib.schema.docstring import read_docstring
-from toolcrib.values.json import canonical_json
+from toolcrib.schema.derive import tight
+from toolcrib.schema.derive.defaults import can_be_shown, steady_json
+from toolcrib.schema.docstring import class_doc, read_docstring
 
 Json: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["validation", "serialization"]
 
-_CUSTOM = ("pydantic_js_extra", "pydantic_js_functions", "pydantic_js_annotation_functions")
+# What a type may have said about its schema, where that is no function to be called.
+_SIMPLE = frozenset(("pydantic_js_updates", "pydantic_js_prefer_positional_arguments"))
+_FUNCTIONS = "pydantic_js_functions"
 _MODEL_HOOK = BaseModel.__get_pydantic_json_schema__.__func__  # type: ignore[attr-defined]
 _IDS = re.compile(r":[0-9]+")
 _PATHS = re.compile(r"(?:[^.\[\],]+\.)+")
 _ODD = re.compile(r"[^a-zA-Z0-9_-]+")
-_SECTIONS = re.compile(r"(?m)^\s*(?:(?:Args|Attributes|Parameters)\b|:(?:param|ivar|var|attr)\b)")
-_WRAPPERS = frozenset(
-    ("model-field", "dataclass-field", "typed-dict-field", "default", "nullable", "function-after",
-     "function-before", "function-wrap", "definitions")
-)  # fmt: skip
-_ALIASES = frozenset(("validation_alias", "serialization_alias", "alias"))
 
 
 class Generator(GenerateJsonSchema):
@@ -43,11 +40,14 @@ class Generator(GenerateJsonSchema):
     def __init__(self, mode: Mode) -> None:
         super().__init__()
         self.mode = mode
+        self.cores: Json = {}  # by their ref, what others refer to
+        self._invalid: dict[str, PydanticInvalidForJsonSchema] = {}
         self._names: dict[str, str] = {}
         self._may_have_orphans = False
 
     def build_schema_type_to_method(self) -> Any:
-        return _Methods(self)
+        self._methods = _Methods(self)
+        return self._methods
 
     def derive(self, schemas: Iterable[tuple[str, Any]]) -> tuple[dict[str, Json], Json]:
         """A schema for each name, and the definitions that they refer to."""
@@ -59,34 +59,35 @@ class Generator(GenerateJsonSchema):
         pending: list[Any] = list(made.values())
         while pending:
             node = pending.pop()
-            if isinstance(node, dict):
-                ref = node.get("$ref")
-                if isinstance(ref, str) and (name := ref.rpartition("/")[2]) not in reached:
+            if isinstance(node, list):
+                pending += node
+            elif isinstance(node, dict):
+                pending += node.values()
+                name = str(node.get("$ref")).rpartition("/")[2]
+                if name in reached:
+                    continue
+                if name in shared:
                     reached.add(name)
                     pending.append(shared[name])
-                pending += [child for child in node.values() if isinstance(child, dict | list)]
-            elif isinstance(node, list):
-                pending += node
+                elif name in self._invalid:
+                    raise self._invalid[name]
         return made, {name: node for name, node in shared.items() if name in reached}
 
     def generate_inner(self, schema: Any) -> Json:
-        """As pydantic does it, by a shorter way where nothing custom is asked for."""
+        """As pydantic does it, by a shorter way where no function is to be called."""
         metadata = schema.get("metadata")
-        updates = None
-        if metadata:
-            updates = metadata.get("pydantic_js_updates")
-            if any(key in metadata for key in _CUSTOM) and not _is_plain_model(metadata):
-                return _known_formats(super().generate_inner(schema), self.mode)
-        if self.mode == "serialization" and "serialization" in schema:
-            return _known_formats(super().generate_inner(schema), self.mode)
+        has_functions = metadata and not metadata.keys() <= _SIMPLE and not _is_plain(metadata)
+        if has_functions or (self.mode == "serialization" and "serialization" in schema):
+            return self.by_functions(schema)
+        updates = metadata.get("pydantic_js_updates") if metadata else None
         ref = schema.get("ref")
         if ref is None:
-            made = self._schema_type_to_method[schema["type"]](schema)
+            made = self._methods[schema["type"]](schema)
             return {**made, **updates} if updates else made
         known = self.core_to_defs_refs.get((ref, self.mode))
         if known is not None and known in self.definitions:
             return {"$ref": self.core_to_json_refs[ref, self.mode]}
-        made = self._schema_type_to_method[schema["type"]](schema)
+        made = self._methods[schema["type"]](schema)
         if updates:
             made = {**made, **updates}
         name, reference = self.get_cache_defs_ref_schema(ref)
@@ -94,13 +95,25 @@ class Generator(GenerateJsonSchema):
             self.definitions[name] = made
         return dict(reference)
 
+    def by_functions(self, schema: Any) -> Json:
+        """What a type's own functions, and its serializer, say of it."""
+        return _known_formats(super().generate_inner(schema), self.mode)
+
     def definitions_schema(self, schema: Any) -> Json:
+        """What is wrong with a definition is only an error where something refers to it."""
         self._may_have_orphans = True
-        return super().definitions_schema(schema)
+        self.cores |= {core["ref"]: core for core in schema["definitions"]}
+        for core in schema["definitions"]:
+            try:
+                self.generate_inner(core)
+            except PydanticInvalidForJsonSchema as error:
+                self._invalid[self.get_cache_defs_ref_schema(core["ref"])[0]] = error
+        return self.generate_inner(schema["schema"])
 
     def emit_warning(self, kind: Any, detail: str) -> None:
-        """Only said where an alternative is left out, which may leave its definitions behind."""
-        self._may_have_orphans = True
+        """What pydantic would leave out of a union, with a warning, is an error here."""
+        if kind == "skipped-choice":
+            raise PydanticInvalidForJsonSchema(detail)
 
     def nullable_schema(self, schema: Any) -> Json:
         inner = self.generate_inner(schema["schema"])
@@ -108,11 +121,16 @@ class Generator(GenerateJsonSchema):
             return super().nullable_schema(schema)
         return {"anyOf": [inner, {"type": "null"}]}
 
+    def default_schema(self, schema: Any) -> Json:
+        made = super().default_schema(schema)
+        if "default" not in made:
+            return made
+        rest = without(made, "default")
+        return made if can_be_shown(made["default"], rest, self.definitions) else rest
+
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """The base's own as a loop: not for what is a definition, however it is wrapped."""
-        while schema["type"] in _WRAPPERS and not schema.get("ref"):
-            schema = schema["schema"]
-        return not schema.get("ref") and super().field_title_should_be_set(schema)
+        """A property has a name, of which a title would be a copy; an item of a tuple has none."""
+        return not schema["type"].endswith("-field") and super().field_title_should_be_set(schema)
 
     def sort(self, value: Any, parent_key: str | None = None) -> Any:
         return value
@@ -146,29 +164,6 @@ class Generator(GenerateJsonSchema):
             raise PydanticInvalidForJsonSchema("an AliasPath has no place in a schema")
         return True
 
-    def _named_required_fields_schema(self, named_required_fields: Any) -> Json:
-        """The base's own, without what costs and is not needed for fields without an alias.
-
-        Were it to be renamed there, only the speed would be lost.
-        """
-        properties: Json = {}
-        required: list[str] = []
-        for name, needed, field in named_required_fields:
-            if field.keys() & _ALIASES or field["type"] == "computed-field":
-                whole: Json = super()._named_required_fields_schema(named_required_fields)
-                return whole
-            try:
-                made = dict(self.generate_inner(field))
-            except PydanticOmit:
-                continue
-            if "title" not in made and self.field_title_should_be_set(field):
-                made["title"] = self.get_title_from_name(name)
-            properties[name] = made
-            if needed:
-                required.append(name)
-        schema: Json = {"type": "object", "properties": properties}
-        return schema | {"required": required} if required else schema
-
     def model_schema(self, schema: Any) -> Json:
         return _documented(super().model_schema(schema), schema["cls"])
 
@@ -192,12 +187,12 @@ class _Methods(dict[str, Any]):
         return method
 
 
-def _is_plain_model(metadata: Json) -> bool:
-    """Whether a model's only custom function is the one that all models have."""
-    if metadata.keys() & {"pydantic_js_extra", "pydantic_js_annotation_functions"}:
-        return False
-    functions = metadata.get("pydantic_js_functions", ())
-    return all(getattr(f, "__func__", None) is _MODEL_HOOK for f in functions)
+def _is_plain(metadata: Json) -> bool:
+    """Whether a model's only function is the one that all models have."""
+    functions = metadata.get(_FUNCTIONS, ())
+    return metadata.keys() <= _SIMPLE | {_FUNCTIONS} and all(
+        getattr(function, "__func__", None) is _MODEL_HOOK for function in functions
+    )
 
 
 def _known_formats(made: Json, mode: Mode) -> Json:
@@ -209,36 +204,27 @@ def _known_formats(made: Json, mode: Mode) -> Json:
 
 
 def _documented(made: Json, cls: Any) -> Json:
-    """Fields get their descriptions from the docstring of their class, if it has sections."""
-    text = cls.__doc__ if isinstance(cls, type) else None
-    if not text or not made.get("description") or not _SECTIONS.search(text):
+    """A class is described by what its docstring says of it, its fields by what that says of them.
+
+    What the author said elsewhere (`Field(description=…)`, `json_schema_extra`) stands.
+    """
+    text = class_doc(cls) if isinstance(cls, type) else None
+    if not text:
         return made
     read = read_docstring(text)
-    properties = made.get("properties")
-    if not read.parameters or not isinstance(properties, dict):
-        return made
+    said = made.get("description")
+    if said == read.description:
+        pass
+    elif said == inspect.cleandoc(text) or (said is None and is_dataclass(cls)):
+        made.pop("description", None)
+        if read.description:
+            made["description"] = read.description
+    properties = made.get("properties", {})
     for name, description in read.parameters.items():
-        node = properties.get(name)
-        if isinstance(node, dict):
-            node.setdefault("description", description)
-    if read.description:
-        made["description"] = read.description
+        if isinstance(properties.get(name), dict):
+            properties[name].setdefault("description", description)
     return made
 
 
 def without(node: Json, *keys: str) -> Json:
     return {key: value for key, value in node.items() if key not in keys}
-
-
-def steady_json(value: Any) -> Any:
-    """A value as JSON, the same in each process: sets have no order of their own.
-
-    Raises what pydantic-core's serializer raises for what is not JSON.
-    """
-    if isinstance(value, set | frozenset):
-        return sorted(map(steady_json, value), key=canonical_json)
-    if isinstance(value, list | tuple):
-        return [steady_json(item) for item in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: steady_json(item) for key, item in value.items()}
-    return to_jsonable_python(value)

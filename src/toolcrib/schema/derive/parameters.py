@@ -1,9 +1,6 @@
-"""Python signatures as JSON Schemas, by pydantic; and the way back, from JSON to typed arguments.
+"""The schema of a function's parameters, of one object that is all of them, and of a result.
 
-What is plain JSON by its hint (`str`, `list[str]`, `dict[str, Any]` …) is passed on as it is; only a
-hint that promises something else (a date, a dataclass, a whole number where JSON has `3.0`) gets a
-converter, so that the common call pays for nothing. Each value that a derived schema accepts makes
-typed arguments, but for those that `EXCEPTIONS` lists.
+Errors name the parameter: `parameter 'x': …`, `the arguments: …`, `the return type: …`.
 """
 
 from __future__ import annotations
@@ -11,39 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pydantic import PydanticUserError
 from pydantic_core import PydanticSerializationError
 
-from toolcrib.errors import DefinitionError
-from toolcrib.schema.derive_hints import (
+from toolcrib.schema.derive.adapters import (
     Adapter,
     Converter,
     adapter_for,
-    direct,
-    is_plain,
+    inexpressible,
     reader,
     real,
-    show,
     whole,
 )
-from toolcrib.schema.derive_json import Mode, steady_json
-from toolcrib.schema.derive_tight import EXCEPTIONS
-from toolcrib.schema.derive_types import SchemaGenerator
-from toolcrib.values.json import JsonObject, canonical_json
+from toolcrib.schema.derive.by_type import SchemaGenerator
+from toolcrib.schema.derive.defaults import can_be_shown, steady_json
+from toolcrib.schema.derive.generator import Mode
+from toolcrib.schema.derive.hints import direct, is_plain
+from toolcrib.values.json import JsonObject
 
-__all__ = [
-    "EXCEPTIONS",
-    "NO_DEFAULT",
-    "Converter",
-    "DerivedInput",
-    "DerivedObject",
-    "Parameter",
-    "converter_for",
-    "converters_for",
-    "derive_input",
-    "derive_object",
-    "derive_output",
-]
 NO_DEFAULT: Any = object()
 
 
@@ -75,14 +56,14 @@ def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
 
     Raises DefinitionError, naming the parameter, for a hint that JSON Schema cannot express.
     """
-    properties, definitions = _property_schemas(parameters)
+    adapters = _adapters(parameters)
+    properties, definitions = _property_schemas(parameters, adapters)
     schema: dict[str, Any] = {"type": "object", "properties": {}}
     for parameter in parameters:
         described = properties[parameter.name]
         if parameter.description and "description" not in described:
             described["description"] = parameter.description
-        if parameter.default is not NO_DEFAULT:
-            _set_default(described, parameter.default)
+        _set_default(described, parameter.default, definitions)
         schema["properties"][parameter.name] = described
     required = [p.name for p in parameters if p.default is NO_DEFAULT]
     if required:
@@ -90,7 +71,7 @@ def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
     schema["additionalProperties"] = False
     if definitions:
         schema["$defs"] = definitions
-    return DerivedInput(schema, converters_for(parameters))
+    return DerivedInput(schema, _converters(parameters, adapters))
 
 
 def derive_object(hint: Any) -> DerivedObject:
@@ -109,8 +90,11 @@ def derive_object(hint: Any) -> DerivedObject:
 
 
 def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
-    """A converter for each parameter whose hint is more than plain JSON."""
-    return {p.name: c for p in parameters if (c := converter_for(p.hint)) is not None}
+    """A converter for each parameter whose hint is more than plain JSON.
+
+    Raises DefinitionError, naming the parameter, for one that pydantic cannot read.
+    """
+    return _converters(parameters, {})
 
 
 def derive_output(hint: Any, description: str = "") -> JsonObject | None:
@@ -131,60 +115,72 @@ def derive_output(hint: Any, description: str = "") -> JsonObject | None:
 
 def converter_for(hint: Any) -> Converter | None:
     """What turns a valid JSON value into what `hint` promises; None where it already is."""
-    if hint is int:
-        return whole
-    if hint is float:
-        return real
-    return None if is_plain(hint) else reader(adapter_for(hint, "parameter"))
+    return _converters([Parameter("", hint)], {}).get("")
+
+
+def _converters(
+    parameters: Sequence[Parameter], adapters: Mapping[str, Adapter]
+) -> dict[str, Converter]:
+    made: dict[str, Converter] = {}
+    for name, hint, _, _ in parameters:
+        if hint is int:
+            made[name] = whole
+        elif hint is float:
+            made[name] = real
+        elif not is_plain(hint):
+            made[name] = reader(adapters.get(name) or adapter_for(hint, _named(name)))
+    return made
+
+
+def _named(parameter: str) -> str:
+    return f"parameter '{parameter}'"
+
+
+def _adapters(parameters: Sequence[Parameter]) -> dict[str, Adapter]:
+    """For the parameters that are not made of JSON's own types only."""
+    return {
+        p.name: adapter_for(p.hint, _named(p.name)) for p in parameters if direct(p.hint) is None
+    }
 
 
 def _property_schemas(
-    parameters: Sequence[Parameter],
+    parameters: Sequence[Parameter], adapters: Mapping[str, Adapter]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    schemas: dict[str, dict[str, Any]] = {}
-    inputs: list[tuple[Parameter, Adapter]] = []
-    for parameter in parameters:
-        made = direct(parameter.hint)
-        if made is not None:
-            schemas[parameter.name] = made
-        else:
-            what = f"parameter '{parameter.name}'"
-            inputs.append((parameter, adapter_for(parameter.hint, what)))
-    if not inputs:
-        return schemas, {}
-    generator = SchemaGenerator("validation")
+    plain = {p.name: direct(p.hint) or {} for p in parameters if p.name not in adapters}
+    if not adapters:
+        return plain, {}
     try:
-        made_of, shared = generator.derive((p.name, a.core_schema) for p, a in inputs)
-    except (PydanticUserError, ValueError):
-        for parameter, adapter in inputs:  # one by one, to say which
-            what = f"parameter '{parameter.name}'"
-            _schema_of(adapter, parameter.hint, what, "validation")
+        made, shared = SchemaGenerator("validation").derive(
+            (name, adapter.core_schema) for name, adapter in adapters.items()
+        )
+    except Exception:
+        for parameter in parameters:  # one by one, to say which
+            if parameter.name in adapters:
+                adapter = adapters[parameter.name]
+                _schema_of(adapter, parameter.hint, _named(parameter.name), "validation")
         raise
-    return schemas | made_of, shared
+    return plain | made, shared
 
 
-def _set_default(described: dict[str, Any], default: Any) -> None:
-    """A default that JSON cannot express, or that is secret, takes effect in Python alone."""
+def _set_default(described: dict[str, Any], default: Any, definitions: Mapping[str, Any]) -> None:
+    """One that a schema may not show takes effect in Python alone."""
     described.pop("default", None)
-    if described.get("writeOnly"):
+    if default is NO_DEFAULT:
         return
     try:
         shown = steady_json(default)
-        canonical_json(shown)
     except (PydanticSerializationError, ValueError, TypeError):
         return
-    described["default"] = shown
+    if can_be_shown(shown, described, definitions):
+        described["default"] = shown
 
 
 def _schema_of(adapter: Adapter, hint: Any, what: str, mode: Mode) -> dict[str, Any]:
     """One schema with its `$defs`; a definition that is used once, at the top, stands there."""
     try:
         made, shared = SchemaGenerator(mode).derive([("", adapter.core_schema)])
-    except PydanticUserError as error:
-        raise DefinitionError(
-            f"{what}: {show(hint)} has no JSON Schema ({error.message.splitlines()[0]}); use a "
-            "JSON type, a dataclass, a TypedDict or a pydantic model"
-        ) from None
+    except Exception as error:  # noqa: BLE001  a type of others may have hooks that raise anything
+        raise inexpressible(hint, what, error) from None
     top = made[""]
     name = top.get("$ref", "").rpartition("/")[2]
     if name in shared and len(top) == 1 and not _refers(list(shared.values()), top["$ref"]):

@@ -9,22 +9,27 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin
+from uuid import UUID
 
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined, SchemaValidator, core_schema
+from pydantic_core import SchemaValidator, core_schema
 
-from toolcrib.schema.annotations import quick_class_hints
+from toolcrib.schema.derive.annotations import quick_class_hints
 
 _HOOKS = ("__get_pydantic_core_schema__", "__pydantic_core_schema__", "__pydantic_config__")
 _FIELD_KINDS = frozenset(("_FIELD", "_FIELD_CLASSVAR"))
-# What a Field may say here; its other settings change how a field is filled.
-_FIELD_SAYS = frozenset(
-    ("annotation", "default", "description", "title", "gt", "ge", "lt", "le",
-     "multiple_of", "min_length", "max_length", "pattern")
+_LEAVES = frozenset(
+    (str, int, float, bool, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID, Path,
+     list, dict, tuple, set, frozenset)
 )  # fmt: skip
+_BUILT = (list, dict, tuple, set, frozenset, Union, types.UnionType)
+_SCALARS = (str, int, float, bool, type(None))
 
 
 class FlatAdapter(NamedTuple):
@@ -98,41 +103,63 @@ def _takes_nothing(factory: Callable[..., Any]) -> bool:
 
 
 def _leaf_core(hint: Any) -> Any:
-    """The core schema of a hint that names no model.
-
-    Kept by the text of the hint, which tells all such hints apart: a `Field` is another object in
-    each class, and equal to none.
-    """
-    shown = str(hint)
-    if shown not in _cores and _is_leaf(hint):
+    """The core schema of a hint that names no model: made once for all that say the same."""
+    key = _leaf_key(hint)
+    if key is None:
+        return None
+    core = _cores.get(key)
+    if core is None:
+        core = TypeAdapter(hint).core_schema
         if len(_cores) >= _MAX_CORES:
             _cores.clear()
-        _cores[shown] = TypeAdapter(hint).core_schema
-    return _cores.get(shown)
+        _cores[key] = core
+    return core
 
 
-_cores: dict[str, Any] = {}
+_cores: dict[Hashable, Any] = {}
 _MAX_CORES = 4096
 
 
-def _is_leaf(hint: Any) -> bool:
-    if isinstance(hint, type) and not get_origin(hint):
-        return hint.__module__ in _LEAF_MODULES
+def _leaf_key(hint: Any) -> Hashable:
+    """All that a leaf's schema depends on; None for what is no leaf.
+
+    A `Field` is another object in each class, and equal to none: what it says is the key.
+    """
+    if hint is Any or (hint.__class__ is type and hint in _LEAVES):
+        return hint
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _is_leaf(arguments[0]) and all(map(_says_little, arguments[1:]))
     if origin is Literal:
-        return all(type(value) in (str, int, bool) for value in arguments)
-    if origin in (list, dict, tuple, set, frozenset, Union, types.UnionType):
-        return all(a is ... or _is_leaf(a) for a in arguments)
-    return hint is Any
+        scalars = all(type(value) in _SCALARS for value in arguments)
+        return (Literal, *((type(value), value) for value in arguments)) if scalars else None
+    if origin is Annotated:
+        parts = [_leaf_key(arguments[0]), *map(_field_key, arguments[1:])]
+    elif origin in _BUILT:
+        parts = [a if a is ... else _leaf_key(a) for a in arguments]
+    else:
+        return None
+    return None if None in parts or not parts else (origin, *parts)
 
 
-_LEAF_MODULES = frozenset(("builtins", "datetime", "uuid", "decimal", "pathlib"))
+def _field_key(extra: Any) -> Hashable:
+    """What a `Field` says, if that is no more than a description and constraints of scalars."""
+    if not isinstance(extra, FieldInfo) or not extra.is_required():
+        return None
+    key: list[Hashable] = []
+    for name, said in extra.__repr_args__():
+        if name == "metadata":
+            key += map(_constraint_key, said)
+        elif name in ("description", "title") and type(said) is str:
+            key.append((name, said))
+        elif name not in ("annotation", "required"):
+            return None
+    return None if None in key else tuple(key)
 
 
-def _says_little(extra: Any) -> bool:
-    if not isinstance(extra, FieldInfo):
-        return False
-    said = {name for name, value in extra.__repr_args__() if value is not PydanticUndefined}
-    return extra.is_required() and said <= _FIELD_SAYS | {"required", "metadata"}
+def _constraint_key(constraint: Any) -> Hashable:
+    if dataclasses.is_dataclass(constraint):
+        said = [getattr(constraint, field.name) for field in dataclasses.fields(constraint)]
+    else:
+        said = [part for pair in getattr(constraint, "__dict__", {}).items() for part in pair]
+    if not said or not all(type(part) in _SCALARS for part in said):
+        return None
+    return (type(constraint), *((type(part), part) for part in said))

@@ -80,12 +80,12 @@ def test_generic_models_and_local_ones() -> None:
 
 def test_schemas_are_the_same_in_each_process() -> None:
     script = (
-        "from schema.test_derive_names import *\n"
+        "from schema.derive.test_names import *\n"
         "import json\n"
         "d = derive_input([Parameter('x', Holder), Parameter('y', Third), Parameter('z', Sets)])\n"
         "print(json.dumps(d.schema))"
     )
-    path = [str(Path(__file__).parents[1]), *sys.path]
+    path = [str(Path(__file__).parents[2]), *sys.path]
     texts = {
         subprocess.run(
             [sys.executable, "-c", f"import sys; sys.path[:] = {path!r}\n{script}"],
@@ -136,9 +136,9 @@ MOVE = {
     "title": "Move",
     "type": "object",
     "properties": {
-        "start": {"title": "Start", "type": "string", "format": "date"},
-        "to": {"title": "To", "type": "string"},
-        "via": {"title": "Via", "type": "array", "items": {"type": "string"}, "maxItems": 2},
+        "start": {"type": "string", "format": "date"},
+        "to": {"type": "string"},
+        "via": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
         "back": {"anyOf": [{"$ref": "#/$defs/Move"}, {"type": "null"}]},
     },
     "required": ["to", "back"],
@@ -175,7 +175,7 @@ def test_a_typed_dict_keeps_its_doc_and_its_type() -> None:
         "title": "Base",
         "description": "Where it began.",
         "type": "object",
-        "properties": {"start": {"title": "Start", "type": "string", "format": "date"}},
+        "properties": {"start": {"type": "string", "format": "date"}},
         "additionalProperties": False,
     }
     assert made.convert({"start": "2024-01-01"}) == {"start": date(2024, 1, 1)}

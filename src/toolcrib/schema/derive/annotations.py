@@ -38,7 +38,7 @@ def quick_class_hints(cls: type) -> dict[str, Any] | None:
         annotations = inspect.get_annotations(base)
         if annotations:
             module = sys.modules.get(base.__module__)
-            hints = None if module is None else quick_hints(annotations, vars(module), vars(base))
+            hints = None if module is None else quick_hints(annotations, vars(module), {})
             if hints is None:
                 return None
             found |= hints

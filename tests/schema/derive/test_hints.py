@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, compile_validator, derive_input, derive_output
 from toolcrib.schema.derive import NO_DEFAULT, converter_for, derive_object
-from toolcrib.schema.derive_tight import DURATION, OFFSET, TIME
+from toolcrib.schema.derive.tight import DURATION, OFFSET, TIME
 
 
 class Color(Enum):
@@ -75,8 +75,8 @@ POINT = {
     "type": "object",
     "title": "Point",
     "properties": {
-        "x": {"type": "number", "title": "X"},
-        "y": {"type": "number", "title": "Y", "default": 0.0},
+        "x": {"type": "number"},
+        "y": {"type": "number", "default": 0.0},
     },
     "required": ["x"],
 }
@@ -84,8 +84,8 @@ NODE = {
     "type": "object",
     "title": "Node",
     "properties": {
-        "value": {"type": "integer", "title": "Value"},
-        "kids": {"type": "array", "title": "Kids", "items": {"$ref": "#/$defs/Node"}},
+        "value": {"type": "integer"},
+        "kids": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
     },
     "required": ["value"],
 }
@@ -173,17 +173,17 @@ MODELS: list[tuple[Any, str, dict[str, Any], Any, Any]] = [
     (Node, "Node", NODE, {"value": 1, "kids": [{"value": 2.0}]}, Node(1, [Node(2)])),
     (Ticket, "Ticket",
      {"type": "object", "title": "Ticket", "required": ["id"],
-      "properties": {"id": {"type": "integer", "title": "Id"},
-                     "title": {"type": "string", "title": "Title"}}},
+      "properties": {"id": {"type": "integer"},
+                     "title": {"type": "string"}}},
      {"id": 1}, {"id": 1}),
     (Person, "Person",
      {"type": "object", "title": "Person", "description": "Somebody.", "required": ["name"],
       "properties": {
-          "name": {"type": "string", "title": "Name", "minLength": 1,
+          "name": {"type": "string", "minLength": 1,
                    "description": "As in the passport."},
           "born": {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}],
-                   "default": None, "title": "Born"},
-          "tags": {"type": "array", "items": STRING, "uniqueItems": True, "title": "Tags",
+                   "default": None},
+          "tags": {"type": "array", "items": STRING, "uniqueItems": True,
                    "default": ["a", "b", "c", "d"]}}},
      {"name": "Ann", "born": "2000-01-01"}, Person(name="Ann", born=date(2000, 1, 1))),
     (Numbers, "Numbers", {"type": "array", "items": INTEGER, "title": "Numbers"}, [1], Numbers([1])),
@@ -300,14 +300,14 @@ def test_no_parameters() -> None:
 @pytest.mark.parametrize(
     ("hint", "text"),
     [
-        (range, "range cannot be read from JSON"),
-        (type, "has no JSON Schema"),
-        (Callable[[int], int], "has no JSON Schema"),
-        (Unfinished, "has no JSON Schema"),
-        (Calls, "has no JSON Schema"),
+        (range, "range cannot be expressed in JSON Schema"),
+        (type, "cannot be expressed in JSON Schema"),
+        (Callable[[int], int], "cannot be expressed in JSON Schema"),
+        (Unfinished, "cannot be expressed in JSON Schema"),
+        (Calls, "cannot be expressed in JSON Schema"),
         (Annotated[str, Field(pattern="(?=a)")], "look-around"),
-        (Annotated[str, Field(pattern=r"a\Z")], "cannot be read from JSON"),
-        ("NotThere", "not fully defined"),
+        (Annotated[str, Field(pattern=r"a\Z")], "cannot be expressed in JSON Schema"),
+        ("NotThere", "'NotThere' in it is not defined"),
     ],
     ids=lambda x: str(x)[:40],
 )

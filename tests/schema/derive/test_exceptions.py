@@ -9,6 +9,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Interface
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
 import pytest
 from pydantic import (
@@ -93,8 +94,12 @@ CASES: list[tuple[str, Any, Any]] = [
     ("keys", dict[Annotated[int, Field(gt=5)], int], {"1": 1}),
     ("bytes", Annotated[bytes, Field(max_length=2)], "éé"),
     ("tags", ByFunction, 1),
-    ("large multiples", Annotated[int, Field(multiple_of=7)], 7.024089268202713e16),
-    ("large multiples", Annotated[Decimal, Field(multiple_of=Decimal("0.05"))], 5 * 10**26),  # type: ignore[call-overload]
+    ("digits", Annotated[Decimal, Field(gt=1, max_digits=3)], 1000),
+    ("digits", Annotated[Decimal, Field(ge=0, max_digits=1, decimal_places=1)], 0),
+    ("time zones", ZoneInfo, "Nowhere/Land"),
+    ("large numbers", Annotated[float, Field(lt=2**60)], 2**60 - 64),
+    ("large numbers", Annotated[int, Field(multiple_of=7)], 7.024089268202713e16),
+    ("large numbers", Annotated[Decimal, Field(multiple_of=Decimal("0.05"))], 5 * 10**26),  # type: ignore[call-overload]
 ]  # fmt: skip
 
 

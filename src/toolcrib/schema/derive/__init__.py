@@ -1,0 +1,36 @@
+"""Python signatures as JSON Schemas, by pydantic; and the way back, from JSON to typed arguments.
+
+What is plain JSON by its hint (`str`, `list[str]`, `dict[str, Any]` …) is passed on as it is; only a
+hint that promises something else (a date, a dataclass, a whole number where JSON has `3.0`) gets a
+converter, so that the common call pays for nothing. Each value that a derived schema accepts makes
+typed arguments, but for those that `EXCEPTIONS` lists; a hint that JSON Schema cannot express, or
+only a part of it, is an error.
+"""
+
+from toolcrib.schema.derive.adapters import Converter
+from toolcrib.schema.derive.parameters import (
+    NO_DEFAULT,
+    DerivedInput,
+    DerivedObject,
+    Parameter,
+    converter_for,
+    converters_for,
+    derive_input,
+    derive_object,
+    derive_output,
+)
+from toolcrib.schema.derive.tight import EXCEPTIONS
+
+__all__ = [
+    "EXCEPTIONS",
+    "NO_DEFAULT",
+    "Converter",
+    "DerivedInput",
+    "DerivedObject",
+    "Parameter",
+    "converter_for",
+    "converters_for",
+    "derive_input",
+    "derive_object",
+    "derive_output",
+]

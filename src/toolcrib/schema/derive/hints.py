@@ -1,0 +1,95 @@
+"""Hints, before pydantic: what it need not see, and what it would read in another way than is meant."""
+
+from __future__ import annotations
+
+import collections.abc
+import types
+from collections.abc import Hashable
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_UNIONS = (Union, types.UnionType)
+_SHOWN = 200
+_LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.Container)
+
+
+def direct(hint: Any) -> dict[str, Any] | None:
+    """The schema of a hint that is made of JSON's own types only; None for any other."""
+    if hint.__class__ is type:
+        kind = _TYPES.get(hint)
+        if kind is not None:
+            return {"type": kind}
+    if hint is None or hint is type(None):
+        return {"type": "null"}
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is list and len(arguments) == 1:
+        items = {} if arguments[0] is Any else direct(arguments[0])
+        return None if items is None else {"type": "array", "items": items}
+    if origin is dict and len(arguments) == 2 and arguments[0] is str:
+        values = True if arguments[1] is Any else direct(arguments[1])
+        return None if values is None else {"type": "object", "additionalProperties": values}
+    if origin in _UNIONS:
+        parts = [direct(argument) for argument in arguments]
+        return None if None in parts else {"anyOf": parts}
+    return None
+
+
+def is_plain(hint: Any) -> bool:
+    """Whether every JSON value that fits the hint's schema is already a value of the hint."""
+    if hint in (str, bool, None, type(None), Any, dict, list):
+        return True
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return all(isinstance(a, str | bool | None) for a in arguments)
+    if origin is Annotated:
+        return is_plain(arguments[0]) and all(
+            type(extra).__module__ == "pydantic.fields" for extra in arguments[1:]
+        )
+    if origin in (*_UNIONS, list):
+        return all(map(is_plain, arguments))
+    if origin is dict:
+        return not arguments or (arguments[0] is str and is_plain(arguments[1]))
+    return False
+
+
+def with_lists(hint: Any) -> Any:
+    """A list for each Iterable, Collection and Container, however deep in the hint.
+
+    pydantic would hand the first on unread, so that what is wrong in it shows in the tool; the
+    others it does not know. Raises TypeError for what it would misread.
+    """
+    if hint.__class__ is type:
+        return hint
+    if any(hint is lazy for lazy in _LISTS):
+        return list
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in _LISTS:
+        return list[with_lists(arguments[0])] if arguments else list  # type: ignore[misc]
+    if not arguments or origin in (Literal, collections.abc.Callable):
+        return hint
+    if origin is Annotated:
+        inner = with_lists(arguments[0])
+        return hint if inner is arguments[0] else Annotated[(inner, *hint.__metadata__)]
+    if any(getattr(argument, "__unpacked__", False) for argument in arguments):
+        raise TypeError("an unpacked tuple; use tuple[T, ...]")  # a tuple in the tuple to pydantic
+    made = tuple(map(with_lists, arguments))
+    if all(new is old for new, old in zip(made, arguments, strict=True)):
+        return hint
+    return Union[made] if origin in _UNIONS else origin[made]  # noqa: UP007
+
+
+def identity(hint: Any) -> Hashable:
+    """Equal for hints that are made of the same objects in the same order, and for no others.
+
+    `int | str` and `str | int` are equal, and have different schemas; so may be constraints, whose
+    `==` and `repr` are their authors' own. It holds as long as the hint lives.
+    """
+    arguments = hint if isinstance(hint, list) else get_args(hint)
+    return (id(get_origin(hint)), *map(identity, arguments)) if arguments else id(hint)
+
+
+def show(hint: Any) -> str:
+    """A class by its name, anything else as it is written, if that is not long."""
+    named = isinstance(hint, type) and get_origin(hint) is None
+    text = hint.__qualname__ if named else str(hint).replace("typing.", "")
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

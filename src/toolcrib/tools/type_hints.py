@@ -1,0 +1,71 @@
+"""The type hints of a function or class as types, wherever they are written.
+
+Under `from __future__ import annotations` a hint may name a type of the enclosing function. For a
+function defined there such a type goes first, as it does in Python; for a class it comes last, since
+the fields of its bases are read in modules of their own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from toolcrib.errors import DefinitionError
+from toolcrib.schema.derive.annotations import quick_hints
+
+
+def read_hints(thing: Any, name: str, frame_locals: Mapping[str, Any]) -> dict[str, Any]:
+    """By parameter, and `return`. Raises DefinitionError, naming `name` and the parameter."""
+    local = inspect.isfunction(thing) and "<locals>" in thing.__qualname__
+    if inspect.isfunction(thing) and not hasattr(thing, "__wrapped__"):
+        found = quick_hints(thing.__annotations__, thing.__globals__, frame_locals if local else {})
+        if found is not None:
+            return found
+    try:
+        if not local:
+            return typing.get_type_hints(thing, include_extras=True)
+    except Exception:  # noqa: BLE001, S110  a hint is code of its author's; it is tried once more
+        pass
+    try:
+        return typing.get_type_hints(
+            thing, globalns=_globals(thing), localns=dict(frame_locals), include_extras=True
+        )
+    except Exception as error:  # noqa: BLE001  likewise
+        raise _unreadable(thing, name, frame_locals, error) from None
+
+
+def _unreadable(
+    thing: Any, name: str, frame_locals: Mapping[str, Any], error: Exception
+) -> DefinitionError:
+    where = _first_unreadable(thing, frame_locals)
+    said = (
+        str(error)
+        if isinstance(error, NameError | TypeError | SyntaxError | AttributeError)
+        else ""
+    )
+    text = f"{name}: its type hints cannot be read: {where} ({said or type(error).__name__})"
+    if isinstance(error, NameError):
+        text += "; the name has to be there at run time, not only under TYPE_CHECKING"
+    return DefinitionError(text)
+
+
+def _first_unreadable(thing: Any, frame_locals: Mapping[str, Any]) -> str:
+    owners = reversed(thing.__mro__) if isinstance(thing, type) else [inspect.unwrap(thing)]
+    for owner in owners:
+        for parameter, hint in inspect.get_annotations(owner).items():
+            alone = SimpleNamespace(__annotations__={parameter: hint})
+            try:
+                typing.get_type_hints(alone, _globals(owner), dict(frame_locals))
+            except Exception:  # noqa: BLE001  the one that is looked for
+                return "the return type" if parameter == "return" else f"parameter '{parameter}'"
+    return "one of them"
+
+
+def _globals(thing: Any) -> dict[str, Any]:
+    module = sys.modules.get(getattr(thing, "__module__", ""), None)
+    found: dict[str, Any] = getattr(thing, "__globals__", None) or vars(module or typing)
+    return found
