@@ -23,7 +23,7 @@ _OTHERS = frozenset(
      "references", "methods", "warns", "receives")
 )  # fmt: skip
 _KNOWN = _PARAMETERS | _RETURNS | _OTHERS
-_GOOGLE = re.compile(rf"(?im)^({'|'.join(sorted(_KNOWN))}):[ \t]*(?:\n|\Z)")
+_TITLE = re.compile(r"(?m)^([A-Za-z][A-Za-z ]{2,20}):[ \t]*$")
 _OUTDENTED = re.compile(r"(?m)^\S")
 _NUMPY = re.compile(r"(?m)^[A-Z][A-Za-z ]{0,30}\n-{3,}[ \t]*$")
 _REST_PARAMETERS = frozenset(
@@ -90,11 +90,13 @@ def _gather(sections: Iterator[tuple[str, list[str]]], *, google: bool) -> Docum
 def _google_sections(text: str) -> Iterator[tuple[str, list[str]]]:
     """A section is a known title with a colon, and the indented lines below it."""
     place = 0
-    while (found := _GOOGLE.search(text, place)) is not None:
-        yield "", [text[place : found.start()]]
-        after = _OUTDENTED.search(text, found.end())
-        place = len(text) if after is None else after.start()
-        yield found[1].lower(), text[found.end() : place].split("\n")
+    for found in _TITLE.finditer(text):
+        title = found[1].lower()
+        if title in _KNOWN:
+            yield "", [text[place : found.start()]]
+            after = _OUTDENTED.search(text, found.end())
+            place = len(text) if after is None else after.start()
+            yield title, text[found.end() : place].split("\n")
     yield "", [text[place:]]
 
 

@@ -81,7 +81,7 @@ def _judge(value: Any, schema: Mapping[str, Any]) -> bool | None:
             and -_LARGE <= value < _LARGE
             and all(holds(value, schema[k]) for k, holds in _BOUNDS.items() if k in schema)
         )
-    return given == kind
+    return bool(given == kind)
 
 
 def _has_secret(schema: Mapping[str, Any], definitions: Mapping[Any, Any]) -> bool:
