@@ -229,7 +229,9 @@ RESULTS: list[tuple[Any, Any]] = [
     (datetime, "2024-01-01T00:00:00"), (datetime, "2024-01-01T00:00:00.5+00:00"),
     (time, "07:30:00"), (timedelta, "-P1DT0.5S"), (Decimal, "1E+3"), (Decimal, "NaN"),
     (dict[int, str], {"1": "a"}), (dict[datetime, int], {"2024-01-01T00:00:00": 1}),
-    (Pairs, [1, 2]), (set[Pair], [[1, "x"]]), (HttpUrl, "http://a/|"), (Hidden, {"n": 1, "made": 1}),
+    (Pairs, [1, 2]), (set[Pair], [[1, "x"]]),
+    (list[Hashable], [1]), (Secret[int], "**********"), (Alias, 2),
+    (HttpUrl, "http://a/|"), (Hidden, {"n": 1, "made": 1}),
 ]  # fmt: skip
 
 

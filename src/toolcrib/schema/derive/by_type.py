@@ -135,10 +135,11 @@ class SchemaGenerator(Generator):
     def json_or_python_schema(self, schema: Any) -> Json:
         if _is_hashable(schema):
             return tight.scalar_items({}) if self.mode == "validation" else {}
-        made = super().json_or_python_schema(schema)
-        if schema.get("serialization", {}).get("function") is _SECRET_SERIALIZER:
-            made = {**made, "writeOnly": True}
-        return made
+        if schema.get("serialization", {}).get("function") is not _SECRET_SERIALIZER:
+            return super().json_or_python_schema(schema)
+        shown = self.mode == "serialization"  # as asterisks
+        made = {"type": "string"} if shown else super().json_or_python_schema(schema)
+        return {**made, "writeOnly": True}
 
     def by_functions(self, schema: Any) -> Json:
         function = schema.get("function")
