@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from toolcrib.schema import references
-from toolcrib.schema.references import pointer_to, resolve_ref
+from toolcrib.schema.references import References, pointer_to
 from toolcrib.values.json import JsonObject, JsonValue
 
 
@@ -37,7 +37,7 @@ def properties(schema: JsonObject) -> Iterator[Property]:
                     yield Property(name, at, child)
 
 
-def described(schema: JsonObject, root: JsonObject) -> bool:
+def described(schema: JsonObject, root: References) -> bool:
     """Whether it is described: itself, or by each property within it."""
     if _said(schema, root):
         return True
@@ -49,7 +49,7 @@ def _holds_more(schema: JsonObject) -> bool:
     return next(properties(schema), None) is not None
 
 
-def _said(schema: JsonObject, root: JsonObject) -> bool:
+def _said(schema: JsonObject, root: References) -> bool:
     """Whether it, what its `$ref` leads to, or one of its variants has a description."""
     if _ref_has_text(schema, root) or _has_text(schema) or "const" in schema:
         return True
@@ -57,9 +57,9 @@ def _said(schema: JsonObject, root: JsonObject) -> bool:
     return any(_has_text(v) or _ref_has_text(v, root) for v in variants if isinstance(v, dict))
 
 
-def _ref_has_text(schema: JsonObject, root: JsonObject) -> bool:
+def _ref_has_text(schema: JsonObject, root: References) -> bool:
     target = schema.get("$ref")
-    found = resolve_ref(root, target) if isinstance(target, str) else None
+    found = root.resolve(target) if isinstance(target, str) else None
     return isinstance(found, dict) and _has_text(found)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from toolcrib.lint.finding import Fault
 from toolcrib.lint.schemas import Property, properties, types
-from toolcrib.schema.references import resolve_ref
+from toolcrib.schema.references import References
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject
 
@@ -75,7 +75,7 @@ class _Kind(NamedTuple):
     """`what` a parameter is by one measure; those that differ in it conflict."""
 
     what: str
-    of: Callable[[Property, JsonObject], str | None]
+    of: Callable[[Property, References], str | None]
 
 
 def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, Fault]]:
@@ -89,9 +89,10 @@ def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, F
             key = found.name.replace("_", "").replace("-", "").lower()
             spelled[key].setdefault(found.name, []).append((place, found))
     names = [definition.name for definition in definitions]
+    roots = [References(schema) for schema in schemas]
     for name, several in uses.items():
         if len(several) > 1 and name.lower() not in _ROLES:
-            yield from _conflicts(name, several, schemas, names)
+            yield from _conflicts(name, several, roots, names)
     for variants in spelled.values():
         if len(variants) > 1:
             yield _spelling(variants, names)
@@ -102,12 +103,12 @@ def _top(schema: JsonObject) -> Iterator[Property]:
 
 
 def _conflicts(
-    name: str, several: list[_Use], schemas: list[JsonObject], names: list[str]
+    name: str, several: list[_Use], roots: list[References], names: list[str]
 ) -> Iterator[tuple[int, Fault]]:
     for kind in _KINDS:
         groups: defaultdict[str, list[_Use]] = defaultdict(list)
         for place, found in several:
-            value = kind.of(found, schemas[place])
+            value = kind.of(found, roots[place])
             if value is not None:
                 groups[value].append((place, found))
         if len(groups) < 2:
@@ -126,12 +127,12 @@ def _conflicts(
             )
 
 
-def _type(found: Property, root: JsonObject) -> str | None:
+def _type(found: Property, root: References) -> str | None:
     """Text and numbers are what is taken for one another; lists and objects show what they are."""
     schema = found.schema
     target = schema.get("$ref")
     if isinstance(target, str):
-        led = resolve_ref(root, target)
+        led = root.resolve(target)
         schema = led if isinstance(led, dict) else schema
     kinds = types(schema)
     if kinds is None or len(kinds) != 1:
@@ -140,10 +141,10 @@ def _type(found: Property, root: JsonObject) -> str | None:
     return kind if kind in ("string", "number", "boolean") else None
 
 
-def _unit_of(kind: str) -> Callable[[Property, JsonObject], str | None]:
+def _unit_of(kind: str) -> Callable[[Property, References], str | None]:
     units = _UNITS[kind]
 
-    def unit(found: Property, _root: JsonObject) -> str | None:
+    def unit(found: Property, _root: References) -> str | None:
         """The unit that its description names, if it names just one."""
         text = found.schema.get("description")
         if not isinstance(text, str):
@@ -154,7 +155,7 @@ def _unit_of(kind: str) -> Callable[[Property, JsonObject], str | None]:
     return unit
 
 
-def _format(found: Property, _root: JsonObject) -> str | None:
+def _format(found: Property, _root: References) -> str | None:
     form = found.schema.get("format")
     return form if isinstance(form, str) else None
 

@@ -11,6 +11,7 @@ from toolcrib.lint.schemas import described, properties, subschemas
 from toolcrib.lint.texts import check_texts
 from toolcrib.lint.words import name_words, spaceless, stem, told, words
 from toolcrib.schema import compile_validator
+from toolcrib.schema.references import References
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
 
@@ -74,8 +75,8 @@ def _words(number: int) -> str:
 
 def _parameters(schema: JsonObject) -> Iterator[Fault]:
     """One fault for a tool: somebody who describes one parameter describes all of them."""
-    known = list(properties(schema))
-    bare = [p for p in known if not described(p.schema, schema)]
+    root, known = References(schema), list(properties(schema))
+    bare = [p for p in known if not described(p.schema, root)]
     if not bare:
         return
     names = ", ".join(f"'{p.name[:40]}'" for p in bare[:_LISTED])
