@@ -19,6 +19,17 @@ from toolcrib.tools import (
     tool,
 )
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.context import CallContext, PolicyContext
+from toolcrib.values.decision import (
+    Allow,
+    ApprovalRequest,
+    Approve,
+    Approver,
+    Ask,
+    Caller,
+    Deny,
+    Refuse,
+)
 from toolcrib.values.definition import ALL, ToolDefinition
 from toolcrib.values.event import (
     ApprovalRequested,
@@ -35,22 +46,7 @@ from toolcrib.values.event import (
 )
 from toolcrib.values.message import Message, Reply, Usage
 from toolcrib.values.offer import Offer
-from toolcrib.values.record import (
-    Allow,
-    ApprovalRequest,
-    Approve,
-    Approver,
-    Ask,
-    CallContext,
-    Caller,
-    Completed,
-    Deny,
-    Failed,
-    PolicyContext,
-    Refuse,
-    ToolInvocationRecord,
-    Waiting,
-)
+from toolcrib.values.record import Completed, Failed, ToolInvocationRecord, Waiting
 from toolcrib.values.run import Limits, RunResult, RunState
 
 __all__ = [

@@ -38,7 +38,7 @@ from toolcrib import (
 from toolcrib import CallContext as Context
 from toolcrib.errors import ProviderError, SourceError, ToolcribError
 from toolcrib.testing import ScriptedClient, call, raw_call
-from toolcrib.values.record import Answer
+from toolcrib.values.decision import Answer
 from toolcrib.values.run import RunStatus
 
 CANARY = "canary-77aa"

@@ -27,8 +27,8 @@ from toolcrib import (
 from toolcrib.errors import ErrorCode, PickError, SourceError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.testing.script import raw_call
+from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import ToolCallStarted
-from toolcrib.values.record import ApprovalRequest
 
 
 @tool(visible=ALL)

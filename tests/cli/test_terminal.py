@@ -13,13 +13,13 @@ from rich.console import Console
 
 from toolcrib.cli import render, run, screen
 from toolcrib.cli.screen import Screen
+from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import (
     ApprovalRequested,
     RunStarted,
     ToolCallProgress,
     ToolCallStarted,
 )
-from toolcrib.values.record import ApprovalRequest
 
 HOSTILE = "\x1b[31m \x9b31m \u202e \u2066 \u061c \U000e0041 \ud800"
 NOISY = '''

@@ -36,7 +36,8 @@ from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.runner import CallScope, approval_request
 from toolcrib.runner.approval import question
 from toolcrib.testing import MemorySink
-from toolcrib.values.record import Answer, RunTally
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import Answer
 
 CALL = ToolCall("call_0", "", "delete", '{"path": "a", "password": "hush"}')
 

@@ -26,13 +26,10 @@ from toolcrib import (
 from toolcrib.errors import ToolcribError
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.json import JsonValue
-from toolcrib.values.record import (
-    ApprovalRequest,
-    Outcome,
-    RunTally,
-    ToolInvocationRecord,
-)
+from toolcrib.values.record import Outcome, ToolInvocationRecord
 
 CANARY = "canary-77aa"
 

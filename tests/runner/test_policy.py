@@ -25,8 +25,9 @@ from toolcrib import (
 from toolcrib.errors import DefinitionError
 from toolcrib.policies import Policy, budget, deny_by_default, require_roles, standard
 from toolcrib.runner.policy import decide
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import ANONYMOUS
 from toolcrib.values.definition import AnnotationOptions
-from toolcrib.values.record import ANONYMOUS, RunTally
 
 
 def hydrated(

@@ -10,7 +10,7 @@ import pytest
 
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ApprovalError, SourceError
-from toolcrib.values.record import ApprovalRequest, Approve
+from toolcrib.values.decision import ApprovalRequest, Approve
 
 CANARY = "canary-88bb"
 

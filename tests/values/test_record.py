@@ -9,22 +9,19 @@ import pytest
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError
-from toolcrib.values.json import JsonValue
-from toolcrib.values.record import (
+from toolcrib.values.context import CallContext, RunTally
+from toolcrib.values.decision import (
     ANONYMOUS,
     Allow,
     ApprovalRequest,
     Approve,
     Ask,
-    CallContext,
-    CallError,
     Decision,
     Deny,
-    Outcome,
     Refuse,
-    RunTally,
-    ToolInvocationRecord,
 )
+from toolcrib.values.json import JsonValue
+from toolcrib.values.record import CallError, Outcome, ToolInvocationRecord
 
 
 @pytest.mark.parametrize(

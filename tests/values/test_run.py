@@ -6,8 +6,9 @@ import pytest
 
 from toolcrib.errors import SourceError
 from toolcrib.values.call import ToolCall
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import Caller
 from toolcrib.values.message import Message, Usage
-from toolcrib.values.record import Caller, RunTally
 from toolcrib.values.run import Limits, RunState
 
 CALL = ToolCall("c1", "p1", "look", '{"a": 1e400, "a": 2}')

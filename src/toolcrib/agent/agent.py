@@ -18,11 +18,12 @@ from toolcrib.pick import PickOptions, pick_tools
 from toolcrib.runner import ToolRunner
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.client import LLMClient
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import ANONYMOUS, Answer, Caller
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.event import Event
 from toolcrib.values.json import encodable
 from toolcrib.values.message import Message
-from toolcrib.values.record import ANONYMOUS, Answer, Caller, RunTally
 from toolcrib.values.run import Limits, RunResult, RunState
 
 

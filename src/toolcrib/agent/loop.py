@@ -21,11 +21,12 @@ from toolcrib.errors import ClientError, ErrorCode, ToolcribError
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.client import LLMClient
+from toolcrib.values.decision import Answer
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.event import Done, Event, RunError, RunStarted, UsageReported
 from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart
 from toolcrib.values.offer import Offer
-from toolcrib.values.record import Answer, CallError, Waiting
+from toolcrib.values.record import CallError, Waiting
 from toolcrib.values.run import Limits, RunResult, RunState, RunStatus
 
 _CUT = ("length", "content_filter")

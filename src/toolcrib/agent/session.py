@@ -8,8 +8,8 @@ import msgspec
 
 from toolcrib.agent.stream import RunStream
 from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.values.decision import ANONYMOUS, Caller
 from toolcrib.values.message import Message
-from toolcrib.values.record import ANONYMOUS, Caller
 from toolcrib.values.run import RunResult
 
 if TYPE_CHECKING:  # an agent makes its sessions

@@ -8,6 +8,7 @@ from toolcrib.runner.recorder import public_name
 from toolcrib.runner.redact import public_arguments
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import (
     ApprovalRequested,
     Event,
@@ -19,7 +20,7 @@ from toolcrib.values.event import (
 )
 from toolcrib.values.json import JsonValue
 from toolcrib.values.message import ArgumentsPart
-from toolcrib.values.record import ApprovalRequest, Outcome, ToolInvocationRecord, Waiting
+from toolcrib.values.record import Outcome, ToolInvocationRecord, Waiting
 
 
 class Watch:

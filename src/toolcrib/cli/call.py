@@ -18,7 +18,8 @@ from toolcrib.errors import SourceError
 from toolcrib.hydrate.parse import MAX_BYTES
 from toolcrib.runner import ToolRunner
 from toolcrib.values.call import ToolCall
-from toolcrib.values.record import Caller, Completed, Outcome
+from toolcrib.values.decision import Caller
+from toolcrib.values.record import Completed, Outcome
 
 
 def call(

@@ -20,8 +20,8 @@ from toolcrib.clients import client_for
 from toolcrib.errors import AuthenticationError, RequestError, SourceError, ToolcribError
 from toolcrib.runner import ToolRunner
 from toolcrib.values.client import LLMClient
+from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller
 from toolcrib.values.event import Event
-from toolcrib.values.record import Answer, ApprovalRequest, Approver, Caller
 from toolcrib.values.run import RunResult
 
 _CALLER = Caller("cli")

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from toolcrib.runner import TerminalApprover
-from toolcrib.values.record import Answer, ApprovalRequest, Approve, Approver, Refuse
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
 
 Tools: TypeAlias = Annotated[
     str | None,

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.highlighter import JSONHighlighter
 from rich.text import Text
 
-from toolcrib.values.record import Allow, Ask, CallError, Deny, ToolInvocationRecord
+from toolcrib.values.decision import Allow, Ask, Deny
+from toolcrib.values.record import CallError, ToolInvocationRecord
 
 out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -11,6 +11,7 @@ from rich.status import Status
 from rich.text import Text
 
 from toolcrib.cli.render import call_line, err, out, printable
+from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import (
     ApprovalRequested,
     Done,
@@ -25,7 +26,6 @@ from toolcrib.values.event import (
     UsageReported,
 )
 from toolcrib.values.json import JsonValue
-from toolcrib.values.record import ApprovalRequest
 from toolcrib.values.run import RunResult
 
 _ENDINGS = {

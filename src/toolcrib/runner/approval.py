@@ -17,8 +17,9 @@ from typing import TextIO
 from toolcrib.runner.redact import masked_arguments
 from toolcrib.threads import in_thread
 from toolcrib.values.call import Hydrated
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller, Refuse
 from toolcrib.values.json import digest
-from toolcrib.values.record import Answer, ApprovalRequest, Approve, Ask, Caller, Refuse, RunTally
 
 DEFAULT_SECONDS = 7 * 24 * 3600.0
 _POLL = 0.1

@@ -8,7 +8,7 @@ import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.storage import Database, Row
-from toolcrib.values.record import Answer, ApprovalRequest, Approve, Refuse
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 
 
 class ApprovalStore:

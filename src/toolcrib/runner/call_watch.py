@@ -6,8 +6,10 @@ import asyncio
 import threading
 from contextlib import suppress
 
+from toolcrib.values.context import Observer
+from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.json import JsonValue
-from toolcrib.values.record import ApprovalRequest, Observer, Outcome
+from toolcrib.values.record import Outcome
 
 
 class CallWatch:

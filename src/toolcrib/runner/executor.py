@@ -19,7 +19,9 @@ from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, safe_error
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated, ToolCall
-from toolcrib.values.record import CallContext, Caller, CallError
+from toolcrib.values.context import CallContext
+from toolcrib.values.decision import Caller
+from toolcrib.values.record import CallError
 
 ExceptionHook: TypeAlias = Callable[[ToolCall, BaseException], None]
 

@@ -18,7 +18,8 @@ from toolcrib.runner.call_thread import CallThread
 from toolcrib.runner.execute import awaited, cancel_requests, limited
 from toolcrib.runner.stopped import NOT_ITS_OWN, safe_error
 from toolcrib.tools import Entry, Need, PerCall, Tool, check_implements
-from toolcrib.values.record import CallContext, CallError
+from toolcrib.values.context import CallContext
+from toolcrib.values.record import CallError
 
 Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]
 Exit: TypeAlias = Callable[[BaseException | None], Awaitable[object]]

@@ -14,7 +14,8 @@ import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.values.call import Hydrated
-from toolcrib.values.record import Allow, Ask, Decision, Deny, PolicyContext
+from toolcrib.values.context import PolicyContext
+from toolcrib.values.decision import Allow, Ask, Decision, Deny
 
 Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
 _DECISIONS = (Allow, Deny, Ask)  # a union would be built anew at each call

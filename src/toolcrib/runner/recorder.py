@@ -9,13 +9,12 @@ from collections.abc import Awaitable
 
 from toolcrib.runner.redact import own_copy, public_arguments
 from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.context import Observer
+from toolcrib.values.decision import Caller, Decision
 from toolcrib.values.json import JsonObject, JsonValue, sha256_hex
 from toolcrib.values.record import (
-    Caller,
     CallError,
-    Decision,
     Failed,
-    Observer,
     Outcome,
     RecordStatus,
     Sink,

@@ -26,8 +26,8 @@ from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, accepted
 from toolcrib.tools import Catalog, Entry, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, ToolCall
-from toolcrib.values.json import canonical_json
-from toolcrib.values.record import (
+from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.decision import (
     ANONYMOUS,
     Answer,
     ApprovalRequest,
@@ -35,18 +35,12 @@ from toolcrib.values.record import (
     Approver,
     Ask,
     Caller,
-    CallError,
-    Completed,
     Decision,
     Deny,
-    Failed,
-    Outcome,
-    PolicyContext,
     Refuse,
-    RunTally,
-    Sink,
-    Waiting,
 )
+from toolcrib.values.json import canonical_json
+from toolcrib.values.record import CallError, Completed, Failed, Outcome, Sink, Waiting
 
 DEFAULT_TIMEOUT = 60.0
 _ANSWERS = (Approve, Refuse)

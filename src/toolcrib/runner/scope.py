@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from toolcrib.values.record import Answer, ApprovalRequest, Observer, RunTally
+from toolcrib.values.context import Observer, RunTally
+from toolcrib.values.decision import Answer, ApprovalRequest
 
 
 class CallScope(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_ori
 import msgspec
 
 from toolcrib.errors import BindingError, DefinitionError
-from toolcrib.values.record import CallContext
+from toolcrib.values.context import CallContext
 
 T = TypeVar("T")
 _MARK = "__toolcrib_capability__"

@@ -54,7 +54,9 @@ class Provenance(msgspec.Struct, frozen=True):
 
     `parsed` is what the text says, None where parsing failed; `seconds` is the time that hydration
     took; `notes` names every liberty taken in reading (`single_quotes`, `empty_arguments`), and
-    `restored` where arguments made for a provider's view were put back into the author's terms.
+    `restored` where arguments made for a provider's view were put back into the author's terms. Of a
+    repaired call, `repaired_arguments` is the text that was judged in place of `arguments`, which
+    stay as the model sent them, and `repaired_by` says who made it.
     """
 
     provider_id: str
@@ -66,6 +68,8 @@ class Provenance(msgspec.Struct, frozen=True):
     repaired: bool = False
     notes: tuple[str, ...] = ()
     no_schema_mode: NoSchemaMode | None = None
+    repaired_arguments: str | None = None
+    repaired_by: str = ""
 
 
 class Hydrated(msgspec.Struct, frozen=True):

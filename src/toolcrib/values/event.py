@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import Usage
-from toolcrib.values.record import ApprovalRequest, ToolInvocationRecord
+from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunResult
 
 

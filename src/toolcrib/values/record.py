@@ -1,4 +1,4 @@
-"""What became of a call: decisions, approvals, the record, the outcome.
+"""What became of a call: the error, the record, the outcome.
 
 A record holds public views only (declared, not secret arguments; allowed result fields; fixed error
 text). It is the one thing that sinks, events and audit are given.
@@ -6,92 +6,16 @@ text). It is the one thing that sinks, events and audit are given.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Awaitable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
-from toolcrib.values.call import HydrationError
+from toolcrib.values.call import HydrationError, ValidatorInfo
+from toolcrib.values.decision import ApprovalRequest, Decision
 from toolcrib.values.definition import NoSchemaMode
 from toolcrib.values.json import JsonObject, JsonValue
-
-
-class Caller(msgspec.Struct, frozen=True):
-    """On whose behalf a call is made. Who that is, is the application's to establish."""
-
-    id: str
-    roles: tuple[str, ...] = ()
-
-
-ANONYMOUS = Caller("anonymous")
-
-
-class Allow(msgspec.Struct, frozen=True, tag="allow"):
-    """The call may run."""
-
-    reason: str = ""
-    policy: str = ""
-
-
-class Deny(msgspec.Struct, frozen=True, tag="deny"):
-    """The call may not run; `code` is `denied`, `budget_exceeded` or `rate_limited`."""
-
-    reason: str
-    policy: str = ""
-    code: ErrorCode = ErrorCode.DENIED
-
-
-class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """The call may run if a person approves it."""
-
-    reason: str
-    policy: str = ""
-
-
-Decision: TypeAlias = Allow | Deny | Ask
-
-
-class ApprovalRequest(msgspec.Struct, frozen=True):
-    """A question to a person: may `tool` run with `arguments`?
-
-    `id` is a digest over run, call, tool, definition, arguments and caller, so that an answer to it
-    can be an answer to nothing else. `arguments` are what will run, secret ones masked.
-    `expires_at` is in seconds since the epoch.
-    """
-
-    id: str
-    tool: str
-    arguments: JsonObject
-    reason: str
-    expires_at: float
-    call_id: str = ""
-    run_id: str = ""
-    caller: str = ""
-    definition_digest: str = ""
-    arguments_digest: str = ""
-
-    def expired(self, now: float | None = None) -> bool:
-        return (time.time() if now is None else now) >= self.expires_at
-
-
-class Approve(msgspec.Struct, frozen=True, tag="approve"):
-    """Yes, by `by`; with `arguments`, yes to these instead (they are hydrated anew)."""
-
-    by: str
-    arguments: JsonObject | None = None
-
-
-class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
-    """No, and why; the model is told that it was refused, not the reason."""
-
-    reason: str = ""
-    by: str = ""
-
-
-Answer: TypeAlias = Approve | Refuse
-Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Answer | None]]
 
 
 class CallError(msgspec.Struct, frozen=True):
@@ -114,6 +38,7 @@ class CallError(msgspec.Struct, frozen=True):
 
 
 RecordStatus: TypeAlias = Literal["started", "completed", "failed", "waiting"]
+KeyScope: TypeAlias = Literal["process", "store"]
 
 
 class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -121,6 +46,9 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 
     `started_at` and `ended_at` are seconds since the epoch, `seconds` is the monotonic duration.
     `arguments` is None for a call that did not validate: of that, only length and sha256 are kept.
+    `notes` names the liberties that were taken in reading them, `repaired_by` who repaired them;
+    `edited` says that whoever approved the call changed them. A call with the same
+    `idempotency_key` does not run twice: as far as this process knows, or as the `store` knows.
     """
 
     id: str
@@ -141,17 +69,31 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     validated: bool = False
     no_schema_mode: NoSchemaMode | None = None
     repaired: bool = False
+    repaired_by: str = ""
+    notes: tuple[str, ...] = ()
+    validator: ValidatorInfo | None = None
+    approval_id: str = ""
+    edited: bool = False
+    idempotency_key: str = ""
+    key_scope: KeyScope = "process"
     ended_at: float | None = None
     seconds: float | None = None
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """The tool ran: `value` for the application, `model` for the model, `public` for everyone else."""
+    """The tool ran: `value` for the application, `model` for the model, `public` for everyone else.
+
+    `notice` is for the model, beside the result: that somebody changed its arguments. A call that
+    had run before is `replayed`: it was not run again. One that another process had run is known by
+    its record alone: then `value` and `model` are the public view, too.
+    """
 
     record: ToolInvocationRecord
     value: Any
     model: JsonValue
     public: JsonValue
+    notice: str = ""
+    replayed: bool = False
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -159,6 +101,7 @@ class Failed(msgspec.Struct, frozen=True):
 
     record: ToolInvocationRecord
     error: CallError
+    replayed: bool = False
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -181,63 +124,16 @@ class Sink(Protocol):
     def write(self, record: ToolInvocationRecord) -> Awaitable[None] | None: ...
 
 
-class RunTally(msgspec.Struct):
-    """What a run has spent so far; the runner counts, policies read. The one mutable value here.
+@runtime_checkable
+class Ledger(Protocol):
+    """A sink that also keeps calls from running twice, in whichever process: an audit log is one."""
 
-    `nonce` is the run's own secret, in no record and no event.
-    """
+    def write(self, record: ToolInvocationRecord) -> Awaitable[None] | None: ...
 
-    run_id: str = ""
-    nonce: str = ""
-    started: float = 0.0
-    calls: int = 0
-    cost: float = 0.0
-    tainted: bool = False
-    per_tool: dict[str, int] = {}
+    async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        """Claim `intent.idempotency_key` and write the intent, both or neither; it stays written.
 
-    def count(self, tool: str, cost: float) -> None:
-        self.calls += 1
-        self.cost += cost
-        self.per_tool[tool] = self.per_tool.get(tool, 0) + 1
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the run began."""
-        return time.monotonic() - self.started
-
-
-class Observer(Protocol):
-    """Whoever watches a call while it is on its way; called in the event loop, must not block."""
-
-    def approval_requested(self, request: ApprovalRequest) -> None: ...
-
-    def progress(self, call_id: str, part: JsonValue) -> None: ...
-
-    def finished(self, outcome: Outcome) -> None: ...
-
-
-class PolicyContext(msgspec.Struct, frozen=True):
-    """What a policy may know besides the call: on whose behalf, and what the run has spent."""
-
-    caller: Caller
-    run: RunTally
-
-
-class CallContext(msgspec.Struct, frozen=True):
-    """What a tool may know of its own call. A parameter of this type is filled in by the runner.
-
-    `idempotency_key` is the same whenever the same call is run again; `deadline` is on the clock of
-    `time.monotonic()`, None without a time limit.
-    """
-
-    call_id: str
-    run_id: str
-    idempotency_key: str
-    caller: Caller
-    deadline: float | None
-    observer: Observer | None = None
-
-    def progress(self, part: JsonValue) -> None:
-        """Tell whoever watches the run; `part` is shown as it is, so put nothing secret in it."""
-        if self.observer is not None:
-            self.observer.progress(self.call_id, part)
+        If the key is taken nothing is written, and the last record under it is given: one of status
+        `started` belongs to a call that never came to its end, as far as anybody knows.
+        """
+        ...

@@ -7,15 +7,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from toolcrib.errors import SourceError
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import Message, Usage
-from toolcrib.values.record import (
-    ANONYMOUS,
-    ApprovalRequest,
-    Caller,
-    RunTally,
-    ToolInvocationRecord,
-)
+from toolcrib.values.record import ToolInvocationRecord
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
 

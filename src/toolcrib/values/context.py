@@ -1,0 +1,75 @@
+"""What surrounds a call: what its run has spent, who watches, what a policy and a tool may know."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import msgspec
+
+from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.json import JsonValue
+from toolcrib.values.record import Outcome
+
+
+class RunTally(msgspec.Struct):
+    """What a run has spent so far; the runner counts, policies read. The one mutable value here.
+
+    `nonce` is the run's own secret, in no record and no event.
+    """
+
+    run_id: str = ""
+    nonce: str = ""
+    started: float = 0.0
+    calls: int = 0
+    cost: float = 0.0
+    tokens: int = 0
+    tainted: bool = False
+    per_tool: dict[str, int] = {}
+
+    def count(self, tool: str, cost: float) -> None:
+        self.calls += 1
+        self.cost += cost
+        self.per_tool[tool] = self.per_tool.get(tool, 0) + 1
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.started
+
+
+class Observer(Protocol):
+    """Whoever watches a call while it is on its way; called in the event loop, must not block."""
+
+    def approval_requested(self, request: ApprovalRequest) -> None: ...
+
+    def progress(self, call_id: str, part: JsonValue) -> None: ...
+
+    def finished(self, outcome: Outcome) -> None: ...
+
+
+class PolicyContext(msgspec.Struct, frozen=True):
+    """What a policy may know besides the call: on whose behalf, and what the run has spent."""
+
+    caller: Caller
+    run: RunTally
+
+
+class CallContext(msgspec.Struct, frozen=True):
+    """What a tool may know of its own call. A parameter of this type is filled in by the runner.
+
+    `idempotency_key` is the same whenever the same call is run again; `deadline` is on the clock of
+    `time.monotonic()`, None without a time limit.
+    """
+
+    call_id: str
+    run_id: str
+    idempotency_key: str
+    caller: Caller
+    deadline: float | None
+    observer: Observer | None = None
+
+    def progress(self, part: JsonValue) -> None:
+        """Tell whoever watches the run; `part` is shown as it is, so put nothing secret in it."""
+        if self.observer is not None:
+            self.observer.progress(self.call_id, part)

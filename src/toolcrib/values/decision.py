@@ -1,0 +1,88 @@
+"""May a call run: on whose behalf, what a policy says, what a person is asked and answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import msgspec
+
+from toolcrib.errors import ErrorCode
+from toolcrib.values.json import JsonObject
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """On whose behalf a call is made. Who that is, is the application's to establish."""
+
+    id: str
+    roles: tuple[str, ...] = ()
+
+
+ANONYMOUS = Caller("anonymous")
+
+
+class Allow(msgspec.Struct, frozen=True, tag="allow"):
+    """The call may run."""
+
+    reason: str = ""
+    policy: str = ""
+
+
+class Deny(msgspec.Struct, frozen=True, tag="deny"):
+    """The call may not run; `code` is `denied`, `budget_exceeded` or `rate_limited`."""
+
+    reason: str
+    policy: str = ""
+    code: ErrorCode = ErrorCode.DENIED
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """The call may run if a person approves it."""
+
+    reason: str
+    policy: str = ""
+
+
+Decision: TypeAlias = Allow | Deny | Ask
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True):
+    """A question to a person: may `tool` run with `arguments`?
+
+    `id` is a digest over run, call, tool, definition, arguments and caller, so that an answer to it
+    can be an answer to nothing else. `arguments` are what will run, secret ones masked.
+    `expires_at` is in seconds since the epoch.
+    """
+
+    id: str
+    tool: str
+    arguments: JsonObject
+    reason: str
+    expires_at: float
+    call_id: str = ""
+    run_id: str = ""
+    caller: str = ""
+    definition_digest: str = ""
+    arguments_digest: str = ""
+
+    def expired(self, now: float | None = None) -> bool:
+        return (time.time() if now is None else now) >= self.expires_at
+
+
+class Approve(msgspec.Struct, frozen=True, tag="approve"):
+    """Yes, by `by`; with `arguments`, yes to these instead (they are hydrated anew)."""
+
+    by: str
+    arguments: JsonObject | None = None
+
+
+class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
+    """No, and why; the model is told that it was refused, not the reason."""
+
+    reason: str = ""
+    by: str = ""
+
+
+Answer: TypeAlias = Approve | Refuse
+Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Answer | None]]
