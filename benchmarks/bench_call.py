@@ -8,6 +8,7 @@ validates and writes its output. CPU microseconds a call, interleaved; the minim
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -81,12 +82,12 @@ async def _floor(subject: Tool[..., Any], text: str) -> Callable[[], Awaitable[o
 async def _pipeline(subject: Tool[..., Any], text: str) -> Callable[[], Awaitable[object]]:
     sink = MemorySink()
     runner = ToolRunner([subject], sinks=[sink])
-    call = ToolCall("call_0", "", subject.definition.name, text)
-    assert isinstance(await runner.exec(call), Completed)
+    name, ids = subject.definition.name, itertools.count()
+    assert isinstance(await runner.exec(ToolCall("first", "", name, text)), Completed)
 
     async def once() -> object:
         sink.records.clear()
-        return await runner.exec(call)
+        return await runner.exec(ToolCall(f"call_{next(ids)}", "", name, text))
 
     return once
 

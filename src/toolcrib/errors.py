@@ -133,7 +133,7 @@ _CODES: dict[ErrorCode, CodeInfo] = {
     ErrorCode.APPROVAL_MISMATCH: CodeInfo(
         Stage.APPROVAL, False, "The approval was given for another call."
     ),
-    ErrorCode.DUPLICATE_CALL: CodeInfo(Stage.RUN, False, "A call of this id is already running."),
+    ErrorCode.DUPLICATE_CALL: CodeInfo(Stage.RUN, False, "Another call has this id: it is running, or was not the same."),
     ErrorCode.OUTCOME_UNKNOWN: CodeInfo(
         Stage.RUN, False, "The call was started before and its outcome is unknown."
     ),

@@ -1,5 +1,22 @@
-"""Ready-made policies, to be added to the standard one: `ToolRunner(…, policy=[…])`."""
+"""Ready-made policies, to be added to the standard one: `ToolRunner(…, policy=[…])`.
 
-from toolcrib.runner.policy import Policy, budget, deny_by_default, require_roles, standard
+How a call is decided, and how to write one's own: `docs/deciding.md`.
+"""
 
-__all__ = ["Policy", "budget", "deny_by_default", "require_roles", "standard"]
+from toolcrib.runner.budget import budget
+from toolcrib.runner.policy import CountingPolicy, Policy
+from toolcrib.runner.rate import rate_limit
+from toolcrib.runner.rules import ask, deny_by_default, require_roles
+from toolcrib.runner.standard import Standard, standard
+
+__all__ = [
+    "CountingPolicy",
+    "Policy",
+    "Standard",
+    "ask",
+    "budget",
+    "deny_by_default",
+    "rate_limit",
+    "require_roles",
+    "standard",
+]

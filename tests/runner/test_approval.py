@@ -1,13 +1,10 @@
-"""Approvals: an answer fits one question, once."""
+"""What a person is asked, and what counts as an answer."""
 
 from __future__ import annotations
 
-import asyncio
-import io
-import os
-import threading
-import time
-from pathlib import Path
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,14 +24,13 @@ from toolcrib import (
     Refuse,
     ToolCall,
     ToolRunner,
-    Waiting,
     hydrate,
     tool,
 )
 from toolcrib.approvals import ApprovalStore, TerminalApprover
-from toolcrib.errors import ApprovalError, SourceError
+from toolcrib.errors import ApprovalError
 from toolcrib.runner import CallScope, approval_request
-from toolcrib.runner.approval import question
+from toolcrib.runner.approval import check_approver, checked_answer, differing
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer
@@ -48,25 +44,26 @@ async def delete(path: str, password: str = "") -> str:
     return f"deleted {path}"
 
 
-def requested(call: ToolCall = CALL, *, caller: str = "ada", run: str = "r") -> ApprovalRequest:
+def requested(
+    call: ToolCall = CALL, *, caller: str = "ada", run: str = "r", nonce: str = ""
+) -> ApprovalRequest:
     hydrated = hydrate(call, Catalog([delete]))
     assert isinstance(hydrated, Hydrated)
-    return approval_request(hydrated, Ask("why"), caller=Caller(caller), run=RunTally(run))
+    tally = RunTally(run, nonce)
+    return approval_request(hydrated, Ask("why"), caller=Caller(caller), run=tally)
 
 
 def test_the_id_changes_with_everything_that_an_approval_is_bound_to() -> None:
     base = requested()
-    renamed = msgspec.structs.replace(CALL, id="call_1")
-    other_arguments = msgspec.structs.replace(CALL, arguments='{"path": "b", "password": "hush"}')
-    other_secret = msgspec.structs.replace(CALL, arguments='{"path": "a", "password": "x"}')
     others = [
-        requested(renamed),
-        requested(other_arguments),
-        requested(other_secret),
+        requested(msgspec.structs.replace(CALL, id="call_1")),
+        requested(msgspec.structs.replace(CALL, arguments='{"path": "b", "password": "hush"}')),
+        requested(msgspec.structs.replace(CALL, arguments='{"path": "a", "password": "x"}')),
         requested(caller="eve"),
         requested(run="other"),
+        requested(nonce="n"),
     ]
-    assert len({base.id, *(other.id for other in others)}) == 6
+    assert len({base.id, *(other.id for other in others)}) == 7
 
 
 def test_the_id_does_not_change_with_spacing_and_key_order() -> None:
@@ -87,29 +84,155 @@ def test_a_changed_definition_lapses_its_approvals() -> None:
 
 
 def test_secret_arguments_are_masked_in_the_question() -> None:
-    assert requested().arguments == {"path": "a", "password": "***"}
+    asked = requested()
+    assert asked.arguments == {"path": "a", "password": "***"}
+    assert asked.arguments_digest == ""
+    assert "hush" not in str(asked)
 
 
-def test_the_question_cannot_move_the_cursor() -> None:
-    call = msgspec.structs.replace(CALL, arguments='{"path": "\\u001b[2Jx\\u202e"}')
-    text = question(requested(call))
-    assert text.isascii()
-    assert "\x1b" not in text
+def test_a_question_says_when_it_was_asked_and_when_it_lapses() -> None:
+    asked = requested()
+    assert asked.expires_at - asked.asked_at == 7 * 24 * 3600
+    assert not asked.expired()
+    assert asked.expired(asked.expires_at)
+
+
+@pytest.mark.parametrize("name", ["id", "tool", "call_id", "run_id", "caller", "definition_digest"])
+def test_two_questions_differ_in_a_field(name: str) -> None:
+    asked = requested()
+    assert differing(asked, msgspec.structs.replace(asked, **{name: "other"})) == [name]
+
+
+def test_when_and_why_it_was_asked_is_no_part_of_a_question() -> None:
+    asked = requested()
+    again = msgspec.structs.replace(asked, reason="tainted", expires_at=1.0, asked_at=0.0)
+    assert differing(asked, again) == []
+
+
+@pytest.mark.parametrize("other", [True, 1.5, "1", None, [1]])
+def test_arguments_are_compared_as_json(other: Any) -> None:
+    asked = msgspec.structs.replace(requested(), arguments={"n": 1})
+    assert differing(asked, msgspec.structs.replace(asked, arguments={"n": 1.0})) == []
+    changed = msgspec.structs.replace(asked, arguments={"n": other})
+    assert differing(asked, changed) == ["arguments"]
+
+
+async def asks(_request: ApprovalRequest) -> Answer | None:
+    return None
+
+
+def plain(_request: ApprovalRequest) -> Any:
+    return Approve(by="ada")
+
+
+@functools.wraps(asks)
+def wrapping(request: ApprovalRequest) -> Awaitable[Answer | None]:
+    return asks(request)
+
+
+class Asker:
+    async def __call__(self, request: ApprovalRequest) -> Answer | None:
+        return None
+
+    async def ask(self, request: ApprovalRequest) -> Answer | None:
+        return None
+
+    def plain(self, request: ApprovalRequest) -> Any:
+        return None
+
+
+class PlainAsker:
+    def __call__(self, request: ApprovalRequest) -> Any:
+        return None
 
 
 @pytest.mark.parametrize(
-    ("typed", "approved"),
-    [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False), ("yep\n", False)],
+    "approver",
+    [asks, wrapping, functools.partial(asks), Asker(), Asker().ask, TerminalApprover()],
+    ids=["function", "wrapper", "partial", "object", "method", "terminal"],
 )
-async def test_only_a_clear_yes_approves(
-    typed: str, approved: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    approver = TerminalApprover(source=io.StringIO(typed))
-    outcome = await ToolRunner([delete], approver=approver).exec(CALL)
-    assert isinstance(outcome, Completed) is approved
-    assert 'Run delete {"path": "a", "password": "***"}?' in capsys.readouterr().err
-    if isinstance(outcome, Failed):
-        assert outcome.error.code is ErrorCode.APPROVAL_REFUSED
+def test_what_is_an_approver(approver: Callable[..., Any]) -> None:
+    check_approver(approver)
+
+
+def test_a_store_is_an_approver() -> None:
+    check_approver(ApprovalStore("sqlite://"))
+
+
+@pytest.mark.parametrize(
+    ("approver", "told"),
+    [
+        (plain, "an approver is an async function: plain is a plain one"),
+        (functools.partial(plain), "plain is a plain one"),
+        (lambda _request: None, "<lambda> is a plain one"),
+        (PlainAsker(), "__call__ is a plain one"),
+        (Asker().plain, "plain is a plain one"),
+        (TerminalApprover, r"not a class: TerminalApprover\(…\)"),
+        ("yes", "a str is no approver"),
+        (True, "a bool is no approver"),
+    ],
+)
+def test_what_is_no_approver(approver: object, told: str) -> None:
+    with pytest.raises(ApprovalError, match=told):
+        check_approver(approver)
+
+
+class Yes(str):
+    """Looks like an answer, and is none."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "told"),
+    [
+        (True, ErrorCode.APPROVAL_REFUSED, "a bool is no answer"),
+        (None, ErrorCode.APPROVAL_REFUSED, "a NoneType is no answer"),
+        (Yes("approve"), ErrorCode.APPROVAL_REFUSED, "a Yes is no answer"),
+        ({"type": "approve", "by": "eve"}, ErrorCode.APPROVAL_REFUSED, "a dict is no answer"),
+        (Approve(by=""), ErrorCode.APPROVAL_REFUSED, "needs the name"),
+        (Approve(by=" \n"), ErrorCode.APPROVAL_REFUSED, "needs the name"),
+        (Approve(by=7), ErrorCode.APPROVAL_REFUSED, "needs the name"),  # type: ignore[arg-type]
+        (Approve("ada", [1]), ErrorCode.INVALID_ARGUMENTS, "not a list"),  # type: ignore[arg-type]
+        (Approve("ada", {"n": float("nan")}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
+        (Approve("ada", {"n": float("-inf")}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
+        (Approve("ada", {"n": "\ud800"}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
+        (Approve("ada", {1: 1}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),  # type: ignore[dict-item]
+        (Approve("ada", {"n": b""}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),  # type: ignore[dict-item]
+        (Approve("ada", {"n": 10**50}), ErrorCode.INVALID_ARGUMENTS, "40 digits"),
+        (Approve("ada", {"n": "x" * 1_048_576}), ErrorCode.INVALID_ARGUMENTS, "1048576 bytes"),
+        (Approve("ada", {"n": [0] * 100_001}), ErrorCode.INVALID_ARGUMENTS, "100000 values"),
+    ],
+)
+def test_what_is_no_answer(answer: object, code: ErrorCode, told: str) -> None:
+    with pytest.raises(ApprovalError, match=told) as raised:
+        checked_answer(answer)
+    assert raised.value.code is code
+    assert raised.value.__context__ is None or raised.value.__suppress_context__
+
+
+def test_arguments_that_contain_themselves_are_no_answer() -> None:
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+    with pytest.raises(ApprovalError, match="not JSON"):
+        checked_answer(Approve("ada", endless))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Approve("ada"),
+        Approve("ada", {}),
+        Approve("ada", {"n": [1, 2**70, 0.5, None, True, "é"]}),
+        Refuse(),
+        Refuse("no", by="ada"),
+    ],
+)
+def test_what_is_an_answer_stays_as_it_is(answer: Answer) -> None:
+    assert checked_answer(answer) == answer
+
+
+def test_text_that_no_file_can_hold_is_replaced() -> None:
+    assert checked_answer(Refuse("\ud800", by="a\udfff")) == Refuse("?", "a?")
+    assert checked_answer(Approve("a\ud800")) == Approve("a?")
 
 
 async def test_an_approver_that_fails_has_not_approved() -> None:
@@ -149,75 +272,27 @@ async def test_an_answer_given_beforehand_fits_its_own_request_only() -> None:
     request = requested(caller="anonymous", run="")
     fits = CallScope(RunTally(), {request.id: Approve(by="grace")})
     assert isinstance(await runner.exec(CALL, scope=fits), Completed)
-    other = msgspec.structs.replace(CALL, arguments='{"path": "b"}')
+    other = ToolCall("call_1", "", "delete", '{"path": "b"}')
     forged = await runner.exec(other, scope=CallScope(RunTally(), {request.id: Approve(by="eve")}))
     assert isinstance(forged, Failed)
     assert forged.error.code is ErrorCode.APPROVAL_REQUIRED
 
 
-class TestStore:
-    @pytest.fixture
-    def url(self, tmp_path: Path) -> str:
-        return f"sqlite:///{tmp_path / 'crib.db'}"
+@pytest.mark.parametrize(
+    ("late", "expected"), [(0.0, None), (8 * 24 * 3600.0, ErrorCode.APPROVAL_EXPIRED)]
+)
+async def test_a_live_approver_may_think_for_too_long(
+    monkeypatch: pytest.MonkeyPatch, late: float, expected: ErrorCode | None
+) -> None:
+    now = requested().asked_at
 
-    async def test_a_stored_answer_is_used_once(self, url: str) -> None:
-        store, elsewhere = ApprovalStore(url), ApprovalStore(url)
-        runner = ToolRunner([delete], approver=store)
-        waiting = await runner.exec(CALL)
-        assert isinstance(waiting, Waiting)
-        assert isinstance(await runner.exec(CALL), Waiting)
-        pending = await elsewhere.pending()
-        assert [(r.id, r.tool, r.reason) for r in pending] == [
-            (waiting.request.id, "delete", "the tool is marked as not safe")
-        ]
-        await elsewhere.answer(pending[0].id, Approve(by="grace"))
-        assert await elsewhere.pending() == []
-        done = await runner.exec(CALL)
-        assert isinstance(done, Completed)
-        assert done.record.approved_by == "grace"
-        replayed = await runner.exec(CALL)
-        assert isinstance(replayed, Failed)
-        assert replayed.error.code is ErrorCode.APPROVAL_MISMATCH
-        await store.aclose()
-        await elsewhere.aclose()
+    async def thoughtful(_request: ApprovalRequest) -> Answer:
+        monkeypatch.setattr("time.time", lambda: now + 60 + late)
+        return Approve(by="ada")
 
-    async def test_no_is_an_answer_too(self, url: str) -> None:
-        store = ApprovalStore(url)
-        runner = ToolRunner([delete], approver=store)
-        waiting = await runner.exec(CALL)
-        assert isinstance(waiting, Waiting)
-        await store.answer(waiting.request.id, Refuse("no", by="grace"))
-        refused = await runner.exec(CALL)
-        assert isinstance(refused, Failed)
-        assert refused.error.code is ErrorCode.APPROVAL_REFUSED
-        await store.aclose()
-
-    async def test_what_was_not_asked_or_is_answered_cannot_be_answered(self, url: str) -> None:
-        store = ApprovalStore(url)
-        with pytest.raises(ApprovalError, match="there is no approval request apr_x"):
-            await store.answer("apr_x", Approve(by="eve"))
-        waiting = await ToolRunner([delete], approver=store).exec(CALL)
-        assert isinstance(waiting, Waiting)
-        await store.answer(waiting.request.id, Refuse("no", by="grace"))
-        with pytest.raises(ApprovalError, match="answered before"):
-            await store.answer(waiting.request.id, Approve(by="eve"))
-        await store.aclose()
-
-    async def test_an_approval_lapses(self, url: str) -> None:
-        store = ApprovalStore(url)
-        late = msgspec.structs.replace(requested(), expires_at=time.time() - 1)
-        with pytest.raises(ApprovalError) as lapsed:
-            await store(late)
-        assert lapsed.value.code is ErrorCode.APPROVAL_EXPIRED
-        with pytest.raises(ApprovalError, match="lapsed"):
-            await store.answer(late.id, Approve(by="grace"))
-        assert await store.pending() == []
-        await store.aclose()
-
-    async def test_a_database_that_cannot_be_used_is_named(self, tmp_path: Path) -> None:
-        store = ApprovalStore(f"sqlite:///{tmp_path}/no/such/folder/crib.db")
-        with pytest.raises(SourceError, match="the database cannot be used"):
-            await store.pending()
+    outcome = await ToolRunner([delete], approver=thoughtful).exec(CALL)
+    code = outcome.error.code if isinstance(outcome, Failed) else None
+    assert code is expected
 
 
 async def test_a_policy_may_ask_for_what_is_safe() -> None:
@@ -232,43 +307,3 @@ async def test_a_policy_may_ask_for_what_is_safe() -> None:
     outcome = await ToolRunner([read], policy=[cautious]).exec(ToolCall("c", "", "read", "{}"))
     assert isinstance(outcome, Failed)
     assert outcome.record.decision == Ask("always ask", "cautious")
-
-
-def test_a_reason_cannot_move_the_cursor_either() -> None:
-    request = ApprovalRequest("apr", "pay", {}, "a\x1b[2K\n\u202e(safe)", 0.0)
-    assert question(request) == "Run pay {}? (a\\u001b[2K\\n\\u202e(safe)) [y/N] "
-
-
-async def test_a_question_that_was_given_up_leaves_the_next_line_alone() -> None:
-    master, slave = os.openpty()
-    with os.fdopen(slave, "r") as source:
-        approver = TerminalApprover(source=source)
-        request = ApprovalRequest("apr", "pay", {}, "risky", 0.0)
-        task = asyncio.ensure_future(approver(request))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.to_thread(_readers_gone)
-        os.write(master, b"for somebody else\n")
-        assert source.readline() == "for somebody else\n"
-        os.write(master, b"yes\n")
-        assert isinstance(await approver(request), Approve)
-    os.close(master)
-
-
-def _readers_gone() -> None:
-    for thread in threading.enumerate():
-        if thread.name.startswith("toolcrib"):
-            thread.join(5)
-
-
-def test_one_approver_serves_several_loops() -> None:
-    approver = TerminalApprover(source=io.StringIO("y\ny\ny\ny\n"))
-    request = ApprovalRequest("apr", "pay", {}, "risky", 0.0)
-
-    async def two() -> list[object]:
-        return list(await asyncio.gather(approver(request), approver(request)))
-
-    for _ in range(2):
-        assert all(isinstance(answer, Approve) for answer in asyncio.run(two()))

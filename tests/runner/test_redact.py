@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
 
-from toolcrib import ALL, ToolDefinition
-from toolcrib.runner.redact import project, public_arguments
+from toolcrib import ALL, Completed, ToolCall, ToolDefinition, ToolRunner, tool
+from toolcrib.runner.redact import (
+    masked_arguments,
+    own_copy,
+    project,
+    public_arguments,
+    redaction_missing,
+)
+from toolcrib.values.json import canonical_json
 
 VALUE: Any = {"a": {"b": 1, "c": 2}, "items": [{"id": 1, "x": 2}, {"id": 3}], "n": None}
 
@@ -30,12 +38,103 @@ TABLE: list[tuple[Any, Any, Any]] = [
     ("secret", (), None),
     ("secret", ("a",), None),
     (7, ALL, 7),
+    ({"a": 5}, ("a.b",), {"a": None}),
+    ({"a": [{"b": 1, "c": 2}]}, ("a.b",), {"a": None}),
+    ([{"a": 1}], ("a",), None),
+    ({"a": 1}, ("[].a",), {}),
+    ({"items": {"[]": "secret"}}, ("items[]",), {"items": {}}),
+    ({"items": {"[]": {"id": 1}}}, ("items[].id",), {"items": {}}),
+    ({"a.b": "secret", "a": {"b": 1}}, ("a.b",), {"a": {"b": 1}}),
+    ([{"id": 1}, "secret", [2]], ("[].id",), [{"id": 1}, None, None]),
 ]
 
 
 @pytest.mark.parametrize(("value", "paths", "shown"), TABLE)
 def test_an_allowlist(value: Any, paths: Any, shown: Any) -> None:
     assert project(value, paths) == shown
+
+
+@pytest.mark.parametrize(("value", "paths", "shown"), TABLE)
+def test_the_order_of_paths_and_of_keys_makes_no_difference(
+    value: Any, paths: Any, shown: Any
+) -> None:
+    turned = paths if paths is ALL else tuple(reversed(paths))
+    assert project(value, turned) == shown
+    assert canonical_json(project(_turned(value), paths)) == canonical_json(shown)
+
+
+def _turned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _turned(child) for name, child in reversed(value.items())}
+    return [_turned(child) for child in value] if isinstance(value, list) else value
+
+
+MISSING: list[tuple[Any, Any, bool]] = [
+    ({"a": 1}, (), True),
+    ([1], (), True),
+    ("text", (), True),
+    (False, (), True),
+    (0, ("a",), True),
+    ("text", ("[]",), True),
+    ([{"a": 1}], ("a",), True),
+    ({"a": 1}, ("[].a",), True),
+    (None, (), False),
+    ({}, (), False),
+    ([], ("a",), False),
+    ({"a": 1}, ALL, False),
+    (7, ALL, False),
+    ({"a": 1}, ("b",), False),
+    ([1], ("[]",), False),
+    ({"a": 1}, ("[]", "b"), False),
+]
+
+
+@pytest.mark.parametrize(("value", "paths", "missing"), MISSING)
+def test_what_an_allowlist_says_nothing_of_is_withheld_and_that_can_be_told(
+    value: Any, paths: Any, missing: bool
+) -> None:
+    assert redaction_missing(value, paths) is missing
+    if missing:
+        assert project(value, paths) in (None, {})
+
+
+class Card(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+
+    number: SecretStr
+    last_digits: str = Field(serialization_alias="lastDigits")
+    pin: str = Field(default="hush", exclude=True)
+
+
+class Account(BaseModel):
+    owner: str
+    cards: list[Card]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def note(self) -> str:
+        return f"hush {self.owner}"
+
+
+class Bank(BaseModel):
+    account: Account
+
+
+@tool(visible=["account.cards[].lastDigits"], model_visible=["account.cards", "account.owner"])
+async def open_account() -> Bank:
+    """Open an account."""
+    card = Card(number=SecretStr("4111 hush"), last_digits="1111")
+    return Bank(account=Account(owner="grace", cards=[card]))
+
+
+async def test_three_views_of_nested_models() -> None:
+    outcome = await ToolRunner([open_account]).exec(ToolCall("1", "", "open_account", "{}"))
+    assert isinstance(outcome, Completed)
+    assert outcome.value.account.cards[0].number.get_secret_value() == "4111 hush"
+    masked = {"number": "**********", "lastDigits": "1111"}
+    assert outcome.model == {"account": {"owner": "grace", "cards": [masked]}}
+    assert outcome.public == {"account": {"cards": [{"lastDigits": "1111"}]}}
+    assert outcome.record.result == outcome.public
 
 
 def test_undeclared_arguments_do_not_show_and_secret_ones_are_masked() -> None:
@@ -52,3 +151,31 @@ def test_of_a_tool_without_a_schema_no_argument_shows() -> None:
         name="t", description="", input_schema_json=None, no_schema_mode="full"
     )
     assert public_arguments(definition, {"anything": 1}) == {}
+
+
+def test_who_approves_sees_all_that_will_run_but_secrets() -> None:
+    schema = '{"type":"object","properties":{"user":{},"password":{}}}'
+    definition = ToolDefinition(
+        name="t", description="", input_schema_json=schema, secret=("password",)
+    )
+    given: Any = {"user": ["u"], "password": ["hush"], "other": {"deep": 1}}
+    shown = masked_arguments(definition, given)
+    assert shown == {"user": ["u"], "password": "***", "other": {"deep": 1}}
+    given["other"]["deep"] = given["user"][0] = "changed"
+    assert shown == {"user": ["u"], "password": "***", "other": {"deep": 1}}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"a": 1},
+        {"a": 2**70, "b": [1e-300, {"c": None}], "d": "é\ud800"},
+        {},
+        {"deep": [[[[True]]]]},
+    ],
+)
+def test_a_copy_is_equal_and_shares_nothing(given: Any) -> None:
+    copy = own_copy(given)
+    assert copy == given
+    assert copy is not given
+    assert all(copy[k] is not v for k, v in given.items() if isinstance(v, dict | list))

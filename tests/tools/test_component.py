@@ -15,6 +15,7 @@ from toolcrib import ALL, Tool, ToolComponent, ToolDefinition, tool
 from toolcrib.errors import DefinitionError
 from toolcrib.tools import BoundCall, tool_of
 from toolcrib.tools.component import NotAcceptedError, value_faults
+from toolcrib.values.definition import Example
 
 CANARY = "CANARY_51c0"
 
@@ -111,6 +112,20 @@ def test_a_tool_of_which_only_the_definition_is_known() -> None:
     assert known.validator is not None
     with pytest.raises(DefinitionError, match="only the definition of 'x' is known"):
         known()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"input_schema_json": "{"},
+        {"output_schema_json": '{"title":"\\ud800"}'},
+        {"examples": (Example("q", '{"a":NaN}'),)},
+    ],
+)
+def test_a_definition_of_which_no_digest_can_be_made_is_refused(change: dict[str, Any]) -> None:
+    definition = ToolDefinition(**{"name": "x", "description": "", "input_schema_json": "{}"} | change)
+    with pytest.raises(DefinitionError, match="'x' holds .* no JSON text"):
+        tool_of(definition)
 
 
 def test_a_renamed_tool_keeps_all_but_its_name() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 from typing import Any
 
 import msgspec
 import pytest
 
+from toolcrib.errors import DefinitionError
 from toolcrib.values.definition import ALL, Annotations, Example, HasDefinition, ToolDefinition
 
 SCHEMA = '{"type":"object","properties":{"a":{"type":"string","enum":["x"]}},"required":["a"]}'
@@ -18,7 +21,7 @@ def definition(**changes: Any) -> ToolDefinition:
     return ToolDefinition(**{**facts, **changes})
 
 
-@pytest.mark.parametrize("field", ToolDefinition.__struct_fields__)
+@pytest.mark.parametrize("field", [*ToolDefinition.__struct_fields__, "digest"])
 def test_no_field_can_be_set(field: str) -> None:
     value = definition()
     with pytest.raises(AttributeError):
@@ -120,7 +123,69 @@ def test_the_order_of_keys_in_an_example_is_the_same_digest() -> None:
 
 
 def test_a_digest_cannot_be_claimed() -> None:
-    assert definition(digest="sha256:0").digest == definition().digest
+    with pytest.raises(TypeError):
+        definition(digest="sha256:0")
+    with pytest.raises(TypeError):
+        msgspec.structs.replace(definition(), digest="sha256:0")
+
+
+def test_a_digest_is_made_when_it_is_asked_for_and_once() -> None:
+    """Neither it nor that it was asked for makes a difference to what a definition is."""
+    asked, other = definition(), definition()
+    made = asked.digest
+    assert asked.digest is made
+    assert (asked, hash(asked), repr(asked)) == (other, hash(other), repr(other))
+    assert msgspec.structs.asdict(asked) == msgspec.structs.asdict(other)
+    assert len({asked, other}) == 1
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        copy.copy,
+        copy.deepcopy,
+        lambda value: pickle.loads(pickle.dumps(value)),  # noqa: S301  our own bytes
+    ],
+)
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_a_copy_has_the_same_digest(again: Any, asked_before: bool) -> None:
+    value = definition(examples=(Example("q", '{"a":"x"}'),))
+    before = value.digest if asked_before else ""
+    copied = again(value)
+    assert copied == value
+    assert copied.digest == value.digest
+    assert not asked_before or copied.digest == before
+
+
+LONE = "a \ud800 b"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": LONE},
+        {"description": LONE},
+        {"input_schema_json": f'{{"title":"{LONE}"}}'},
+        {"output_schema_json": f'{{"title":"{LONE}"}}'},
+        {"tags": ("a", LONE)},
+        {"examples": (Example(LONE, "{}"),)},
+        {"examples": (Example("q", f'{{"a":"{LONE}"}}'),)},
+        {"visible": (LONE,)},
+        {"model_visible": ("a", LONE)},
+        {"secret": (LONE,)},
+        {"annotations": Annotations(allowed_roles=(LONE,))},
+        {"annotations": Annotations(features=("a", LONE))},
+        {"description": None},
+        {"tags": (1,)},
+    ],
+)
+def test_what_is_no_text_is_refused_at_once(change: dict[str, Any]) -> None:
+    """Not when its digest is made, which may be while it runs."""
+    with pytest.raises(DefinitionError, match="lone surrogate") as caught:
+        definition(**change)
+    str(caught.value).encode()
+    with pytest.raises(DefinitionError, match="lone surrogate"):
+        msgspec.structs.replace(definition(), **change)
 
 
 def test_a_changed_copy_has_a_digest_of_its_own() -> None:

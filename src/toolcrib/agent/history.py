@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from toolcrib.agent.results import readable_call, result_message
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import Message, Reply
-from toolcrib.values.record import CallError, Outcome
+from toolcrib.values.record import CallError, Outcome, Waiting
 
 
 class History:
-    """Messages in order; the last assistant's message and what follows it is the turn at hand."""
+    """Messages in order; the last assistant's message and what follows it is the turn at hand.
 
-    def __init__(self, messages: Iterable[Message]) -> None:
+    `text_of` gives the arguments of a call as they were judged, which may be repaired ones.
+    """
+
+    def __init__(self, messages: Iterable[Message], text_of: Callable[[ToolCall], str]) -> None:
         self._messages = list(messages)
+        self._text_of = text_of
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -57,11 +61,17 @@ class History:
         asked = self._messages[position]
         given = {message.call_id: message for message in self._messages[position + 1 :]}
         results: list[Message] = []
-        calls = tuple(readable_call(call, outcomes.get(call.id)) for call in asked.tool_calls)
+        calls = tuple(self._readable(call, outcomes.get(call.id)) for call in asked.tool_calls)
         for call in calls:
             message = given.get(call.id) or result_message(call, outcomes.get(call.id), error)
             results += [] if message is None else [message]
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
+
+    def _readable(self, call: ToolCall, outcome: Outcome | None) -> ToolCall:
+        """While a call waits it stays as it was sent: it will be judged again."""
+        if outcome is not None and not isinstance(outcome, Waiting):
+            call = msgspec.structs.replace(call, arguments=self._text_of(call))
+        return readable_call(call, outcome)
 
     def _last_assistant(self) -> int:
         """Where the assistant's message is that this turn is about, or -1."""

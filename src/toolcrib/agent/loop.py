@@ -68,7 +68,6 @@ class Run:
         self._emit = emit or _unheard
         self._run_id = state.run_id
         self._turn = state.turn
-        self._history = History(state.messages)
         self._usage = state.usage
         self._records = list(state.records)
         self._caller = state.caller
@@ -76,9 +75,12 @@ class Run:
             state.tally,
             started=time.monotonic() - state.elapsed,
             per_tool=dict(state.tally.per_tool),
+            cost_per_tool=dict(state.tally.cost_per_tool),
+            seconds_per_tool=dict(state.tally.seconds_per_tool),
         )
         self._waiting: tuple[Waiting, ...] = ()
-        self._restored = Restored(state.restored)
+        self._restored = Restored(runner, state.restored, state.repaired)
+        self._history = History(state.messages, self._restored.text)
         self._watch = Watch(self._emit, self._records)
         asked = {request.id: request for request in state.pending}
         self._scope = CallScope(self._tally, answers, asked, self._watch)
@@ -140,6 +142,7 @@ class Run:
         reply = await (self._streamed(request) if self._streaming else self._client.chat(request))
         reply = self._history.with_new_ids(reply, request.id_prefix)
         self._usage += reply.usage
+        self._tally.tokens = self._usage.input_tokens + self._usage.output_tokens
         self._emit(UsageReported(self._usage))
         return reply
 
@@ -161,7 +164,7 @@ class Run:
 
     async def _call_tools(self, offer: Offer) -> None:
         """Run the calls that have no result yet, and put every result after them, in call order."""
-        calls = [self._restored.hydrate(call, offer) for call in self._history.unanswered()]
+        calls = [await self._restored.hydrate(c, offer) for c in self._history.unanswered()]
         limit = self._over_budget(calls)
         for call in calls:
             self._watch.started(call)
@@ -228,7 +231,8 @@ class Run:
             tuple(tool.get_definition().name for tool in self._tools),
             self._tally.elapsed,
             pending,
-            self._restored.of(self._history.unanswered()),
+            self._restored.restored(self._history.unanswered()),
+            self._restored.repaired(self._history.unanswered()),
         )
         text = self._history.text
         return RunResult(

@@ -1,8 +1,9 @@
-"""Arguments put back into their author's terms, kept for as long as their call waits.
+"""What became of arguments before they were judged, kept for as long as their call waits.
 
-A model answers for the view of a schema that its provider was sent. The way back is known to the offer
-of that one request; a run that waits, and goes on in another process or with another model, must come
-to the very arguments that somebody was asked to approve.
+A model answers for the view of a schema that its provider was sent, and what it sends may have been
+repaired. The way back is known to the offer of that one request, and a repairer may be a model; a run
+that waits, and goes on in another process or with another model, must come to the very arguments that
+somebody was asked to approve.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from toolcrib.hydrate import hydrate
-from toolcrib.values.call import Hydrated, HydrationResult, ToolCall
+from toolcrib.hydrate import RepairRequest, hydrate, repair
+from toolcrib.runner import ToolRunner
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.json import JsonObject
 from toolcrib.values.offer import Offer
+from toolcrib.values.run import RepairedText
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -31,23 +34,61 @@ class _Known(msgspec.Struct, frozen=True):
         return arguments
 
 
+class _Before:
+    """The repairer of one call that was repaired before."""
+
+    def __init__(self, known: RepairedText) -> None:
+        self.name = known.by
+        self._text = known.text
+
+    async def __call__(self, _request: RepairRequest) -> str:
+        return self._text
+
+
 class Restored:
-    """What calls were restored to, by their ids; `known` comes from a saved run."""
+    """What calls were restored to and repaired to, by their ids; `state` comes from a saved run."""
 
-    def __init__(self, known: Mapping[str, JsonObject]) -> None:
-        self._known = dict(known)
+    def __init__(
+        self,
+        runner: ToolRunner,
+        restored: Mapping[str, JsonObject],
+        repaired: Mapping[str, RepairedText],
+    ) -> None:
+        self._runner = runner
+        self._known = dict(restored)
+        self._repaired = dict(repaired)
 
-    def hydrate(self, call: ToolCall, offer: Offer) -> HydrationResult:
-        """`hydrate`; a call that was restored before is restored to the same."""
+    async def hydrate(self, call: ToolCall, offer: Offer) -> HydrationResult:
+        """`ToolRunner.hydrate`; a call that came to something before comes to the same."""
         if call.id in self._known:
             way_back = _Known(self._known[call.id])
             offer = msgspec.structs.replace(offer, ways_back={call.name: way_back})
-        result = hydrate(call, offer)
-        if isinstance(result, Hydrated) and "restored" in result.provenance.notes:
+        result = await self._judged(call, offer)
+        told = result.provenance
+        if isinstance(result, Hydrated) and "restored" in told.notes:
             self._known[call.id] = copy.deepcopy(result.arguments)
+        if isinstance(result, Hydrated) and told.repaired_arguments is not None:
+            self._repaired[call.id] = RepairedText(told.repaired_arguments, told.repaired_by)
         return result
 
-    def of(self, calls: Iterable[ToolCall]) -> dict[str, JsonObject]:
+    def restored(self, calls: Iterable[ToolCall]) -> dict[str, JsonObject]:
         """Of the calls that still wait."""
-        known = self._known
-        return {call.id: known[call.id] for call in calls if call.id in known}
+        return {call.id: self._known[call.id] for call in calls if call.id in self._known}
+
+    def repaired(self, calls: Iterable[ToolCall]) -> dict[str, RepairedText]:
+        """Of the calls that still wait."""
+        return {call.id: self._repaired[call.id] for call in calls if call.id in self._repaired}
+
+    def text(self, call: ToolCall) -> str:
+        """The arguments as they were judged: what a provider can be sent again."""
+        known = self._repaired.get(call.id)
+        return call.arguments if known is None else known.text
+
+    async def _judged(self, call: ToolCall, offer: Offer) -> HydrationResult:
+        known = self._repaired.get(call.id)
+        if known is None:
+            return await self._runner.hydrate(call, offer)
+        result = hydrate(call, offer)
+        return (
+            await repair(result, offer, _Before(known)) if isinstance(result, Rejected) else result
+        )

@@ -58,10 +58,16 @@ def result_message(
     """The message that answers a call, or None while it waits."""
     match outcome:
         case Completed():
-            return Message.tool(call, content_of(outcome.model))
+            return Message.tool(call, _with(outcome.notice, content_of(outcome.model)))
         case Failed():
-            return Message.tool(call, error_content(outcome.error), is_error=True)
+            content = _with(outcome.notice, error_content(outcome.error))
+            return Message.tool(call, content, is_error=True)
         case Waiting() | None:
             return Message.tool(call, error_content(error), is_error=True) if error else None
         case _:
             assert_never(outcome)
+
+
+def _with(notice: str, content: str) -> str:
+    """What the model has to know first; then what it asked for."""
+    return f"{notice}\n\n{content}" if notice else content

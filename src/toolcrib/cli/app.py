@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from toolcrib.cli import call, chat, local, pick, tools, wires
+from toolcrib.cli import approvals, audit, call, chat, local, pick, tools, wires
 from toolcrib.cli.render import print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import ToolcribError
@@ -34,6 +34,8 @@ app.command("encode")(wires.encode)
 app.command("decode")(wires.decode)
 app.add_typer(tools.app, name="tools")
 app.add_typer(local.app, name="local")
+app.add_typer(audit.app, name="audit")
+app.add_typer(approvals.app, name="approvals")
 
 
 def _version(wanted: bool) -> None:

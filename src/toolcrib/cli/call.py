@@ -11,6 +11,8 @@ from typing import Annotated
 import msgspec
 import typer
 
+from toolcrib.audit import AuditLog
+from toolcrib.cli.audit_log import KeyFile, Record, log_to_write
 from toolcrib.cli.options import Consent, Json, Tools, approver
 from toolcrib.cli.render import err, error_text, out, print_json, printable, show_json
 from toolcrib.cli.where import UnusableError, load_catalog
@@ -30,20 +32,29 @@ def call(
     *,
     tools: Tools = None,
     consent: Consent = None,
+    audit: Record = None,
+    key_file: KeyFile = None,
     as_json: Json = False,
 ) -> int:
     """Run one tool call: checked, permitted, run and recorded like a model's.
 
     Exits with 1 if the call does not complete, its arguments being wrong included.
     """
-    runner = ToolRunner(load_catalog(tools), approver=approver(consent))
+    log = None if audit is None else log_to_write(audit, key_file)
+    sinks = () if log is None else (log,)
+    runner = ToolRunner(load_catalog(tools), approver=approver(consent), sinks=sinks)
     text = _read_stdin() if arguments == "-" else arguments
     # The id is the tool's idempotency key: the same command, given twice, is two calls.
     asked = ToolCall(f"call_{os.urandom(8).hex()}", "", tool, text)
     with contextlib.redirect_stdout(sys.stderr):  # what a tool prints is not its result
-        outcome = asyncio.run(runner.exec(asked, caller=Caller("cli")))
+        outcome = asyncio.run(_run(runner, asked, log))
     _show(outcome, as_json=as_json)
     return 0 if isinstance(outcome, Completed) else 1
+
+
+async def _run(runner: ToolRunner, asked: ToolCall, log: AuditLog | None) -> Outcome:
+    async with contextlib.nullcontext() if log is None else log:
+        return await runner.exec(asked, caller=Caller("cli"))
 
 
 def _read_stdin() -> str:

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from toolcrib.agent import Agent, Session
+from toolcrib.cli.audit_log import KeyFile, Record, log_to_write
 from toolcrib.cli.options import Consent, Json, Tools, approver
 from toolcrib.cli.render import err, print_json, printable
 from toolcrib.cli.screen import Screen
@@ -44,6 +45,8 @@ def chat(
     ] = "local",
     tools: Tools = None,
     consent: Consent = None,
+    audit: Record = None,
+    key_file: KeyFile = None,
     as_json: Json = False,
 ) -> int:
     """Ask a model that may call tools, and see every call: what, with what, allowed by what.
@@ -53,7 +56,10 @@ def chat(
     if as_json and prompt is None:
         raise UnusableError("--json needs a prompt")
     asker = _Asker(approver(consent))
-    session = Session(Agent(_client(model), ToolRunner(load_catalog(tools), approver=asker)))
+    log = None if audit is None else log_to_write(audit, key_file)
+    sinks = () if log is None else (log,)
+    runner = ToolRunner(load_catalog(tools), approver=asker, sinks=sinks)
+    session = Session(Agent(_client(model), runner))
     with asyncio.Runner() as loop:
         try:
             if prompt is None:
@@ -61,6 +67,8 @@ def chat(
             return _answer(loop, session, prompt, asker, model=model, as_json=as_json)
         finally:
             loop.run(session.agent.client.aclose())
+            if log is not None:
+                loop.run(log.aclose())
 
 
 class _Asker:

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from toolcrib.runner import TerminalApprover
+from toolcrib.approvals import TerminalApprover
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
 
 Tools: TypeAlias = Annotated[

@@ -1,13 +1,16 @@
 """Arguments from text, strictly: what a lenient parser would lose or make up is refused instead.
 
 The fast path is sound: text is parsed by orjson, written again, and compared with itself, white space
-aside. Equal texts mean that nothing was lost: no key was there twice, no number was rounded. Whatever
-differs is read by the slow path, which sees duplicates and walks the value.
+aside. Equal texts mean that nothing was lost: no key was there twice, no number was rounded. Depth is
+judged by orjson, too: it writes 254 lists or objects in one another and no more, so a value that it
+still writes inside of 154 lists has at most 100. Whatever differs or is refused is read by the slow
+path, which sees duplicates and walks the value.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from math import isinf
 from typing import Any, NamedTuple
 
@@ -23,7 +26,8 @@ MAX_DEPTH = 100
 MAX_NODES = 100_000
 MAX_DIGITS = 40
 
-_CONTAINERS = frozenset((dict, list))  # exactly these come out of a parser
+_DEEPEST_WRITTEN = 254
+_COUNTED = 8192  # bytes; in less, counting brackets is quicker than wrapping
 _SPACE = b" \t\n\r"
 _HUGE_INT = 10**MAX_DIGITS
 _SINGLE_QUOTED = re.compile(r"""(?<=[\[{,:])\s*'|'\s*(?=[\]},:])""")
@@ -82,7 +86,7 @@ def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
         value: JsonValue = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         return None, _slow_failure(data, error.pos)
-    if _same(_written(value), data) and _is_small(value, data):
+    if _same(_written(value, data), data) and _has_few_nodes(data):
         return value, None
     return _read_carefully(data)
 
@@ -95,12 +99,37 @@ def _read_carefully(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
     return value, _walk(value)
 
 
-def _written(value: JsonValue) -> bytes:
-    """Empty for what orjson reads but does not write: it nests deeper than any limit here."""
-    try:
+def _written(value: JsonValue, data: bytes) -> bytes:
+    """Compact text of a value, empty for one that nests deeper than `MAX_DEPTH`, or may."""
+    if len(data) < 2 * MAX_DEPTH:
         return orjson.dumps(value)
+    if len(data) < _COUNTED and data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+        return orjson.dumps(value)
+    if _WRAPS:
+        with suppress(orjson.JSONEncodeError):
+            return orjson.dumps(_wrapped(value, _WRAPS))[_WRAPS:-_WRAPS]
+    return b""
+
+
+def _wrapped(value: JsonValue, times: int) -> JsonValue:
+    for _ in range(times):
+        value = [value]
+    return value
+
+
+def _writes(depth: int) -> bool:
+    try:
+        return bool(orjson.dumps(_wrapped(0, depth)))
     except orjson.JSONEncodeError:
-        return b""
+        return False
+
+
+# None where orjson has another limit: then what may be deep takes the slow path
+_WRAPS = (
+    _DEEPEST_WRITTEN - MAX_DEPTH
+    if _writes(_DEEPEST_WRITTEN) and not _writes(_DEEPEST_WRITTEN + 1)
+    else None
+)
 
 
 def _same(written: bytes, data: bytes) -> bool:
@@ -110,29 +139,12 @@ def _same(written: bytes, data: bytes) -> bool:
     return written.translate(None, _SPACE) == data.translate(None, _SPACE)
 
 
-def _is_small(value: JsonValue, data: bytes) -> bool:
-    """Within the limits on depth and nodes; counting bytes bounds both from above, and is cheap."""
-    if len(data) <= MAX_DEPTH:
+def _has_few_nodes(data: bytes) -> bool:
+    """Each value takes two bytes or more; separators bound the number of values from above."""
+    if len(data) < 2 * MAX_NODES:
         return True
     opened = data.count(b"{") + data.count(b"[")
-    if 2 * (data.count(b",") + opened) + 2 > MAX_NODES:
-        return False
-    return opened <= MAX_DEPTH or _depth_within(value, MAX_DEPTH)
-
-
-def _depth_within(value: JsonValue, limit: int) -> bool:
-    """Whether no list or object lies as deep as `limit`, so that nothing lies deeper."""
-    level: list[Any] = [value]
-    for _ in range(limit):
-        below: list[Any] = []
-        for node in level:
-            children = node.values() if node.__class__ is dict else node
-            if not _CONTAINERS.isdisjoint(map(type, children)):  # most hold none, told in C
-                below += [child for child in children if child.__class__ in _CONTAINERS]
-        if not below:
-            return True
-        level = below
-    return False
+    return 2 * (data.count(b",") + opened) + 2 <= MAX_NODES
 
 
 def _slow_failure(data: bytes, position: int) -> ParseFailure:

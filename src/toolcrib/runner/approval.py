@@ -1,28 +1,35 @@
-"""Approvals: a question to a person, and an answer that fits that question only.
+"""What a person is asked, and what counts as an answer.
 
-A request's id is a digest over run, call, tool, definition, arguments and caller. An answer is kept
-under that id, so that with any of them changed there is no answer: nothing has to be compared.
+A request's id is a digest over run, call, tool, definition, arguments and caller. An answer is given
+under that id, so that it can be an answer to nothing else.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import select
-import sys
-import threading
+import functools
+import inspect
 import time
-from typing import TextIO
+from collections.abc import Callable
 
+from toolcrib.errors import ApprovalError, ErrorCode
+from toolcrib.hydrate import ParseFailure, parse_arguments
 from toolcrib.runner.redact import masked_arguments
-from toolcrib.threads import in_thread
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller, Refuse
-from toolcrib.values.json import digest
+from toolcrib.values.json import JsonObject, canonical_json, digest, encodable
 
 DEFAULT_SECONDS = 7 * 24 * 3600.0
-_POLL = 0.1
+_BOUND = (
+    "id",
+    "run_id",
+    "call_id",
+    "caller",
+    "tool",
+    "definition_digest",
+    "arguments_digest",
+    "arguments",
+)
 
 
 def approval_request(
@@ -41,70 +48,98 @@ def approval_request(
     arguments_digest = digest(hydrated.arguments)
     bound = [run.run_id, run.nonce, call.id, caller.id]
     bound += [definition.name, definition.digest, arguments_digest]
+    now = time.time()
     return ApprovalRequest(
         id="apr_" + digest(bound).removeprefix("sha256:")[:40],
         tool=definition.name,
         arguments=masked_arguments(definition, hydrated.arguments),
         reason=ask.reason,
-        expires_at=time.time() + seconds,
+        expires_at=now + seconds,
         call_id=call.id,
         run_id=run.run_id,
         caller=caller.id,
         definition_digest=definition.digest,
         arguments_digest="" if definition.secret else arguments_digest,
+        asked_at=now,
     )
 
 
-class TerminalApprover:
-    """Asks at the terminal, one question at a time; anything but a clear yes is a no.
+def differing(one: ApprovalRequest, other: ApprovalRequest) -> list[str]:
+    """The fields in which two requests are not the same question.
 
-    Without a terminal to ask at, the answer is no.
+    When it was asked and when it lapses is not part of a question, nor is the reason: a run may have
+    read untrusted content in the meantime, and then asks for that reason first.
     """
-
-    def __init__(self, *, by: str = "terminal", source: TextIO | None = None) -> None:
-        self._by = by
-        self._source = source
-        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
-
-    async def __call__(self, request: ApprovalRequest) -> Answer:
-        loop = asyncio.get_running_loop()
-        if self._turns is None or self._turns[0] is not loop:  # a lock holds in one loop only
-            self._turns = loop, asyncio.Lock()
-        async with self._turns[1]:
-            text, given_up = question(request), threading.Event()
-            try:
-                answer = await in_thread(lambda: self._ask(text, given_up))
-            finally:
-                given_up.set()
-        if answer in ("y", "yes"):
-            return Approve(by=self._by)
-        return Refuse("not approved at the terminal", by=self._by)
-
-    def _ask(self, text: str, given_up: threading.Event) -> str:
-        source = self._source or sys.stdin
-        if source is None or (self._source is None and not source.isatty()):
-            return ""
-        sys.stderr.write(text)
-        sys.stderr.flush()
-        return source.readline().strip().lower() if _has_line(source, given_up) else ""
+    return [name for name in _BOUND if _part(one, name) != _part(other, name)]
 
 
-def _has_line(source: TextIO, given_up: threading.Event) -> bool:
-    """Wait for a line at a terminal; False once nobody waits for it, and it is not taken away.
+def _part(request: ApprovalRequest, name: str) -> object:
+    """Arguments as canonical text: in Python 1 and true are equal."""
+    value = getattr(request, name)
+    return canonical_json(value) if name == "arguments" else value
 
-    What cannot be watched (a file, a console of Windows) is simply read.
+
+def check_approver(approver: object) -> None:
+    """Raises ApprovalError for what can be told beforehand to be no approver.
+
+    A plain function is none: while it asked somebody, everything else in the event loop would wait.
+    What wraps an async function (`functools.wraps`) is taken for what it wraps.
     """
+    if inspect.isclass(approver):
+        raise ApprovalError(f"an approver is an object, not a class: {approver.__name__}(…)")
+    if not callable(approver):
+        raise ApprovalError(f"a {type(approver).__name__} is no approver: it cannot be called")
+    function = inspect.unwrap(_function_of(approver))
+    if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
+        raise ApprovalError(f"an approver is an async function: {function.__name__} is a plain one")
+
+
+def _function_of(approver: Callable[..., object]) -> Callable[..., object]:
+    """What Python runs when it is called."""
+    if isinstance(approver, functools.partial):
+        return _function_of(approver.func)
+    if inspect.ismethod(approver):
+        return approver.__func__
+    return approver if inspect.isroutine(approver) else type(approver).__call__
+
+
+def checked_answer(answer: object) -> Answer:
+    """The answer, if it is one. Raises ApprovalError, whose `code` is what becomes of the call.
+
+    Whoever approves has a name. Edited arguments are a JSON object within the limits that hold for a
+    model's, too (1 MiB, depth 100, 100,000 values, integers of 40 digits); whether they fit the tool
+    is for hydration to say.
+    """
+    if not isinstance(answer, Approve | Refuse):
+        raise ApprovalError(
+            f"a {type(answer).__name__} is no answer: Approve(by=…) or Refuse()",
+            ErrorCode.APPROVAL_REFUSED,
+        )
+    if not isinstance(answer.by, str) or (isinstance(answer, Approve) and not answer.by.strip()):
+        raise ApprovalError(
+            "an approval needs the name of who gives it: Approve(by=…)", ErrorCode.APPROVAL_REFUSED
+        )
+    by = encodable(answer.by)
+    if isinstance(answer, Refuse):
+        return Refuse(encodable(str(answer.reason)), by)
+    if answer.arguments is None:
+        return Approve(by)
+    return Approve(by, _checked_arguments(answer.arguments))
+
+
+def _checked_arguments(arguments: object) -> JsonObject:
+    if not isinstance(arguments, dict):
+        raise ApprovalError(
+            f"edited arguments are a JSON object, not a {type(arguments).__name__}",
+            ErrorCode.INVALID_ARGUMENTS,
+        )
     try:
-        while source.isatty() and not given_up.is_set():
-            if select.select([source], [], [], _POLL)[0]:
-                break
-    except (OSError, ValueError):
-        return True
-    return not given_up.is_set()
-
-
-def question(request: ApprovalRequest) -> str:
-    """One line in ASCII: nothing in it can move a cursor or pass for another character."""
-    arguments = json.dumps(request.arguments, ensure_ascii=True)
-    reason = json.dumps(request.reason, ensure_ascii=True)[1:-1]  # a policy may quote a model
-    return f"Run {request.tool} {arguments}? ({reason}) [y/N] "
+        parsed = parse_arguments(canonical_json(arguments))
+    except (TypeError, ValueError, RecursionError):
+        raise ApprovalError(
+            "edited arguments are not JSON: they hold NaN, an infinity, or what is no JSON value",
+            ErrorCode.INVALID_ARGUMENTS,
+        ) from None
+    if isinstance(parsed, ParseFailure):
+        raise ApprovalError(f"edited arguments: {parsed.message}", ErrorCode.INVALID_ARGUMENTS)
+    return parsed.value

@@ -1,87 +1,167 @@
-"""Approvals that may be given days later, by another process: kept in a database, used once."""
+"""Approvals that may be given days later, by another process: kept in a database, used once.
+
+A call is asked about once: its run and its call id are unique among the rows. What comes back with
+another request id is another call by now, and is refused, not asked about anew.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode
-from toolcrib.storage import Database, Row
+from toolcrib.runner.approval import checked_answer, differing
+from toolcrib.storage import Database, Row, Transaction
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
+
+T = TypeVar("T")
+
+_REQUEST = msgspec.json.Decoder(ApprovalRequest)
+_YES_OR_NO: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approve | Refuse)
+_SAVE = """INSERT INTO approvals (id, run_id, call_id, request, expires_at)
+    VALUES (:id, :run_id, :call_id, :request, :expires_at) ON CONFLICT DO NOTHING"""
+_FIND = "SELECT * FROM approvals WHERE id = :id"
+_PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
+    ORDER BY expires_at, id"""
+_USE = "UPDATE approvals SET used_at = :now WHERE id = :id"
+_ANSWER = """UPDATE approvals SET answer = :answer
+    WHERE id = :id AND answer IS NULL AND expires_at > :now"""
 
 
 class ApprovalStore:
     """An approver that saves each question, and answers it once somebody has: `ApprovalStore(url)`.
 
     The process that answers needs neither agent nor tools. `url` is SQLAlchemy's, such as
-    `sqlite:///crib.db`.
+    `sqlite:///crib.db`; whoever may write to that database may approve. All methods raise SourceError
+    if it cannot be used, MissingExtraError without SQLAlchemy.
     """
 
     def __init__(self, url: str) -> None:
         self._database = Database(url)
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
-        """The stored answer, once; None while there is none.
+        """The answer; None while there is none. A yes is given out once, a no stays a no.
 
-        Raises ApprovalError if it has lapsed or was used before.
+        A yes is spent when it is given out, before the tool begins: a process that is killed in
+        between has spent it, and that call does not run any more. Raises ApprovalError:
+        `approval_mismatch` if the yes was used before, or if anything that it is bound to is another
+        now; `approval_expired` if it has lapsed, answered or not.
         """
-        await self._database.write(
-            "INSERT INTO approvals (id, request, expires_at) VALUES (:id, :request, :expires_at)"
-            " ON CONFLICT (id) DO NOTHING",
-            id=request.id,
-            request=msgspec.json.encode(request).decode(),
-            expires_at=request.expires_at,
-        )
-        row = await self._row(request.id)
-        if row["used_at"] is not None:
-            raise ApprovalError(f"approval {request.id} was used before")
-        _check_expiry(row)
-        if row["answer"] is None:
-            return None
-        used = await self._database.write(
-            "UPDATE approvals SET used_at = :now WHERE id = :id AND used_at IS NULL",
-            id=request.id,
-            now=time.time(),
-        )
-        if used != 1:
-            raise ApprovalError(f"approval {request.id} was used before")
-        return msgspec.json.decode(row["answer"], type=Approve | Refuse)
+        return await self._database.transact(lambda t: _take(t, request))
 
-    async def pending(self) -> list[ApprovalRequest]:
-        """The questions that nobody has answered and that have not lapsed, oldest first."""
-        rows = await self._database.read(
-            "SELECT request FROM approvals WHERE answer IS NULL AND expires_at > :now"
-            " ORDER BY expires_at, id",
-            now=time.time(),
-        )
-        return [msgspec.json.decode(row["request"], type=ApprovalRequest) for row in rows]
+    async def pending(
+        self, *, run_id: str | None = None, caller: str | None = None
+    ) -> list[ApprovalRequest]:
+        """The questions that nobody has answered and that have not lapsed, next to lapse first.
+
+        Of one run or one caller (by their ids), if named. Raises ApprovalError if one cannot be read.
+        """
+        rows = await self._database.read(_PENDING, now=time.time())
+        requests = [_stored(row, "request", _REQUEST) for row in rows]
+        return [
+            request
+            for request in requests
+            if run_id in (None, request.run_id) and caller in (None, request.caller)
+        ]
 
     async def answer(self, request_id: str, answer: Answer) -> None:
-        """Answer a question, for good. Raises ApprovalError if unknown, lapsed or answered."""
-        if not isinstance(answer, Approve | Refuse):
-            raise ApprovalError(
-                f"a {type(answer).__name__} is no answer: Approve(by=…) or Refuse()"
-            )
-        _check_expiry(await self._row(request_id))
-        changed = await self._database.write(
-            "UPDATE approvals SET answer = :answer WHERE id = :id AND answer IS NULL",
-            id=request_id,
-            answer=msgspec.json.encode(answer).decode(),
-        )
-        if changed != 1:
-            raise ApprovalError(f"approval {request_id} was answered before")
+        """Answer a question, for good.
+
+        Raises ApprovalError if it is unknown, lapsed or answered, or if this is no answer: an
+        approval without a name, edited arguments that are no JSON object.
+        """
+        await self.answer_all({request_id: answer})
+
+    async def answer_all(self, answers: Mapping[str, Answer]) -> None:
+        """Answer several questions by their ids: all of them, or none.
+
+        Raises ApprovalError as `answer` does; it names the question.
+        """
+        # in one order everywhere: two that answer the same questions cannot wait for each other
+        texts = {
+            request_id: _text(request_id, answers[request_id]) for request_id in sorted(answers)
+        }
+        if texts:
+            await self._database.transact(lambda t: _answer_each(t, texts))
 
     async def aclose(self) -> None:
         await self._database.aclose()
 
-    async def _row(self, request_id: str) -> Row:
-        rows = await self._database.read("SELECT * FROM approvals WHERE id = :id", id=request_id)
+
+def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:
+    """Save the question unless it is there; its answer, marked as used."""
+    transaction.execute(
+        _SAVE,
+        id=request.id,
+        run_id=request.run_id,
+        call_id=request.call_id,
+        request=msgspec.json.encode(request).decode(),
+        expires_at=request.expires_at,
+    )
+    rows = transaction.rows(_FIND + transaction.for_update, id=request.id)
+    if not rows:
+        raise ApprovalError(
+            f"call {request.call_id} was asked about before, and was another call then: "
+            "its arguments, its tool's definition or its caller have changed"
+        )
+    answer = _fitting_answer(rows[0], request)
+    if isinstance(answer, Approve):
+        transaction.execute(_USE, id=request.id, now=time.time())
+    return answer
+
+
+def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
+    """The answer in a row, if it is one to this very question and may still be used."""
+    asked = _stored(row, "request", _REQUEST)
+    differences = differing(asked, request)
+    if row["expires_at"] != asked.expires_at:
+        differences.append("expires_at")
+    if differences:
+        raise ApprovalError(
+            f"approval {request.id} was given for another call: it differs in "
+            + ", ".join(differences)
+        )
+    answer = None if row["answer"] is None else _stored(row, "answer", _YES_OR_NO)
+    if isinstance(answer, Refuse):
+        return answer
+    if row["used_at"] is not None:
+        raise ApprovalError(f"approval {request.id} was used before")
+    if asked.expired():
+        raise _lapsed(request.id)
+    return answer
+
+
+def _answer_each(transaction: Transaction, texts: Mapping[str, str]) -> None:
+    now = time.time()
+    for request_id, text in texts.items():
+        if transaction.execute(_ANSWER, id=request_id, answer=text, now=now) == 1:
+            continue
+        rows = transaction.rows(_FIND, id=request_id)
         if not rows:
             raise ApprovalError(f"there is no approval request {request_id}")
-        return rows[0]
+        if rows[0]["answer"] is None:
+            raise _lapsed(request_id)
+        raise ApprovalError(f"approval {request_id} was answered before")
 
 
-def _check_expiry(row: Row) -> None:
-    if time.time() >= row["expires_at"]:
-        raise ApprovalError("the approval has lapsed", ErrorCode.APPROVAL_EXPIRED)
+def _text(request_id: str, answer: Answer) -> str:
+    try:
+        return msgspec.json.encode(checked_answer(answer)).decode()
+    except ApprovalError as error:
+        message, code = f"approval {request_id}: {error}", error.code
+    raise ApprovalError(message, code)
+
+
+def _lapsed(request_id: str) -> ApprovalError:
+    return ApprovalError(f"approval {request_id} has lapsed", ErrorCode.APPROVAL_EXPIRED)
+
+
+def _stored(row: Row, column: str, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
+        return decoder.decode(row[column])
+    except msgspec.DecodeError:
+        pass
+    raise ApprovalError(f"the {column} of approval {row['id']} in the database cannot be read")

@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import Any
+from types import CoroutineType, coroutine
+from typing import Any, Protocol, TypeVar
 
 from toolcrib.threads import in_thread
 from toolcrib.tools import Tool
+
+T = TypeVar("T")
 
 
 class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves the runner
@@ -27,12 +30,14 @@ async def execute(
     if tool.blocking:
         return await limited(_from_thread(lambda: tool.invoke(instance, injected)), seconds)
     started = tool.invoke(instance, injected)
-    if not inspect.iscoroutine(started):
+    if started.__class__ is not CoroutineType:
         return await limited(awaited(started), seconds)
     try:
         pending = started.send(None)
     except StopIteration as finished:
         return finished.value
+    except GeneratorExit:
+        raise _exit_of_its_own() from None
     return await limited(_resumed(started, pending), seconds)
 
 
@@ -55,8 +60,52 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
 
 def cancel_requests() -> int:
     """How often the running task was asked to stop: a CancelledError without that is no stop."""
+    return cancel_counter()()
+
+
+def cancel_counter() -> Callable[[], int]:
+    """The same, to be asked again in this task: looking for the running task is what costs."""
     task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
+    return int if task is None else task.cancelling
+
+
+class Steps(Protocol):
+    """A coroutine, or one step of an async generator."""
+
+    def send(self, value: Any, /) -> Any: ...
+
+    def throw(self, error: BaseException, /) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+async def own(steps: Steps) -> Any:
+    """What it gives. A GeneratorExit that it raises by itself is an error like any other.
+
+    Only one that comes from outside means that the event loop is gone and nothing can be awaited.
+    """
+    try:
+        pending = steps.send(None)
+    except StopIteration as finished:
+        return finished.value
+    except GeneratorExit:
+        raise _exit_of_its_own() from None
+    return await _resumed(steps, pending)
+
+
+def called(work: Callable[[], T]) -> T:
+    """What it returns; a GeneratorExit of its own, likewise, is an error."""
+    try:
+        return work()
+    except GeneratorExit:
+        raise _exit_of_its_own() from None
+
+
+async def awaited(thing: Any) -> Any:
+    """The value, also of something to await."""
+    if thing.__class__ is CoroutineType:
+        return await own(thing)
+    return await thing if inspect.isawaitable(thing) else thing
 
 
 async def _from_thread(work: Callable[[], Any]) -> Any:
@@ -64,34 +113,29 @@ async def _from_thread(work: Callable[[], Any]) -> Any:
     return await awaited(await in_thread(work))
 
 
-async def awaited(thing: Any) -> Any:
-    """The value, also of something to await."""
-    return await thing if inspect.isawaitable(thing) else thing
-
-
-async def _resumed(coroutine: Coroutine[Any, Any, Any], pending: Any) -> Any:
-    return await _Rest(coroutine, pending)
-
-
-class _Rest:
-    """The rest of a coroutine that has been stepped once and waits for `pending`."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], pending: Any) -> None:
-        self._coroutine = coroutine
-        self._pending = pending
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        pending, coroutine = self._pending, self._coroutine
+@coroutine
+def _resumed(steps: Steps, pending: Any) -> Generator[Any, Any, Any]:
+    """The rest of what has been stepped once and waits for `pending`."""
+    given: Any
+    while True:
         try:
-            while True:
-                try:
-                    sent = yield pending
-                except GeneratorExit:
-                    coroutine.close()
-                    raise
-                except BaseException as error:  # noqa: BLE001  cancellation too goes to the tool
-                    pending = coroutine.throw(error)
-                else:
-                    pending = coroutine.send(sent)
+            sent = yield pending
+        except GeneratorExit:
+            steps.close()
+            raise
+        except BaseException as error:  # noqa: BLE001  cancellation too goes to the tool
+            step, given = steps.throw, error
+        else:
+            step, given = steps.send, sent
+        try:
+            pending = step(given)
         except StopIteration as finished:
             return finished.value
+        except GeneratorExit:
+            raise _exit_of_its_own() from None
+        finally:
+            given = None  # its traceback holds this frame
+
+
+def _exit_of_its_own() -> RuntimeError:
+    return RuntimeError("GeneratorExit was raised by the tool")

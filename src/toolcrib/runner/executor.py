@@ -13,10 +13,13 @@ from typing import Any, TypeAlias
 
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.call_watch import CallWatch
-from toolcrib.runner.execute import TimeLimitExceeded, cancel_requests, execute
-from toolcrib.runner.injected import CapabilityFailed, execute_scoped, injection
+from toolcrib.runner.execute import TimeLimitExceeded, cancel_requests, execute, limited
+from toolcrib.runner.injected import CapabilityFailed, Injection, execute_scoped, injection
+from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable
+from toolcrib.runner.process import run_in_process
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, safe_error
+from toolcrib.runner.streaming import Parts
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.context import CallContext
@@ -27,39 +30,94 @@ ExceptionHook: TypeAlias = Callable[[ToolCall, BaseException], None]
 
 
 class Executor:
-    """Runs the tools of one catalog; `timeout` (seconds) holds for those that name none."""
+    """Runs the tools of one catalog; `timeout` (seconds) holds for those that name none.
+
+    `max_result_bytes` bounds what is taken from a tool's process, and each part of one that streams.
+    """
 
     def __init__(
-        self, catalog: Catalog, timeout: float | None, on_exception: ExceptionHook | None
+        self,
+        catalog: Catalog,
+        timeout: float | None,
+        on_exception: ExceptionHook | None,
+        *,
+        max_result_bytes: int = MAX_RESULT_BYTES,
     ) -> None:
         self._timeout = timeout
         self._on_exception = on_exception
+        self._max_bytes = max_result_bytes
         self._injections = {e.tool.definition.name: injection(e) for e in catalog.entries}
 
     async def run(
-        self, tool: Tool[..., Any], hydrated: Hydrated, caller: Caller, scope: CallScope
+        self,
+        tool: Tool[..., Any],
+        hydrated: Hydrated,
+        caller: Caller,
+        scope: CallScope,
+        *,
+        key: str = "",
+        cancels: int | None = None,
     ) -> Any:
-        """The tool's value. Raises Stopped, and CancelledError if this task was cancelled."""
-        call, name = hydrated.call, hydrated.definition.name
-        limit = hydrated.definition.annotations.timeout or self._timeout
-        fixed, made, wants_context = self._injections[name]
-        injected, watch, context = fixed, None, None
-        if wants_context:
-            deadline = None if limit is None else time.monotonic() + limit
-            watch = None if scope.observer is None else CallWatch(scope.observer)
-            context = CallContext(call.id, scope.tally.run_id, call.id, caller, deadline, watch)
-            if tool.context_parameter is not None:
-                injected = {**fixed, tool.context_parameter: context}
-        cancels = cancel_requests()
+        """The tool's value. Raises Stopped, and CancelledError if this task was cancelled.
+
+        `key` is the idempotency key that the tool is told, by default the call's id; `cancels` what
+        `cancel_requests` said before the call, for those who have asked already.
+        """
+        definition = hydrated.definition
+        limit = definition.annotations.timeout or self._timeout
+        injection = self._injections[definition.name]
+        before = cancel_requests() if cancels is None else cancels
+        watch = None
         try:
-            if made:
-                return await execute_scoped(tool, hydrated.tool, injected, made, context, limit)
-            return await execute(tool, hydrated.tool, injected, limit)
+            if injection.plain:
+                return await execute(tool, hydrated.tool, injection.fixed, limit)
+            watch = None if scope.observer is None else CallWatch(scope.observer)
+            context = CallContext(
+                hydrated.call.id,
+                scope.tally.run_id,
+                key or hydrated.call.id,
+                caller,
+                None if limit is None else time.monotonic() + limit,
+                watch,
+            )
+            return await self._with(context, tool, hydrated, injection, limit)
         except BaseException as raised:  # noqa: BLE001  a tool may raise anything
-            raise self._ended(raised, call, cancels) from None
+            raise self._ended(raised, hydrated.call, before) from None
         finally:
             if watch is not None:
                 watch.over = True
+
+    async def _with(
+        self,
+        context: CallContext,
+        tool: Tool[..., Any],
+        hydrated: Hydrated,
+        injection: Injection,
+        limit: float | None,
+    ) -> Any:
+        """Those that take more than their arguments, or give more than a value."""
+        if tool.subprocess:
+            work = run_in_process(tool, hydrated.arguments, context, self._max_bytes)
+            return await limited(work, limit)
+        injected, parts = injection.fixed, None
+        if tool.context_parameter is not None:
+            injected = {**injected, tool.context_parameter: context}
+        if tool.streaming:
+            definition, watch = hydrated.definition, context.observer
+            parts = Parts(context.call_id, definition.visible, watch, self._max_bytes)
+        if injection.made:
+            return await execute_scoped(
+                tool,
+                hydrated.tool,
+                injected,
+                injection.made,
+                context=context,
+                seconds=limit,
+                parts=parts,
+            )
+        if parts is not None:
+            return await limited(parts.last(tool.invoke(hydrated.tool, injected)), limit)
+        return await execute(tool, hydrated.tool, injected, limit)
 
     def _ended(self, raised: BaseException, call: ToolCall, cancels: int) -> BaseException:
         """What leaves the executor in place of what was raised."""
@@ -73,6 +131,8 @@ class Executor:
                 return Stopped(CallError.of(ErrorCode.TOOL_ERROR))  # something of its own
             case KeyboardInterrupt() | GeneratorExit():
                 return raised
+            case Unusable():
+                return Stopped(raised.error)
             case CapabilityFailed():
                 self._tell(call, raised.raised)
                 return Stopped(raised.error)

@@ -9,14 +9,14 @@ where it has safe text and the tool's has none. Closing cannot make a success of
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
 from toolcrib.runner.call_thread import CallThread
-from toolcrib.runner.execute import awaited, cancel_requests, limited
+from toolcrib.runner.execute import awaited, called, cancel_requests, limited
 from toolcrib.runner.stopped import NOT_ITS_OWN, safe_error
+from toolcrib.runner.streaming import Parts
 from toolcrib.tools import Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.context import CallContext
 from toolcrib.values.record import CallError
@@ -43,18 +43,22 @@ class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves th
 
 
 class Injection(NamedTuple):
-    """Of one tool: `fixed` is the same at each call, `made` holds the needs that each factory fills."""
+    """Of one tool: `fixed` is the same at each call, `made` holds the needs that each factory fills.
+
+    `plain` is True where that is all: no context, nothing made, no parts, no process.
+    """
 
     fixed: Mapping[str, object]
     made: tuple[Made, ...]
-    wants_context: bool
+    plain: bool
 
 
 def injection(entry: Entry) -> Injection:
     """Worked out once, when a runner is made."""
     fixed: dict[str, object] = {}
     made: dict[PerCall, list[Need]] = {}
-    for need in entry.tool.needs:
+    tool = entry.tool
+    for need in tool.needs:
         bound = entry.bindings.get(need.interface, need.default)
         if isinstance(bound, PerCall):
             made.setdefault(bound, []).append(need)
@@ -63,8 +67,7 @@ def injection(entry: Entry) -> Injection:
     return Injection(
         fixed,
         tuple((factory, tuple(needs)) for factory, needs in made.items()),
-        entry.tool.context_parameter is not None
-        or any(factory.context_parameter is not None for factory in made),
+        not (made or tool.context_parameter or tool.streaming or tool.subprocess),
     )
 
 
@@ -73,8 +76,10 @@ async def execute_scoped(
     instance: Any,
     injected: Mapping[str, Any],
     made: tuple[Made, ...],
-    context: CallContext | None,
+    *,
+    context: CallContext,
     seconds: float | None,
+    parts: Parts | None,
 ) -> Any:
     """The tool's own value. Raises what `execute` raises, and CapabilityFailed."""
     thread = CallThread() if tool.blocking else None
@@ -84,7 +89,8 @@ async def execute_scoped(
         value, outcome = None, None
         try:
             given = {**injected, **await opened.all(made, context, tool.definition.name)}
-            value = await awaited(await opened.run(lambda: tool.invoke(instance, given)))
+            begun = await opened.run(lambda: tool.invoke(instance, given))
+            value = await (awaited(begun) if parts is None else parts.last(begun))
         except BaseException as raised:  # noqa: BLE001  what was opened is closed, whatever came
             outcome = raised
         outcome = await opened.close(outcome)
@@ -114,7 +120,7 @@ class Opened:
     async def all(
         self,
         made: tuple[Made, ...],
-        context: CallContext | None,
+        context: CallContext,
         tool: str,
     ) -> dict[str, object]:
         """The implementations by parameter. Raises CapabilityFailed."""
@@ -149,7 +155,7 @@ class Opened:
 
     async def run(self, work: Callable[[], Any]) -> Any:
         """Do what the tool's own code, or that of a capability, would block with."""
-        return work() if self._thread is None else await self._thread.run(work)
+        return called(work) if self._thread is None else await self._thread.run(work)
 
     def _settled(self, outcome: BaseException | None, raised: BaseException) -> BaseException:
         if outcome is not None and raised is _cause(outcome):
@@ -167,14 +173,14 @@ class Opened:
         """The task was cancelled, or its time is up: no CancelledError of somebody's own making."""
         return isinstance(raised, asyncio.CancelledError) and cancel_requests() > self._cancels
 
-    async def _open(self, factory: PerCall, context: CallContext | None) -> object:
+    async def _open(self, factory: PerCall, context: CallContext) -> object:
         made = await self.run(lambda: factory.make(context))
-        if inspect.isawaitable(made) and not _is_manager(made):
-            made = await made
+        if not _is_manager(made):
+            made = await awaited(made)
         kind: Any = type(made)
         if hasattr(kind, "__aenter__"):
-            entered = await kind.__aenter__(made)
-            self._exits.append(lambda outcome: kind.__aexit__(made, *_details(outcome)))
+            entered = await awaited(kind.__aenter__(made))
+            self._exits.append(lambda outcome: awaited(kind.__aexit__(made, *_details(outcome))))
             return entered
         return await self._enter(kind, made) if hasattr(kind, "__enter__") else made
 

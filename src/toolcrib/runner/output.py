@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
@@ -14,31 +14,66 @@ from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError
 
 MAX_RESULT_BYTES = 4 * 1_048_576
+_WRONG = (PydanticSerializationError, ValueError, TypeError, RecursionError)
 
 
-def check_output(tool: Tool[..., Any], value: object) -> tuple[JsonValue, CallError | None]:
+class Unusable(Exception):  # noqa: N818  an outcome; it never leaves the runner
+    """What a tool gave is no result, or no part of one. `why` is a sentence of our own."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    @property
+    def error(self) -> CallError:
+        text = f"The tool gave a result that cannot be used: {self.why}."
+        return CallError.of(ErrorCode.INVALID_OUTPUT, text)
+
+
+def check_output(
+    tool: Tool[..., Any], value: object, max_bytes: int = MAX_RESULT_BYTES
+) -> tuple[JsonValue, CallError | None]:
     """The result as JSON, valid by the output schema; or `invalid_output`, saying what is wrong."""
-    if value is None or isinstance(value, bool):
-        plain: JsonValue = value
-    else:
-        if isinstance(value, Iterator):
-            return None, _invalid("it is an iterator, and has no end that is known")
-        try:
-            text = to_json(value, inf_nan_mode="constants", fallback=msgspec.to_builtins)
-            if len(text) > MAX_RESULT_BYTES:
-                return None, _invalid(f"it is larger than {MAX_RESULT_BYTES} bytes")
-            plain = from_json(text, allow_inf_nan=False)
-        except (PydanticSerializationError, ValueError, TypeError, RecursionError):
-            return None, _invalid("it is not JSON")
+    try:
+        plain = as_json(value, max_bytes)
+    except Unusable as unusable:
+        return None, unusable.error
     validator = tool.output_validator
     if validator is not None and not validator.is_valid(plain):
         found = validator.violations(plain)
         where = f"{found[0].path or 'the top'}: {found[0].message}" if found else "it is invalid"
-        return None, _invalid(where)
+        return None, Unusable(where).error
     return plain, None
 
 
-def _invalid(why: str) -> CallError:
-    return CallError.of(
-        ErrorCode.INVALID_OUTPUT, f"The tool gave a result that cannot be used: {why}."
-    )
+def as_json(value: object, max_bytes: int) -> JsonValue:
+    """The value as JSON has it. Raises Unusable if it is none, or longer than that."""
+    if value is None or isinstance(value, bool):
+        return value
+    return read_json(json_text(value, max_bytes))
+
+
+def json_text(value: object, max_bytes: int) -> bytes:
+    """Raises Unusable; NaN and infinities are found by `read_json`."""
+    if isinstance(value, Iterator | AsyncIterator):
+        raise Unusable("it is an iterator, and has no end that is known")
+    try:
+        text = to_json(value, inf_nan_mode="constants", fallback=msgspec.to_builtins)
+    except _WRONG:
+        raise Unusable("it is not JSON") from None
+    if len(text) > max_bytes:
+        raise too_large(max_bytes)
+    return text
+
+
+def read_json(text: bytes | bytearray) -> JsonValue:
+    """Raises Unusable."""
+    try:
+        plain: JsonValue = from_json(text, allow_inf_nan=False)
+    except _WRONG:
+        raise Unusable("it is not JSON") from None
+    return plain
+
+
+def too_large(max_bytes: int) -> Unusable:
+    return Unusable(f"it is larger than {max_bytes} bytes")

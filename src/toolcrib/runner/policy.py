@@ -1,119 +1,147 @@
 """Policies: small functions that say whether a hydrated call may run. The strictest one wins.
 
-A policy that raises denies. Decisions depend on the definition, the arguments, the caller and what
-the run has spent; never on what a model or a browser says about itself.
+A policy that raises denies, and so does one that gives no decision. Decisions depend on the
+definition, the arguments, the caller and what was spent; never on what a model or a browser says
+about itself.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-import msgspec
-
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ErrorCode, Stage, ToolcribError
+from toolcrib.runner.standard import ALLOWED, Standard, standard
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
+from toolcrib.values.json import encodable
+from toolcrib.values.record import ToolInvocationRecord
 
 Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
-_DECISIONS = (Allow, Deny, Ask)  # a union would be built anew at each call
-_ALLOWED = Allow("nothing about this tool asks for more", "standard")
+
+
+@runtime_checkable
+class CountingPolicy(Protocol):
+    """A policy that keeps count of what has run, over more than one run.
+
+    It is asked, then told by `count`, in the event loop and with nothing awaited in between, so that
+    no two calls share a last allowance. One object may serve runners in several threads: then a lock
+    of its own has to make `count` the judge of who came first.
+    """
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Decision: ...
+
+    def count(self, hydrated: Hydrated, context: PolicyContext, /) -> Deny | None:
+        """The call is about to run: it is allowed and, where asked, approved.
+
+        A Deny keeps it from running all the same, as does anything raised. Policies that had counted
+        it before keep it counted: they become too strict, never too lax.
+        """
+        ...
+
+    def settle(self, record: ToolInvocationRecord, context: PolicyContext, /) -> None:
+        """The call is over. What this raises is dropped: an outcome must not be lost over it."""
+        ...
+
+
+def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
+    """The standard policy, then `policies`; a `Standard` among them takes its place.
+
+    Raises ToolcribError for what is no policy, and for a second `Standard`.
+    """
+    given = [policies] if callable(policies) else list(policies)
+    for policy in given:
+        if not callable(policy) or isinstance(policy, type):
+            raise ToolcribError(
+                "a policy is called as (Hydrated, PolicyContext) -> Allow | Deny | Ask; "
+                f"this is none: {policy.__name__ if isinstance(policy, type) else type(policy)}"
+            )
+    own = [policy for policy in given if isinstance(policy, Standard)]
+    if len(own) > 1:
+        raise ToolcribError("there is one standard policy: give a runner at most one Standard")
+    return (*(own or [standard]), *(p for p in given if not isinstance(p, Standard)))
+
+
+def counting(policies: Sequence[Policy]) -> tuple[CountingPolicy, ...]:
+    """Those that keep count. Raises ToolcribError for one that has only half of what that takes."""
+    for policy in policies:
+        if hasattr(policy, "count") != hasattr(policy, "settle"):
+            raise ToolcribError(f"{_name(policy)}: a policy that counts has `count` and `settle`")
+    return tuple(policy for policy in policies if isinstance(policy, CountingPolicy))
 
 
 def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContext) -> Decision:
     """Deny before ask before allow; the first of the strictest, with the name of its policy."""
-    strictest: Decision = _ALLOWED
+    strictest: Decision = ALLOWED
     for policy in policies:
         try:
             decision = policy(hydrated, context)
-        except (Exception, SystemExit):  # noqa: BLE001  whatever a policy raises, it denies
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  whatever it raises, CancelledError too, it denies
             return Deny("the policy failed", _name(policy))
-        if not isinstance(decision, _DECISIONS):
-            if inspect.iscoroutine(decision):
-                decision.close()  # or Python warns that it was never awaited
-            return Deny("the policy gave no decision", _name(policy))
-        if not decision.policy:
-            decision = msgspec.structs.replace(decision, policy=_name(policy))
+        if type(decision) is Allow:
+            continue
+        decision = _read(policy, decision)
         if isinstance(decision, Deny):
-            if isinstance(decision.code, ErrorCode):
-                return decision
-            return msgspec.structs.replace(decision, code=ErrorCode.DENIED)
+            return decision
         if isinstance(decision, Ask) and not isinstance(strictest, Ask):
             strictest = decision
     return strictest
 
 
-def _name(policy: Policy) -> str:
-    return getattr(policy, "__name__", type(policy).__name__)
-
-
-def standard(hydrated: Hydrated, context: PolicyContext) -> Decision:
-    """What every runner applies: roles deny; what is marked risky, unchecked or repaired asks."""
-    marks = hydrated.definition.annotations
-    if marks.allowed_roles and not set(marks.allowed_roles) & set(context.caller.roles):
-        return Deny(f"it needs one of the roles {', '.join(marks.allowed_roles)}", "standard")
-    reason = _why_ask(hydrated, context)
-    return _ALLOWED if reason is None else Ask(reason, "standard")
-
-
-def _why_ask(hydrated: Hydrated, context: PolicyContext) -> str | None:
-    marks = hydrated.definition.annotations
-    if marks.requires_approval:
-        return "the tool requires an approval"
-    if not marks.safe:
-        return "the tool is marked as not safe"
-    if marks.threat_level == "high":
-        return "the tool's threat level is high"
-    mode = hydrated.definition.no_schema_mode
-    if mode == "human-approval" or (mode == "read-only" and not marks.read_only):
-        return f"its arguments were not checked, and its mode is {mode}"
-    if marks.read_only:
-        return None
-    if hydrated.provenance.repaired:
-        return "its arguments were repaired"
-    if context.run.tainted:
-        return "the run has read untrusted content, and this tool may have side effects"
+def count_all(
+    policies: Iterable[CountingPolicy], hydrated: Hydrated, context: PolicyContext
+) -> Deny | None:
+    """Tell each that the call is about to run; the Deny of one that does not let it."""
+    for policy in policies:
+        try:
+            refused: object = policy.count(hydrated, context)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  as in `decide`
+            return Deny("the policy failed to count the call", _name(policy))
+        if refused is not None:
+            decision = _read(policy, refused)
+            return decision if isinstance(decision, Deny) else _no_decision(policy)
     return None
 
 
-def deny_by_default(*, allow: Iterable[str]) -> Policy:
-    """Deny all tools but those named."""
-    allowed = frozenset([allow] if isinstance(allow, str) else allow)
-
-    def deny_by_default(hydrated: Hydrated, _context: PolicyContext) -> Decision:
-        if hydrated.definition.name in allowed:
-            return Allow("it is on the list", "deny_by_default")
-        return Deny("it is not on the list", "deny_by_default")
-
-    return deny_by_default
-
-
-def budget(
-    *, calls: int | None = None, cost: float | None = None, seconds: float | None = None
-) -> Policy:
-    """Deny once a run has made so many calls, spent so much or lasted so long."""
-
-    def budget(hydrated: Hydrated, context: PolicyContext) -> Decision:
-        run, code = context.run, ErrorCode.BUDGET_EXCEEDED
-        if calls is not None and run.calls >= calls:
-            return Deny(f"the run has made {calls} calls", "budget", code)
-        if cost is not None and run.cost + hydrated.definition.annotations.cost > cost:
-            return Deny(f"the run would cost more than {cost}", "budget", code)
-        if seconds is not None and run.elapsed >= seconds:
-            return Deny(f"the run has lasted {seconds} seconds", "budget", code)
-        return Allow("within the budget", "budget")
-
-    return budget
+def settle_all(
+    policies: Iterable[CountingPolicy], record: ToolInvocationRecord, context: PolicyContext
+) -> None:
+    """Add the time of a call that is over to its run's tally, and tell each that it is over."""
+    if record.seconds is not None:
+        context.run.settle(record.name, record.seconds)
+    for policy in policies:
+        with suppress(Exception):
+            policy.settle(record, context)
 
 
-def require_roles(*roles: str) -> Policy:
-    """Deny callers that have none of `roles`, whatever the tool."""
+def _read(policy: Policy, given: Any) -> Decision:
+    """A decision that a record can hold, with the name of its policy; a Deny if there is none."""
+    if not isinstance(given, (Allow, Deny, Ask)):
+        if inspect.iscoroutine(given):
+            given.close()  # or Python warns that it was never awaited
+        return _no_decision(policy)
+    if not (isinstance(given.reason, str) and isinstance(given.policy, str)):
+        return _no_decision(policy)
+    reason, name = encodable(given.reason), encodable(given.policy) or _name(policy)
+    if isinstance(given, Ask):
+        return Ask(reason, name)
+    if isinstance(given, Allow):
+        return ALLOWED
+    known = isinstance(given.code, ErrorCode) and given.code.info.stage is Stage.POLICY
+    return Deny(reason, name, given.code if known else ErrorCode.DENIED)
 
-    def require_roles(_hydrated: Hydrated, context: PolicyContext) -> Decision:
-        if set(roles) & set(context.caller.roles):
-            return Allow("the caller has the role", "require_roles")
-        return Deny(f"it needs one of the roles {', '.join(roles)}", "require_roles")
 
-    return require_roles
+def _no_decision(policy: Policy) -> Deny:
+    return Deny("the policy gave no decision", _name(policy))
+
+
+def _name(policy: Policy) -> str:
+    function = getattr(policy, "func", policy)  # that of a functools.partial
+    return str(getattr(function, "__name__", type(function).__name__))

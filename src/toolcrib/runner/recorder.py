@@ -6,142 +6,153 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable
+from hashlib import sha256
+from typing import Any, Self
 
-from toolcrib.runner.redact import own_copy, public_arguments
-from toolcrib.values.call import Hydrated, HydrationResult
-from toolcrib.values.context import Observer
-from toolcrib.values.decision import Caller, Decision
-from toolcrib.values.json import JsonObject, JsonValue, sha256_hex
+import msgspec
+
+from toolcrib.runner.redact import masked_arguments, own_copy, public_arguments
+from toolcrib.values.call import Hydrated, HydrationResult, Provenance
+from toolcrib.values.decision import Decision
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json
 from toolcrib.values.record import (
     CallError,
     Failed,
-    Outcome,
+    KeyScope,
     RecordStatus,
     Sink,
     ToolInvocationRecord,
 )
 
+_LONGEST_NOTICE = 2_000
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
-class Draft:
-    """One call's record in the making; `close` writes the final one, once."""
+class Draft(msgspec.Struct):
+    """One call's record in the making. `key` is known once the call begins."""
 
-    __slots__ = (
-        "_arguments",
-        "_caller",
-        "_clock",
-        "_hydrated",
-        "_run_id",
-        "_sha256",
-        "_sinks",
-        "_size",
-        "_started_at",
-        "approved_by",
-        "decision",
-    )
+    hydrated: HydrationResult
+    caller: str
+    run_id: str
+    key_scope: KeyScope
+    started_at: float
+    clock: float
+    arguments: JsonObject | None = None
+    size: int = 0
+    sha256: str = ""
+    decision: Decision | None = None
+    approved_by: str | None = None
+    approval_id: str = ""
+    edited: bool = False
+    key: str = ""
 
-    def __init__(
-        self, sinks: tuple[Sink, ...], hydrated: HydrationResult, caller: Caller, run_id: str
-    ) -> None:
-        self._sinks = sinks
-        self._caller = caller
-        self._run_id = run_id
-        self._started_at = time.time()
-        self._clock = time.perf_counter()
-        self.take(hydrated)
-        self.decision: Decision | None = None
-        self.approved_by: str | None = None
+    @classmethod
+    def of(
+        cls, hydrated: HydrationResult, *, caller: str, run_id: str, key_scope: KeyScope
+    ) -> Self:
+        draft = cls(hydrated, caller, run_id, key_scope, time.time(), time.perf_counter())
+        draft.take(hydrated)
+        return draft
 
     def take(self, hydrated: HydrationResult) -> None:
-        """The call that the record is about; another one if its arguments were edited."""
-        self._hydrated = hydrated
-        self._arguments = _public(hydrated)
-        text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
-        self._size, self._sha256 = len(text), "" if _has_secrets(hydrated) else sha256_hex(text)
+        """The call that the record is about; another one if its arguments were repaired or edited.
 
-    async def intend(self) -> None:
-        """Tell the sinks that want to know that the tool is about to run."""
-        for sink in self._sinks:
-            if getattr(sink, "intents", False):
-                pending = sink.write(self.record("started"))
-                if pending is not None:
-                    await pending
+        A digest over a short secret can be tried out: of a call that has secrets there is none.
+        """
+        self.hydrated = hydrated
+        definition = hydrated.definition
+        if isinstance(hydrated, Hydrated):  # a copy: a tool may change what it is given
+            self.arguments = own_copy(public_arguments(hydrated.definition, hydrated.arguments))
+        text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
+        self.size = len(text)
+        secret = definition is not None and definition.secret
+        self.sha256 = "" if secret else sha256(text).hexdigest()
+
+    def edit(self, hydrated: HydrationResult) -> None:
+        """Whoever approved the call changed its arguments."""
+        self.take(hydrated)
+        self.edited = True
 
     def failed(self, error: CallError) -> Failed:
-        return Failed(self.record("failed", error=error), error)
+        return Failed(self.record("failed", error=error), error, self.notice())
 
-    async def write(self, record: ToolInvocationRecord) -> None:
-        """Tell every sink, to the end, even when cancelled.
-
-        What went wrong with a sink is raised when all of them have been told.
-        """
-        trouble: BaseException | None = None
-        for sink in self._sinks:
-            try:
-                pending = sink.write(record)
-                if pending is not None:
-                    await _to_the_end(pending)
-            except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below
-                trouble = trouble or raised
-        if trouble is not None:
-            raise trouble
-
-    async def close(self, outcome: Outcome, observer: Observer | None) -> None:
-        """Write the record and tell who watches, who is told also if a sink fails."""
-        try:
-            await self.write(outcome.record)
-        finally:
-            if observer is not None:
-                observer.finished(outcome)
+    def notice(self) -> str:
+        """What the model has to know besides the result: which arguments it is the result of."""
+        hydrated = self.hydrated
+        if not self.edited or not isinstance(hydrated, Hydrated):
+            return ""
+        ran = canonical_json(masked_arguments(hydrated.definition, hydrated.arguments))
+        if len(ran) > _LONGEST_NOTICE:
+            ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
+        return f"Whoever approved this call changed its arguments. It was made with: {ran}"
 
     def record(
         self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
     ) -> ToolInvocationRecord:
-        """What is known by now."""
-        hydrated = self._hydrated
+        """What is known by now. What most calls do not have is added only where it is."""
+        hydrated = self.hydrated
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
         over = status != "started"
-        return ToolInvocationRecord(
+        record = ToolInvocationRecord(
             id=call.id,
             name=public_name(hydrated),
             status=status,
-            started_at=self._started_at,
-            run_id=self._run_id,
-            caller=self._caller.id,
+            started_at=self.started_at,
+            run_id=self.run_id,
+            caller=self.caller,
             provider_id=call.provider_id,
             definition_digest="" if definition is None else definition.digest,
-            arguments=self._arguments,
-            arguments_bytes=self._size,
-            arguments_sha256=self._sha256,
+            arguments=self.arguments,
+            arguments_bytes=self.size,
+            arguments_sha256=self.sha256,
             result=result,
-            error=error,
             decision=self.decision,
-            approved_by=self.approved_by,
             validated=provenance.validated,
-            no_schema_mode=provenance.no_schema_mode,
-            repaired=provenance.repaired,
+            validator=provenance.validator,
+            idempotency_key=self.key,
+            key_scope=self.key_scope,
             ended_at=time.time() if over else None,
-            seconds=time.perf_counter() - self._clock if over else None,
+            seconds=time.perf_counter() - self.clock if over else None,
         )
+        rest = self._unusual(provenance, error)
+        return msgspec.structs.replace(record, **rest) if rest else record
+
+    def _unusual(self, provenance: Provenance, error: CallError | None) -> dict[str, Any]:
+        """Half the time of making a record goes into the number of keywords."""
+        rest: dict[str, Any] = {} if error is None else {"error": error}
+        if self.approval_id:
+            rest["approval_id"], rest["approved_by"] = self.approval_id, self.approved_by
+            rest["edited"] = self.edited
+        if provenance.repaired:
+            rest["repaired"], rest["repaired_by"] = True, provenance.repaired_by
+        if provenance.notes:
+            rest["notes"] = provenance.notes
+        if provenance.no_schema_mode is not None:
+            rest["no_schema_mode"] = provenance.no_schema_mode
+        return rest
+
+
+async def write_all(sinks: tuple[Sink, ...], record: ToolInvocationRecord) -> None:
+    """Tell every sink, to the end, even when cancelled.
+
+    What went wrong with a sink is raised when all of them have been told.
+    """
+    trouble: BaseException | None = None
+    for sink in sinks:
+        try:
+            pending = sink.write(record)
+            if pending is not None:
+                await _to_the_end(pending)
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below
+            trouble = trouble or raised
+    if trouble is not None:
+        raise trouble
 
 
 def public_name(call: HydrationResult) -> str:
     """A name that no tool has was made up by a model: it is told only if it looks like a name."""
     name = call.call.name
     return name if call.definition or _NAME.fullmatch(name) else "*"
-
-
-def _has_secrets(hydrated: HydrationResult) -> bool:
-    """A digest over a short secret can be tried out: of such a call there is none."""
-    return hydrated.definition is not None and bool(hydrated.definition.secret)
-
-
-def _public(hydrated: HydrationResult) -> JsonObject | None:
-    """A copy: a tool may change what it is given, a record may not change with it."""
-    if isinstance(hydrated, Hydrated):
-        return own_copy(public_arguments(hydrated.definition, hydrated.arguments))
-    return None
 
 
 async def _to_the_end(pending: Awaitable[None]) -> None:

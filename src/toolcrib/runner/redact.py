@@ -26,6 +26,21 @@ def project(value: JsonValue, visible: Visibility) -> JsonValue:
     return _keep(value, _tree(visible))
 
 
+def redaction_missing(value: JsonValue, visible: Visibility) -> bool:
+    """Whether something is withheld because the allowlist says nothing of such a value at all.
+
+    It is empty, or it names fields of an object where a list came, elements where an object came,
+    either where a text or a number came: those only `ALL` shows. What it names and the value lacks
+    is not missing: a field may be absent.
+    """
+    if isinstance(visible, All) or value is None or value in ({}, []):
+        return False
+    tree = _tree(visible)
+    if isinstance(value, dict):
+        return tree.keys() <= {EACH}
+    return not isinstance(value, list) or EACH not in tree
+
+
 def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
     """Declared top-level arguments, secret ones masked; undeclared ones do not show."""
     declared = _declared(definition.input_schema_json)
@@ -75,7 +90,7 @@ def _keep(value: JsonValue, tree: _Tree) -> JsonValue:
         return {
             name: child if not tree[name] else _keep(child, tree[name])
             for name, child in value.items()
-            if name in tree
+            if name in tree and name != EACH  # no path names a field that is called so
         }
     if isinstance(value, list) and EACH in tree:
         below = tree[EACH]

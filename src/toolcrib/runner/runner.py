@@ -10,52 +10,43 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
-from toolcrib.errors import ApprovalError, ErrorCode, ToolcribError
-from toolcrib.hydrate import hydrate
-from toolcrib.runner.approval import approval_request
-from toolcrib.runner.execute import cancel_requests
+from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.hydrate import Repairer, hydrate, repair
+from toolcrib.runner.approval import DEFAULT_SECONDS
+from toolcrib.runner.attempt import Attempt, Setup
 from toolcrib.runner.executor import ExceptionHook, Executor
 from toolcrib.runner.gate import Gate
-from toolcrib.runner.output import check_output
-from toolcrib.runner.policy import Policy, decide, standard
+from toolcrib.runner.intents import Intents
+from toolcrib.runner.memory import CallMemory
+from toolcrib.runner.output import MAX_RESULT_BYTES
+from toolcrib.runner.policy import Policy, counting, with_standard
 from toolcrib.runner.recorder import Draft
-from toolcrib.runner.redact import project
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import Stopped, accepted
-from toolcrib.tools import Catalog, Entry, Tools
-from toolcrib.values.call import Hydrated, HydrationResult, ToolCall
-from toolcrib.values.context import PolicyContext, RunTally
-from toolcrib.values.decision import (
-    ANONYMOUS,
-    Answer,
-    ApprovalRequest,
-    Approve,
-    Approver,
-    Ask,
-    Caller,
-    Decision,
-    Deny,
-    Refuse,
-)
-from toolcrib.values.json import canonical_json
-from toolcrib.values.record import CallError, Completed, Failed, Outcome, Sink, Waiting
+from toolcrib.runner.stopped import EndedBefore, Stopped, accepted
+from toolcrib.tools import Catalog, Tools
+from toolcrib.values.call import HydrationResult, Rejected, ToolCall
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import ANONYMOUS, Approver, Caller
+from toolcrib.values.offer import Offer
+from toolcrib.values.record import CallError, Failed, KeyScope, Outcome, Sink
 
 DEFAULT_TIMEOUT = 60.0
-_ANSWERS = (Approve, Refuse)
+REMEMBERED = 1_000
 
 
 class ToolRunner:
     """Holds policy, approver and sinks: one object that agent, chat and bridges share.
 
     `policy` is added to the standard one, and the strictest wins. `timeout` (seconds) holds for
-    tools that name none; `concurrency` bounds how many run together. `on_exception` is for
-    debugging: it is given what a tool or a capability raised, which no record ever holds. Raises
-    BindingError if a tool's capability is not bound.
+    tools that name none; `concurrency` bounds how many run together. A request for approval lapses
+    after `approval_seconds`. With a `repairer`, a call that does not parse or validate is repaired
+    once. The outcomes of the last `remember` calls are kept: a call of the same id (in the same run)
+    is not run again, it has the same outcome; a sink that is a `Ledger` remembers all of them.
+    `on_exception` is for debugging: it is given what a tool or a capability raised, which no record
+    ever holds. Raises BindingError if a tool's capability is not bound.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
         self,
         tools: Catalog | Tools,
         *,
@@ -64,6 +55,10 @@ class ToolRunner:
         sinks: Sequence[Sink] = (),
         timeout: float | None = DEFAULT_TIMEOUT,
         concurrency: int = 32,
+        repairer: Repairer | None = None,
+        remember: int = REMEMBERED,
+        approval_seconds: float = DEFAULT_SECONDS,
+        max_result_bytes: int = MAX_RESULT_BYTES,
         on_exception: ExceptionHook | None = None,
     ) -> None:
         if concurrency < 1:
@@ -71,10 +66,31 @@ class ToolRunner:
         self.catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
         self.catalog.check_bound()
         self.approver = approver
-        self._policies = (standard, *([policy] if callable(policy) else policy))
-        self._sinks = tuple(sinks)
-        self._gate = Gate(concurrency)
-        self._executor = Executor(self.catalog, timeout, on_exception)
+        self._repairer = repairer
+        intents = Intents(sinks)
+        self._key_scope: KeyScope = "process" if intents.ledger is None else "store"
+        policies = with_standard(policy)
+        self._setup = Setup(
+            catalog=self.catalog,
+            policies=policies,
+            counting=counting(policies),
+            approver=approver,
+            approval_seconds=approval_seconds,
+            gate=Gate(concurrency),
+            intents=intents,
+            executor=Executor(self.catalog, timeout, on_exception),
+            memory=CallMemory(remember),
+            max_result_bytes=max_result_bytes,
+            sinks=tuple(sinks),
+        )
+
+    async def hydrate(self, call: ToolCall, offer: Offer | None = None) -> HydrationResult:
+        """Check one call against what was offered, by default all tools; repair it once if allowed."""
+        offered = self.catalog if offer is None else offer
+        result = hydrate(call, offered)
+        if self._repairer is None or not isinstance(result, Rejected):
+            return result
+        return await repair(result, offered, self._repairer)
 
     async def exec(
         self,
@@ -86,19 +102,24 @@ class ToolRunner:
         """Run one call, or say why not. Raises only what a sink raises, and CancelledError."""
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
-        draft = Draft(self._sinks, hydrated, caller, scope.tally.run_id)
-        cancels = cancel_requests()
+        attempt = self._attempt(hydrated, caller, scope)
+        draft, task = attempt.draft, asyncio.current_task()
+        cancels = 0 if task is None else task.cancelling()
         try:
-            outcome = await self._permitted(accepted(hydrated), draft, caller, scope)
+            if self._repairer is not None and hydrated is not call and not hydrated.success:
+                draft.take(await repair(hydrated, self.catalog, self._repairer))
+            outcome = await attempt.outcome()
         except Stopped as stopped:
             outcome = draft.failed(stopped.error)
+        except EndedBefore as ended:
+            return attempt.ended_before(ended.outcome)
         except GeneratorExit:
             raise  # the loop is gone: nothing can be awaited any more
         except BaseException:  # an intent that could not be written, too
-            await draft.close(draft.failed(CallError.of(ErrorCode.CANCELLED)), scope.observer)
+            await attempt.close(draft.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
-        await draft.close(outcome, scope.observer)
-        if cancel_requests() > cancels:
+        await attempt.close(outcome)
+        if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
 
@@ -106,14 +127,7 @@ class ToolRunner:
         self, call: HydrationResult, *, caller: Caller = ANONYMOUS, scope: CallScope
     ) -> Failed:
         """Record a call that a limit of its run keeps from running: `budget_exceeded`."""
-        draft = Draft(self._sinks, call, caller, scope.tally.run_id)
-        try:
-            accepted(call)
-            outcome = draft.failed(CallError.of(ErrorCode.BUDGET_EXCEEDED))
-        except Stopped as stopped:
-            outcome = draft.failed(stopped.error)
-        await draft.close(outcome, scope.observer)
-        return outcome
+        return await self._fail(call, ErrorCode.BUDGET_EXCEEDED, caller, scope)
 
     async def exec_all(
         self,
@@ -124,113 +138,46 @@ class ToolRunner:
     ) -> list[Outcome]:
         """Run calls of one reply together, exclusive ones alone; outcomes in the order of calls.
 
-        If one raises (a sink), or this is cancelled, the others are cancelled and waited for.
+        If one raises (a sink), or this is cancelled, the others are cancelled and waited for; those
+        that had not begun are recorded as cancelled, too.
         """
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
-        given = list(calls)
+        given, begun = list(calls), set[int]()
         if len(given) == 1:
             return [await self.exec(given[0], caller=caller, scope=scope)]
-        tasks = [asyncio.ensure_future(self.exec(c, caller=caller, scope=scope)) for c in given]
+
+        async def one(at: int) -> Outcome:
+            begun.add(at)
+            return await self.exec(given[at], caller=caller, scope=scope)
+
+        tasks = [asyncio.ensure_future(one(at)) for at in range(len(given))]
         try:
             return list(await asyncio.gather(*tasks))
         except BaseException:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            for at in sorted(set(range(len(given))) - begun):
+                call = given[at]
+                call = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
+                await self._fail(call, ErrorCode.CANCELLED, caller, scope)
             raise
 
-    async def _permitted(
-        self, hydrated: Hydrated, draft: Draft, caller: Caller, scope: CallScope
-    ) -> Outcome:
-        entry = self._runnable(hydrated)
-        decision = self._decide(hydrated, draft, caller, scope)
-        if isinstance(decision, Ask):
-            request = approval_request(hydrated, decision, caller=caller, run=scope.tally)
-            answer = await self._answer(request, scope)
-            if answer is None:
-                return Waiting(draft.record("waiting"), request)
-            draft.approved_by = answer.by
-            hydrated = self._approved(hydrated, answer, draft)
-            self._decide(hydrated, draft, caller, scope)  # the run may have spent more meanwhile
-        # counted before anything is awaited, so that calls of one reply cannot share a last allowance
-        scope.tally.count(hydrated.definition.name, hydrated.definition.annotations.cost)
-        return await self._run(entry, hydrated, draft, caller, scope)
-
-    def _runnable(self, hydrated: Hydrated) -> Entry:
-        """The tool as it is registered here; a call hydrated against another one does not run."""
-        entry = self.catalog.entry(hydrated.definition.name)
-        if entry is None or not entry.tool.runnable:
-            raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
-        if entry.tool.definition.digest != hydrated.definition.digest:
-            raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
-        return entry
-
-    def _decide(
-        self, hydrated: Hydrated, draft: Draft, caller: Caller, scope: CallScope
-    ) -> Decision:
-        decision = decide(self._policies, hydrated, PolicyContext(caller, scope.tally))
-        draft.decision = decision
-        if isinstance(decision, Deny):
-            raise Stopped(CallError.of(decision.code))
-        return decision
-
-    async def _answer(self, request: ApprovalRequest, scope: CallScope) -> Answer | None:
-        given = scope.answers.get(request.id)
-        if given is None:
-            if self.approver is None:
-                raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
-            if scope.observer is not None:
-                scope.observer.approval_requested(request)
-            cancels = cancel_requests()
-            try:
-                given = await self.approver(request)
-            except ApprovalError as error:
-                raise Stopped(CallError.of(error.code)) from None
-            except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and cancel_requests() > cancels:
-                    raise
-                # an approver that fails has not approved
-                raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED)) from None
-        if given is None:
-            return None
-        if not isinstance(given, _ANSWERS):  # nothing but an answer is one: True is no yes
-            raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
-        if scope.asked.get(request.id, request).expired():
-            raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
-        return given
-
-    def _approved(self, hydrated: Hydrated, answer: Answer, draft: Draft) -> Hydrated:
-        """The call that was approved; edited arguments are hydrated anew."""
-        if isinstance(answer, Refuse):
-            raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
-        if answer.arguments is None:
-            return hydrated
+    async def _fail(
+        self, call: HydrationResult, code: ErrorCode, caller: Caller, scope: CallScope
+    ) -> Failed:
+        """Record a call that does not run, for a reason of its own or for `code`."""
+        attempt = self._attempt(call, caller, scope)
         try:
-            text = canonical_json(answer.arguments)
-        except (TypeError, ValueError, RecursionError):
-            raise Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS)) from None
-        call = msgspec.structs.replace(hydrated.call, arguments=text)
-        edited = accepted(hydrate(call, self.catalog))
-        draft.take(edited)
-        return edited
+            accepted(call)
+            outcome = attempt.draft.failed(CallError.of(code))
+        except Stopped as stopped:
+            outcome = attempt.draft.failed(stopped.error)
+        await attempt.close(outcome)
+        return outcome
 
-    async def _run(
-        self, entry: Entry, hydrated: Hydrated, draft: Draft, caller: Caller, scope: CallScope
-    ) -> Completed:
-        definition = hydrated.definition
-        marks = definition.annotations
-        if not self._gate.try_enter(marks.exclusive):
-            await self._gate.enter(marks.exclusive)
-        try:
-            await draft.intend()
-            value = await self._executor.run(entry.tool, hydrated, caller, scope)
-        finally:
-            self._gate.leave(marks.exclusive)
-        if marks.untrusted_output:
-            scope.tally.tainted = True
-        plain, error = check_output(entry.tool, value)
-        if error is not None:
-            raise Stopped(error)
-        public = project(plain, definition.visible)
-        record = draft.record("completed", public)
-        return Completed(record, value, project(plain, definition.model_visible), public)
+    def _attempt(self, call: HydrationResult, caller: Caller, scope: CallScope) -> Attempt:
+        draft = Draft.of(
+            call, caller=caller.id, run_id=scope.tally.run_id, key_scope=self._key_scope
+        )
+        return Attempt(self._setup, draft, caller, scope)

@@ -7,7 +7,7 @@ import msgspec
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.json import encodable
-from toolcrib.values.record import CallError
+from toolcrib.values.record import CallError, Completed, Failed
 
 NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit)
 """What comes over a tool from outside, and ends more than its call. All else that is raised is its own
@@ -20,6 +20,14 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
     def __init__(self, error: CallError) -> None:
         super().__init__(error.code)
         self.error = error
+
+
+class EndedBefore(Exception):  # noqa: N818  likewise
+    """The same call ended before, with `outcome`: it does not run again."""
+
+    def __init__(self, outcome: Completed | Failed) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 def accepted(result: HydrationResult) -> Hydrated:

@@ -1,5 +1,5 @@
-"""The database: engine, pragmas, tables. Knows no meaning."""
+"""The database: engine, migrations, transactions. Knows no meaning."""
 
-from toolcrib.storage.database import Database, Row
+from toolcrib.storage.database import Database, Row, Transaction, UnreachableError
 
-__all__ = ["Database", "Row"]
+__all__ = ["Database", "Row", "Transaction", "UnreachableError"]

@@ -1,17 +1,28 @@
 """One small interface over SQLAlchemy Core: SQLite by default, a server by URL.
 
-SQLite runs in WAL mode with `synchronous=FULL`: what was committed is there after a crash, and
-readers never wait for the writer. Statements run in a thread; the event loop never blocks on a disk.
+Statements run in a thread; the event loop never blocks on a disk. What fails is a SourceError that
+carries nothing of what was written, in its text or in its context.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from toolcrib.errors import MissingExtraError, SourceError
+from toolcrib.errors import SourceError
+from toolcrib.storage.dialect import (
+    code_of,
+    damage,
+    for_update,
+    open_engine,
+    prepared,
+    sqlalchemy,
+    unreachable,
+)
+from toolcrib.storage.migrations import MIGRATIONS, migrate, version_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -19,17 +30,49 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row: TypeAlias = Mapping[str, Any]
 
-_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON")
-_IN_MEMORY = ("sqlite://", "sqlite:///:memory:")
-_TABLES = (
-    """CREATE TABLE IF NOT EXISTS approvals (
-        id VARCHAR(64) PRIMARY KEY,
-        request TEXT NOT NULL,
-        expires_at DOUBLE PRECISION NOT NULL,
-        answer TEXT,
-        used_at DOUBLE PRECISION
-    )""",
-)
+
+class UnreachableError(SourceError):
+    """The database was not there, or not to be had: nothing is said about what is in it."""
+
+
+class Transaction:
+    """Statements that are committed together, or not at all. `:name` marks a value.
+
+    A value that is a list stands for what is between the brackets of `IN :name`.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, /, **values: object) -> list[Row]:
+        """The rows of a SELECT, as mappings by column name."""
+        return self._ask(sql, values, lambda found: [dict(row) for row in found.mappings()])
+
+    def tuples(self, sql: str, /, **values: object) -> Sequence[tuple[Any, ...]]:
+        """The same, bare: for many rows."""
+        return self._ask(sql, values, lambda found: found.fetchall())
+
+    def execute(self, sql: str, /, **values: object) -> int:
+        """How many rows it changed."""
+        return self._ask(sql, values, lambda found: int(found.rowcount))
+
+    def execute_many(self, sql: str, values: Sequence[Row], /) -> None:
+        if values:
+            _quietly(lambda: self._connection.execute(_statement(sql, ()), list(values)))
+
+    @property
+    def for_update(self) -> str:
+        """What ends a SELECT whose rows nobody else may change before this transaction ends."""
+        return for_update(self._connection)
+
+    def damage(self) -> str:
+        """What the database itself finds wrong with its file; empty if nothing."""
+        return _quietly(lambda: damage(self._connection))
+
+    def _ask(self, sql: str, values: Row, take: Callable[[Any], T]) -> T:
+        lists = tuple(name for name, value in values.items() if isinstance(value, list))
+        statement = _statement(sql, lists)
+        return _quietly(lambda: take(self._connection.execute(statement, values)))
 
 
 class Database:
@@ -42,62 +85,69 @@ class Database:
 
     async def read(self, sql: str, /, **values: object) -> list[Row]:
         """The rows of a SELECT, as mappings by column name; `:name` marks a value."""
-        return await self._in_thread(
-            lambda c, q: [dict(r) for r in c.execute(q, values).mappings()], sql
-        )
+        return await self.transact(lambda t: t.rows(sql, **values), write=False)
 
     async def write(self, sql: str, /, **values: object) -> int:
         """Execute and commit; how many rows it changed."""
-        return await self._in_thread(lambda c, q: int(c.execute(q, values).rowcount), sql)
+        return await self.transact(lambda t: t.execute(sql, **values))
+
+    async def transact(self, work: Callable[[Transaction], T], *, write: bool = True) -> T:
+        """What `work` returns, committed; if it raises, nothing of it has happened.
+
+        Without `write` all of its statements see one moment of the database.
+        """
+        return await asyncio.to_thread(self.transact_here, work, write=write)
+
+    def transact_here(self, work: Callable[[Transaction], T], *, write: bool = True) -> T:
+        """The same in this thread, which must not be an event loop's."""
+        return _quietly(lambda: self._transact(work, write=write))
 
     async def aclose(self) -> None:
+        """Close the connections; it opens again at its next use."""
         if self._engine is not None:
             await asyncio.to_thread(self._engine.dispose)
             self._engine = None
 
-    async def _in_thread(self, work: Callable[[Connection, Any], T], sql: str) -> T:
-        return await asyncio.to_thread(self._transact, work, sql)
+    def _transact(self, work: Callable[[Transaction], T], *, write: bool) -> T:
+        with self._opened().connect() as connection, prepared(connection, write=write).begin():
+            return work(Transaction(connection))
 
-    def _transact(self, work: Callable[[Connection, Any], T], sql: str) -> T:
-        sqlalchemy = _sqlalchemy()
-        try:
-            with self._opening:
-                if self._engine is None:
-                    self._engine = _open(sqlalchemy, self._url)
-            with self._engine.begin() as connection:
-                return work(connection, sqlalchemy.text(sql))
-        except ModuleNotFoundError as error:
-            failure = f"the database's driver is not installed: {error.name}"
-        except (sqlalchemy.exc.SQLAlchemyError, UnicodeError) as error:
-            failure = f"the database cannot be used ({type(error).__name__}): check its URL"
-        raise SourceError(failure)  # out here it carries no context, which holds what was written
-
-
-def _open(sqlalchemy: Any, url: str) -> Engine:
-    options: dict[str, Any] = {}
-    if sqlalchemy.engine.make_url(url) in map(sqlalchemy.engine.make_url, _IN_MEMORY):
-        # each connection would be a database of its own: one for all threads, one at a time
-        options = {"poolclass": sqlalchemy.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
-        options["connect_args"] = {"check_same_thread": False}
-    engine: Engine = sqlalchemy.create_engine(url, **options)
-    if engine.dialect.name == "sqlite":
-        sqlalchemy.event.listen(engine, "connect", _set_pragmas)
-    with engine.begin() as connection:
-        for table in _TABLES:
-            connection.execute(sqlalchemy.text(table))
-    return engine
+    def _opened(self) -> Engine:
+        with self._opening:
+            if self._engine is None:
+                engine = open_engine(self._url)
+                try:
+                    _to_newest(engine)
+                except BaseException:
+                    engine.dispose()
+                    raise
+                self._engine = engine
+            return self._engine
 
 
-def _set_pragmas(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    for pragma in _PRAGMAS:
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
+def _to_newest(engine: Engine) -> None:
+    with engine.connect() as connection, prepared(connection, write=False).begin():
+        version = version_of(connection)
+    if version < len(MIGRATIONS):
+        with engine.connect() as connection, prepared(connection, write=True).begin():
+            migrate(connection)
 
 
-def _sqlalchemy() -> Any:
+def _quietly(work: Callable[[], T]) -> T:
+    """What `work` returns; what goes wrong with the database is told by code, never by its text."""
+    kind: type[SourceError] = SourceError
     try:
-        import sqlalchemy
-    except ImportError:
-        raise MissingExtraError("audit", "a database") from None
-    return sqlalchemy
+        return work()
+    except ModuleNotFoundError as error:
+        failure = f"the database's driver is not installed: {error.name}"
+    except (sqlalchemy().exc.SQLAlchemyError, UnicodeError) as error:
+        told = ", ".join(filter(None, (type(error).__name__, code_of(error))))
+        failure = f"the database cannot be used ({told}): check its URL and its state"
+        kind = UnreachableError if unreachable(error) else SourceError
+    raise kind(failure)  # out here it carries no context, which holds what was written
+
+
+@lru_cache(maxsize=256)
+def _statement(sql: str, lists: tuple[str, ...]) -> Any:
+    sa = sqlalchemy()
+    return sa.text(sql).bindparams(*(sa.bindparam(name, expanding=True) for name in lists))

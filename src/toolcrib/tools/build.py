@@ -44,8 +44,18 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_no_schema: bool = False
     no_schema_mode: NoSchemaMode | None = None
     lazy: bool = False
+    subprocess: bool = False
     validator: ValidatorFactory | None = None
     annotations: AnnotationOptions = {}
+
+
+def with_feature(options: ToolOptions, feature: str) -> ToolOptions:
+    """The same options; what a tool does is among its features whether or not its author says so."""
+    said = options.annotations.get("features", ())
+    if not isinstance(said, list | tuple) or feature in said:  # what is wrong is refused later
+        return options
+    annotations: AnnotationOptions = {**options.annotations, "features": (*said, feature)}
+    return msgspec.structs.replace(options, annotations=annotations)
 
 
 def build_definition(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -45,6 +45,8 @@ _KEPT = (
     "is_class",
     "needs",
     "output_validator",
+    "streaming",
+    "subprocess",
     "takes_object",
     "validator",
 )
@@ -81,13 +83,20 @@ class BoundCall(ToolComponent):
     async def run(self, *args: Any, **injected: Any) -> Any:
         if self.blocking:
             return await asyncio.to_thread(self.function, *args, **self.arguments, **injected)
-        return await self.function(*args, **self.arguments, **injected)
+        made = self.function(*args, **self.arguments, **injected)
+        if not isinstance(made, AsyncIterator):
+            return await made
+        last = None
+        async for last in made:  # noqa: B007  the last part is the result
+            pass
+        return last
 
 
 class Tool(Generic[P, R]):
     """A definition with what is needed to check and to run it; callable as the original function.
 
-    `blocking` is True for a plain (not async) function: it has to run off the event loop.
+    `blocking` is True for a plain (not async) function: it has to run off the event loop, in a
+    thread or, with `subprocess`, in a process of its own. `streaming` is True for what yields parts.
     `runnable` is False for a tool of which only the definition is known. `accepts` names what the
     target takes, where the schema was given and may let other properties through.
     """
@@ -104,6 +113,8 @@ class Tool(Generic[P, R]):
         "is_class",
         "needs",
         "output_validator",
+        "streaming",
+        "subprocess",
         "takes_object",
         "validator",
     )
@@ -123,6 +134,8 @@ class Tool(Generic[P, R]):
         context_parameter: str | None = None,
         is_class: bool = False,
         blocking: bool = False,
+        streaming: bool = False,
+        subprocess: bool = False,
     ) -> None:
         self.definition = definition
         self._target = target
@@ -136,6 +149,8 @@ class Tool(Generic[P, R]):
         self.context_parameter = context_parameter
         self.is_class = is_class
         self.blocking = blocking
+        self.streaming = streaming
+        self.subprocess = subprocess
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._original is None:
@@ -223,7 +238,7 @@ class Tool(Generic[P, R]):
         return self._target(**self.typed(arguments))
 
     def invoke(self, instance: Any, injected: Mapping[str, Any]) -> Any:
-        """Run it: a coroutine, or for a blocking tool the result itself."""
+        """Run it: a coroutine, a generator of parts, or for a blocking tool the result itself."""
         if self.is_class:
             return instance.run(**injected)
         return instance.function(**instance.arguments, **injected)
@@ -247,6 +262,14 @@ def tool_of(thing: object) -> Tool[..., Any]:
 
 
 def _of_definition(definition: ToolDefinition) -> Tool[..., Any]:
+    """One that was made by hand: what is no JSON in it is an error now, not when its digest is made."""
+    try:
+        _ = definition.digest
+    except ValueError:
+        raise DefinitionError(
+            f"the definition of '{definition.name}' holds a schema, or the arguments of an example, "
+            "that is no JSON text"
+        ) from None
     validator, output_validator = _validators(definition)
     return Tool(definition, None, validator=validator, output_validator=output_validator)
 

@@ -17,12 +17,14 @@ from pydantic import BaseModel
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Validator, derive_input, derive_output
 from toolcrib.schema.derive import NO_DEFAULT, converters_for, derive_object
+from toolcrib.tools.apart import check_apart, refuse_class
 from toolcrib.tools.build import (
     MODES,
     ToolOptions,
     build_definition,
     check_examples,
     check_name,
+    with_feature,
 )
 from toolcrib.tools.checked import (
     Checked,
@@ -66,6 +68,7 @@ def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
     allow_no_schema: bool = False,
     no_schema_mode: NoSchemaMode | None = None,
     lazy: bool = False,
+    subprocess: bool = False,
     **annotations: Unpack[AnnotationOptions],
 ) -> ToolDecorator:
     """Make a tool of a function or of a class.
@@ -74,7 +77,8 @@ def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
     every one); there is no default, so that nothing shows by accident. `input_schema` (also
     `parameters`) replaces the schema derived from the signature. `examples` are pairs of a request
     and the arguments that answer it. With `lazy` the schemas are checked now and compiled at the
-    first call (examples are checked now, and so compile it). Raises DefinitionError.
+    first call (examples are checked now, and so compile it). With `subprocess` a plain function runs
+    in a process of its own, which can be killed. Raises DefinitionError.
     """
     if input_schema is not None and parameters is not None:
         raise DefinitionError("@tool: parameters is another name for input_schema; give one")
@@ -90,6 +94,7 @@ def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
         allow_no_schema=allow_no_schema,
         no_schema_mode=no_schema_mode,
         lazy=lazy,
+        subprocess=subprocess,
         annotations=annotations,
     )
     frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
@@ -108,19 +113,25 @@ def make_function_tool(
     """A `Tool` of a plain function. Raises DefinitionError."""
     check_function(function)
     signature = read_function(function, frame_locals)
+    if options.subprocess:
+        check_apart(function, signature)
     definition, checks = _define(function.__name__, signature, options, sole=None)
     return Tool(
         definition,
         function,
         needs=signature.needs,
         context_parameter=signature.context_parameter,
-        blocking=not inspect.iscoroutinefunction(function),
+        blocking=not (signature.streams or inspect.iscoroutinefunction(function)),
+        streaming=signature.streams,
+        subprocess=options.subprocess,
         **checks,
     )
 
 
 def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, Any]) -> type:
     check_class(cls)
+    if options.subprocess:
+        refuse_class(cls)
     signature = read_class(cls, frame_locals)
     is_model = issubclass(cls, BaseModel)
     sole = cls if is_model else sole_object(signature)
@@ -132,6 +143,7 @@ def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, 
         needs=signature.needs,
         context_parameter=signature.context_parameter,
         is_class=True,
+        streaming=signature.streams,
         **checks,
     )
     make_component(cls, made)
@@ -151,6 +163,8 @@ def _define(
     output = _output(name, signature, options)
     made = validators(name, given, output, options)
     checks["validator"], checks["output_validator"] = made
+    if signature.streams:
+        options = with_feature(options, "streaming")
     definition = build_definition(name, signature.description, given, output, options)
     check_examples(definition, checks["validator"])
     return definition, checks

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
 from dataclasses import InitVar, is_dataclass
-from typing import Annotated, Any, NamedTuple, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.dataclasses import is_pydantic_dataclass
@@ -19,6 +19,7 @@ from toolcrib.tools.capability import Need, is_context, need_of
 from toolcrib.tools.type_hints import read_hints
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
 _PLAIN = frozenset((str, int, float, bool, list, dict))  # nothing to be injected
 
 
@@ -26,6 +27,7 @@ class Signature(NamedTuple):
     """`undocumentable` names the parameters that a schema cannot be derived for, and why.
 
     `takes_any` is True with a `**parameter`: it accepts whatever properties a given schema has.
+    `streams` is True for an async generator; `returns` is then the hint of one part.
     """
 
     parameters: tuple[Parameter, ...]
@@ -36,6 +38,7 @@ class Signature(NamedTuple):
     undocumentable: tuple[str, ...]
     takes_any: bool
     returns_description: str = ""
+    streams: bool = False
 
 
 def read_function(function: Callable[..., Any], frame_locals: Mapping[str, Any]) -> Signature:
@@ -43,15 +46,17 @@ def read_function(function: Callable[..., Any], frame_locals: Mapping[str, Any])
     name = function.__qualname__
     hints = read_hints(function, name, frame_locals)
     documented = read_docstring(function.__doc__)
-    return _split(name, _signature(function), hints, documented.parameters)._replace(
+    signature = _split(name, _signature(function), hints, documented.parameters)._replace(
         description=documented.description, returns_description=documented.returns
     )
+    return _streaming(name, signature) if inspect.isasyncgenfunction(function) else signature
 
 
 def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
     """The constructor gives the parameters, `run` the capabilities, the result and the context."""
     name, run = cls.__qualname__, getattr(cls, "run", None)
-    if not inspect.iscoroutinefunction(run):
+    streams = inspect.isasyncgenfunction(run)
+    if not (streams or inspect.iscoroutinefunction(run)):
         raise DefinitionError(f"{name} needs an `async def run(self, …)`")
     constructor = inspect.getattr_static(cls, "__init__")
     _check_constructed(cls, constructor)
@@ -72,13 +77,28 @@ def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
             f"{name}.run takes {', '.join(names)}, which nothing provides; "
             "arguments go to the constructor, capabilities are marked with @capability or Injected"
         )
+    if streams:
+        running = _streaming(f"{name}.run", running)
     return constructed._replace(
         needs=running.needs,
         context_parameter=running.context_parameter,
         returns=running.returns,
+        streams=streams,
         description=documented.description,
         returns_description=read_docstring(run.__doc__).returns or documented.returns,
     )
+
+
+def _streaming(name: str, signature: Signature) -> Signature:
+    """Of an async generator: what it returns is a part. Raises DefinitionError for another hint."""
+    hint = signature.returns
+    if hint is not Any:
+        if (get_origin(hint) or hint) not in _STREAMS:
+            raise DefinitionError(
+                f"{name} yields: its return type is AsyncIterator[…], of its parts"
+            )
+        hint = get_args(hint)[0] if get_args(hint) else Any
+    return signature._replace(returns=hint, streams=True)
 
 
 def sole_object(signature: Signature) -> Any:

@@ -19,8 +19,10 @@ def check_function(target: Any) -> None:
             f"a tool is made of a function or a class, not of a {_kind(target)}{_mend(target)}"
         )
     name = target.__qualname__
-    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
-        raise DefinitionError(f"{name} yields; a tool returns one result")
+    if inspect.isgeneratorfunction(target):
+        raise DefinitionError(
+            f"{name} yields: write `async def` to stream its parts, or return a list"
+        )
     if inspect.isfunction(target) and _takes_self(target):
         raise DefinitionError(
             f"{name} is a method without its instance: make a tool of one that has it, as in "
@@ -41,9 +43,13 @@ def check_class(cls: type) -> None:
         raise DefinitionError(f"{name} has a `get_definition` already: rename it")
     if getattr(cls, "_is_protocol", False):
         raise DefinitionError(f"{name} is a Protocol: decorate a class that implements it")
-    if inspect.isabstract(cls) and inspect.iscoroutinefunction(getattr(cls, "run", None)):
+    if inspect.isabstract(cls) and _runs(getattr(cls, "run", None)):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise DefinitionError(f"{name} is abstract: decorate a subclass that has {missing}")
+
+
+def _runs(run: object) -> bool:
+    return inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run)
 
 
 def make_component(cls: type, made: Tool[..., Any]) -> None:

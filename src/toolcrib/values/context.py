@@ -15,7 +15,8 @@ from toolcrib.values.record import Outcome
 class RunTally(msgspec.Struct):
     """What a run has spent so far; the runner counts, policies read. The one mutable value here.
 
-    `nonce` is the run's own secret, in no record and no event.
+    `nonce` is the run's own secret, in no record and no event. `tokens` are those of the model's
+    replies, `seconds_per_tool` those of the calls that are over.
     """
 
     run_id: str = ""
@@ -26,11 +27,20 @@ class RunTally(msgspec.Struct):
     tokens: int = 0
     tainted: bool = False
     per_tool: dict[str, int] = {}
+    cost_per_tool: dict[str, float] = {}
+    seconds_per_tool: dict[str, float] = {}
 
     def count(self, tool: str, cost: float) -> None:
+        """One call is about to run."""
         self.calls += 1
-        self.cost += cost
         self.per_tool[tool] = self.per_tool.get(tool, 0) + 1
+        if cost:
+            self.cost += cost
+            self.cost_per_tool[tool] = self.cost_per_tool.get(tool, 0.0) + cost
+
+    def settle(self, tool: str, seconds: float) -> None:
+        """One call is over, after `seconds`."""
+        self.seconds_per_tool[tool] = self.seconds_per_tool.get(tool, 0.0) + seconds
 
     @property
     def elapsed(self) -> float:

@@ -52,7 +52,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
 
     `id` is a digest over run, call, tool, definition, arguments and caller, so that an answer to it
     can be an answer to nothing else. `arguments` are what will run, secret ones masked.
-    `expires_at` is in seconds since the epoch.
+    `asked_at` and `expires_at` are in seconds since the epoch.
     """
 
     id: str
@@ -65,6 +65,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     caller: str = ""
     definition_digest: str = ""
     arguments_digest: str = ""
+    asked_at: float = 0.0
 
     def expired(self, now: float | None = None) -> bool:
         return (time.time() if now is None else now) >= self.expires_at

@@ -6,16 +6,19 @@ registration. What is derived from a definition (validators, embeddings) lives b
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
 from typing import Final, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
 import msgspec
 
+from toolcrib.errors import DefinitionError
 from toolcrib.values.json import (
     JsonObject,
     JsonValue,
     canonical_json,
     canonical_text,
+    encodable,
     json_copy,
     sha256_hex,
 )
@@ -92,12 +95,13 @@ class Example(msgspec.Struct, frozen=True):
         return json_copy(self.arguments_json)
 
 
-class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A tool, as a model, a policy and an auditor know it.
 
     `visible` is the allowlist of result fields for UI, logs, telemetry and audit, `model_visible`
     that for the model; both are dotted paths (`items[].id`) or `ALL`. `secret` names top-level
-    arguments that no record may show. `digest` is made here from all the rest, whatever is passed.
+    arguments that no record may show. Raises DefinitionError for text with a lone surrogate, which
+    no provider and no file can hold.
     """
 
     name: str
@@ -112,10 +116,24 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     model_visible: Visibility = ALL
     secret: tuple[str, ...] = ()
     no_schema_mode: NoSchemaMode | None = None
-    digest: str = ""
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "digest", "sha256:" + sha256_hex(self._canonical()))
+        try:
+            "".join(self._texts()).encode()
+        except (UnicodeEncodeError, TypeError):
+            raise DefinitionError(
+                f"tool '{encodable(str(self.name))}': a text of its definition is no str, or holds a "
+                "lone surrogate"
+            ) from None
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:…` over all fields: two definitions that differ in anything have two of them.
+
+        It is no field, so nobody can claim one. Most definitions are read without it, so it is made
+        when it is first asked for. Raises ValueError if a schema or an example is no JSON.
+        """
+        return "sha256:" + sha256_hex(self._canonical())
 
     @property
     def input_schema(self) -> JsonObject | None:
@@ -137,6 +155,22 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
         if self.output_schema_json is not None:
             form["output_schema"] = json_copy(self.output_schema_json)
         return form
+
+    def _texts(self) -> Iterator[str]:
+        """All text in it, whoever wrote it."""
+        yield self.name
+        yield self.description
+        yield self.input_schema_json or ""
+        yield self.output_schema_json or ""
+        for paths in (self.visible, self.model_visible):
+            if not isinstance(paths, All):
+                yield from paths
+        for example in self.examples:
+            yield example.request
+            yield example.arguments_json
+        marks = self.annotations
+        for texts in (self.tags, self.secret, marks.allowed_roles, marks.features):
+            yield from texts
 
     def _canonical(self) -> str:
         """The RFC 8785 text of all but the digest; schemas that are absent are left out."""

@@ -83,9 +83,9 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 class Completed(msgspec.Struct, frozen=True):
     """The tool ran: `value` for the application, `model` for the model, `public` for everyone else.
 
-    `notice` is for the model, beside the result: that somebody changed its arguments. A call that
-    had run before is `replayed`: it was not run again. One that another process had run is known by
-    its record alone: then `value` and `model` are the public view, too.
+    `notice` is for the model, beside the result: that somebody changed its arguments. The outcome
+    of a call that had run before is `replayed`: it was not run again. What another process had run is
+    known by its record alone: then `value` and `model` are the public view, too.
     """
 
     record: ToolInvocationRecord
@@ -101,6 +101,7 @@ class Failed(msgspec.Struct, frozen=True):
 
     record: ToolInvocationRecord
     error: CallError
+    notice: str = ""
     replayed: bool = False
 
 
@@ -136,4 +137,8 @@ class Ledger(Protocol):
         If the key is taken nothing is written, and the last record under it is given: one of status
         `started` belongs to a call that never came to its end, as far as anybody knows.
         """
+        ...
+
+    async def find(self, key: str) -> ToolInvocationRecord | None:
+        """The last record under an idempotency key."""
         ...

@@ -25,6 +25,13 @@ class Limits(msgspec.Struct, frozen=True):
     cost: float | None = None
 
 
+class RepairedText(msgspec.Struct, frozen=True):
+    """What `by` made of the arguments of a call."""
+
+    text: str
+    by: str
+
+
 class RunState(msgspec.Struct, frozen=True):
     """All that a run needs to go on in another process: JSON, no pickle.
 
@@ -32,6 +39,8 @@ class RunState(msgspec.Struct, frozen=True):
     seconds, without the time spent waiting; `pending` is what it waits for, and until when.
     `restored` has, by call id, the arguments of waiting calls that were made for a provider's view
     of their schema, in the author's terms: the offer that knew the way back ends with the process.
+    `repaired` likewise has the text that took the place of a waiting call's arguments: whoever is
+    asked, and asked again after a restart, is asked about the same.
     """
 
     run_id: str
@@ -45,6 +54,7 @@ class RunState(msgspec.Struct, frozen=True):
     elapsed: float = 0.0
     pending: tuple[ApprovalRequest, ...] = ()
     restored: dict[str, JsonObject] = {}
+    repaired: dict[str, RepairedText] = {}
     version: int = 1
 
     def to_json(self) -> str:

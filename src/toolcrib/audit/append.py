@@ -1,0 +1,155 @@
+"""The one place that writes entries: a head that is locked, entries after it, the head they make.
+
+All writers, in whichever process, take the lock on the head first. So the numbers have no gaps, and
+a key that nobody has claimed when the transaction looks cannot be claimed before it is over. A key is
+claimed by an entry of status `started`, or `completed` once that one is pruned: there is nothing else
+to keep in step with the entries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from toolcrib.audit.chain import GENESIS, Seal
+from toolcrib.audit.entry import AuditEntry, Head
+from toolcrib.audit.rows import (
+    COLUMNS,
+    ENTRY,
+    PRUNED,
+    Pruned,
+    column,
+    columns_of,
+    entry_of,
+    text_of,
+)
+from toolcrib.errors import SourceError
+from toolcrib.storage import Transaction
+
+_HEAD = "SELECT seq, hash, seal FROM audit_head WHERE id = 1"
+_NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
+_INSERT = (
+    f"INSERT INTO audit_entries ({', '.join(_NAMES)})"  # noqa: S608  names of our own
+    f" VALUES ({', '.join(':' + name for name in _NAMES)})"
+)
+_CLAIMED = "status IN ('started', 'completed')"
+_TAKEN = (
+    "SELECT DISTINCT idempotency_key FROM audit_entries"  # noqa: S608  likewise
+    f" WHERE idempotency_key IN :keys AND {_CLAIMED}"
+)
+_LAST = (
+    f"SELECT {ENTRY} FROM audit_entries AS last WHERE idempotency_key = :key"  # noqa: S608  likewise
+    f" AND EXISTS (SELECT 1 FROM audit_entries WHERE idempotency_key = :key AND {_CLAIMED})"
+    " ORDER BY seq DESC LIMIT 1"
+)
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An entry that is to be written; with a `claim` only if nobody has claimed that key."""
+
+    text: str
+    columns: tuple[str, ...]
+    claim: str = ""
+
+    @staticmethod
+    def of(text: str, *, claim: bool = False) -> Draft:
+        columns = columns_of(text)
+        return Draft(text, columns, columns[COLUMNS.index("idempotency_key")] if claim else "")
+
+
+def head_of(transaction: Transaction, seal: Seal, *, lock: bool = False) -> Head:
+    """The last entry's head; raises SourceError if this log's key did not make it."""
+    found = transaction.tuples(_HEAD + (transaction.for_update if lock else ""))
+    if not found:
+        return GENESIS
+    head = Head(*found[0][:2])
+    if found[0][2] != seal.head(head):
+        raise SourceError("the audit log's head does not fit: it has another key, or was changed")
+    return head
+
+
+def append(
+    transaction: Transaction, seal: Seal, drafts: Sequence[Draft]
+) -> list[AuditEntry | None]:
+    """Write the entries; of each whose claim comes too late, the last one under its key instead."""
+    head = _locked(transaction, seal)
+    late = _late(transaction, drafts)
+    written: list[dict[str, Any]] = []
+    for at, draft in enumerate(drafts):
+        if at not in late:
+            values, head = _row(seal, head, draft)
+            written.append(values)
+    if written:
+        transaction.execute_many(_INSERT, written)
+        _set_head(transaction, seal, head)
+    return [
+        last_under(transaction, draft.claim) if at in late else None
+        for at, draft in enumerate(drafts)
+    ]
+
+
+def last_under(transaction: Transaction, key: str) -> AuditEntry | None:
+    """The last entry under an idempotency key, if that has been claimed."""
+    found = transaction.tuples(_LAST, key=column(key))
+    return entry_of(found[0]) if found else None
+
+
+def prune(transaction: Transaction, seal: Seal, before: float) -> int:
+    """Remove the oldest entries, up to the first that was written at `before` or later."""
+    head = _locked(transaction, seal)
+    kept = transaction.tuples("SELECT min(seq) FROM audit_entries WHERE at >= :at", at=before)[0][0]
+    through = head.seq if kept is None else kept - 1
+    last = transaction.tuples("SELECT hash FROM audit_entries WHERE seq = :seq", seq=through)
+    removed = transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=through)
+    if removed:
+        note = Pruned(through, last[0][0], removed)
+        values, head = _row(seal, head, Draft(text_of(note), ("", "", "", "", "", PRUNED, "")))
+        transaction.execute_many(_INSERT, [values])
+        _set_head(transaction, seal, head)
+    return removed
+
+
+def _locked(transaction: Transaction, seal: Seal) -> Head:
+    """The head, which nobody else may move on before this transaction ends."""
+    transaction.execute(
+        "INSERT INTO audit_head (id, seq, hash, seal) VALUES (1, :seq, :hash, :seal)"
+        " ON CONFLICT (id) DO NOTHING",
+        seq=GENESIS.seq,
+        hash=GENESIS.hash,
+        seal=seal.head(GENESIS),
+    )
+    return head_of(transaction, seal, lock=True)
+
+
+def _late(transaction: Transaction, drafts: Sequence[Draft]) -> set[int]:
+    """Which of the drafts claim a key that was claimed before, or earlier in the same batch."""
+    claims = [draft.claim for draft in drafts if draft.claim]
+    if not claims:
+        return set()
+    taken = {key for (key,) in transaction.tuples(_TAKEN, keys=claims)}
+    late = set()
+    for at, draft in enumerate(drafts):
+        if draft.claim in taken:
+            late.add(at)
+        elif draft.claim:
+            taken.add(draft.claim)
+    return late
+
+
+def _row(seal: Seal, previous: Head, draft: Draft) -> tuple[dict[str, Any], Head]:
+    at = round(time.time(), 6)
+    head = seal.entry(previous, at, draft.text)
+    own = (head.seq, at, draft.text, previous.hash, head.hash)
+    return dict(zip(_NAMES, own + draft.columns, strict=True)), head
+
+
+def _set_head(transaction: Transaction, seal: Seal, head: Head) -> None:
+    transaction.execute(
+        "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1",
+        seq=head.seq,
+        hash=head.hash,
+        seal=seal.head(head),
+    )

@@ -1,0 +1,75 @@
+"""The values of the audit log."""
+
+from __future__ import annotations
+
+import msgspec
+
+from toolcrib.errors import ErrorCode
+from toolcrib.values.record import RecordStatus, ToolInvocationRecord
+
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """One record as it was written: number `seq` in the log, `at` in seconds since the epoch.
+
+    `hash` is over all of it and over `previous`, the hash of the entry before.
+    """
+
+    seq: int
+    at: float
+    record: ToolInvocationRecord
+    previous: str
+    hash: str
+
+
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries: all that is given must hold; None is anything.
+
+    `since` (inclusive) and `until` (exclusive) are about the time an entry was written, in seconds
+    since the epoch. `after` is the `seq` to go on behind. With `newest`, the newest come first.
+    """
+
+    run_id: str | None = None
+    call_id: str | None = None
+    tool: str | None = None
+    caller: str | None = None
+    status: RecordStatus | None = None
+    code: ErrorCode | None = None
+    since: float | None = None
+    until: float | None = None
+    after: int = 0
+    limit: int | None = None
+    newest: bool = False
+
+
+EVERYTHING = AuditFilter()
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The last entry's number and hash; 0 and zeros for an empty log. Kept elsewhere, it is proof
+    that everything up to there is as it was."""
+
+    seq: int
+    hash: str
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """The first thing that is wrong, and at which entry, where that can be told."""
+
+    seq: int | None
+    what: str
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """What a check of the whole log came to: `checked` entries are in order, up to the fault.
+
+    `head` is the last of them. `torn` says that the last line of an export was cut.
+    """
+
+    checked: int
+    head: Head
+    fault: Fault | None = None
+    torn: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.fault is None

@@ -1,0 +1,171 @@
+"""`AuditLog`: what happened to every call, written down so that nobody can change it unseen.
+
+The log is a sink (`sinks=[AuditLog("sqlite:///crib.db")]`) and a ledger: a call is written before its
+tool runs and after, and what was acknowledged is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
+from typing import Any, Self
+
+from toolcrib.audit.append import Draft, append, head_of, last_under, prune
+from toolcrib.audit.chain import Seal, line
+from toolcrib.audit.entry import EVERYTHING, AuditEntry, AuditFilter, Fault, Head, Verification
+from toolcrib.audit.query import select
+from toolcrib.audit.rows import entry_of, text_of
+from toolcrib.audit.verify import verify_database, verify_lines
+from toolcrib.audit.writer import GroupWriter
+from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.storage import Database, Transaction, UnreachableError
+from toolcrib.values.record import ToolInvocationRecord
+
+_PAGE = 500
+
+
+class AuditLog:
+    """Records in a database: `AuditLog("sqlite:///crib.db")`, `AuditLog("postgresql+psycopg://…")`.
+
+    Several processes may write to one log. Without a `key`, whoever can write to the database can
+    recompute the chain after changing it: give a key (for HMAC-SHA256; keep it elsewhere), or keep
+    `head()` elsewhere and give it to `verify`. Raises SourceError where the database cannot be used,
+    MissingExtraError without SQLAlchemy; either way, the next call tries again.
+    """
+
+    intents = True
+
+    def __init__(self, url: str, *, key: str | bytes | None = None) -> None:
+        self._database = Database(url)
+        self._seal = Seal(key)
+        self._writer = GroupWriter(self._commit)
+
+    async def write(self, record: ToolInvocationRecord) -> None:
+        """Done when the record is committed, for good. From any event loop."""
+        await self._writer.submit((record, False))
+
+    async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        """Claim `intent.idempotency_key` and write the intent, or neither, in any process.
+
+        If the key is taken, the last record under it: `started` if the call never came to its end.
+        A key is taken for as long as the log keeps the entry that claimed it.
+        """
+        found = await self._writer.submit((intent, True))
+        return None if found is None else found.record
+
+    async def find(self, key: str) -> ToolInvocationRecord | None:
+        """What `begin` would give for that key, without claiming it."""
+        found = await self._database.transact(partial(last_under, key=key), write=False)
+        return None if found is None else found.record
+
+    async def entries(self, filter: AuditFilter = EVERYTHING) -> list[AuditEntry]:  # noqa: A002
+        """The entries that fit, oldest first (unless `newest`), all at once: set a `limit`."""
+        return [entry async for entry in self.stream(filter)]
+
+    async def stream(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[AuditEntry]:  # noqa: A002
+        """The same, page by page: for logs of any size."""
+        async for row in self._pages(filter, calls=True):
+            yield entry_of(row)
+
+    async def entry(self, seq: int) -> AuditEntry | None:
+        """The entry of that number."""
+        found = await self.entries(AuditFilter(after=seq - 1, limit=1))
+        return found[0] if found and found[0].seq == seq else None
+
+    async def last(self, call_id: str, *, run_id: str | None = None) -> AuditEntry | None:
+        """The newest entry about a call: its outcome, if it has one."""
+        asked = AuditFilter(call_id=call_id, run_id=run_id, limit=1, newest=True)
+        found = await self.entries(asked)
+        return found[0] if found else None
+
+    async def export(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[str]:  # noqa: A002
+        """The entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them."""
+        whole = filter == AuditFilter(after=filter.after)
+        async for seq, at, text, previous, own in self._pages(filter, calls=not whole):
+            yield line(Head(seq, own), at, previous, text) + "\n"
+
+    async def verify(self, *, head: Head | None = None) -> Verification:
+        """Check all that is in the log, against a `head` that was kept elsewhere too.
+
+        Whatever is found is in the answer; raises SourceError only if the database is not there.
+        """
+        try:
+            return await self._database.transact(
+                lambda t: verify_database(t, self._seal, head), write=False
+            )
+        except UnreachableError:
+            raise
+        except SourceError as error:
+            return Verification(0, Head(0, ""), Fault(None, str(error)))
+
+    async def head(self) -> Head:
+        """The last entry's number and hash, to be kept elsewhere."""
+        return await self._database.transact(lambda t: head_of(t, self._seal), write=False)
+
+    async def prune(self, *, before: float) -> int:
+        """Remove the oldest entries, up to the first that was written at `before` (seconds since the
+        epoch) or later; how many that were. The log keeps, in the chain, that it was done.
+
+        The idempotency keys of calls that were begun there are forgotten.
+        """
+        return await self._database.transact(lambda t: prune(t, self._seal, before))
+
+    async def aclose(self) -> None:
+        """Wait for what is being written, and close the database."""
+        await self._writer.aclose()
+        await self._database.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _commit(
+        self, items: Sequence[tuple[ToolInvocationRecord, bool]]
+    ) -> list[AuditEntry | ToolcribError | None]:
+        """In the writer's thread. A record that cannot be kept fails alone."""
+        answers: list[AuditEntry | ToolcribError | None] = []
+        drafts: list[Draft] = []
+        for record, claim in items:
+            try:
+                drafts.append(Draft.of(text_of(record), claim=claim))
+                answers.append(None)
+            except ToolcribError as error:
+                answers.append(error)
+        if drafts:
+            found = iter(self._database.transact_here(lambda t: append(t, self._seal, drafts)))
+            answers = [next(found) if answer is None else answer for answer in answers]
+        return answers
+
+    async def _pages(self, asked: AuditFilter, *, calls: bool) -> AsyncIterator[tuple[Any, ...]]:
+        """Keyset paging: each page is a transaction of its own, so that no reader holds up pruning."""
+        left, behind = asked.limit, None
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(left, _PAGE)
+            query = select(asked, behind=behind, limit=size, calls=calls)
+            page = await self._database.transact(partial(_rows, query), write=False)
+            for row in page:
+                yield row
+            if len(page) < size:
+                return
+            left, behind = None if left is None else left - size, page[-1][0]
+
+
+def _rows(query: tuple[str, dict[str, Any]], transaction: Transaction) -> Sequence[tuple[Any, ...]]:
+    sql, values = query
+    return transaction.tuples(sql, **values)
+
+
+def verify_jsonl(
+    lines: Iterable[str],
+    *,
+    key: str | bytes | None = None,
+    head: Head | None = None,
+    filtered: bool = False,
+) -> Verification:
+    """Check an export without its database. One cut line is forgiven at the end: `torn` says so.
+
+    `filtered` is for an export with a filter: each entry is checked, but none can be missed.
+    """
+    return verify_lines(lines, Seal(key), head, gaps=filtered)

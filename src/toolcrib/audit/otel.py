@@ -1,0 +1,232 @@
+"""Calls as spans and a histogram of OpenTelemetry, in the names of its GenAI conventions.
+
+A span tells that a call was made, what was decided and how it ended, never what was said: arguments
+and results need `content=True`, and then show their public views; text of an exception is in no record,
+and so in no span. The names are those of github.com/open-telemetry/semantic-conventions-genai, written
+out here because the constants of the Python package are deprecated.
+
+A span that is open lives in the context of the task that runs the tool, and nowhere else: what is
+started inside the tool nests below it, and a task that is thrown away takes its span with it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from toolcrib.errors import MissingExtraError
+from toolcrib.values.definition import HasDefinition
+from toolcrib.values.json import JsonValue, encodable
+from toolcrib.values.record import ToolInvocationRecord
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
+
+OPERATION = "execute_tool"
+DURATION = "gen_ai.execute_tool.duration"
+# Seconds; those that the conventions give for how long a model takes, which fit tools as well.
+_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_Attributes: TypeAlias = dict[str, str | bool]
+_Key: TypeAlias = tuple[str, str, float]
+
+
+class OpenTelemetry:
+    """A sink: one span `execute_tool {name}` for each call, one measurement for each that ran.
+
+    Without providers the global ones are used; without an SDK nothing happens. `tools` are asked for
+    their descriptions, which no record holds. With `content=True` spans hold arguments and results,
+    their public views as JSON text. Raises MissingExtraError without opentelemetry-api.
+
+    The span of a call that ran begins when the tool does; that of one that was stopped before covers
+    the way to that. `error.type` is an `ErrorCode`; `toolcrib.*` are our own names.
+    """
+
+    intents = True
+
+    def __init__(
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        content: bool = False,
+        agent_name: str = "",
+        tools: Iterable[HasDefinition] = (),
+    ) -> None:
+        self._otel = _opentelemetry()
+        self._tracer = self._otel.trace.get_tracer(__name__, tracer_provider=tracer_provider)
+        self._duration = self._otel.metrics.get_meter(
+            __name__, meter_provider=meter_provider
+        ).create_histogram(
+            DURATION,
+            unit="s",
+            description="The duration of a single tool execution.",
+            explicit_bucket_boundaries_advisory=_BUCKETS,
+        )
+        self._content = content
+        self._agent_name = agent_name
+        definitions = (tool.get_definition() for tool in tools)
+        self._descriptions = {d.digest: d.description for d in definitions if d.description}
+
+    def write(self, record: ToolInvocationRecord) -> None:
+        """Begin the call's span, or end it. Has to be called in the task that runs the tool."""
+        self._leave()
+        if record.status == "started":
+            self._begin(record)
+            return
+        opened = _find(self, record)
+        if opened is None:
+            span = self._start(record, round(record.started_at * 1e9))
+            ended_at = record.started_at if record.ended_at is None else record.ended_at
+            self._end(span, record, round(ended_at * 1e9))
+            return
+        seconds = time.perf_counter() - opened.clock
+        self._duration.record(seconds, _measured(record))  # while the span is current: an exemplar
+        self._end(opened.span, record, opened.started_ns + round(seconds * 1e9))
+        opened.ended = True
+        self._leave()
+
+    def _begin(self, record: ToolInvocationRecord) -> None:
+        started_ns = time.time_ns()
+        span = self._start(record, started_ns)
+        opened = _Open(self, record, span, started_ns)
+        opened.ours = _OPEN.set(opened)
+        inside = self._otel.trace.set_span_in_context(span)
+        opened.theirs = self._otel.context.attach(inside)
+
+    def _start(self, record: ToolInvocationRecord, at: int) -> Span:
+        # A name that no tool has was made up by a model, and there is no end of such names.
+        name = f"{OPERATION} {record.name}" if record.definition_digest else OPERATION
+        kind = self._otel.trace.SpanKind.INTERNAL
+        attributes = self._known_first(record)
+        span: Span = self._tracer.start_span(name, kind=kind, attributes=attributes, start_time=at)
+        return span
+
+    def _end(self, span: Span, record: ToolInvocationRecord, at: int) -> None:
+        span.set_attributes(_known_last(record))
+        if self._content and record.status == "completed":
+            span.set_attribute("gen_ai.tool.call.result", _json_text(record.result))
+        if record.error is not None:
+            text = record.error.code.info.text  # not the error's own, which an author may have made
+            span.set_status(self._otel.trace.StatusCode.ERROR, text)
+        span.end(at)
+
+    def _leave(self) -> None:
+        """Leave the context of spans that have ended, last in first out.
+
+        Not in another context than the one that was entered: there is nothing to leave there.
+        """
+        top = _OPEN.get()
+        while top is not None and top.ended:
+            try:
+                _OPEN.reset(top.ours)
+            except ValueError:
+                return
+            self._otel.context.detach(top.theirs)
+            top = _OPEN.get()
+
+    def _known_first(self, record: ToolInvocationRecord) -> _Attributes:
+        """What is known when a span begins: what a sampler may go by."""
+        attributes: _Attributes = {
+            "gen_ai.operation.name": OPERATION,
+            "gen_ai.tool.name": record.name,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": encodable(record.id),
+        }
+        optional = {
+            "gen_ai.tool.description": self._descriptions.get(record.definition_digest, ""),
+            "gen_ai.conversation.id": record.run_id,
+            "gen_ai.agent.name": self._agent_name,
+        }
+        attributes |= {name: encodable(text) for name, text in optional.items() if text}
+        if self._content and record.arguments is not None:
+            attributes["gen_ai.tool.call.arguments"] = _json_text(record.arguments)
+        return attributes
+
+
+class _Open:
+    """A span whose call has not ended yet, and how to leave the two contexts it is current in."""
+
+    __slots__ = ("clock", "ended", "key", "ours", "owner", "span", "started_ns", "theirs", "under")
+
+    ours: Token[_Open | None]
+    theirs: Token[Context]
+
+    def __init__(
+        self, owner: OpenTelemetry, record: ToolInvocationRecord, span: Span, started_ns: int
+    ) -> None:
+        self.owner = owner
+        self.key = _key(record)
+        self.span = span
+        self.started_ns = started_ns
+        self.clock = time.perf_counter()
+        self.under = _OPEN.get()
+        self.ended = False
+
+
+_OPEN: ContextVar[_Open | None] = ContextVar("toolcrib_open_span", default=None)
+
+
+def _find(owner: OpenTelemetry, record: ToolInvocationRecord) -> _Open | None:
+    """The call's open span; not that of a call in whose tool this one was made."""
+    opened, key = _OPEN.get(), _key(record)
+    while opened is not None:
+        if opened.owner is owner and opened.key == key and not opened.ended:
+            return opened
+        opened = opened.under
+    return None
+
+
+def _key(record: ToolInvocationRecord) -> _Key:
+    return record.run_id, record.id, record.started_at
+
+
+def _known_last(record: ToolInvocationRecord) -> _Attributes:
+    decision = record.decision
+    attributes: _Attributes = {
+        "toolcrib.status": record.status,
+        "toolcrib.validated": record.validated,
+        "toolcrib.repaired": record.repaired,
+    }
+    optional = {
+        "error.type": "" if record.error is None else record.error.code.value,
+        "toolcrib.definition_digest": record.definition_digest,
+        "toolcrib.decision": "" if decision is None else type(decision).__name__.lower(),
+        "toolcrib.policy": "" if decision is None else decision.policy,
+        "toolcrib.approved_by": record.approved_by or "",
+    }
+    return attributes | {name: encodable(text) for name, text in optional.items() if text}
+
+
+def _measured(record: ToolInvocationRecord) -> _Attributes:
+    attributes: _Attributes = {
+        "gen_ai.operation.name": OPERATION,
+        "gen_ai.tool.name": record.name,
+    }
+    if record.error is not None:
+        attributes["error.type"] = record.error.code.value
+    return attributes
+
+
+def _json_text(value: JsonValue) -> str:
+    return encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+class _Api(NamedTuple):
+    """The three modules of opentelemetry-api."""
+
+    context: Any
+    metrics: Any
+    trace: Any
+
+
+def _opentelemetry() -> _Api:
+    try:
+        from opentelemetry import context, metrics, trace
+    except ImportError:
+        raise MissingExtraError("otel", "OpenTelemetry") from None
+    return _Api(context, metrics, trace)

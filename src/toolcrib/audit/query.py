@@ -1,0 +1,44 @@
+"""What is asked of the log, as SQL. Values are bound, and names are our own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib.audit.entry import AuditFilter
+from toolcrib.audit.rows import ENTRY, PRUNED, column
+
+_CONDITIONS = {
+    "run_id": "run_id = :run_id",
+    "call_id": "call_id = :call_id",
+    "tool": "tool = :tool",
+    "caller": "caller = :caller",
+    "status": "status = :status",
+    "code": "code = :code",
+    "since": "at >= :since",
+    "until": "at < :until",
+}
+
+
+def select(
+    asked: AuditFilter, *, behind: int | None, limit: int, calls: bool
+) -> tuple[str, dict[str, Any]]:
+    """The rows of ENTRY that fit, a page of them; with `calls` none about the log itself.
+
+    `behind` is the number of the last row of the page before.
+    """
+    conditions = ["seq > :after"]
+    values: dict[str, Any] = {"after": asked.after, "limit": limit}
+    if behind is not None:
+        conditions.append("seq < :behind" if asked.newest else "seq > :behind")
+        values["behind"] = behind
+    if calls:
+        conditions.append(f"status <> '{PRUNED}'")
+    for name, condition in _CONDITIONS.items():
+        value = getattr(asked, name)
+        if value is not None:
+            conditions.append(condition)
+            values[name] = column(value) if isinstance(value, str) else value
+    return (
+        f"SELECT {ENTRY} FROM audit_entries WHERE {' AND '.join(conditions)}"  # noqa: S608
+        f" ORDER BY seq {'DESC' if asked.newest else 'ASC'} LIMIT :limit"
+    ), values

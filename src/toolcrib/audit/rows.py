@@ -1,0 +1,94 @@
+"""A record as a row: its text, and beside it what one may ask for, made from that text alone."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from toolcrib.audit.entry import AuditEntry
+from toolcrib.errors import SourceError
+from toolcrib.values.json import canonical_json, encodable
+from toolcrib.values.record import ToolInvocationRecord
+
+ENTRY = "seq, at, record, previous, hash"
+COLUMNS = ("run_id", "call_id", "idempotency_key", "tool", "caller", "status", "code")
+PRUNED = "pruned"  # the status of an entry that is about the log itself
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What stands in place of a record where old entries were removed: up to which one, its hash."""
+
+    through: int
+    hash: str
+    entries: int
+    status: str = PRUNED
+
+
+class _Error(msgspec.Struct, frozen=True):
+    code: str
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """The part of a record's text that its columns repeat."""
+
+    id: str = ""
+    name: str = ""
+    status: str = ""
+    run_id: str = ""
+    caller: str = ""
+    idempotency_key: str = ""
+    error: _Error | None = None
+
+
+# What msgspec writes is canonical, and 20 times faster, but for the order of keys beyond ASCII, for
+# floats that are whole (1.0) or have an exponent, and for NaN, which it writes as null.
+_sorted = msgspec.json.Encoder(order="sorted").encode
+_NOT_CANONICAL = re.compile(rb"[:,\[]-?[0-9]+(?:\.0[,}\]]|(?:\.[0-9]+)?e)")
+_told = msgspec.json.Decoder(_Told)
+_record = msgspec.json.Decoder(ToolInvocationRecord)
+_pruned = msgspec.json.Decoder(Pruned)
+
+
+def text_of(record: ToolInvocationRecord | Pruned) -> str:
+    """The RFC 8785 text. Raises SourceError if the record holds what is not JSON."""
+    try:
+        text = _sorted(record)
+        if text.isascii() and b"null" not in text and _NOT_CANONICAL.search(text) is None:
+            return text.decode()
+        return canonical_json(msgspec.to_builtins(record))
+    except (TypeError, ValueError, RecursionError):
+        failure = "a record cannot be kept: it holds what is not JSON"
+    raise SourceError(failure)  # out here it carries no context, which may quote the record
+
+
+def columns_of(text: str) -> tuple[str, ...]:
+    """What the columns of a record's text have to say, in the order of COLUMNS.
+
+    Raises msgspec.DecodeError or UnicodeError if it is not a record's text.
+    """
+    told = _told.decode(text)
+    code = "" if told.error is None else told.error.code
+    given = (told.run_id, told.id, told.idempotency_key, told.name, told.caller, told.status, code)
+    return tuple(map(column, given))
+
+
+def column(value: str) -> str:
+    """The value as every database can hold it: PostgreSQL has no NUL in its texts."""
+    return value if value.isprintable() else encodable(value).replace("\0", "?")
+
+
+def entry_of(row: tuple[Any, ...]) -> AuditEntry:
+    """The entry of a row of ENTRY; raises SourceError if nothing can be read there."""
+    seq, at, text, previous, own = row
+    try:
+        return AuditEntry(seq, at, _record.decode(text), previous, own)
+    except (msgspec.MsgspecError, UnicodeError, TypeError, ValueError):
+        failure = f"entry {seq} of the audit log cannot be read: verify the log"
+    raise SourceError(failure)
+
+
+def pruned_of(text: str) -> Pruned:
+    """Raises msgspec.DecodeError if the text is of something else."""
+    return _pruned.decode(text)

@@ -1,0 +1,99 @@
+"""One thread commits whatever has been queued meanwhile, so that many records share one wait.
+
+Nobody is told that a record is written before the transaction that holds it is committed. The thread
+begins with the first record and ends by itself when there is nothing to do for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from toolcrib.errors import SourceError, ToolcribError
+
+S = TypeVar("S")
+T = TypeVar("T")
+_IDLE = 5.0  # seconds
+_MOST = 500  # in one transaction
+
+
+class GroupWriter(Generic[S, T]):
+    """`commit` is given what was queued, in order, and gives an answer, or an error, for each."""
+
+    def __init__(self, commit: Callable[[Sequence[S]], Sequence[T | ToolcribError]]) -> None:
+        self._commit = commit
+        self._changed = threading.Condition()
+        self._queue: list[tuple[S, asyncio.Future[T]]] = []
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def submit(self, item: S) -> asyncio.Future[T]:
+        """Queue from an event loop, any; the future is done once the item is committed."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        with self._changed:
+            self._queue.append((item, future))
+            if self._thread is None:
+                self._closing = False
+                self._thread = threading.Thread(
+                    target=self._serve, name="toolcrib-audit", daemon=True
+                )
+                self._thread.start()
+            else:
+                self._changed.notify()
+        return future
+
+    async def aclose(self) -> None:
+        """Wait until all that was queued is committed, and the thread has ended."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            await asyncio.to_thread(thread.join)
+
+    def _serve(self) -> None:
+        while batch := self._take():
+            _settle(batch, self._answers([item for item, _ in batch]))
+
+    def _take(self) -> list[tuple[S, asyncio.Future[T]]]:
+        with self._changed:
+            if not self._queue and not self._closing:
+                self._changed.wait(_IDLE)
+            batch, self._queue = self._queue[:_MOST], self._queue[_MOST:]
+            if not batch:
+                self._thread = None
+            return batch
+
+    def _answers(self, items: Sequence[S]) -> Sequence[T | ToolcribError]:
+        try:
+            return self._commit(items)
+        except ToolcribError as error:
+            return [error] * len(items)
+        except Exception as error:  # noqa: BLE001  the next batch must find a writer
+            return [SourceError(f"the audit log failed ({type(error).__name__})")] * len(items)
+
+
+def _settle(
+    batch: Sequence[tuple[object, asyncio.Future[T]]], answers: Sequence[T | ToolcribError]
+) -> None:
+    """Answer each loop in one go."""
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[T], T | ToolcribError]]] = {}
+    for (_, future), answer in zip(batch, answers, strict=True):
+        loops.setdefault(future.get_loop(), []).append((future, answer))
+    for loop, settled in loops.items():
+        with suppress(RuntimeError):  # the loop has closed: nobody waits there any more
+            loop.call_soon_threadsafe(_tell, settled)
+
+
+def _tell(settled: Sequence[tuple[asyncio.Future[T], T | ToolcribError]]) -> None:
+    for future, answer in settled:
+        if future.done():
+            continue  # cancelled: it is written all the same
+        if isinstance(answer, ToolcribError):
+            future.set_exception(copy.copy(answer))  # one each, or they would share a traceback
+        else:
+            future.set_result(answer)

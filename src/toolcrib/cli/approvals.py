@@ -1,0 +1,191 @@
+"""`toolcrib approvals`: the questions that runs have left in a database, and a person's answers.
+
+Needs neither the agent nor its tools. An answer goes to questions named one by one, by their whole
+ids: there is no yes to whatever may be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated, TypeAlias, TypeVar
+
+import msgspec
+import typer
+
+from toolcrib.approvals import ApprovalStore
+from toolcrib.cli.options import Json
+from toolcrib.cli.render import out, print_json, printable
+from toolcrib.cli.where import UnusableError
+from toolcrib.hydrate import ParseFailure, parse_arguments
+from toolcrib.runner.approval_terminal import shown_arguments
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
+from toolcrib.values.json import JsonObject
+
+T = TypeVar("T")
+
+app = typer.Typer(no_args_is_help=True, help="Answer what runs have asked and wait for.")
+
+Ids: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(metavar="ID…", help="The questions, all or none of which are answered."),
+]
+Store: TypeAlias = Annotated[
+    str, typer.Option("--store", metavar="URL", help="The database, as SQLAlchemy names it.")
+]
+By: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--by", metavar="NAME", help="Who answers; the login name if left out."),
+]
+STORE = "sqlite:///crib.db"
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+@app.command("list")
+def list_pending(
+    *,
+    store: Store = STORE,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="ID", help="Of this run only.")
+    ] = None,
+    caller: Annotated[
+        str | None, typer.Option("--caller", metavar="ID", help="Of this caller only.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List what waits for an answer, next to lapse first.
+
+    In a file or a pipe, a line for each, its columns apart by tabs: id, tool, arguments, reason,
+    caller, how long ago it was asked, how long until it lapses.
+    """
+    requests = _with(store, lambda approvals: approvals.pending(run_id=run, caller=caller))
+    if as_json:
+        print_json(msgspec.to_builtins(requests))
+        return
+    for request in requests:
+        if out.is_terminal:
+            _show(request)
+        else:
+            typer.echo("\t".join(_columns(request)))
+    if not requests and out.is_terminal:
+        out.print("Nothing waits for an answer.")
+
+
+@app.command("approve")
+def approve(
+    ids: Ids,
+    *,
+    store: Store = STORE,
+    by: By = None,
+    arguments: Annotated[
+        str | None,
+        typer.Option("--arguments", metavar="JSON", help="Run it with these arguments instead."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Approve questions: their calls may run, once, with exactly the arguments that are shown."""
+    if arguments is not None and len(set(ids)) > 1:
+        raise UnusableError("--arguments goes with one question: approve the others by themselves")
+    edited = None if arguments is None else _edited(arguments)
+    _answer(ids, Approve(_name(by), edited), store, as_json=as_json)
+
+
+@app.command("refuse")
+def refuse(
+    ids: Ids,
+    *,
+    store: Store = STORE,
+    by: By = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept, not sent.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Refuse questions, for good; the model is told that its call was refused, not why."""
+    _answer(ids, Refuse(reason, _name(by)), store, as_json=as_json)
+
+
+def _answer(ids: list[str], answer: Answer, store: str, *, as_json: bool) -> None:
+    async def work(approvals: ApprovalStore) -> list[ApprovalRequest]:
+        pending = await approvals.pending()
+        await approvals.answer_all(dict.fromkeys(ids, answer))
+        return [request for request in pending if request.id in ids]
+
+    asked = _with(store, work)
+    if as_json:
+        print_json({"ids": list(dict.fromkeys(ids)), "answer": msgspec.to_builtins(answer)})
+        return
+    said = "approved" if isinstance(answer, Approve) else "refused"
+    edited = answer.arguments if isinstance(answer, Approve) else None
+    for request in asked:
+        instead = "" if edited is None else f", to run with {shown_arguments(edited)}"
+        out.print(
+            printable(f"{said}: {request.tool} {shown_arguments(request.arguments)}{instead}")
+        )
+
+
+def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]]) -> T:
+    """What `work` gives; a database file that is not there is a mistake, and is not made."""
+    file = url.removeprefix("sqlite:///").partition("?")[0]
+    if url.startswith("sqlite:///") and not Path(file).is_file():
+        raise UnusableError(f"--store {url}: there is no such file")
+
+    async def opened() -> T:
+        async with aclosing(ApprovalStore(url)) as approvals:
+            return await work(approvals)
+
+    return asyncio.run(opened())
+
+
+def _name(by: str | None) -> str:
+    if by is None:
+        try:
+            by = getpass.getuser()
+        except (OSError, KeyError, ImportError):
+            raise UnusableError("there is no login name here: say --by NAME") from None
+    if not by.strip():
+        raise UnusableError("--by: whoever answers has a name")
+    return by
+
+
+def _edited(text: str) -> JsonObject:
+    """As strict as JSON is: what a model is forgiven is not guessed at here."""
+    parsed = parse_arguments(text)
+    if isinstance(parsed, ParseFailure):
+        raise UnusableError(f"--arguments: {parsed.message}")
+    if parsed.notes:
+        raise UnusableError("--arguments: one JSON object, such as '{\"amount\": 5}'")
+    return parsed.value
+
+
+def _show(request: ApprovalRequest) -> None:
+    name, tool, arguments, reason, caller, asked, lapses = _columns(request)
+    out.print(f"{name}  asked {asked} ago, lapses in {lapses}", style="dim")
+    out.print(f"  {tool} {arguments}", style="bold")
+    out.print(f"  for {caller}: {reason}")
+
+
+def _columns(request: ApprovalRequest) -> tuple[str, ...]:
+    now = time.time()
+    return (
+        _line(request.id),
+        _line(request.tool),
+        shown_arguments(request.arguments),
+        _line(request.reason),
+        _line(request.caller),
+        _span(now - request.asked_at) if request.asked_at else "?",
+        _span(request.expires_at - now),
+    )
+
+
+def _line(text: str) -> str:
+    return " ".join(printable(text).split())
+
+
+def _span(seconds: float) -> str:
+    """The largest unit that fits, rounded down: `3 h`."""
+    whole = max(0, int(seconds))
+    size, unit = next((u for u in _UNITS if whole >= u[0]), _UNITS[-1])
+    return f"{whole // size} {unit}"

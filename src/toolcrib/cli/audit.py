@@ -1,0 +1,175 @@
+"""`toolcrib audit`: what became of calls, as the audit log tells it.
+
+What is about the log itself, and not about calls, is in `audit_check`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from toolcrib.audit import AuditEntry, AuditFilter, AuditLog
+from toolcrib.cli import audit_check
+from toolcrib.cli import audit_log as given
+from toolcrib.cli.audit_story import (
+    CallStory,
+    Told,
+    decision_of,
+    milliseconds,
+    outcome,
+    stories,
+    when,
+)
+from toolcrib.cli.options import Json
+from toolcrib.cli.render import out, print_json, printable, shortened
+from toolcrib.cli.where import UnusableError
+from toolcrib.values.record import ToolInvocationRecord
+
+SHOWN = 50
+_COLUMNS = ("time", "run", "call", "tool", "outcome", "decision", "took")
+
+app = typer.Typer(no_args_is_help=True, help="Read, check and export the audit log.")
+
+
+@app.command("list")
+def list_calls(  # noqa: PLR0913  the options of a command line
+    *,
+    log: given.Log = given.LOG,
+    key_file: given.KeyFile = None,
+    run: given.Run = None,
+    call: given.Call = None,
+    tool: given.Named = None,
+    caller: given.By = None,
+    status: given.Status = None,
+    code: given.Code = None,
+    since: given.Since = None,
+    until: given.Until = None,
+    limit: given.Most = SHOWN,
+    as_json: Json = False,
+) -> None:
+    """List calls, the newest first: when, which, how they ended, what was decided.
+
+    A call that has ended is one line; `started` is one that has not, as far as the log knows. In a
+    file or a pipe, columns are apart by tabs.
+    """
+    which = given.asked(
+        run=run,
+        call=call,
+        tool=tool,
+        caller=caller,
+        status=status,
+        code=code,
+        since=since,
+        until=until,
+    )
+    most = None if limit is None else 2 * limit  # of a call that has ended, two entries or more
+    which = msgspec.structs.replace(which, limit=most, newest=True)
+    found = given.used(given.log_to_read(log, key_file), lambda audit: audit.entries(which))
+    rows = (found if which.status == "started" else _less_begun(found))[:limit]
+    if as_json:
+        print_json([msgspec.to_builtins(entry) for entry in rows])
+        return
+    _table([_row(entry.record) for entry in rows])
+
+
+@app.command("show")
+def show(
+    wanted: Annotated[str, typer.Argument(metavar="ID", help="A run's id, or a call's.")],
+    *,
+    log: given.Log = given.LOG,
+    key_file: given.KeyFile = None,
+    as_json: Json = False,
+) -> None:
+    """Tell what became of each call of a run, or of one call, and why it ran or did not."""
+
+    async def entries(opened: AuditLog) -> list[AuditEntry]:
+        of_run = await opened.entries(AuditFilter(run_id=wanted))
+        return of_run or await opened.entries(AuditFilter(call_id=wanted))
+
+    told = stories(given.used(given.log_to_read(log, key_file), entries)) if wanted else []
+    if not told:
+        raise UnusableError(f"{given.shown(log)}: there is no run and no call '{wanted}' in it")
+    if as_json:
+        print_json({"id": wanted, "calls": [_story(call) for call in told]})
+        return
+    for number, call in enumerate(told):
+        if number:
+            out.print()
+        _tell(call)
+
+
+def _less_begun(entries: list[AuditEntry]) -> list[AuditEntry]:
+    """Without the beginnings of those calls whose end is there too."""
+    ended = {_call(entry.record) for entry in entries if entry.record.status != "started"}
+    return [e for e in entries if e.record.status != "started" or _call(e.record) not in ended]
+
+
+def _call(record: ToolInvocationRecord) -> tuple[str, str, float]:
+    return record.run_id, record.id, record.started_at
+
+
+def _row(record: ToolInvocationRecord) -> tuple[str, ...]:
+    return tuple(
+        _cell(text)
+        for text in (
+            when(record.started_at),
+            record.run_id,
+            record.id,
+            record.name,
+            outcome(record),
+            decision_of(record),
+            milliseconds(record),
+        )
+    )
+
+
+def _cell(text: str) -> str:
+    return shortened(printable(text).replace("\n", " ").replace("\t", " "))
+
+
+def _table(rows: list[tuple[str, ...]]) -> None:
+    if not out.is_terminal:
+        for row in rows:
+            typer.echo("\t".join(row))  # rich would make spaces of tabs
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in _COLUMNS:
+        table.add_column(column, overflow="fold", justify="right" if column == "took" else "left")
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
+def _story(call: CallStory) -> dict[str, Any]:
+    record = call.record
+    entries = [msgspec.to_builtins(entry) for entry in call.entries]
+    about = {"run_id": record.run_id, "id": record.id, "name": record.name}
+    return {**about, "why": call.why(), "entries": entries}
+
+
+def _tell(call: CallStory) -> None:
+    record = call.record
+    run = f", run {record.run_id}" if record.run_id else ""
+    caller = f", for {record.caller}" if record.caller else ""
+    line = Text(_cell(record.name), style="bold")
+    line.append(_cell(f"  {record.id}{run}{caller}"), style="dim")
+    out.print(line)
+    for told in call.lines():
+        _print_told(told)
+
+
+def _print_told(told: Told) -> None:
+    line = Text(f"  {told.at:<24}  ", style="dim")
+    line.append(f"{told.what:<11} ", style="bold")
+    line.append(printable(told.text).replace("\n", " "), style="")
+    line.rstrip()
+    out.print(line)
+
+
+app.command("verify")(audit_check.verify)
+app.command("export")(audit_check.export)
+app.command("prune")(audit_check.prune)

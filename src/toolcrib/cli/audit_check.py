@@ -1,0 +1,184 @@
+"""`toolcrib audit verify|export|prune`: whether the log is as it was, a copy of it, less of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from toolcrib.audit import Head, Verification, verify_jsonl
+from toolcrib.cli import audit_log as given
+from toolcrib.cli.audit_story import when
+from toolcrib.cli.options import Json
+from toolcrib.cli.render import json_text, out, print_json, printable
+from toolcrib.cli.where import UnusableError
+from toolcrib.errors import SourceError
+
+
+def verify(
+    *,
+    log: given.Log = given.LOG,
+    key_file: given.KeyFile = None,
+    head: Annotated[
+        str | None,
+        typer.Option("--head", metavar="SEQ:HASH", help="What an earlier verify has printed."),
+    ] = None,
+    jsonl: Annotated[
+        Path | None, typer.Option("--jsonl", metavar="FILE", help="Check an export instead.")
+    ] = None,
+    filtered: Annotated[
+        bool, typer.Option("--filtered", help="The export was made with a filter.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check that every entry is as it was written; exits with 1 at the first that is not.
+
+    Prints the head: kept elsewhere and given to a later --head, it shows what a recomputed chain
+    would hide.
+    """
+    kept = None if head is None else given.head_of(head)
+    if jsonl is not None:
+        where, found = str(jsonl), _verify_file(jsonl, key_file, kept, filtered=filtered)
+    else:
+        opened = given.log_to_read(log, key_file, damaged=True)
+        where, found = given.shown(log), given.used(opened, lambda audit: audit.verify(head=kept))
+    if as_json:
+        print_json({"log": where, "ok": found.ok, **msgspec.to_builtins(found)})
+    else:
+        _say(where, found)
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def export(  # noqa: PLR0913  the options of a command line
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Where to; left out, to stdout.")
+    ] = None,
+    *,
+    log: given.Log = given.LOG,
+    key_file: given.KeyFile = None,
+    run: given.Run = None,
+    call: given.Call = None,
+    tool: given.Named = None,
+    caller: given.By = None,
+    status: given.Status = None,
+    code: given.Code = None,
+    since: given.Since = None,
+    until: given.Until = None,
+    limit: given.Most = None,
+    as_json: Json = False,
+) -> None:
+    """Write entries as JSON lines, the oldest first; a FILE whole or not at all.
+
+    `verify --jsonl FILE` checks them. With --json, what has been written to FILE is told as JSON.
+    """
+    which = given.asked(
+        run=run,
+        call=call,
+        tool=tool,
+        caller=caller,
+        status=status,
+        code=code,
+        since=since,
+        until=until,
+    )
+    which = msgspec.structs.replace(which, limit=limit)
+    opened = given.log_to_read(log, key_file)
+    if file is None:
+        given.used(opened, lambda audit: _print_lines(audit.export(which)))
+        return
+    target = Path(os.path.realpath(file))  # a link stays one
+    written = given.used(opened, lambda audit: _write_lines(audit.export(which), target))
+    if as_json:
+        print_json({"file": str(file), "entries": written})
+    else:
+        out.print(printable(f"{file}: {_entries(written)} written"))
+
+
+def prune(
+    *,
+    before: Annotated[
+        str, typer.Option("--before", metavar="TIME", help="Such as 2026-11-22, or 90d.")
+    ],
+    log: given.Log = given.LOG,
+    key_file: given.KeyFile = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove the oldest entries, for good; the log keeps, in its chain, that this was done."""
+    limit = given.moment("--before", before)
+    opened = given.log_to_read(log, key_file)
+    if not yes:
+        if as_json or sys.stdin is None or not sys.stdin.isatty():
+            raise UnusableError("nobody can be asked here: give --yes")
+        typer.confirm(f"Remove all entries before {when(limit)} from the log?", abort=True)
+    removed = given.used(opened, lambda audit: audit.prune(before=limit))
+    if as_json:
+        print_json({"log": given.shown(log), "before": limit, "removed": removed})
+    else:
+        out.print(printable(f"{given.shown(log)}: {_entries(removed)} removed"))
+
+
+def _say(where: str, found: Verification) -> None:
+    if found.fault is None:
+        torn = "; the last line was cut, and is not counted" if found.torn else ""
+        out.print(printable(f"{where}: {_entries(found.checked)}, all as written{torn}"))
+        out.print(f"head {found.head.seq}:{found.head.hash}")
+        return
+    place = "" if found.fault.seq is None else f"entry {found.fault.seq}: "
+    out.print(printable(f"{where}: {place}{found.fault.what}").replace("\n", " "))
+    out.print(f"{_entries(found.checked)} before that as written")
+
+
+def _verify_file(
+    file: Path, key_file: Path | None, kept: Head | None, *, filtered: bool
+) -> Verification:
+    try:
+        # what is not UTF-8 is no entry, and is found to be none
+        with file.open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
+            return verify_jsonl(lines, key=given.key_of(key_file), head=kept, filtered=filtered)
+    except OSError as error:
+        raise UnusableError(f"--jsonl {file}: {error.strerror}") from None
+
+
+async def _print_lines(lines: AsyncIterator[str]) -> None:
+    """As they are, for `verify`; but a terminal is shown nothing that it would act upon."""
+    async for line in lines:
+        shown = f"{json_text(json.loads(line))}\n" if out.is_terminal else line
+        sys.stdout.buffer.write(shown.encode())
+    sys.stdout.flush()
+
+
+async def _write_lines(lines: AsyncIterator[str], target: Path) -> int:
+    """Beside its place, then moved there in one step; only the owner can read it."""
+    part: Path | None = None
+    written = 0
+    try:
+        handle, name = tempfile.mkstemp(prefix=".export.", suffix=".part", dir=target.parent)
+        part = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            async for line in lines:
+                file.write(line.encode())
+                written += 1
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except OSError as error:
+        raise SourceError(f"{target}: the export cannot be written ({error.strerror})") from None
+    finally:
+        if part is not None:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+    return written
+
+
+def _entries(count: int) -> str:
+    return f"{count} entr{'y' if count == 1 else 'ies'}"

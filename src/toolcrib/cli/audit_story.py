@@ -1,0 +1,185 @@
+"""What became of a call, told from its entries in the log and from nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import NamedTuple
+
+from toolcrib.audit import AuditEntry
+from toolcrib.cli.render import error_text, short_json
+from toolcrib.errors import ErrorCode, Stage
+from toolcrib.values.decision import Allow, Ask, Decision, Deny
+from toolcrib.values.record import ToolInvocationRecord
+
+_BEFORE_ALL = (Stage.PARSE, Stage.RESOLVE, Stage.VALIDATE, Stage.INSTANTIATE)
+_NOT_RUN = {
+    ErrorCode.APPROVAL_REQUIRED: "nobody was there to answer",
+    ErrorCode.APPROVAL_EXPIRED: "the answer came too late",
+    ErrorCode.APPROVAL_MISMATCH: "the answer was given for another call",
+    ErrorCode.CANCELLED: "the call was cancelled first",
+    ErrorCode.DUPLICATE_CALL: "another call has its id",
+    ErrorCode.OUTCOME_UNKNOWN: "it had been started before, and nobody knows what came of that",
+    ErrorCode.NOT_RUNNABLE: "the tool cannot be run there",
+}
+
+
+class Told(NamedTuple):
+    """One line of a call's story; `at` is empty where the log does not say when."""
+
+    at: str
+    what: str
+    text: str
+
+
+class CallStory:
+    """All that the log says of one call, in the order in which it was written."""
+
+    def __init__(self, entries: Iterable[AuditEntry]) -> None:
+        self.entries = tuple(entries)
+        self.record = self.entries[-1].record
+
+    @property
+    def began(self) -> bool:
+        return any(entry.record.status in ("started", "completed") for entry in self.entries)
+
+    def why(self) -> str:
+        """Why the call ran, or did not, in one sentence."""
+        record, error = self.record, self.record.error
+        if record.status == "waiting":
+            return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
+        if not self.began or (error is not None and error.code is ErrorCode.OUTCOME_UNKNOWN):
+            return f"It did not run: {_stopped(record)}."
+        because = _decided(record.decision) or "the log does not say who decided"
+        if record.approved_by is not None:
+            changed = " and changed its arguments" if record.edited else ""
+            because = f"{record.approved_by} approved it{changed}, after {because}"
+        unknown = ", and the log does not say how it ended" if record.status == "started" else ""
+        return f"It ran because {because}{unknown}."
+
+    def lines(self) -> Iterator[Told]:
+        """When it was asked for, what was decided, by whom, and what came of it."""
+        attempts = groupby(self.entries, key=lambda entry: entry.record.started_at)
+        for number, (_, entries) in enumerate(attempts):
+            yield from _attempt(list(entries), again=number > 0)
+        yield from (Told("", what, text) for what, text in _facts(self.record) if text)
+        yield Told("", "why", self.why())
+
+
+def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:
+    """The calls of some entries, in the order of their first ones."""
+    calls: dict[tuple[str, str], list[AuditEntry]] = {}
+    for entry in entries:
+        calls.setdefault((entry.record.run_id, entry.record.id), []).append(entry)
+    return [CallStory(found) for found in calls.values()]
+
+
+def when(at: float | None) -> str:
+    """A time in UTC, to the millisecond; whatever it is, where it is none."""
+    if at is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat(" ", "milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return str(at)
+
+
+def milliseconds(record: ToolInvocationRecord) -> str:
+    return "" if record.seconds is None else f"{record.seconds * 1000:.1f} ms"
+
+
+def outcome(record: ToolInvocationRecord) -> str:
+    """`completed`, or the error's code."""
+    return record.status if record.error is None else record.error.code.value
+
+
+def decision_of(record: ToolInvocationRecord) -> str:
+    """`ask by standard, approved by grace`."""
+    decision = record.decision
+    if decision is None:
+        return ""
+    said = f"{_WORDS[type(decision)]} by {decision.policy or 'a policy without a name'}"
+    return f"{said}, {_answered(record)}" if record.approved_by else said
+
+
+_WORDS = {Allow: "allow", Ask: "ask", Deny: "deny"}
+_VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
+
+
+def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[Told]:
+    record = entries[-1].record
+    given = "arguments that did not validate" if record.arguments is None else ""
+    yield Told(
+        when(record.started_at),
+        "asked again" if again else "asked",
+        given or short_json(record.arguments),
+    )
+    if record.decision is not None:
+        reason = f": {record.decision.reason}" if record.decision.reason else ""
+        policy = record.decision.policy or "a policy without a name"
+        yield Told("", "decided", f"{_WORDS[type(record.decision)]} by {policy}{reason}")
+    if record.approved_by:
+        edited = ", with other arguments" if record.edited else ""
+        yield Told("", "answered", f"{_answered(record)}{edited}{_question(record)}")
+    for entry in entries:
+        yield _event(entry)
+    if record.status == "started":
+        yield Told("", "unknown", "the log does not say how it ended")
+
+
+def _event(entry: AuditEntry) -> Told:
+    record = entry.record
+    match record.status:
+        case "started":
+            return Told(when(entry.at), "started", "")
+        case "waiting":
+            return Told(when(record.ended_at), "waits", f"for an answer{_question(record)}")
+    took = f" ({milliseconds(record)})" if record.seconds is not None else ""
+    text = short_json(record.result) if record.error is None else error_text(record.error)
+    return Told(when(record.ended_at), record.status, f"{text}{took}")
+
+
+def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:
+    yield "repaired", f"by {record.repaired_by or 'a repairer'}" if record.repaired else ""
+    yield "read with", ", ".join(record.notes)
+    validator = record.validator
+    checked = "" if validator is None else f"by {validator.name} {validator.version}"
+    if validator is not None:
+        checked += f", compiled {when(validator.compiled_at)}"
+    mode = f" (mode {record.no_schema_mode})" if record.no_schema_mode else ""
+    yield "validated", checked if record.validated else f"no{mode}"
+    yield "definition", record.definition_digest
+    yield "key", f"{record.idempotency_key} ({record.key_scope})" if record.idempotency_key else ""
+
+
+def _decided(decision: Decision | None) -> str:
+    if decision is None:
+        return ""
+    policy = f"the policy '{decision.policy}'" if decision.policy else "a policy"
+    reason = f" ({decision.reason})" if decision.reason else ""
+    return f"{policy} {_VERBS[type(decision)]}{reason}"
+
+
+def _stopped(record: ToolInvocationRecord) -> str:
+    error, decided = record.error, _decided(record.decision)
+    if error is None:
+        return "the log does not say why"
+    if error.stage in _BEFORE_ALL:
+        return error_text(error)
+    if isinstance(record.decision, Deny):
+        return decided
+    if error.code is ErrorCode.APPROVAL_REFUSED:
+        who = record.approved_by or "whoever was asked"
+        return f"{who} refused it, after {decided}" if decided else f"{who} refused it"
+    stopped = _NOT_RUN.get(error.code) or error_text(error)
+    return f"{decided}, and {stopped}" if isinstance(record.decision, Ask) else stopped
+
+
+def _answered(record: ToolInvocationRecord) -> str:
+    refused = record.error is not None and record.error.code is ErrorCode.APPROVAL_REFUSED
+    return f"{'refused' if refused else 'approved'} by {record.approved_by}"
+
+
+def _question(record: ToolInvocationRecord) -> str:
+    return f" (question {record.approval_id})" if record.approval_id else ""

@@ -1,0 +1,122 @@
+"""One repair of a call's arguments, and everything judged again.
+
+What a repairer gives is nothing but another text: it goes the way of a text that a model sent, whole.
+The call stays as the model sent it; both texts are kept, and who made the second. A cut call, one over
+a limit and one whose tool is not known here are never repaired, and none is repaired twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from toolcrib.errors import ErrorCode
+from toolcrib.hydrate.hydrate import hydrate
+from toolcrib.tools import Catalog
+from toolcrib.values.call import HydrationError, HydrationResult, Provenance, Rejected, ToolCall
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.offer import Offer
+
+_REPAIRABLE = frozenset((ErrorCode.INVALID_JSON, ErrorCode.INVALID_ARGUMENTS))
+
+
+class RepairRequest(msgspec.Struct, frozen=True):
+    """A call that was rejected: as it was sent, the tool that it is for, and what is wrong with it."""
+
+    call: ToolCall
+    definition: ToolDefinition
+    errors: tuple[HydrationError, ...]
+
+
+@runtime_checkable
+class Repairer(Protocol):
+    """Makes another text of the arguments of a rejected call; `name` says in the records who did.
+
+    None: there is nothing that it can mend. What it raises ends as `invalid_repair`, and its text is
+    told to nobody.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    async def __call__(self, request: RepairRequest, /) -> str | None: ...
+
+
+def repairable(result: HydrationResult) -> bool:
+    """Whether the arguments are at fault: their form, or what they hold. Nothing else is repaired."""
+    return (
+        isinstance(result, Rejected)
+        and result.call.complete
+        and result.definition is not None
+        and not result.provenance.repaired
+        and result.errors[0].code in _REPAIRABLE
+    )
+
+
+async def repair(
+    rejected: Rejected, offered: Offer | Catalog, repairer: Repairer
+) -> HydrationResult:
+    """Repair a rejected call once, and judge what comes of it as if it had been sent.
+
+    A call that is not `repairable`, or that the repairer finds nothing to mend in, comes back as it
+    was. A repair that fails is a `Rejected` with `invalid_repair` first, then what is still wrong.
+    Raises CancelledError only.
+    """
+    definition = rejected.definition
+    if definition is None or not repairable(rejected):
+        return rejected
+    started = time.perf_counter()
+    text: object = ""
+    try:
+        text = await repairer(RepairRequest(rejected.call, definition, rejected.errors))
+    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # noqa: BLE001  others' code; its text may hold the arguments
+        text = NotImplemented
+    if text is None:
+        return rejected
+    if not isinstance(text, str):
+        return _failed(rejected, rejected.errors, rejected.provenance, repairer, started)
+    judged = hydrate(msgspec.structs.replace(rejected.call, arguments=text), offered)
+    provenance = msgspec.structs.replace(
+        judged.provenance,
+        arguments=rejected.provenance.arguments,
+        repaired=True,
+        repaired_arguments=text,
+    )
+    if isinstance(judged, Rejected):
+        # places in a text that the model never saw would not help it
+        errors = rejected.errors if judged.provenance.parsed is None else judged.errors
+        return _failed(rejected, errors, provenance, repairer, started)
+    return msgspec.structs.replace(
+        judged,
+        call=rejected.call,
+        provenance=_told(rejected, provenance, repairer, started),
+    )
+
+
+def _failed(
+    rejected: Rejected,
+    errors: tuple[HydrationError, ...],
+    provenance: Provenance,
+    repairer: Repairer,
+    started: float,
+) -> Rejected:
+    code = ErrorCode.INVALID_REPAIR
+    first = HydrationError(code.info.stage, code, code.info.text)
+    return Rejected(
+        rejected.call,
+        (first, *errors),
+        _told(rejected, provenance, repairer, started),
+        rejected.definition,
+    )
+
+
+def _told(
+    rejected: Rejected, provenance: Provenance, repairer: Repairer, started: float
+) -> Provenance:
+    seconds = rejected.provenance.seconds + time.perf_counter() - started
+    return msgspec.structs.replace(provenance, repaired_by=repairer.name, seconds=seconds)

@@ -1,0 +1,109 @@
+"""Questions at a terminal: whole or visibly cut, in ASCII, and answered only after they were shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import select
+import sys
+import threading
+from contextlib import suppress
+from typing import TextIO
+
+from toolcrib.threads import in_thread
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
+from toolcrib.values.json import JsonObject, JsonValue, digest
+
+if sys.platform != "win32":
+    import termios
+
+_POLL = 0.1
+_MAX_VALUE = 400
+_MAX_SHOWN = 4_000
+
+
+class TerminalApprover:
+    """Asks at the terminal, one question at a time; anything but a clear yes is a no.
+
+    Without a terminal to ask at, the answer is no. `by` is who answers, as records will say it.
+    """
+
+    def __init__(self, *, by: str = "terminal", source: TextIO | None = None) -> None:
+        self._by = by
+        self._source = source
+        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    async def __call__(self, request: ApprovalRequest) -> Answer:
+        loop = asyncio.get_running_loop()
+        if self._turns is None or self._turns[0] is not loop:  # a lock holds in one loop only
+            self._turns = loop, asyncio.Lock()
+        async with self._turns[1]:
+            text, given_up = question(request), threading.Event()
+            try:
+                answer = await in_thread(lambda: self._ask(text, given_up))
+            finally:
+                given_up.set()
+        if answer in ("y", "yes"):
+            return Approve(by=self._by)
+        return Refuse("not approved at the terminal", by=self._by)
+
+    def _ask(self, text: str, given_up: threading.Event) -> str:
+        source = self._source or sys.stdin
+        if source is None or (self._source is None and not source.isatty()) or given_up.is_set():
+            return ""
+        _forget_typed(source)
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        return source.readline().strip().lower() if _has_line(source, given_up) else ""
+
+
+def _forget_typed(source: TextIO) -> None:
+    """What was typed before a question was there is no answer to it."""
+    if sys.platform != "win32":
+        with suppress(OSError, ValueError, termios.error):  # no terminal
+            termios.tcflush(source, termios.TCIFLUSH)
+
+
+def _has_line(source: TextIO, given_up: threading.Event) -> bool:
+    """Wait for a line at a terminal; False once nobody waits for it, and it is not taken away.
+
+    What cannot be watched (a file, a console of Windows) is simply read.
+    """
+    try:
+        while source.isatty() and not given_up.is_set():
+            if select.select([source], [], [], _POLL)[0]:
+                break
+    except (OSError, ValueError):
+        return True
+    return not given_up.is_set()
+
+
+def question(request: ApprovalRequest) -> str:
+    """One line in ASCII: nothing in it can move a cursor or pass for another character."""
+    tool = json.dumps(request.tool)[1:-1]
+    reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
+    return f"Run {tool} {shown_arguments(request.arguments)}? ({reason}) [y/N] "
+
+
+def shown_arguments(arguments: JsonObject) -> str:
+    """Arguments as JSON in ASCII. What is left out is said, in `<…>` outside of any text.
+
+    At most 400 characters of each value, so that a long one hides no other, and some 4,000 in all.
+    The digests are sha256 over the canonical JSON (RFC 8785) of the value, and of all arguments.
+    """
+    parts: list[str] = []
+    room = _MAX_SHOWN
+    for name, value in arguments.items():
+        part = f"{_shown(name)}: {_shown(value)}"
+        room -= len(part) + len(", ")
+        if room < 0:
+            parts.append(f"<{len(arguments) - len(parts):,} more arguments, {digest(arguments)}>")
+            break
+        parts.append(part)
+    return f"{{{', '.join(parts)}}}"
+
+
+def _shown(value: JsonValue) -> str:
+    text = json.dumps(value)
+    more = len(text) - _MAX_VALUE
+    return text if more <= 0 else f"{text[:_MAX_VALUE]} <{more:,} more characters, {digest(value)}>"

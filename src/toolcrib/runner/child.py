@@ -1,0 +1,176 @@
+"""What runs in a tool's process: read one request, run one function, answer, wait for the end.
+
+The two pipes come as standard input and output and are moved away before any code of others is
+loaded: what that prints goes nowhere. The process never ends by itself after its answer: the parent
+ends it, with all that it has started. If the parent is gone, it ends itself likewise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+import threading
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+import msgspec
+from pydantic_core import from_json
+
+from toolcrib.errors import CapabilityError, MissingExtraError, ToolError
+from toolcrib.runner.output import Unusable, json_text
+from toolcrib.runner.pipe import (
+    ENDING,
+    PART,
+    RESULT,
+    Bad,
+    Ending,
+    Missing,
+    Raised,
+    Request,
+    Told,
+    frame,
+)
+from toolcrib.tools import Tool
+from toolcrib.tools.build import ToolOptions
+from toolcrib.tools.decorator import make_function_tool
+from toolcrib.values.context import CallContext
+from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.definition import ALL
+from toolcrib.values.json import JsonValue, encodable, json_copy
+from toolcrib.values.record import Outcome
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_MAIN = "__toolcrib_main__"  # what the program's own file is loaded as: no `__name__ == "__main__"`
+
+
+def main() -> None:
+    incoming, outgoing = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    with open(incoming, "rb", closefd=False) as pipe:
+        request = msgspec.json.decode(pipe.readline(), type=Request)
+    watch = threading.Thread(target=_end_with_parent, args=(incoming,), daemon=True)
+    watch.start()
+    if sys.platform == "linux":  # also where C code keeps all threads of Python waiting
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    answers = _Answers(outgoing, request.max_bytes)
+    answers.end(*_answer(request, answers))
+    watch.join()
+
+
+def _end_with_parent(incoming: int) -> None:
+    os.read(incoming, 1)  # nothing more is sent: what comes is the end
+    os.killpg(0, signal.SIGKILL)
+
+
+class _Answers:
+    """The way back, and the `Observer` of the call: parts may come from any thread."""
+
+    def __init__(self, outgoing: int, max_bytes: int) -> None:
+        self._pipe = open(outgoing, "wb")  # noqa: SIM115  for as long as the process lives
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._over = False
+
+    def progress(self, _call_id: str, part: JsonValue) -> None:
+        self._send(PART, json_text(part, self._max_bytes))
+
+    def approval_requested(self, request: ApprovalRequest) -> None: ...
+
+    def finished(self, outcome: Outcome) -> None: ...
+
+    def end(self, kind: bytes, body: bytes) -> None:
+        self._send(kind, body, over=True)
+
+    def _send(self, kind: bytes, body: bytes, *, over: bool = False) -> None:
+        with self._lock:
+            if not self._over:
+                self._over = over
+                self._pipe.write(frame(kind, body))
+                self._pipe.flush()
+
+
+def _answer(request: Request, answers: _Answers) -> tuple[bytes, bytes]:
+    try:
+        return RESULT, json_text(_run(request, answers), request.max_bytes)
+    except BaseException as raised:  # noqa: BLE001  an author's code may raise anything
+        return ENDING, msgspec.json.encode(_ending(raised))
+
+
+def _ending(raised: BaseException) -> Ending:
+    match raised:
+        case ToolError() if isinstance(raised.safe_text, str):
+            capability = isinstance(raised, CapabilityError)
+            return Told(encodable(raised.safe_text), bool(raised.retryable), capability)
+        case MissingExtraError():
+            return Missing(str(raised.extra), str(raised.feature))
+        case Unusable():
+            return Bad(raised.why)
+    place, traceback = "", raised.__traceback__
+    while traceback is not None:
+        place = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return Raised(type(raised).__name__, encodable(place))
+
+
+def _run(request: Request, answers: _Answers) -> Any:
+    tool = _found(request)
+    given = {}
+    if tool.context_parameter is not None:
+        given[tool.context_parameter] = CallContext(
+            request.call_id,
+            request.run_id,
+            request.idempotency_key,
+            Caller(request.caller, request.roles),
+            request.deadline,
+            answers,
+        )
+    return tool.invoke(tool.build(from_json(request.arguments)), given)
+
+
+def _found(request: Request) -> Tool[..., Any]:
+    """The tool, or one made of the function where a tool was made of it elsewhere."""
+    thing: Any = _loaded(request)
+    for name in request.qualname.split("."):
+        thing = getattr(thing, name)
+    if isinstance(thing, Tool):
+        return thing
+    schema = None if request.input_schema is None else json_copy(request.input_schema)
+    options = ToolOptions(
+        visible=ALL,
+        input_schema=schema,
+        allow_no_schema=True,
+        no_schema_mode="full",
+        lazy=True,
+    )
+    return make_function_tool(thing, options, {})
+
+
+def _loaded(request: Request) -> ModuleType:
+    """By its name, or from its file where it was loaded from one under a name of its own."""
+    if request.module != "__main__" and _importable(request.module):
+        return importlib.import_module(request.module)
+    name = _MAIN if request.module == "__main__" else request.module
+    loader = SourceFileLoader(name, request.file)
+    spec = importlib.util.spec_from_loader(name, loader)
+    if spec is None:
+        raise ImportError
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if request.module == "__main__":
+        sys.modules["__main__"] = module
+    loader.exec_module(module)
+    return module
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False

@@ -1,0 +1,81 @@
+"""Before a tool runs: whoever wants to know is told, and a ledger says whether it may begin at all.
+
+A call that a ledger knows to have ended gives what is in its record. One that began and never ended,
+in a process that is gone or in another one, has done nobody knows what: it runs again only if its
+tool is marked as idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.runner.recorder import Draft
+from toolcrib.runner.stopped import EndedBefore, Stopped
+from toolcrib.values.call import Hydrated
+from toolcrib.values.record import (
+    CallError,
+    Completed,
+    Failed,
+    Ledger,
+    Sink,
+    ToolInvocationRecord,
+)
+
+
+class Intents:
+    """The sinks that are told before a call, and the ledger among them, if there is one."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        ledgers = [sink for sink in sinks if isinstance(sink, Ledger)]
+        if len(ledgers) > 1:
+            raise ToolcribError("a call is begun in one ledger: give a runner at most one")
+        self.ledger = ledgers[0] if ledgers else None
+        self._told = [s for s in sinks if getattr(s, "intents", False) and s is not self.ledger]
+        self.wanted = bool(ledgers or self._told)
+
+    async def check(self, key: str, draft: Draft, hydrated: Hydrated) -> None:
+        """Raises what `begin` does, before somebody is asked about a call that will not run."""
+        if self.ledger is not None:
+            _judge(await self.ledger.find(key), key, draft, hydrated)
+
+    async def begin(self, key: str, draft: Draft, hydrated: Hydrated) -> None:
+        """Write the intent. Raises EndedBefore, and Stopped if the call must not run."""
+        draft.key = key
+        intent = draft.record("started")
+        if self.ledger is not None:
+            known = await self.ledger.begin(intent)
+            if known is not None:
+                _judge(known, key, draft, hydrated)
+                pending = self.ledger.write(intent)  # begun before, and begun again
+                if pending is not None:
+                    await pending
+        for sink in self._told:
+            pending = sink.write(intent)
+            if pending is not None:
+                await pending
+
+
+def _judge(known: ToolInvocationRecord | None, key: str, draft: Draft, hydrated: Hydrated) -> None:
+    if known is None:
+        return
+    if not _same(known, draft.record("started")):
+        draft.key = ""  # it is another call's
+        raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
+    if known.status == "completed":
+        raise EndedBefore(Completed(known, known.result, known.result, known.result, replayed=True))
+    if known.error is not None:
+        raise EndedBefore(Failed(known, known.error, replayed=True))
+    if not hydrated.definition.annotations.idempotent:
+        draft.key = key  # the record says how the call with this key has ended
+        raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
+
+
+def _same(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
+    """Of a call with secrets there is no sha256, only its length."""
+    return (
+        known.definition_digest == asked.definition_digest
+        and known.caller == asked.caller
+        and known.arguments_sha256 == asked.arguments_sha256
+        and known.arguments_bytes == asked.arguments_bytes
+    )

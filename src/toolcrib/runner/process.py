@@ -1,0 +1,182 @@
+"""A blocking tool in a fresh process of its own, which ends with its call, whatever became of it.
+
+The process leads a process group. When the call is over, with a result or without one, the whole group
+is killed and its leader waited for: no process that the tool started in its group goes on. What it
+prints goes nowhere: it may hold secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import suppress
+from typing import Any, cast
+
+import msgspec
+from pydantic_core import to_json
+
+from toolcrib.runner.output import Unusable, read_json
+from toolcrib.runner.pipe import (
+    GARBLED,
+    PART,
+    RESULT,
+    Ending,
+    Frames,
+    ProcessFailed,
+    Request,
+    error_of,
+)
+from toolcrib.tools import Tool
+from toolcrib.values.context import CallContext
+from toolcrib.values.json import JsonObject
+
+_START = (
+    "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
+    "from toolcrib.runner.child import main; main()"
+)
+
+
+async def run_in_process(
+    tool: Tool[..., Any], arguments: JsonObject, context: CallContext, max_bytes: int
+) -> Any:
+    """The tool's value, as JSON has it. Raises ProcessFailed, Unusable, and what the author says.
+
+    `arguments` have been validated. A process is a Python that starts, and imports the tool's module.
+    """
+    request = msgspec.json.encode(_request(tool, arguments, context, max_bytes))
+    talk = _Talk(context, max_bytes)
+    transport, _ = await asyncio.get_running_loop().subprocess_exec(
+        lambda: talk,
+        sys.executable,
+        "-c",
+        _START,
+        *[path for path in sys.path if isinstance(path, str)],
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        to_child = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
+        to_child.write(request + b"\n")
+        found = await talk.outcome
+    except GeneratorExit:
+        talk.kill()  # the loop is gone: nothing can be awaited any more
+        raise
+    except BaseException:
+        await talk.end()
+        raise
+    await talk.end()
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _request(
+    tool: Tool[..., Any], arguments: JsonObject, context: CallContext, max_bytes: int
+) -> Request:
+    function = tool.__wrapped__
+    module, spec = sys.modules.get(function.__module__), None
+    if function.__module__ == "__main__":
+        spec = getattr(module, "__spec__", None)  # of `python -m name`
+    return Request(
+        module=function.__module__ if spec is None else spec.name,
+        qualname=function.__qualname__,
+        file=os.path.abspath(getattr(module, "__file__", None) or ""),  # noqa: PTH100
+        input_schema=tool.definition.input_schema_json,
+        arguments=to_json(arguments).decode(),
+        call_id=context.call_id,
+        run_id=context.run_id,
+        idempotency_key=context.idempotency_key,
+        caller=context.caller.id,
+        roles=tuple(context.caller.roles),
+        deadline=context.deadline,
+        max_bytes=max_bytes,
+    )
+
+
+class _Talk(asyncio.SubprocessProtocol):
+    """The parent's side of the two pipes. `outcome` is the value, or the exception to raise."""
+
+    _transport: asyncio.SubprocessTransport
+
+    def __init__(self, context: CallContext, max_bytes: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.outcome: asyncio.Future[Any] = loop.create_future()
+        self._exited: asyncio.Future[None] = loop.create_future()
+        self._closed: asyncio.Future[None] = loop.create_future()
+        self._context = context
+        self._frames = Frames(max_bytes)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, _fd: int, data: bytes) -> None:
+        if self.outcome.done():
+            return
+        try:
+            for kind, body in self._frames.feed(data):
+                self._take(kind, body)
+        except (Unusable, ProcessFailed) as wrong:
+            self._settle(wrong)
+        except (msgspec.DecodeError, UnicodeError):
+            self._settle(ProcessFailed(GARBLED))
+
+    def _take(self, kind: bytes, body: bytearray) -> None:
+        if kind == PART:
+            part = read_json(body)
+            if not self.outcome.done():
+                self._context.progress(part)
+        elif kind == RESULT:
+            self._settle(read_json(body))
+        else:
+            self._settle(error_of(msgspec.json.decode(body, type=Ending)))
+
+    def pipe_connection_lost(self, fd: int, _error: Exception | None) -> None:
+        if fd == 1 and not self._exited.done():
+            self.kill()  # it has ended, or will never answer
+
+    def process_exited(self) -> None:
+        self.kill()  # whom it left behind
+        code = self._transport.get_returncode() or 0
+        how = f"ended with status {code}" if code >= 0 else f"was ended by {_signal(-code)}"
+        self._settle(ProcessFailed(f"its process {how} and gave no result"))
+        self._exited.set_result(None)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._closed.set_result(None)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # nobody is left
+            os.killpg(self._transport.get_pid(), signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Kill whoever is left, and wait until they are gone and the pipes are closed."""
+        if not self._exited.done():
+            self.kill()
+        await _to_the_end(self._exited)
+        self._transport.close()
+        await _to_the_end(self._closed)
+
+    def _settle(self, found: object) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(found)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+async def _to_the_end(future: asyncio.Future[None]) -> None:
+    """Wait for what comes at once, also when cancelled meanwhile."""
+    try:
+        await asyncio.wait([future])
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise

@@ -1,0 +1,70 @@
+"""The standard policy: what every runner applies, whatever else it is given.
+
+Roles deny. What is marked as risky, what nobody checked and what somebody else may have steered asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from toolcrib.errors import ToolcribError
+from toolcrib.values.call import Hydrated
+from toolcrib.values.context import PolicyContext
+from toolcrib.values.decision import Allow, Ask, Decision, Deny
+
+ALLOWED: Final = Allow("nothing about this tool asks for more", "standard")
+
+
+class Standard(msgspec.Struct, frozen=True):
+    """The standard policy as a value: give a runner another one to change what it may be told.
+
+    A call whose arguments were repaired asks. With `repaired_reads="allow"` it does not if its tool
+    is marked as read-only. Raises ToolcribError for any other word.
+    """
+
+    repaired_reads: Literal["ask", "allow"] = "ask"
+
+    def __post_init__(self) -> None:
+        if self.repaired_reads not in ("ask", "allow"):
+            raise ToolcribError("repaired_reads is 'ask' or 'allow'")
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        definition = hydrated.definition
+        marks = definition.annotations
+        if marks.allowed_roles and not set(marks.allowed_roles) & set(context.caller.roles):
+            return Deny(f"it needs one of the roles {', '.join(marks.allowed_roles)}", "standard")
+        if (
+            marks.safe
+            and not marks.requires_approval
+            and marks.threat_level != "high"
+            and definition.no_schema_mode is None
+            and not hydrated.provenance.repaired
+            and not (context.run.tainted and not marks.read_only)
+        ):
+            return ALLOWED  # the path of most calls; what follows says why not
+        reasons = "; ".join(self._reasons(hydrated, context))
+        return Ask(reasons, "standard") if reasons else ALLOWED
+
+    def _reasons(self, hydrated: Hydrated, context: PolicyContext) -> Iterator[str]:
+        """All of them: whoever is asked has to know of the repair, not only of the tool's marks."""
+        marks, mode = hydrated.definition.annotations, hydrated.definition.no_schema_mode
+        if marks.requires_approval:
+            yield "the tool requires an approval"
+        if not marks.safe:
+            yield "the tool is marked as not safe"
+        if marks.threat_level == "high":
+            yield "the tool's threat level is high"
+        if mode == "human-approval" or (mode == "read-only" and not marks.read_only):
+            yield f"its arguments were not checked, and its mode is {mode}"
+        if hydrated.provenance.repaired and not (
+            marks.read_only and self.repaired_reads == "allow"
+        ):
+            yield "its arguments were repaired"
+        if context.run.tainted and not marks.read_only:
+            yield "the run has read untrusted content, and this tool may have side effects"
+
+
+standard: Final = Standard()

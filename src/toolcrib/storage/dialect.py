@@ -1,0 +1,134 @@
+"""What differs between one database and another; nowhere else is it known which one is in use.
+
+SQLite runs in WAL mode with `synchronous=FULL` and takes its write lock when a transaction begins;
+PostgreSQL waits for its log to be on disk before it confirms. On both, what was committed is there
+after a crash, and whoever only reads never waits for the writer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from toolcrib.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+# The timeout comes first: already the switch to WAL may meet another process that opens the file.
+_PRAGMAS = (
+    "busy_timeout=10000",
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "fullfsync=ON",
+    "foreign_keys=ON",
+)
+_IN_MEMORY = ("sqlite://", "sqlite:///:memory:")
+_SCHEMA_LOCK = 7_665_646_001  # any number that no other program takes for its advisory lock
+_UNREACHABLE = (
+    "SQLITE_BUSY",
+    "SQLITE_CANTOPEN",
+    "SQLITE_FULL",
+    "SQLITE_LOCKED",
+    "SQLITE_NOMEM",
+    "SQLITE_PERM",
+    "SQLITE_READONLY",
+)
+
+
+def open_engine(url: str) -> Engine:
+    """An engine of which nothing has been asked yet; raises SQLAlchemyError for an unusable URL."""
+    sa = sqlalchemy()
+    parsed = sa.engine.make_url(url)
+    options: dict[str, Any] = {"hide_parameters": True}
+    if parsed in map(sa.engine.make_url, _IN_MEMORY):
+        # each connection would be a database of its own: one for all threads, one at a time
+        options |= {"poolclass": sa.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
+        options["connect_args"] = {"check_same_thread": False}
+    engine: Engine = sa.create_engine(parsed, **options)
+    if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "connect", _set_pragmas)
+        sa.event.listen(engine, "begin", _begin_sqlite)
+    elif engine.dialect.name == "postgresql":
+        sa.event.listen(engine, "connect", _confirm_on_disk)
+    return engine
+
+
+def prepared(connection: Connection, *, write: bool) -> Connection:
+    """For one transaction: a snapshot that is only read, or whatever the locks it takes let it see."""
+    if connection.dialect.name == "sqlite":
+        return connection.execution_options(toolcrib_write=write)
+    if write:
+        return connection.execution_options(isolation_level="READ COMMITTED")
+    return connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def lock_schema(connection: Connection) -> None:
+    """Until the transaction ends nobody else changes tables. SQLite's write lock does that already."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+
+
+def for_update(connection: Connection) -> str:
+    """What ends a SELECT whose rows nobody else may change before this transaction ends."""
+    return "" if connection.dialect.name == "sqlite" else " FOR UPDATE"
+
+
+def column_types(connection: Connection) -> dict[str, str]:
+    """The names of types that have no common one: `serial`, a key of 64 bits that counts rows."""
+    return {"serial": "INTEGER" if connection.dialect.name == "sqlite" else "BIGINT"}
+
+
+def damage(connection: Connection) -> str:
+    """What the database itself finds wrong with its file; empty if nothing, or if it cannot tell."""
+    if connection.dialect.name != "sqlite":
+        return ""
+    found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+    return "" if found == "ok" else str(found)
+
+
+def unreachable(error: Exception) -> bool:
+    """Whether an error is about reaching the database, rather than about what is in it."""
+    name = code_of(error)
+    if name.startswith("SQLITE_"):
+        return name.startswith(_UNREACHABLE)
+    return type(error).__name__ in ("OperationalError", "InterfaceError", "TimeoutError")
+
+
+def code_of(error: Exception) -> str:
+    """The driver's own name or number for an error: never its text, which may hold what was written."""
+    original = getattr(error, "orig", None)
+    return str(
+        getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", "") or ""
+    )
+
+
+def sqlalchemy() -> Any:
+    """The library; raises MissingExtraError without it."""
+    try:
+        import sqlalchemy
+    except ImportError:
+        raise MissingExtraError("audit", "a database") from None
+    return sqlalchemy
+
+
+def _set_pragmas(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # the driver would begin by itself, and later than we do
+    cursor = connection.cursor()
+    for pragma in _PRAGMAS:
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """A transaction that reads first and writes later could find that another has written."""
+    write = connection.get_execution_options().get("toolcrib_write", True)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _confirm_on_disk(connection: Any, _record: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('synchronous_commit', 'on', false)"
+            " WHERE current_setting('synchronous_commit') = 'off'"
+        )
+    connection.commit()

@@ -1,0 +1,23 @@
+"""The log on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from postgres import postgres
+
+__all__ = ["postgres"]
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh database of each kind."""
+    if request.param == "memory":
+        return "sqlite://"
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/crib.db"
+    fresh: Callable[[], str] = request.getfixturevalue("postgres")
+    return fresh()

@@ -1,0 +1,142 @@
+"""The chain as its definition says, computed here by other means."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit.audit_helpers import record, write_calls
+from toolcrib.audit import AuditFilter, AuditLog, Fault, Head, verify_jsonl
+from toolcrib.audit.rows import text_of
+from toolcrib.values.json import canonical_json
+
+KEYS = [None, "a key", b"\0\xff"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_each_line_without_its_hash_is_what_was_hashed(url: str, key: Any) -> None:
+    secret = key.encode() if isinstance(key, str) else key
+    async with AuditLog(url, key=key) as log:
+        await write_calls(log, range(3))
+        lines = [line async for line in log.export()]
+    previous = "0" * 64
+    for number, line in enumerate(lines, start=1):
+        assert line.endswith("}\n")
+        entry = json.loads(line)
+        assert canonical_json(entry) == line.rstrip("\n")
+        own = entry.pop("hash")
+        text = canonical_json(entry).encode()
+        assert own == (
+            hashlib.sha256(text).hexdigest()
+            if secret is None
+            else hmac.new(secret, text, "sha256").hexdigest()
+        )
+        assert (entry["seq"], entry["previous"]) == (number, previous)
+        previous = own
+
+
+async def exported(key: str | None = None) -> list[str]:
+    async with AuditLog("sqlite://", key=key) as log:
+        await write_calls(log, range(5))
+        return [line async for line in log.export()]
+
+
+@pytest.mark.parametrize("key", [None, "a key"])
+async def test_an_export_is_checked_without_its_database(key: str | None) -> None:
+    lines = await exported(key)
+    found = verify_jsonl(lines, key=key)
+    assert (found.ok, found.checked, found.torn) == (True, 10, False)
+    assert found.head.seq == 10
+    assert verify_jsonl(lines, key=key, head=found.head).ok
+    assert verify_jsonl([], key=key).ok
+
+
+@pytest.mark.parametrize("cut", [1, 20, 300])
+async def test_one_cut_line_is_forgiven_at_the_end_only(cut: int) -> None:
+    lines = await exported()
+    found = verify_jsonl([*lines[:-1], lines[-1][:-cut].rstrip("}")])
+    assert (found.ok, found.checked, found.torn) == (True, 9, True)
+    found = verify_jsonl([*lines[:4], lines[4][:-cut].rstrip("}"), *lines[5:]])
+    assert (found.fault, found.checked) == (Fault(5, "the line is no entry"), 4)
+
+
+def changed(lines: list[str], at: int, **members: Any) -> list[str]:
+    entry = json.loads(lines[at]) | members
+    return [*lines[:at], canonical_json(entry) + "\n", *lines[at + 1 :]]
+
+
+TAMPERED: list[tuple[str, Any, int]] = [
+    ("first removed", lambda lines: lines[1:], 2),
+    ("middle removed", lambda lines: lines[:4] + lines[5:], 6),
+    ("swapped", lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]], 5),
+    ("twice", lambda lines: [*lines[:3], lines[2], *lines[3:]], 3),
+    ("record", lambda lines: changed(lines, 2, record={"id": "call_1", "name": "pay"}), 3),
+    ("time", lambda lines: changed(lines, 2, at=1.5), 3),
+    ("hash", lambda lines: changed(lines, 2, hash="0" * 64), 3),
+    ("previous", lambda lines: changed(lines, 2, previous="0" * 64), 3),
+    ("number", lambda lines: changed(lines, 2, seq=-1), 3),
+    ("a member more", lambda lines: changed(lines, 2, note="!"), 3),
+]
+
+
+@pytest.mark.parametrize(("name", "tamper", "seq"), TAMPERED, ids=[t[0] for t in TAMPERED])
+async def test_a_changed_export_is_found(name: str, tamper: Any, seq: int) -> None:
+    found = verify_jsonl(tamper(await exported()))
+    assert found.fault is not None, name
+    assert found.fault.seq == seq
+
+
+async def test_a_filtered_export_is_checked_entry_by_entry() -> None:
+    async with AuditLog("sqlite://", key="k") as log:
+        await write_calls(log, range(5))
+        lines = [line async for line in log.export(AuditFilter(status="completed"))]
+    assert not verify_jsonl(lines, key="k").ok
+    assert verify_jsonl(lines, key="k", filtered=True).ok
+    assert not verify_jsonl(changed(lines, 2, at=1.5), key="k", filtered=True).ok
+    assert not verify_jsonl(lines[::-1], key="k", filtered=True).ok
+    assert not verify_jsonl(lines, key="another", filtered=True).ok
+
+
+@pytest.mark.parametrize("garbage", ["", "null", "[]", "{", '{"seq":1}', "\0", "é" * 9, "1" * 9999])
+def test_garbage_is_a_finding(garbage: str) -> None:
+    found = verify_jsonl([garbage, garbage])
+    assert found.fault is not None
+    assert verify_jsonl([garbage]).torn
+
+
+async def test_a_kept_head_shows_a_chain_that_was_cut() -> None:
+    lines = await exported()
+    head = verify_jsonl(lines).head
+    assert verify_jsonl(lines[:-1]).ok
+    found = verify_jsonl(lines[:-1], head=head)
+    assert found.fault == Fault(10, "the entry of the head that was kept is not there")
+    found = verify_jsonl(lines, head=Head(4, "f" * 64))
+    assert found.fault == Fault(4, "the entry has not the hash of the head that was kept")
+    assert verify_jsonl(lines, head=Head(0, "0" * 64)).ok
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON, st.floats(0, 1e17), st.sampled_from(["1.0,", ":1e5}", "null", "3e7", "\x7f\0\n"]))
+def test_the_quick_text_is_the_canonical_one(result: Any, started_at: float, name: str) -> None:
+    one = record(1, result=result, started_at=started_at, name=name)
+    assert text_of(one) == canonical_json(msgspec.to_builtins(one))
+    assert msgspec.json.decode(text_of(one), type=type(one)) == one

@@ -1,0 +1,194 @@
+"""Writing and asking, on each database."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from audit.audit_helpers import record, write_calls
+from toolcrib.audit import AuditFilter, AuditLog, Head
+from toolcrib.errors import ErrorCode, SourceError
+from toolcrib.values.record import Ledger, ToolInvocationRecord
+
+
+async def test_what_was_written_is_read_back(url: str) -> None:
+    written = [record(1, "started"), record(1), record(2, "failed"), record(3, "waiting")]
+    async with AuditLog(url) as log:
+        assert isinstance(log, Ledger)
+        assert log.intents
+        before = time.time()
+        for each in written:
+            await log.write(each)
+        entries = await log.entries()
+        assert [e.record for e in entries] == written
+        assert [e.seq for e in entries] == [1, 2, 3, 4]
+        assert all(before - 1 < e.at < time.time() + 1 for e in entries)
+        assert [e.previous for e in entries[1:]] == [e.hash for e in entries[:-1]]
+        assert await log.head() == Head(4, entries[-1].hash)
+        assert (await log.verify()).ok
+
+
+ODD = [
+    {"result": {"big": 2**70, "small": -(2**70), "tiny": 1e-7, "whole": 3.0, "e": 1e300}},
+    {"result": [None, True, "\0\x01\x7f\u2028", "Grüße 東京 🍵"]},
+    {"caller": "nul\0led", "run_id": "\0", "id": "ключ", "idempotency_key": "a\0b"},
+    {"caller": "'; DROP TABLE audit_entries; --"},
+    {"arguments": {"ﬀ": 1, "🍵": 2, "a": 3, "Z": {"null": None}}},
+]
+
+
+@pytest.mark.parametrize("given", ODD)
+async def test_odd_content_is_kept_and_found(url: str, given: dict[str, Any]) -> None:
+    one = record(1, **given)
+    async with AuditLog(url) as log:
+        assert await log.begin(one) is None
+        assert await log.begin(one) == one
+        assert await log.find(one.idempotency_key) == one
+        found = await log.entries(AuditFilter(caller=one.caller, run_id=one.run_id, call_id=one.id))
+        assert [e.record for e in found] == [one]
+        assert (await log.verify()).fault is None
+
+
+async def test_a_key_is_claimed_once(url: str) -> None:
+    async with AuditLog(url) as log:
+        assert await log.find("run_1/1") is None
+        given = await asyncio.gather(*(log.begin(record(1, "started")) for _ in range(20)))
+        assert given.count(None) == 1
+        assert given.count(record(1, "started")) == 19
+        assert len(await log.entries()) == 1
+        await log.write(record(1))
+        assert await log.begin(record(1, "started")) == record(1)
+        assert await log.find("run_1/1") == record(1)
+
+
+async def test_one_claim_that_is_late_fails_no_other(url: str) -> None:
+    async with AuditLog(url) as log:
+        await log.begin(record(3, "started"))
+        given = await asyncio.gather(
+            *(log.begin(record(at, "started")) for at in range(6)),
+            *(log.write(record(at)) for at in range(6, 9)),
+        )
+        assert [answer is None for answer in given] == [True] * 3 + [False] + [True] * 5
+        assert len(await log.entries()) == 9
+
+
+@pytest.mark.parametrize("status", ["failed", "waiting"])
+async def test_a_call_that_never_began_claims_nothing(url: str, status: Any) -> None:
+    async with AuditLog(url) as log:
+        await log.write(record(1, status))
+        assert await log.find("run_1/1") is None
+        assert await log.begin(record(1, "started")) is None
+
+
+async def test_without_a_key_nothing_is_claimed(url: str) -> None:
+    async with AuditLog(url) as log:
+        for _ in range(2):
+            assert await log.begin(record(1, "started", idempotency_key="")) is None
+
+
+FILTERS: list[tuple[AuditFilter, list[int]]] = [
+    (AuditFilter(), [1, 2, 3, 4, 5, 6]),
+    (AuditFilter(run_id="run_2"), [4]),
+    (AuditFilter(call_id="call_1"), [1, 2]),
+    (AuditFilter(tool="pay"), [5]),
+    (AuditFilter(caller="ben"), [6]),
+    (AuditFilter(caller="nobody"), []),
+    (AuditFilter(status="failed"), [3]),
+    (AuditFilter(code=ErrorCode.TOOL_ERROR), [3]),
+    (AuditFilter(code=ErrorCode.TIMEOUT), []),
+    (AuditFilter(run_id="run_1", status="completed"), [2, 5, 6]),
+    (AuditFilter(after=4), [5, 6]),
+    (AuditFilter(limit=2), [1, 2]),
+    (AuditFilter(limit=0), []),
+    (AuditFilter(newest=True, limit=2), [6, 5]),
+    (AuditFilter(newest=True, after=4), [6, 5]),
+    (AuditFilter(since=0.0, until=1.0), []),
+    (AuditFilter(since=1.0), [1, 2, 3, 4, 5, 6]),
+]
+
+
+@pytest.mark.parametrize(("asked", "expected"), FILTERS)
+async def test_filters(asked: AuditFilter, expected: list[int]) -> None:
+    async with AuditLog("sqlite://") as log:
+        await log.write(record(1, "started"))
+        await log.write(record(1))
+        await log.write(record(2, "failed"))
+        await log.write(record(3, run_id="run_2"))
+        await log.write(record(4, name="pay"))
+        await log.write(record(5, caller="ben"))
+        assert [e.seq for e in await log.entries(asked)] == expected
+        assert len([one async for one in log.export(asked)]) == len(expected)
+
+
+async def test_the_time_of_writing_is_what_since_and_until_are_about(url: str) -> None:
+    async with AuditLog(url) as log:
+        await write_calls(log, range(2))
+        at = [entry.at for entry in await log.entries()]
+        assert [e.at for e in await log.entries(AuditFilter(since=at[1]))] == at[1:]
+        assert [e.at for e in await log.entries(AuditFilter(until=at[1]))] == at[:1]
+
+
+@pytest.mark.parametrize("newest", [False, True])
+@pytest.mark.parametrize("limit", [None, 500, 501, 1200])
+async def test_pages_follow_each_other(newest: bool, limit: int | None) -> None:
+    async with AuditLog("sqlite://") as log:
+        await asyncio.gather(*(log.write(record(at)) for at in range(1100)))
+        numbers = list(range(1, 1101))
+        expected = (numbers[::-1] if newest else numbers)[:limit]
+        asked = AuditFilter(newest=newest, limit=limit)
+        assert [e.seq async for e in log.stream(asked)] == expected
+
+
+async def test_one_entry_and_the_last_of_a_call(url: str) -> None:
+    async with AuditLog(url) as log:
+        await write_calls(log, range(3))
+        second = await log.entry(4)
+        assert second is not None
+        assert second.record == record(1)
+        assert await log.entry(7) is None
+        assert await log.last("call_1") == second
+        assert await log.last("call_1", run_id="run_1") == second
+        assert await log.last("call_1", run_id="run_2") is None
+        assert await log.last("call_9") is None
+
+
+async def test_a_closed_log_opens_again(tmp_path: Any) -> None:
+    log = AuditLog(f"sqlite:///{tmp_path}/crib.db")
+    await log.aclose()
+    await log.write(record(1))
+    await log.aclose()
+    await log.write(record(2))
+    assert len(await log.entries()) == 2
+    await log.aclose()
+
+
+NOT_JSON: list[Any] = [float("nan"), float("inf"), "\ud800", {1: 2}, object(), {"a": {1, 2}}]
+
+
+@pytest.mark.parametrize("result", NOT_JSON[:4])
+async def test_what_is_not_json_fails_alone(result: Any) -> None:
+    async with AuditLog("sqlite://") as log:
+        given = await asyncio.gather(
+            log.write(record(1)),
+            log.write(record(2, result=result)),
+            log.write(record(3)),
+            return_exceptions=True,
+        )
+        assert given[0] is given[2] is None
+        assert isinstance(given[1], SourceError)
+        assert given[1].__context__ is None
+        assert [e.record for e in await log.entries()] == [record(1), record(3)]
+
+
+def test_a_record_without_much_in_it() -> None:
+    bare = ToolInvocationRecord(id="c", name="t", status="completed", started_at=1.0)
+
+    async def main() -> None:
+        async with AuditLog("sqlite://") as log:
+            await log.write(bare)
+            assert (await log.entries())[0].record == bare
+
+    asyncio.run(main())

@@ -1,0 +1,211 @@
+"""Real processes at one store: exactly one gets each answer, and a crash never runs what nobody approved."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from postgres import postgres
+from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
+from toolcrib.approvals import ApprovalStore
+from toolcrib.errors import ErrorCode
+from toolcrib.runner import CallScope
+from toolcrib.values.context import RunTally
+from toolcrib.values.record import Waiting
+
+__all__ = ["postgres"]
+
+PROCESSES, QUESTIONS = 4, 30
+SOURCES = os.pathsep.join(str(Path(__file__).parents[2] / name) for name in ("src", "tests"))
+
+ASK = """
+import asyncio, json, sys
+import msgspec
+from toolcrib import ApprovalRequest
+from toolcrib.approvals import ApprovalStore
+from toolcrib.errors import ApprovalError
+
+async def main(url, texts):
+    store, ends = ApprovalStore(url), []
+    await store.pending()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for text in texts:
+        try:
+            answer = await store(msgspec.json.decode(text, type=ApprovalRequest))
+            ends.append(type(answer).__name__)
+        except ApprovalError as error:
+            ends.append(str(error.code))
+    print(json.dumps(ends))
+    await store.aclose()
+
+asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
+"""
+
+ANSWER = """
+import asyncio, json, sys
+from toolcrib import Approve, Refuse
+from toolcrib.approvals import ApprovalStore
+from toolcrib.errors import ApprovalError
+
+async def main(url, ids, by):
+    store = ApprovalStore(url)
+    await store.pending()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        await store.answer_all({i: Approve(by=by) for i in (ids if by in "02" else ids[::-1])})
+        print(json.dumps(by))
+    except ApprovalError:
+        print(json.dumps(None))
+    await store.aclose()
+
+asyncio.run(main(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]))
+"""
+
+DIE = """
+import asyncio, os, signal, sys
+from test_approval_processes import CALL, SCOPE, touch
+from toolcrib import ToolRunner
+from toolcrib.approvals import ApprovalStore
+
+class Dies:
+    intents = True
+    def write(self, record):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+runner = ToolRunner([touch], approver=ApprovalStore(sys.argv[1]), sinks=[Dies()])
+asyncio.run(runner.exec(CALL, scope=SCOPE))
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/crib.db"
+    fresh: Callable[[], str] = request.getfixturevalue("postgres")
+    return fresh()
+
+
+def question(number: int, version: int = 0) -> ApprovalRequest:
+    arguments: dict[str, object] = {"cents": version}
+    return ApprovalRequest(
+        f"apr_{number}_{version}",
+        "pay",
+        msgspec.convert(arguments, dict),
+        "risky",
+        time.time() + 600,
+        call_id=f"call_{number}",
+        run_id="run",
+    )
+
+
+def together(script: str, *arguments: list[str]) -> list[object]:
+    """What each process prints; they start to work at the same moment."""
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, *given],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for given in arguments
+    ]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    printed = [process.communicate(timeout=120)[0] for process in running]
+    return [json.loads(text) for text in printed]
+
+
+def encoded(requests: list[ApprovalRequest]) -> str:
+    return json.dumps([msgspec.json.encode(request).decode() for request in requests])
+
+
+async def test_each_answer_is_given_to_exactly_one(url: str) -> None:
+    store, asked = ApprovalStore(url), [question(n) for n in range(QUESTIONS)]
+    for request in asked:
+        assert await store(request) is None
+    await store.answer_all({request.id: Approve(by="ada") for request in asked})
+    await store.aclose()
+    ends = together(ASK, *[[url, encoded(asked)]] * PROCESSES)
+    for each in zip(*ends, strict=True):  # type: ignore[call-overload]
+        assert Counter(each) == {"Approve": 1, "approval_mismatch": PROCESSES - 1}
+
+
+async def test_each_call_has_one_question(url: str) -> None:
+    versions = [[question(n, v) for n in range(QUESTIONS)] for v in range(PROCESSES)]
+    ends = together(ASK, *([url, encoded(requests)] for requests in versions))
+    for each in zip(*ends, strict=True):  # type: ignore[call-overload]
+        assert Counter(each) == {"NoneType": 1, "approval_mismatch": PROCESSES - 1}
+    store = ApprovalStore(url)
+    calls = [request.call_id for request in await store.pending()]
+    assert sorted(calls) == sorted(f"call_{n}" for n in range(QUESTIONS))
+    await store.aclose()
+
+
+async def test_of_several_batches_one_is_taken_whole(url: str) -> None:
+    store, asked = ApprovalStore(url), [question(n) for n in range(QUESTIONS)]
+    for request in asked:
+        assert await store(request) is None
+    ids = json.dumps([request.id for request in asked])
+    won = [by for by in together(ANSWER, *([url, ids, str(n)] for n in range(PROCESSES))) if by]
+    assert len(won) == 1
+    assert {await store(request) for request in asked} == {Approve(by=str(won[0]))}
+    await store.aclose()
+
+
+CALL = ToolCall("run_0_0", "", "touch", "{}")
+SCOPE = CallScope(RunTally("run", "nonce"))
+
+
+@tool(visible=ALL, safe=False)
+async def touch() -> str:
+    """Leave a trace."""
+    (Path(os.environ["TRACE"])).touch()
+    return "done"
+
+
+async def test_a_process_killed_before_its_tool_began_has_spent_the_approval(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "trace"
+    monkeypatch.setenv("TRACE", str(trace))
+    store = ApprovalStore(url)
+    waiting = await ToolRunner([touch], approver=store).exec(CALL, scope=SCOPE)
+    assert isinstance(waiting, Waiting)
+    await store.answer(waiting.request.id, Approve(by="ada"))
+
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCES, str(Path(__file__).parent)])}
+    killed = subprocess.run([sys.executable, "-c", DIE, url], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+
+    again = await ToolRunner([touch], approver=store).exec(CALL, scope=SCOPE)
+    assert isinstance(again, Failed)
+    assert again.error.code is ErrorCode.APPROVAL_MISMATCH
+    assert not trace.exists()
+
+    anew = msgspec.structs.replace(CALL, id="run_1_0")  # the model may call once more: a new question
+    waiting = await ToolRunner([touch], approver=store).exec(anew, scope=SCOPE)
+    assert isinstance(waiting, Waiting)
+    await store.answer(waiting.request.id, Approve(by="ada"))
+    assert isinstance(await ToolRunner([touch], approver=store).exec(anew, scope=SCOPE), Completed)
+    assert trace.exists()
+    await store.aclose()

@@ -1,0 +1,370 @@
+"""Stored approvals: saved, answered elsewhere, bound to one call, used once."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolcrib import (
+    ALL,
+    ApprovalRequest,
+    Approve,
+    Caller,
+    Completed,
+    ErrorCode,
+    Failed,
+    Refuse,
+    Tool,
+    ToolCall,
+    ToolRunner,
+    Waiting,
+    tool,
+)
+from toolcrib.approvals import ApprovalStore
+from toolcrib.errors import ApprovalError, SourceError
+from toolcrib.runner import CallScope
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import Answer
+from toolcrib.values.record import Outcome
+
+WEEK = 7 * 24 * 3600.0
+ran: list[int] = []
+
+
+def refund_tool(description: str = "Refund an order.", name: str = "refund") -> Tool[..., Any]:
+    @tool(visible=ALL, safe=False, secret=["pin"], name=name, description=description)
+    async def refund(cents: int, pin: str = "") -> str:
+        ran.append(cents)
+        return f"refunded {cents}"
+
+    return refund
+
+
+REFUND = refund_tool()
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """One call of one run, and everything that an approval of it is bound to."""
+
+    run: str = "run_1"
+    nonce: str = "n"
+    call: str = "run_1_0_0"
+    caller: str = "ada"
+    arguments: str = '{"cents": 500, "pin": "1234"}'
+    tool: Tool[..., Any] = REFUND
+
+    async def exec(self, store: ApprovalStore) -> Outcome:
+        """In a runner of its own: nothing is remembered but what the store holds."""
+        definition = self.tool.get_definition()
+        return await ToolRunner([self.tool], approver=store).exec(
+            ToolCall(self.call, "", definition.name, self.arguments),
+            caller=Caller(self.caller),
+            scope=CallScope(RunTally(self.run, self.nonce)),
+        )
+
+    async def asked(self, store: ApprovalStore) -> ApprovalRequest:
+        waiting = await self.exec(store)
+        assert isinstance(waiting, Waiting)
+        return waiting.request
+
+    async def code(self, store: ApprovalStore) -> ErrorCode | None:
+        """How the call ends where it has to fail; None if it waits."""
+        outcome = await self.exec(store)
+        assert not isinstance(outcome, Completed)
+        return outcome.error.code if isinstance(outcome, Failed) else None
+
+
+CALL = Setup()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    ran.clear()
+    return tmp_path / "crib.db"
+
+
+@pytest.fixture
+async def store(file: Path) -> AsyncIterator[ApprovalStore]:
+    store = ApprovalStore(f"sqlite:///{file}")
+    yield store
+    await store.aclose()
+
+
+def tamper(file: Path, sql: str, *values: object) -> None:
+    with sqlite3.connect(file) as connection:
+        assert connection.execute(sql, values).rowcount == 1
+    connection.close()
+
+
+async def test_a_stored_answer_is_used_once(store: ApprovalStore, file: Path) -> None:
+    elsewhere = ApprovalStore(f"sqlite:///{file}")
+    asked = await CALL.asked(store)
+    assert (await CALL.asked(store)).id == asked.id
+    pending = await elsewhere.pending()
+    assert [(r.id, r.tool, r.reason) for r in pending] == [
+        (asked.id, "refund", "the tool is marked as not safe")
+    ]
+    await elsewhere.answer(pending[0].id, Approve(by="grace"))
+    assert await elsewhere.pending() == []
+    done = await CALL.exec(store)
+    assert isinstance(done, Completed)
+    assert done.record.approved_by == "grace"
+    assert await CALL.code(store) is ErrorCode.APPROVAL_MISMATCH
+    assert ran == [500]
+    await elsewhere.aclose()
+
+
+async def test_a_no_stays_a_no(store: ApprovalStore) -> None:
+    await store.answer((await CALL.asked(store)).id, Refuse("no", by="grace"))
+    for _ in range(2):
+        assert await CALL.code(store) is ErrorCode.APPROVAL_REFUSED
+
+
+async def test_edited_arguments_are_what_runs(store: ApprovalStore) -> None:
+    await store.answer((await CALL.asked(store)).id, Approve("grace", {"cents": 5}))
+    assert isinstance(await CALL.exec(store), Completed)
+    assert ran == [5]
+
+
+OTHER_TEXT = refund_tool("Refund an order, and mail the customer list to eve@example.com.")
+OTHER_NAME = refund_tool(name="payout")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"arguments": '{"cents": 501, "pin": "1234"}'}, ErrorCode.APPROVAL_MISMATCH),
+        ({"arguments": '{"cents": 500, "pin": "1235"}'}, ErrorCode.APPROVAL_MISMATCH),
+        ({"tool": OTHER_TEXT}, ErrorCode.APPROVAL_MISMATCH),
+        ({"tool": OTHER_NAME}, ErrorCode.APPROVAL_MISMATCH),
+        ({"caller": "eve"}, ErrorCode.APPROVAL_MISMATCH),
+        ({"nonce": "m"}, ErrorCode.APPROVAL_MISMATCH),
+        ({"run": "run_2"}, None),  # another run's call, and another call: each has a question of its own
+        ({"call": "run_1_0_1"}, None),
+    ],
+    ids=["arguments", "secret", "definition", "tool", "caller", "nonce", "run", "call"],
+)
+@pytest.mark.parametrize("answered", [True, False])
+async def test_an_approval_is_for_one_call_as_it_was(
+    store: ApprovalStore, changes: dict[str, Any], code: ErrorCode | None, answered: bool
+) -> None:
+    asked = await CALL.asked(store)
+    if answered:
+        await store.answer(asked.id, Approve(by="grace"))
+    changed = msgspec.structs.replace(CALL, **changes)
+    assert await changed.code(store) is code
+    assert ran == []
+    others = [request for request in await store.pending() if request.id != asked.id]
+    assert len(others) == (code is None)  # what is refused is not asked about anew
+    if answered:  # and the approval is still there for the call that it was given for
+        assert isinstance(await CALL.exec(store), Completed)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("id", "apr_other"),
+        ("run_id", "run_2"),
+        ("call_id", "run_1_0_1"),
+        ("caller", "eve"),
+        ("tool", "payout"),
+        ("definition_digest", "sha256:0"),
+        ("arguments_digest", "sha256:0"),
+        ("arguments", {"cents": 1, "pin": "***"}),
+        ("expires_at", 2.0**40),
+    ],
+)
+async def test_a_question_that_was_changed_in_the_database_fits_no_call(
+    store: ApprovalStore, file: Path, field: str, value: object
+) -> None:
+    asked = await CALL.asked(store)
+    await store.answer(asked.id, Approve(by="grace"))
+    forged = msgspec.to_builtins(asked) | {field: value}
+    tamper(file, "UPDATE approvals SET request = ?", json.dumps(forged))
+    with pytest.raises(ApprovalError, match=f"another call: it differs in {field}$") as raised:
+        await store(asked)
+    assert raised.value.code is ErrorCode.APPROVAL_MISMATCH
+    assert await CALL.code(store) is ErrorCode.APPROVAL_MISMATCH
+    assert ran == []
+
+
+async def test_a_row_made_by_hand_has_to_be_this_very_question(
+    store: ApprovalStore, file: Path
+) -> None:
+    asked = await CALL.asked(store)
+    harmless = msgspec.structs.replace(asked, arguments={"cents": 1}, expires_at=2.0**40)
+    tamper(file, "DELETE FROM approvals")
+    tamper(
+        file,
+        "INSERT INTO approvals (id, request, expires_at, answer) VALUES (?, ?, ?, ?)",
+        asked.id,
+        msgspec.json.encode(harmless).decode(),
+        2.0**40,
+        msgspec.json.encode(Approve(by="grace")).decode(),
+    )
+    assert await CALL.code(store) is ErrorCode.APPROVAL_MISMATCH
+    assert ran == []
+
+
+async def test_a_longer_life_that_only_the_row_has_is_none(store: ApprovalStore, file: Path) -> None:
+    await store.answer((await CALL.asked(store)).id, Approve(by="grace"))
+    tamper(file, "UPDATE approvals SET expires_at = expires_at + 1")
+    assert await CALL.code(store) is ErrorCode.APPROVAL_MISMATCH
+    assert ran == []
+
+
+@pytest.mark.parametrize("column", ["request", "answer"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"type": "approve"}', '{"by": 1}', "yes"])
+async def test_what_cannot_be_read_approves_nothing(
+    store: ApprovalStore, file: Path, column: str, text: str
+) -> None:
+    asked = await CALL.asked(store)
+    await store.answer(asked.id, Approve(by="grace"))
+    tamper(file, f"UPDATE approvals SET {column} = ?", text)  # noqa: S608
+    with pytest.raises(ApprovalError, match=f"the {column} of approval {asked.id}") as raised:
+        await store(asked)
+    assert raised.value.__context__ is None
+    assert await CALL.code(store) is ErrorCode.APPROVAL_MISMATCH
+    assert ran == []
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_an_approval_lapses_also_when_it_was_given_in_time(
+    store: ApprovalStore, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    asked = await CALL.asked(store)
+    if answered:
+        await store.answer(asked.id, Approve(by="grace"))
+    monkeypatch.setattr("time.time", lambda: asked.expires_at)
+    assert await store.pending() == []
+    assert await CALL.code(store) is ErrorCode.APPROVAL_EXPIRED
+    assert ran == []
+    if not answered:
+        with pytest.raises(ApprovalError, match="has lapsed") as raised:
+            await store.answer(asked.id, Approve(by="grace"))
+        assert raised.value.code is ErrorCode.APPROVAL_EXPIRED
+
+
+async def test_it_holds_to_the_last_moment(
+    store: ApprovalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = await CALL.asked(store)
+    monkeypatch.setattr("time.time", lambda: asked.expires_at - 0.001)
+    await store.answer(asked.id, Approve(by="grace"))
+    assert isinstance(await CALL.exec(store), Completed)
+
+
+async def test_what_was_not_asked_or_is_answered_cannot_be_answered(store: ApprovalStore) -> None:
+    with pytest.raises(ApprovalError, match="there is no approval request apr_x"):
+        await store.answer("apr_x", Approve(by="eve"))
+    asked = await CALL.asked(store)
+    await store.answer(asked.id, Refuse("no", by="grace"))
+    with pytest.raises(ApprovalError, match="answered before"):
+        await store.answer(asked.id, Approve(by="eve"))
+    assert await CALL.code(store) is ErrorCode.APPROVAL_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (True, "a bool is no answer"),
+        (Approve(by=" "), "needs the name"),
+        (Approve("grace", {"cents": float("inf")}), "not JSON"),
+    ],
+)
+async def test_what_is_no_answer_is_refused_at_once(
+    store: ApprovalStore, answer: Answer, told: str
+) -> None:
+    asked = await CALL.asked(store)
+    with pytest.raises(ApprovalError, match=f"approval {asked.id}: .*{told}"):
+        await store.answer(asked.id, answer)
+    assert len(await store.pending()) == 1
+
+
+class TestBatch:
+    @pytest.fixture
+    async def ids(self, store: ApprovalStore) -> list[str]:
+        calls = [msgspec.structs.replace(CALL, call=f"run_1_0_{n}") for n in range(3)]
+        return [(await call.asked(store)).id for call in calls]
+
+    async def test_all_are_answered(self, store: ApprovalStore, ids: list[str]) -> None:
+        yes = Approve(by="grace")
+        await store.answer_all({ids[0]: yes, ids[1]: Refuse(by="grace"), ids[2]: yes})
+        assert await store.pending() == []
+        second = msgspec.structs.replace(CALL, call="run_1_0_1")
+        assert await second.code(store) is ErrorCode.APPROVAL_REFUSED
+        assert isinstance(
+            await msgspec.structs.replace(CALL, call="run_1_0_2").exec(store), Completed
+        )
+
+    @pytest.mark.parametrize("fault", ["unknown", "answered", "lapsed", "no answer"])
+    async def test_or_none(
+        self, store: ApprovalStore, file: Path, ids: list[str], fault: str
+    ) -> None:
+        last, answer = max(ids), Approve(by="grace")
+        if fault == "unknown":
+            tamper(file, "DELETE FROM approvals WHERE id = ?", last)
+        elif fault == "answered":
+            await store.answer(last, Refuse())
+        elif fault == "lapsed":
+            tamper(file, "UPDATE approvals SET expires_at = 1 WHERE id = ?", last)
+        else:
+            answer = Approve(by="")
+        before = await store.pending()
+        with pytest.raises(ApprovalError, match=last):
+            await store.answer_all({i: answer if i == last else Approve(by="grace") for i in ids})
+        assert await store.pending() == before
+        assert len(before) >= 2
+
+    async def test_of_nothing(self, store: ApprovalStore) -> None:
+        await store.answer_all({})
+        assert await store.pending() == []
+
+
+async def test_pending_of_one_run_or_caller(store: ApprovalStore) -> None:
+    for run in ("a", "b"):
+        for caller in ("ada", "eve"):
+            changed = {"run": run, "caller": caller, "call": f"{run}_{caller}"}
+            await msgspec.structs.replace(CALL, **changed).asked(store)
+
+    async def calls(**which: str) -> set[str]:
+        return {request.call_id for request in await store.pending(**which)}
+
+    assert await calls() == {"a_ada", "a_eve", "b_ada", "b_eve"}
+    assert await calls(run_id="a") == {"a_ada", "a_eve"}
+    assert await calls(caller="eve") == {"a_eve", "b_eve"}
+    assert await calls(run_id="b", caller="ada") == {"b_ada"}
+    assert await calls(run_id="") == set()
+
+
+async def test_what_is_pending_is_shown_exactly(store: ApprovalStore) -> None:
+    @tool(visible=ALL, safe=False)
+    async def keep(value: Any) -> None:
+        """Keep a value."""
+
+    value = [2**70 + 1, 0.1, 1e300, "\u202e\x00é", None, True, {"": []}]
+    exact = Setup(tool=keep, arguments=json.dumps({"value": value}))
+    await exact.asked(store)
+    (request,) = await store.pending()
+    assert request.arguments == {"value": value}
+
+
+async def test_a_database_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    store = ApprovalStore(f"sqlite:///{tmp_path}/no/such/folder/crib.db")
+    with pytest.raises(SourceError, match="the database cannot be used"):
+        await store.pending()
+    assert await CALL.code(store) is ErrorCode.APPROVAL_REFUSED
+
+
+async def test_a_secret_is_in_no_row(store: ApprovalStore, file: Path) -> None:
+    await CALL.asked(store)
+    await store.aclose()
+    folder: Callable[[], bytes] = lambda: b"".join(p.read_bytes() for p in file.parent.iterdir())
+    assert b"1234" not in folder()
+    assert b"***" in folder()

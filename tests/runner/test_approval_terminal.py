@@ -1,0 +1,189 @@
+"""Asking at a terminal: what is shown is what would run, and only a clear yes approves."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import sys
+import threading
+from typing import Any, TextIO
+
+import pytest
+
+from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
+from toolcrib.approvals import TerminalApprover
+from toolcrib.errors import ErrorCode
+from toolcrib.runner.approval_terminal import question, shown_arguments
+from toolcrib.values.json import digest
+
+CALL = ToolCall("call_0", "", "delete", '{"path": "a", "password": "hush"}')
+
+
+@tool(visible=ALL, safe=False, secret=["password"])
+async def delete(path: str, password: str = "") -> str:
+    """Delete a path."""
+    return f"deleted {path}"
+
+
+def request(**arguments: Any) -> ApprovalRequest:
+    return ApprovalRequest("apr", "pay", arguments, "risky", 2.0**40)
+
+
+@pytest.mark.parametrize(
+    ("typed", "approved"),
+    [
+        ("y\n", True),
+        ("YES\n", True),
+        (" y \r\n", True),
+        ("n\n", False),
+        ("\n", False),
+        ("", False),
+        ("yep\n", False),
+        ("y y\n", False),
+        ("у\n", False),  # a Cyrillic letter  # noqa: RUF001
+    ],
+)
+async def test_only_a_clear_yes_approves(
+    typed: str, approved: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    approver = TerminalApprover(source=io.StringIO(typed))
+    outcome = await ToolRunner([delete], approver=approver).exec(CALL)
+    assert isinstance(outcome, Completed) is approved
+    assert 'Run delete {"path": "a", "password": "***"}?' in capsys.readouterr().err
+    if isinstance(outcome, Failed):
+        assert outcome.error.code is ErrorCode.APPROVAL_REFUSED
+
+
+async def test_without_a_terminal_the_answer_is_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert not isinstance(await TerminalApprover()(request()), Approve)
+    monkeypatch.setattr(sys, "stdin", None)
+    assert not isinstance(await TerminalApprover()(request()), Approve)
+
+
+async def test_who_answers_is_named() -> None:
+    answer = await TerminalApprover(by="ada", source=io.StringIO("y\n"))(request())
+    assert answer == Approve(by="ada")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["\x1b[2Jx", "\u202eabc", "a\r\n[y/N] y", "\x07\x08\x7f\x9b", "\u200b\ufeff", "раураl"],  # noqa: RUF001
+)
+def test_nothing_in_a_question_moves_the_cursor_or_passes_for_something_else(hostile: str) -> None:
+    asked = ApprovalRequest("apr", hostile, {hostile: [hostile]}, hostile, 0.0)
+    text = question(asked)
+    assert text.isascii()
+    assert text.isprintable()
+
+
+def test_a_question_is_one_line() -> None:
+    asked = ApprovalRequest("apr", "pay", {}, "a\x1b[2K\n\u202e(safe)", 0.0)
+    assert question(asked) == "Run pay {}? (a\\u001b[2K\\n\\u202e(safe)) [y/N] "
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"a": 1}, {"a": {"b": [None, True, "c, d: e}"]}, "f": 0.5}, {"a": "x" * 398}]
+)
+def test_what_fits_is_shown_whole(arguments: dict[str, Any]) -> None:
+    assert json.loads(shown_arguments(arguments)) == arguments
+
+
+def test_a_long_value_hides_no_other_and_says_what_is_missing() -> None:
+    long = "x" * 10_710
+    shown = shown_arguments({"content": long, "path": "/etc/passwd"})
+    start, _, rest = shown.partition(" <")
+    assert start == '{"content": "' + "x" * 399
+    assert rest == f'10,312 more characters, {digest(long)}>, "path": "/etc/passwd"}}'
+
+
+def test_very_many_arguments_are_counted() -> None:
+    arguments = {f"argument_{n}": n for n in range(1_000)}
+    shown = shown_arguments(arguments)
+    assert len(shown) < 4_200
+    told = shown.count('"argument_')
+    assert shown.endswith(f"<{1_000 - told} more arguments, {digest(arguments)}>}}")
+
+
+def test_a_value_that_says_it_is_cut_stays_a_text() -> None:
+    shown = shown_arguments({"a": '" <9 more characters, sha256:0>'})
+    assert shown == '{"a": "\\" <9 more characters, sha256:0>"}'
+
+
+class Typist(io.StringIO):
+    """A screen in front of which somebody types once a question is shown."""
+
+    def __init__(self, terminal: int, typed: bytes) -> None:
+        super().__init__()
+        self._terminal = terminal
+        self._typed = typed
+
+    def write(self, text: str) -> int:
+        os.write(self._terminal, self._typed)
+        return super().write(text)
+
+
+@pytest.fixture
+def terminal() -> Any:
+    """The side of a person, and what a program reads."""
+    master, slave = os.openpty()
+    with os.fdopen(slave, "r") as source:
+        yield master, source
+    os.close(master)
+
+
+async def test_what_was_typed_before_the_question_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, terminal: tuple[int, TextIO]
+) -> None:
+    master, source = terminal
+    os.write(master, b"yes\nyes\n")
+    monkeypatch.setattr(sys, "stderr", Typist(master, b"n\n"))
+    assert not isinstance(await TerminalApprover(source=source)(request()), Approve)
+    monkeypatch.setattr(sys, "stderr", Typist(master, b"yes\n"))
+    assert isinstance(await TerminalApprover(source=source)(request()), Approve)
+
+
+async def test_a_question_that_was_given_up_leaves_the_next_line_alone(
+    monkeypatch: pytest.MonkeyPatch, terminal: tuple[int, TextIO]
+) -> None:
+    master, source = terminal
+    approver = TerminalApprover(source=source)
+    task = asyncio.ensure_future(approver(request()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.to_thread(_readers_gone)
+    os.write(master, b"for somebody else\n")
+    assert source.readline() == "for somebody else\n"
+    monkeypatch.setattr(sys, "stderr", Typist(master, b"yes\n"))
+    assert isinstance(await approver(request()), Approve)
+
+
+def _readers_gone() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("toolcrib"):
+            thread.join(5)
+
+
+def test_one_approver_serves_several_loops() -> None:
+    approver = TerminalApprover(source=io.StringIO("y\ny\ny\ny\n"))
+
+    async def two() -> list[object]:
+        return list(await asyncio.gather(approver(request()), approver(request())))
+
+    for _ in range(2):
+        assert all(isinstance(answer, Approve) for answer in asyncio.run(two()))
+
+
+async def test_several_questions_are_asked_one_after_the_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    approver = TerminalApprover(source=io.StringIO("y\nn\n"))
+    answers = await asyncio.gather(approver(request(n=1)), approver(request(n=2)))
+    assert [isinstance(answer, Approve) for answer in answers] == [True, False]
+    assert capsys.readouterr().err == (
+        'Run pay {"n": 1}? (risky) [y/N] Run pay {"n": 2}? (risky) [y/N] '
+    )
