@@ -1,6 +1,8 @@
 """An approval that takes days: three processes, none of which has to wait for another.
 
 Usage: python examples/stored_approval.py ask | decide | finish
+
+Instead of `decide`, a person may use `toolcrib approvals list` and `toolcrib approvals approve ID`.
 """
 
 from __future__ import annotations

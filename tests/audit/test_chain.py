@@ -67,9 +67,9 @@ async def test_one_cut_line_is_forgiven_at_the_end_only(cut: int) -> None:
     assert (found.fault, found.checked) == (Fault(5, "the line is no entry"), 4)
 
 
-def changed(lines: list[str], at: int, **members: Any) -> list[str]:
-    entry = json.loads(lines[at]) | members
-    return [*lines[:at], canonical_json(entry) + "\n", *lines[at + 1 :]]
+def changed(lines: list[str], line: int, /, **members: Any) -> list[str]:
+    entry = json.loads(lines[line]) | members
+    return [*lines[:line], canonical_json(entry) + "\n", *lines[line + 1 :]]
 
 
 TAMPERED: list[tuple[str, Any, int]] = [

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from toolcrib import ALL, Approve, Catalog, Deny, ToolCall, ToolError, ToolRunner, tool
+from toolcrib import ALL, Approve, CallContext, Catalog, Deny, ToolCall, ToolError, ToolRunner, tool
 from toolcrib.audit.otel import OpenTelemetry
 from toolcrib.errors import MissingExtraError
 from toolcrib.runner import CallScope
@@ -151,8 +151,8 @@ async def test_a_span_has_the_names_of_the_conventions(telemetry: Telemetry) -> 
 
 async def test_the_measurement_is_as_long_as_the_span(telemetry: Telemetry) -> None:
     runner = ToolRunner(TOOLS, sinks=[telemetry.sink()])
-    await runner.exec(call("look", word="w"))
-    await runner.exec(call("leak", word="w"))
+    await runner.exec(call("look", "1", word="w"))
+    await runner.exec(call("leak", "2", word="w"))
     spans = {span.name: span for span in telemetry.spans}
     points = {(point.attributes or {})["gen_ai.tool.name"]: point for point in telemetry.points}
     for name, error in (("look", {}), ("leak", {"error.type": "tool_error"})):
@@ -250,13 +250,13 @@ async def test_a_call_made_inside_a_tool_is_below_it_and_ends_first(telemetry: T
     inner = ToolRunner(TOOLS, sinks=[sink := telemetry.sink()])
 
     @tool(visible=ALL)
-    async def outer(name: str) -> None:
+    async def outer(name: str, context: CallContext) -> None:
         """Make a call under this call's own id."""
-        await inner.exec(call(name, word="w"))
+        await inner.exec(call(name, context.call_id, word="w"))
         assert trace.get_current_span().get_span_context() != trace.INVALID_SPAN_CONTEXT
 
-    await ToolRunner([outer], sinks=[sink]).exec_all([call("outer", name="look")])
-    await ToolRunner([outer], sinks=[sink]).exec(call("outer", name="made_up"))
+    await ToolRunner([outer], sinks=[sink]).exec_all([call("outer", "1", name="look")])
+    await ToolRunner([outer], sinks=[sink]).exec(call("outer", "2", name="made_up"))
     look_, outer_, unknown, other = telemetry.spans
     assert [s.name for s in telemetry.spans] == [
         "execute_tool look",
@@ -360,8 +360,8 @@ async def test_an_intent_that_another_sink_cannot_write_ends_the_span(telemetry:
 
 async def test_two_sinks_in_one_runner_leave_in_order(telemetry: Telemetry) -> None:
     runner = ToolRunner(TOOLS, sinks=[telemetry.sink(agent_name="a"), telemetry.sink()])
-    for _ in range(2):
-        await runner.exec(call("look", word="w"))
+    for id_ in ("1", "2"):
+        await runner.exec(call("look", id_, word="w"))
         assert not trace.get_current_span().get_span_context().is_valid
     assert len(telemetry.spans) == 4
 

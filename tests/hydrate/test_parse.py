@@ -158,7 +158,35 @@ def test_what_is_refused(text: str, code: ErrorCode, words: str) -> None:
 
 def test_a_failure_says_where() -> None:
     failure = parse_arguments('{"a": 1,\n "b": x}')
-    assert failure == ParseFailure(JSON, "not valid JSON at line 2, column 7")
+    assert failure == ParseFailure(
+        JSON,
+        "not valid JSON at line 2, column 7: "
+        "a JSON value is expected (texts and keys stand in double quotes)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a":1', "it ends too early"),
+        ('{"a":"x', "it ends too early"),
+        ('{"a" 1}', "a colon is expected"),
+        ('{"a":1 "b":2}', "a comma or a closing bracket is expected"),
+        ('{"a":NaN}', "a JSON value is expected (texts and keys stand in double quotes)"),
+        ("{a:1}", "a key in double quotes is expected"),
+        ('{"a":"\\d"}', "a backslash begins no escape of JSON"),
+        ('{"a":01}', "a number is not written as in JSON"),
+        ('{"a":"\\ud800"}', "half of a surrogate pair is missing"),
+        ('{"a":"\\udc00"}', "half of a surrogate pair is missing"),
+        ('{"a":"\n"}', "a control character (such as a line break) is not escaped"),
+        ('{"a":1,}', "there is a comma before a closing bracket"),
+        ("{} and more", "something follows the value"),
+    ],
+)
+def test_a_failure_says_why(text: str, reason: str) -> None:
+    failure = parse_arguments(text)
+    assert isinstance(failure, ParseFailure)
+    assert failure.message.partition(": ")[2] == reason
 
 
 def test_a_text_as_long_as_may_be() -> None:

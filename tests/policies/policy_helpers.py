@@ -21,8 +21,13 @@ async def subject(text: str) -> str:
     return text
 
 
-_CALL = hydrate(ToolCall("c", "", "subject", f'{{"text": "{CANARY}"}}'), Catalog([subject]))
-assert isinstance(_CALL, Hydrated)
+def _hydrated() -> Hydrated:
+    made = hydrate(ToolCall("c", "", "subject", f'{{"text": "{CANARY}"}}'), Catalog([subject]))
+    assert isinstance(made, Hydrated)
+    return made
+
+
+_CALL = _hydrated()
 
 
 def call_of(

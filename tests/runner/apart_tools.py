@@ -26,10 +26,10 @@ def halve(day: date, count: int = 10) -> dict[str, Any]:
 
 
 @apart(secret=["key"])
-def where(key: str, number: float | int, ctx: CallContext) -> dict[str, Any]:
+def where(key: str, number: float, ctx: CallContext) -> dict[str, Any]:
     """Tell where it runs, and what it was given."""
-    print(CANARY, key)
-    print(CANARY, key, file=sys.stderr)
+    print(CANARY, key)  # noqa: T201
+    print(CANARY, key, file=sys.stderr)  # noqa: T201
     ctx.progress({"number": number})
     ctx.progress("second")
     return {
@@ -104,7 +104,7 @@ def ends(how: str) -> Any:
 @apart()
 def lingers(ctx: CallContext, busy: bool = False, returns: bool = False) -> int:
     """Start another process, say which, and go on for ever; or return, and leave it behind."""
-    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])  # noqa: S603
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     ctx.progress([os.getpid(), started.pid])
     if busy:
         re.match("(a+)+$", "a" * 60 + "b")  # holds on to the interpreter: no thread gets its turn

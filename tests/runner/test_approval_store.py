@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer
 from toolcrib.values.record import Outcome
 
-WEEK = 7 * 24 * 3600.0
 ran: list[int] = []
 
 
@@ -145,7 +144,10 @@ OTHER_NAME = refund_tool(name="payout")
         ({"tool": OTHER_NAME}, ErrorCode.APPROVAL_MISMATCH),
         ({"caller": "eve"}, ErrorCode.APPROVAL_MISMATCH),
         ({"nonce": "m"}, ErrorCode.APPROVAL_MISMATCH),
-        ({"run": "run_2"}, None),  # another run's call, and another call: each has a question of its own
+        (
+            {"run": "run_2"},
+            None,
+        ),  # another run's call, and another call: each has a question of its own
         ({"call": "run_1_0_1"}, None),
     ],
     ids=["arguments", "secret", "definition", "tool", "caller", "nonce", "run", "call"],
@@ -212,7 +214,9 @@ async def test_a_row_made_by_hand_has_to_be_this_very_question(
     assert ran == []
 
 
-async def test_a_longer_life_that_only_the_row_has_is_none(store: ApprovalStore, file: Path) -> None:
+async def test_a_longer_life_that_only_the_row_has_is_none(
+    store: ApprovalStore, file: Path
+) -> None:
     await store.answer((await CALL.asked(store)).id, Approve(by="grace"))
     tamper(file, "UPDATE approvals SET expires_at = expires_at + 1")
     assert await CALL.code(store) is ErrorCode.APPROVAL_MISMATCH
@@ -365,6 +369,6 @@ async def test_a_database_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 async def test_a_secret_is_in_no_row(store: ApprovalStore, file: Path) -> None:
     await CALL.asked(store)
     await store.aclose()
-    folder: Callable[[], bytes] = lambda: b"".join(p.read_bytes() for p in file.parent.iterdir())
-    assert b"1234" not in folder()
-    assert b"***" in folder()
+    kept = b"".join(path.read_bytes() for path in file.parent.iterdir())
+    assert b"1234" not in kept
+    assert b"***" in kept

@@ -16,7 +16,7 @@ from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall,
 from toolcrib.approvals import TerminalApprover
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.approval_terminal import question, shown_arguments
-from toolcrib.values.json import digest
+from toolcrib.values.json import JsonObject, digest
 
 CALL = ToolCall("call_0", "", "delete", '{"path": "a", "password": "hush"}')
 
@@ -42,7 +42,7 @@ def request(**arguments: Any) -> ApprovalRequest:
         ("", False),
         ("yep\n", False),
         ("y y\n", False),
-        ("у\n", False),  # a Cyrillic letter  # noqa: RUF001
+        ("у\n", False),  # a Cyrillic letter
     ],
 )
 async def test_only_a_clear_yes_approves(
@@ -70,7 +70,7 @@ async def test_who_answers_is_named() -> None:
 
 @pytest.mark.parametrize(
     "hostile",
-    ["\x1b[2Jx", "\u202eabc", "a\r\n[y/N] y", "\x07\x08\x7f\x9b", "\u200b\ufeff", "раураl"],  # noqa: RUF001
+    ["\x1b[2Jx", "\u202eabc", "a\r\n[y/N] y", "\x07\x08\x7f\x9b", "\u200b\ufeff", "раураl"],
 )
 def test_nothing_in_a_question_moves_the_cursor_or_passes_for_something_else(hostile: str) -> None:
     asked = ApprovalRequest("apr", hostile, {hostile: [hostile]}, hostile, 0.0)
@@ -100,7 +100,7 @@ def test_a_long_value_hides_no_other_and_says_what_is_missing() -> None:
 
 
 def test_very_many_arguments_are_counted() -> None:
-    arguments = {f"argument_{n}": n for n in range(1_000)}
+    arguments: JsonObject = {f"argument_{n}": n for n in range(1_000)}
     shown = shown_arguments(arguments)
     assert len(shown) < 4_200
     told = shown.count('"argument_')

@@ -747,3 +747,43 @@ async def test_optional_needs(target: Any, bindings: dict[type, object], value: 
     outcome, _ = await run(target, bindings)
     assert isinstance(outcome, Completed)
     assert outcome.value == value
+
+
+@pytest.mark.parametrize("manager", [Manager, AsyncManager])
+async def test_a_tool_that_raises_what_ends_a_loop_has_failed_and_all_is_closed(
+    manager: type[Session],
+) -> None:
+    log: list[Any] = []
+
+    @tool(visible=ALL, name="t")
+    async def raises(db: Db) -> int:
+        """Raise what closes a coroutine."""
+        raise GeneratorExit
+
+    outcome, _ = await run(raises, {Db: per_call(lambda: manager(log))})
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.TOOL_ERROR
+    assert log == ["db in", "db out RuntimeError"]
+
+
+def raises_at_once() -> object:
+    raise GeneratorExit
+
+
+async def raises_when_awaited() -> object:
+    raise GeneratorExit
+
+
+class RaisesOnEntering(AsyncManager):
+    def __init__(self) -> None:
+        super().__init__([])
+
+    async def __aenter__(self) -> Session:
+        raise GeneratorExit
+
+
+@pytest.mark.parametrize("factory", [raises_at_once, raises_when_awaited, RaisesOnEntering])
+async def test_a_factory_that_raises_what_ends_a_loop_has_failed(factory: Any) -> None:
+    outcome, _ = await run(reads, {Db: per_call(factory)})
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.CAPABILITY_ERROR

@@ -118,6 +118,17 @@ def raises_generator_exit_in_a_thread() -> int:
     raise GeneratorExit
 
 
+async def raises_generator_exit() -> int:
+    """Raise what looks like the end of the event loop."""
+    raise GeneratorExit
+
+
+async def raises_generator_exit_later() -> int:
+    """Raise it when it has waited."""
+    await asyncio.sleep(0)
+    raise GeneratorExit
+
+
 async def raises_a_group() -> int:
     """As a task group does whose task panicked."""
     raise BaseExceptionGroup(CANARY, [PanicError(CANARY)])
@@ -132,6 +143,8 @@ async def raises_a_group() -> int:
         panics,
         panics_in_a_thread,
         raises_generator_exit_in_a_thread,
+        raises_generator_exit,
+        raises_generator_exit_later,
         raises_a_group,
         raises_an_error_as_safe_text,
     ],

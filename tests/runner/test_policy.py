@@ -212,6 +212,17 @@ class TestCounting:
         with pytest.raises(ToolcribError, match="forgot: a policy that counts has"):
             counting((standard, forgot))
 
+    def test_an_async_one_would_count_nothing_either(self) -> None:
+        class Late(Counter):
+            async def settle(  # type: ignore[override]
+                self, record: ToolInvocationRecord, context: PolicyContext
+            ) -> None: ...
+
+        with pytest.raises(
+            ToolcribError, match="Late: a policy that counts has .* neither is async"
+        ):
+            counting((Late(),))
+
     @pytest.mark.parametrize(
         ("answer", "expected"),
         [
@@ -232,12 +243,18 @@ class TestCounting:
             assert (refused.reason, refused.policy) == (expected, "Counter")
         else:
             assert refused == expected
-        assert before.told == ["counts subject"]
+        assert before.told == ["counts subject", *(["settles subject"] if expected else [])]
         assert after.told == (["counts subject"] if expected is None else [])
 
-    def test_what_settling_raises_is_dropped_and_the_others_are_told(self) -> None:
+    @pytest.mark.parametrize("error", [ValueError(), SystemExit(), asyncio.CancelledError()])
+    def test_what_settling_raises_is_dropped_and_the_others_are_told(
+        self, error: BaseException
+    ) -> None:
+        def fails() -> None:
+            raise error
+
         after, tally = Counter(), RunTally()
-        settle_all((Counter(lambda: 1 / 0), after), over("subject", 1.5), context_of(tally))
+        settle_all((Counter(fails), after), over("subject", 1.5), context_of(tally))
         settle_all((), over("subject", 0.5), context_of(tally))
         assert after.told == ["settles subject"]
         assert tally.seconds_per_tool == {"subject": 2.0}

@@ -34,6 +34,7 @@ from toolcrib import (
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
+from toolcrib.values.decision import ANONYMOUS
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import Outcome
 
@@ -57,12 +58,15 @@ class Watch:
 
 
 async def run(
-    subject: Any, watch: Watch | None = None, caller: Caller = Caller("grace"), **arguments: Any
+    subject: Any, watch: Watch | None = None, caller: Caller = ANONYMOUS, **arguments: Any
 ) -> tuple[Outcome, list[BaseException]]:
     raised: list[BaseException] = []
     sink = MemorySink()
     runner = ToolRunner(
-        [subject], sinks=[sink], timeout=PATIENCE, on_exception=lambda _c, error: raised.append(error)
+        [subject],
+        sinks=[sink],
+        timeout=PATIENCE,
+        on_exception=lambda _c, error: raised.append(error),
     )
     call = ToolCall("call_0", "", subject.definition.name, json.dumps(arguments))
     outcome = await runner.exec(
@@ -205,9 +209,11 @@ async def test_cancelled_twice_it_is_waited_for_all_the_same() -> None:
     wait_until_gone(*watch.parts[0])
 
 
-async def test_cancelled_before_it_has_started() -> None:
+@pytest.mark.parametrize("turns", range(1, 7))
+async def test_cancelled_while_it_starts(turns: int) -> None:
     task = asyncio.ensure_future(run(apart_tools.lingers))
-    await asyncio.sleep(0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -307,12 +313,10 @@ def test_a_parent_that_is_killed_takes_it_along(busy: bool, tmp_path: Path) -> N
         assert alive(child)
         started.kill()
     try:
-        wait_until_gone(child)
-        if not busy:  # else only the kernel can end it, and that alone
-            wait_until_gone(grandchild)
+        wait_until_gone(child, grandchild)
     finally:
-        if alive(grandchild):
-            os.kill(grandchild, signal.SIGKILL)
+        for pid in filter(alive, (child, grandchild)):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_tool_of_a_file_that_no_import_finds(tmp_path: Path) -> None:
@@ -325,7 +329,7 @@ async def test_a_tool_of_a_file_that_no_import_finds(tmp_path: Path) -> None:
             return __name__
         """
     path.write_text(textwrap.dedent(text), encoding="utf-8")
-    (found,) = Catalog(discover(path))
-    outcome, _ = await run(found)
+    (entry,) = Catalog(discover(path)).entries
+    outcome, _ = await run(entry.tool)
     assert isinstance(outcome, Completed)
-    assert outcome.value == found.__wrapped__.__module__
+    assert outcome.value == entry.tool.__wrapped__.__module__

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from toolcrib.errors import MissingExtraError
+from toolcrib.errors import ErrorCode, MissingExtraError
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonValue, encodable
 from toolcrib.values.record import ToolInvocationRecord
@@ -110,8 +110,9 @@ class OpenTelemetry:
         span.set_attributes(_known_last(record))
         if self._content and record.status == "completed":
             span.set_attribute("gen_ai.tool.call.result", _json_text(record.result))
-        if record.error is not None:
-            text = record.error.code.info.text  # not the error's own, which an author may have made
+        code = _code(record)
+        if code is not None:
+            text = code.info.text  # not the error's own, which an author may have made
             span.set_status(self._otel.trace.StatusCode.ERROR, text)
         span.end(at)
 
@@ -193,7 +194,7 @@ def _known_last(record: ToolInvocationRecord) -> _Attributes:
         "toolcrib.repaired": record.repaired,
     }
     optional = {
-        "error.type": "" if record.error is None else record.error.code.value,
+        "error.type": _code(record) or "",
         "toolcrib.definition_digest": record.definition_digest,
         "toolcrib.decision": "" if decision is None else type(decision).__name__.lower(),
         "toolcrib.policy": "" if decision is None else decision.policy,
@@ -207,9 +208,15 @@ def _measured(record: ToolInvocationRecord) -> _Attributes:
         "gen_ai.operation.name": OPERATION,
         "gen_ai.tool.name": record.name,
     }
-    if record.error is not None:
-        attributes["error.type"] = record.error.code.value
+    code = _code(record)
+    if code is not None:
+        attributes["error.type"] = code.value
     return attributes
+
+
+def _code(record: ToolInvocationRecord) -> ErrorCode | None:
+    """Why the call failed. One that completed, and whose result may not be shown, did not fail."""
+    return record.error.code if record.error is not None and record.status == "failed" else None
 
 
 def _json_text(value: JsonValue) -> str:

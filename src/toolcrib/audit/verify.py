@@ -139,7 +139,7 @@ def verify_lines(
 
 def _rows(transaction: Transaction) -> Iterator[tuple[Any, ...]]:
     """Page by page; a page that cannot be read is read row by row, up to the one that is broken."""
-    after, limit = 0, _PAGE
+    after, limit = -(2**63), _PAGE
     while True:
         try:
             page = transaction.tuples(_ROWS, after=after, limit=limit)
@@ -147,7 +147,9 @@ def _rows(transaction: Transaction) -> Iterator[tuple[Any, ...]]:
             raise
         except SourceError as error:
             if limit == 1:
-                raise FaultFound(f"what follows cannot be read: {error}", after + 1) from None
+                raise FaultFound(
+                    f"what follows cannot be read: {error}", max(after, 0) + 1
+                ) from None
             limit = 1
             continue
         yield from page

@@ -32,7 +32,7 @@ app = typer.Typer(no_args_is_help=True, help="Answer what runs have asked and wa
 
 Ids: TypeAlias = Annotated[
     list[str],
-    typer.Argument(metavar="ID…", help="The questions, all or none of which are answered."),
+    typer.Argument(metavar="ID", help="The questions, all or none of which are answered."),
 ]
 Store: TypeAlias = Annotated[
     str, typer.Option("--store", metavar="URL", help="The database, as SQLAlchemy names it.")
@@ -60,7 +60,8 @@ def list_pending(
     """List what waits for an answer, next to lapse first.
 
     In a file or a pipe, a line for each, its columns apart by tabs: id, tool, arguments, reason,
-    caller, how long ago it was asked, how long until it lapses.
+    caller, how long ago it was asked, how long until it lapses. A long value is cut, and says so;
+    --json has it whole.
     """
     requests = _with(store, lambda approvals: approvals.pending(run_id=run, caller=caller))
     if as_json:

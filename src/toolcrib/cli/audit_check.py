@@ -135,7 +135,7 @@ def _say(where: str, found: Verification) -> None:
         return
     place = "" if found.fault.seq is None else f"entry {found.fault.seq}: "
     out.print(printable(f"{where}: {place}{found.fault.what}").replace("\n", " "))
-    out.print(f"{_entries(found.checked)} before that as written")
+    out.print(f"{_entries(found.checked)} checked up to there")
 
 
 def _verify_file(

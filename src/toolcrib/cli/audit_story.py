@@ -50,7 +50,7 @@ class CallStory:
         if record.status == "waiting":
             return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
         if not self.began or (error is not None and error.code is ErrorCode.OUTCOME_UNKNOWN):
-            return f"It did not run: {_stopped(record)}."
+            return f"It did not run: {_stopped(record).rstrip('.')}."
         because = _decided(record.decision) or "the log does not say who decided"
         if record.approved_by is not None:
             changed = " and changed its arguments" if record.edited else ""
@@ -90,8 +90,10 @@ def milliseconds(record: ToolInvocationRecord) -> str:
 
 
 def outcome(record: ToolInvocationRecord) -> str:
-    """`completed`, or the error's code."""
-    return record.status if record.error is None else record.error.code.value
+    """`completed`, `started`, `waiting`; of a call that failed, the error's code."""
+    if record.status != "failed" or record.error is None:
+        return record.status
+    return record.error.code.value
 
 
 def decision_of(record: ToolInvocationRecord) -> str:
@@ -136,8 +138,9 @@ def _event(entry: AuditEntry) -> Told:
         case "waiting":
             return Told(when(record.ended_at), "waits", f"for an answer{_question(record)}")
     took = f" ({milliseconds(record)})" if record.seconds is not None else ""
-    text = short_json(record.result) if record.error is None else error_text(record.error)
-    return Told(when(record.ended_at), record.status, f"{text}{took}")
+    texts = [short_json(record.result)] if record.status == "completed" else []
+    texts += [] if record.error is None else [error_text(record.error)]
+    return Told(when(record.ended_at), record.status, f"{'; '.join(texts)}{took}")
 
 
 def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:

@@ -1,14 +1,18 @@
 """Hydration: parse, resolve, validate and instantiate a tool call; repair its arguments once."""
 
 from toolcrib.hydrate.hydrate import hydrate
+from toolcrib.hydrate.model_repair import ModelRepairer
 from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments
 from toolcrib.hydrate.repair import Repairer, RepairRequest, repair, repairable
+from toolcrib.hydrate.sanitizer import Sanitizer
 
 __all__ = [
+    "ModelRepairer",
     "ParseFailure",
     "Parsed",
     "RepairRequest",
     "Repairer",
+    "Sanitizer",
     "hydrate",
     "parse_arguments",
     "repair",

@@ -128,7 +128,9 @@ def _instantiate(
         faults = error.faults
     except ValidationError as error:
         faults = value_faults(error)
-    except (Exception, SystemExit):  # noqa: BLE001  an author's code; its text may leak
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # noqa: BLE001  an author's code, or a panic in Rust; its text may leak
         faults = (((), "the tool does not accept these arguments"),)
     return None, tuple(
         HydrationError(

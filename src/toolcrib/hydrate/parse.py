@@ -31,6 +31,21 @@ _COUNTED = 8192  # bytes; in less, counting brackets is quicker than wrapping
 _SPACE = b" \t\n\r"
 _HUGE_INT = 10**MAX_DIGITS
 _SINGLE_QUOTED = re.compile(r"""(?<=[\[{,:])\s*'|'\s*(?=[\]},:])""")
+# What jiter says, by its first words, and what is said of it here.
+_REASONS = {
+    "EOF": "it ends too early",
+    "expected `:`": "a colon is expected",
+    "expected `,`": "a comma or a closing bracket is expected",
+    "expected": "a JSON value is expected (texts and keys stand in double quotes)",
+    "key must be": "a key in double quotes is expected",
+    "invalid escape": "a backslash begins no escape of JSON",
+    "invalid number": "a number is not written as in JSON",
+    "unexpected end of hex": "half of a surrogate pair is missing",
+    "lone leading surrogate": "half of a surrogate pair is missing",
+    "control character": "a control character (such as a line break) is not escaped",
+    "trailing comma": "there is a comma before a closing bracket",
+    "trailing characters": "something follows the value",
+}
 
 
 class Parsed(NamedTuple):
@@ -165,7 +180,8 @@ def _jiter_failure(message: str) -> ParseFailure:
         return _too_large(f"they are nested deeper than {MAX_DEPTH}")
     if "out of range" in message:
         return _too_large(f"a number is too long{where}")
-    return ParseFailure(ErrorCode.INVALID_JSON, f"not valid JSON{where}")
+    reason = next((f": {said}" for kind, said in _REASONS.items() if message.startswith(kind)), "")
+    return ParseFailure(ErrorCode.INVALID_JSON, f"not valid JSON{where}{reason}")
 
 
 def _walk(value: JsonValue) -> ParseFailure | None:

@@ -16,11 +16,17 @@ import msgspec
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate.hydrate import hydrate
 from toolcrib.tools import Catalog
-from toolcrib.values.call import HydrationError, HydrationResult, Provenance, Rejected, ToolCall
+from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected, ToolCall
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.offer import Offer
 
 _REPAIRABLE = frozenset((ErrorCode.INVALID_JSON, ErrorCode.INVALID_ARGUMENTS))
+_INVALID_REPAIR = HydrationError(
+    ErrorCode.INVALID_REPAIR.info.stage,
+    ErrorCode.INVALID_REPAIR,
+    ErrorCode.INVALID_REPAIR.info.text,
+)
+_NOTHING_USABLE = object()
 
 
 class RepairRequest(msgspec.Struct, frozen=True):
@@ -63,60 +69,42 @@ async def repair(
 
     A call that is not `repairable`, or that the repairer finds nothing to mend in, comes back as it
     was. A repair that fails is a `Rejected` with `invalid_repair` first, then what is still wrong.
-    Raises CancelledError only.
+    Raises CancelledError, and nothing that a repairer raises.
     """
     definition = rejected.definition
     if definition is None or not repairable(rejected):
         return rejected
-    started = time.perf_counter()
-    text: object = ""
-    try:
-        text = await repairer(RepairRequest(rejected.call, definition, rejected.errors))
-    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException:  # noqa: BLE001  others' code; its text may hold the arguments
-        text = NotImplemented
+    started, name = time.perf_counter(), repairer.name
+    text = await _text_of(repairer, RepairRequest(rejected.call, definition, rejected.errors))
     if text is None:
         return rejected
     if not isinstance(text, str):
-        return _failed(rejected, rejected.errors, rejected.provenance, repairer, started)
-    judged = hydrate(msgspec.structs.replace(rejected.call, arguments=text), offered)
-    provenance = msgspec.structs.replace(
-        judged.provenance,
-        arguments=rejected.provenance.arguments,
-        repaired=True,
-        repaired_arguments=text,
-    )
-    if isinstance(judged, Rejected):
-        # places in a text that the model never saw would not help it
-        errors = rejected.errors if judged.provenance.parsed is None else judged.errors
-        return _failed(rejected, errors, provenance, repairer, started)
-    return msgspec.structs.replace(
-        judged,
-        call=rejected.call,
-        provenance=_told(rejected, provenance, repairer, started),
-    )
-
-
-def _failed(
-    rejected: Rejected,
-    errors: tuple[HydrationError, ...],
-    provenance: Provenance,
-    repairer: Repairer,
-    started: float,
-) -> Rejected:
-    code = ErrorCode.INVALID_REPAIR
-    first = HydrationError(code.info.stage, code, code.info.text)
-    return Rejected(
-        rejected.call,
-        (first, *errors),
-        _told(rejected, provenance, repairer, started),
-        rejected.definition,
-    )
-
-
-def _told(
-    rejected: Rejected, provenance: Provenance, repairer: Repairer, started: float
-) -> Provenance:
+        judged: HydrationResult = rejected
+        provenance = rejected.provenance
+    else:
+        judged = hydrate(msgspec.structs.replace(rejected.call, arguments=text), offered)
+        provenance = msgspec.structs.replace(
+            judged.provenance,
+            arguments=rejected.provenance.arguments,
+            repaired=True,
+            repaired_arguments=text,
+        )
     seconds = rejected.provenance.seconds + time.perf_counter() - started
-    return msgspec.structs.replace(provenance, repaired_by=repairer.name, seconds=seconds)
+    provenance = msgspec.structs.replace(provenance, repaired_by=name, seconds=seconds)
+    if isinstance(judged, Hydrated):
+        return msgspec.structs.replace(judged, call=rejected.call, provenance=provenance)
+    # the place of a fault in a text that it has never seen would not help a model
+    unread = judged.provenance.parsed is None
+    errors = (_INVALID_REPAIR, *(rejected.errors if unread else judged.errors))
+    return Rejected(rejected.call, errors, provenance, definition)
+
+
+async def _text_of(repairer: Repairer, request: RepairRequest) -> object:
+    """What the repairer gives, whatever it is; `_NOTHING_USABLE` if it raised."""
+    try:
+        return await repairer(request)
+    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit) as error:
+        error.__context__ = None  # it may hold the arguments
+        raise
+    except BaseException:  # noqa: BLE001  others' code; its text may hold the arguments
+        return _NOTHING_USABLE

@@ -23,7 +23,8 @@ _ESCAPED = str.maketrans(
 )
 _BROKEN_ESCAPE = re.compile(r"\\[\x00-\x1f]")
 _FENCE = "```"
-_STRUCTURE = re.compile(r"[{}\[\]\"“”]")  # noqa: RUF001  quotes of typographers
+_MOST = 10_000  # runs and tokens; what lies after them is left as it is
+_STRUCTURE = re.compile(r"[{}\[\]\"“”]")
 # A run that is right is one match: whatever is no start of a token below, whole texts, numbers.
 # Texts and comments that do not end are taken to the end, so that none is looked at twice.
 _TOKEN = re.compile(
@@ -41,11 +42,16 @@ _TOKEN = re.compile(
   | (?P<comment> //[^\n]*+ | \#[^\n]*+ | /\*(?:[^*]|\*(?!/))*+(?:\*/|\Z) )
   | (?P<word> [A-Za-z_$][\w$]*+ ) (?P<key> (?=\s*+:) )?
   | (?P<space> [^\S \t\n\r]++ | [\u200b\u2060\ufeff]++ )
-    """,  # noqa: RUF001
+    """,
     re.VERBOSE | re.DOTALL,
 )
+# A run with no comma to drop, and the comma after it, if that is what ended the run.
 _LAST_COMMA = re.compile(
-    r'((?:[^",\[{]|"(?:[^"\\]|\\.)*+"|,(?!\s*+[}\]])|[\[{](?!\s*+,))++),(?=\s*+[}\]])', re.DOTALL
+    r"""
+    (?P<kept> (?: [^",\[{] | "(?:[^"\\]|\\.)*+"? | ,(?!\s*+[}\]]) | [\[{](?!\s*+,) )++ )
+    (?: ,(?=\s*+[}\]]) )?
+    """,
+    re.VERBOSE | re.DOTALL,
 )
 
 
@@ -69,7 +75,8 @@ def mend(text: str) -> str | None:
     start, end = text.find("{"), text.rfind("}") + 1
     if not 0 <= start < end or not _is_around(text[:start], text[end:]):
         return None
-    mended = _LAST_COMMA.sub(r"\1", _TOKEN.sub(_mended, text[start:end]))
+    tokens = _TOKEN.sub(_mended, text[start:end], count=_MOST)
+    mended = _LAST_COMMA.sub(r"\g<kept>", tokens, count=_MOST)
     if mended == text:
         return None
     parsed = parse_arguments(mended)
@@ -86,7 +93,7 @@ def _is_around(before: str, after: str) -> bool:
     if after.lstrip().startswith((",", ":", "=")):
         return False
     label = before.rstrip()
-    if label.endswith((",", "=", "'", "‘", "’")):  # noqa: RUF001
+    if label.endswith((",", "=", "'", "‘", "’")):
         return False
     return not label.endswith(":") or _is_sentence(label.rpartition("\n")[2])
 
@@ -97,7 +104,7 @@ def _is_sentence(line: str) -> bool:
 
 
 def _mended(token: re.Match[str]) -> str:
-    kind = token.lastgroup
+    kind = token.lastgroup or ""
     if kind == "right":
         return token[0]
     if kind == "comment":
@@ -108,7 +115,7 @@ def _mended(token: re.Match[str]) -> str:
         return token[0] if token[0] in _NO_KEYS else f'"{token[0]}"'
     if kind == "word":
         return _LITERALS.get(token[0], token[0])
-    return _quoted(token[0], token[token.lastgroup])
+    return _quoted(token[0], token[kind])
 
 
 def _quoted(token: str, content: str) -> str:

@@ -42,7 +42,7 @@ def approval_request(
 ) -> ApprovalRequest:
     """The question that `ask` leads to; it lapses after `seconds`.
 
-    The run's `nonce` goes into the id: without it, secret arguments could be tried out against it.
+    The run's `nonce` goes into the id: without one, short secrets could be tried out against it.
     """
     definition, call = hydrated.definition, hydrated.call
     arguments_digest = digest(hydrated.arguments)

@@ -74,8 +74,11 @@ class Attempt(msgspec.Struct):
     print_: Print = ("", "", "")
     claimed: bool = False
 
-    async def outcome(self) -> Outcome:
-        """What comes of it. Raises Stopped, EndedBefore, CancelledError and what a sink raises."""
+    async def outcome(self, cancels: int) -> Outcome:
+        """What comes of it. Raises Stopped, EndedBefore, CancelledError and what a sink raises.
+
+        `cancels` is what `cancel_requests` said before.
+        """
         setup, hydrated = self.setup, accepted(self.draft.hydrated)
         tool = self._runnable(hydrated)
         self.key = key_of(self.scope.tally.run_id, hydrated.call.id)
@@ -95,7 +98,9 @@ class Attempt(msgspec.Struct):
             if setup.intents.wanted:
                 await setup.intents.begin(self.key, self.draft, hydrated)
             self.draft.key = self.key
-            value = await setup.executor.run(tool, hydrated, self.caller, self.scope, key=self.key)
+            value = await setup.executor.run(
+                tool, hydrated, self.caller, self.scope, key=self.key, cancels=cancels
+            )
         finally:
             setup.gate.leave(exclusive)
         return self._completed(tool, hydrated.definition, value)

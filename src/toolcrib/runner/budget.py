@@ -2,6 +2,7 @@
 
 What a run has spent is in its tally, and goes on with it in another process. What a caller has spent
 is kept here, in this process. An account is never dropped to save room: its caller would begin anew.
+A call that was counted stays counted, even if another policy then keeps it from running.
 """
 
 from __future__ import annotations
@@ -133,12 +134,9 @@ def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
         }
 
     def of_tools(by_tool: Callable[[RunTally], Mapping[str, float]]) -> Spent:
-        def spent(hydrated: Hydrated, context: PolicyContext) -> float:
-            tools = named if per == "run" else (hydrated.definition.name,)
-            found = by_tool(context.run)
-            return sum(found.get(tool, 0) for tool in tools)
-
-        return spent
+        if per == "tool":
+            return lambda call, context: by_tool(context.run).get(call.definition.name, 0)
+        return lambda _, context: sum(by_tool(context.run).get(tool, 0) for tool in named)
 
     return {
         "calls": of_tools(lambda run: run.per_tool),

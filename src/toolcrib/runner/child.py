@@ -7,7 +7,7 @@ ends it, with all that it has started. If the parent is gone, it ends itself lik
 
 from __future__ import annotations
 
-import ctypes
+import fcntl
 import importlib
 import importlib.util
 import os
@@ -44,7 +44,6 @@ from toolcrib.values.definition import ALL
 from toolcrib.values.json import JsonValue, encodable, json_copy
 from toolcrib.values.record import Outcome
 
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 _MAIN = "__toolcrib_main__"  # what the program's own file is loaded as: no `__name__ == "__main__"`
 
 
@@ -57,8 +56,8 @@ def main() -> None:
         request = msgspec.json.decode(pipe.readline(), type=Request)
     watch = threading.Thread(target=_end_with_parent, args=(incoming,), daemon=True)
     watch.start()
-    if sys.platform == "linux":  # also where C code keeps all threads of Python waiting
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        _let_the_kernel_end_it(incoming)
     answers = _Answers(outgoing, request.max_bytes)
     answers.end(*_answer(request, answers))
     watch.join()
@@ -67,6 +66,16 @@ def main() -> None:
 def _end_with_parent(incoming: int) -> None:
     os.read(incoming, 1)  # nothing more is sent: what comes is the end
     os.killpg(0, signal.SIGKILL)
+
+
+def _let_the_kernel_end_it(incoming: int) -> None:
+    """The same where C code keeps every thread of Python waiting, a regular expression for one.
+
+    By fcntl(2): when the pipe has something to read, this signal goes to this process group.
+    """
+    fcntl.fcntl(incoming, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(incoming, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(incoming, fcntl.F_SETFL, fcntl.fcntl(incoming, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 class _Answers:

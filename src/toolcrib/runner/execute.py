@@ -60,13 +60,8 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
 
 def cancel_requests() -> int:
     """How often the running task was asked to stop: a CancelledError without that is no stop."""
-    return cancel_counter()()
-
-
-def cancel_counter() -> Callable[[], int]:
-    """The same, to be asked again in this task: looking for the running task is what costs."""
     task = asyncio.current_task()
-    return int if task is None else task.cancelling
+    return 0 if task is None else task.cancelling()
 
 
 class Steps(Protocol):

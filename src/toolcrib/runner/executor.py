@@ -60,8 +60,8 @@ class Executor:
     ) -> Any:
         """The tool's value. Raises Stopped, and CancelledError if this task was cancelled.
 
-        `key` is the idempotency key that the tool is told, by default the call's id; `cancels` what
-        `cancel_requests` said before the call, for those who have asked already.
+        `key` is the idempotency key that the tool is told, by default the call's id. `cancels` is what
+        `cancel_requests` says before, for those who know: looking for the running task costs most.
         """
         definition = hydrated.definition
         limit = definition.annotations.timeout or self._timeout

@@ -8,8 +8,8 @@ about itself.
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from toolcrib.errors import ErrorCode, Stage, ToolcribError
@@ -18,7 +18,7 @@ from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.json import encodable
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import CallError, ToolInvocationRecord
 
 Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
 
@@ -37,13 +37,15 @@ class CountingPolicy(Protocol):
     def count(self, hydrated: Hydrated, context: PolicyContext, /) -> Deny | None:
         """The call is about to run: it is allowed and, where asked, approved.
 
-        A Deny keeps it from running all the same, as does anything raised. Policies that had counted
-        it before keep it counted: they become too strict, never too lax.
+        A Deny keeps it from running all the same, as does anything raised.
         """
         ...
 
     def settle(self, record: ToolInvocationRecord, context: PolicyContext, /) -> None:
-        """The call is over. What this raises is dropped: an outcome must not be lost over it."""
+        """A call that was counted is over, whether it ran to its end or did not even begin.
+
+        What this raises is dropped: an outcome must not be lost over it.
+        """
         ...
 
 
@@ -55,9 +57,10 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
     given = [policies] if callable(policies) else list(policies)
     for policy in given:
         if not callable(policy) or isinstance(policy, type):
+            kind = policy if isinstance(policy, type) else type(policy)
             raise ToolcribError(
                 "a policy is called as (Hydrated, PolicyContext) -> Allow | Deny | Ask; "
-                f"this is none: {policy.__name__ if isinstance(policy, type) else type(policy)}"
+                f"this is none: {kind.__name__}"
             )
     own = [policy for policy in given if isinstance(policy, Standard)]
     if len(own) > 1:
@@ -66,10 +69,13 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
 
 
 def counting(policies: Sequence[Policy]) -> tuple[CountingPolicy, ...]:
-    """Those that keep count. Raises ToolcribError for one that has only half of what that takes."""
+    """Those that keep count. Raises ToolcribError for one that could not be relied on to count."""
     for policy in policies:
-        if hasattr(policy, "count") != hasattr(policy, "settle"):
-            raise ToolcribError(f"{_name(policy)}: a policy that counts has `count` and `settle`")
+        methods = [getattr(policy, name, None) for name in ("count", "settle")]
+        if any(methods) and (not all(methods) or any(map(inspect.iscoroutinefunction, methods))):
+            raise ToolcribError(
+                f"{_name(policy)}: a policy that counts has `count` and `settle`, and neither is async"
+            )
     return tuple(policy for policy in policies if isinstance(policy, CountingPolicy))
 
 
@@ -94,19 +100,27 @@ def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContex
 
 
 def count_all(
-    policies: Iterable[CountingPolicy], hydrated: Hydrated, context: PolicyContext
+    policies: Sequence[CountingPolicy], hydrated: Hydrated, context: PolicyContext
 ) -> Deny | None:
-    """Tell each that the call is about to run; the Deny of one that does not let it."""
-    for policy in policies:
+    """Tell each that the call is about to run; the Deny of one that does not let it.
+
+    None: whatever becomes of the call now, `settle_all` has to follow. A Deny: those that had counted
+    the call have been told that it is over.
+    """
+    for at, policy in enumerate(policies):
         try:
-            refused: object = policy.count(hydrated, context)
+            answer: object = policy.count(hydrated, context)
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001  as in `decide`
-            return Deny("the policy failed to count the call", _name(policy))
-        if refused is not None:
-            decision = _read(policy, refused)
-            return decision if isinstance(decision, Deny) else _no_decision(policy)
+            refused = Deny("the policy failed to count the call", _name(policy))
+        else:
+            if answer is None:
+                continue
+            decision = _read(policy, answer)
+            refused = decision if isinstance(decision, Deny) else _no_decision(policy)
+        settle_all(policies[:at], _refused(hydrated, context, refused), context)
+        return refused
     return None
 
 
@@ -117,8 +131,26 @@ def settle_all(
     if record.seconds is not None:
         context.run.settle(record.name, record.seconds)
     for policy in policies:
-        with suppress(Exception):
+        try:
             policy.settle(record, context)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001, S112  a CancelledError would lose the outcome, too
+            continue
+
+
+def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> ToolInvocationRecord:
+    """What there is to say, to those that counted it, of a call that does not run after all."""
+    return ToolInvocationRecord(
+        id=hydrated.call.id,
+        name=hydrated.definition.name,
+        status="failed",
+        started_at=time.time(),
+        run_id=context.run.run_id,
+        caller=context.caller.id,
+        error=CallError.of(decision.code),
+        decision=decision,
+    )
 
 
 def _read(policy: Policy, given: Any) -> Decision:

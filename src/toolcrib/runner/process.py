@@ -106,8 +106,8 @@ class _Talk(asyncio.SubprocessProtocol):
     def __init__(self, context: CallContext, max_bytes: int) -> None:
         loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[Any] = loop.create_future()
-        self._exited: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
+        self._exited = False
         self._context = context
         self._frames = Frames(max_bytes)
 
@@ -136,7 +136,7 @@ class _Talk(asyncio.SubprocessProtocol):
             self._settle(error_of(msgspec.json.decode(body, type=Ending)))
 
     def pipe_connection_lost(self, fd: int, _error: Exception | None) -> None:
-        if fd == 1 and not self._exited.done():
+        if fd == 1 and not self._exited:
             self.kill()  # it has ended, or will never answer
 
     def process_exited(self) -> None:
@@ -144,7 +144,8 @@ class _Talk(asyncio.SubprocessProtocol):
         code = self._transport.get_returncode() or 0
         how = f"ended with status {code}" if code >= 0 else f"was ended by {_signal(-code)}"
         self._settle(ProcessFailed(f"its process {how} and gave no result"))
-        self._exited.set_result(None)
+        self._exited = True
+        self._transport.close()
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._closed.set_result(None)
@@ -154,12 +155,17 @@ class _Talk(asyncio.SubprocessProtocol):
             os.killpg(self._transport.get_pid(), signal.SIGKILL)
 
     async def end(self) -> None:
-        """Kill whoever is left, and wait until they are gone and the pipes are closed."""
-        if not self._exited.done():
+        """Kill whoever is left; return when they are gone and the pipes closed, cancelled or not."""
+        if not self._exited:
             self.kill()
-        await _to_the_end(self._exited)
-        self._transport.close()
-        await _to_the_end(self._closed)
+        cancelled = False
+        while not self._closed.done():  # SIGKILL leaves little to wait for
+            try:
+                await asyncio.wait([self._closed])
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
 
     def _settle(self, found: object) -> None:
         if not self.outcome.done():
@@ -171,12 +177,3 @@ def _signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-async def _to_the_end(future: asyncio.Future[None]) -> None:
-    """Wait for what comes at once, also when cancelled meanwhile."""
-    try:
-        await asyncio.wait([future])
-    except asyncio.CancelledError:
-        await asyncio.wait([future])
-        raise

@@ -78,7 +78,9 @@ class ToolRunner:
             approval_seconds=approval_seconds,
             gate=Gate(concurrency),
             intents=intents,
-            executor=Executor(self.catalog, timeout, on_exception),
+            executor=Executor(
+                self.catalog, timeout, on_exception, max_result_bytes=max_result_bytes
+            ),
             memory=CallMemory(remember),
             max_result_bytes=max_result_bytes,
             sinks=tuple(sinks),
@@ -108,7 +110,7 @@ class ToolRunner:
         try:
             if self._repairer is not None and hydrated is not call and not hydrated.success:
                 draft.take(await repair(hydrated, self.catalog, self._repairer))
-            outcome = await attempt.outcome()
+            outcome = await attempt.outcome(cancels)
         except Stopped as stopped:
             outcome = draft.failed(stopped.error)
         except EndedBefore as ended:

@@ -23,8 +23,6 @@ _OTHERS = frozenset(
      "references", "methods", "warns", "receives")
 )  # fmt: skip
 _KNOWN = _PARAMETERS | _RETURNS | _OTHERS
-_TITLE = re.compile(r"(?m)^([A-Za-z][A-Za-z ]{2,20}):[ \t]*$")
-_OUTDENTED = re.compile(r"(?m)^\S")
 _NUMPY = re.compile(r"(?m)^[A-Z][A-Za-z ]{0,30}\n-{3,}[ \t]*$")
 _REST_PARAMETERS = frozenset(
     ("param", "parameter", "arg", "argument", "attribute", "key", "keyword", "ivar", "var")
@@ -33,7 +31,8 @@ _FIELDS = _REST_PARAMETERS | _RETURNS | frozenset(
     ("type", "vartype", "rtype", "raises", "raise", "except", "exception", "yield", "yields", "ytype")
 )  # fmt: skip
 _FIELD = re.compile(rf"(?m)^:({'|'.join(sorted(_FIELDS))})(?:[ \t]+([^:\n]*))?:(?:[ \t]+(.*))?$")
-_NAMES = re.compile(r"\*{0,2}[A-Za-z_][\w.]*(?:[ \t]*,[ \t]*\*{0,2}[A-Za-z_][\w.]*)*")
+_NAMES = re.compile(r"\*{0,2}[^\W\d][\w.]*(?:[ \t]*,[ \t]*\*{0,2}[^\W\d][\w.]*)*")
+_OPENING = frozenset("([{")
 _TYPE = re.compile(r"[\w.]+(?:\[[^\n]*\])?(?:[ \t]*\|[ \t]*[\w.]+(?:\[[^\n]*\])?)*")
 
 
@@ -49,6 +48,8 @@ def read_docstring(text: object) -> DocumentedSignature:
     """Never raises: a docstring in no known style is a description as a whole."""
     if not isinstance(text, str) or not text.strip():
         return DocumentedSignature("", {})
+    if "\n" not in text:
+        return DocumentedSignature(text[:MAX_CHARS].expandtabs().strip(), {})
     clean = inspect.cleandoc(text[:MAX_CHARS]).strip("\n").rstrip()
     if "\n" not in clean:
         return DocumentedSignature(clean.strip(), {})
@@ -56,7 +57,7 @@ def read_docstring(text: object) -> DocumentedSignature:
         return _gather(_numpy_sections(clean.split("\n")), google=False)
     if (clean[0] == ":" or "\n:" in clean) and _FIELD.search(clean):
         return _rest(clean.split("\n"))
-    return _gather(_google_sections(clean), google=True)
+    return _gather(_google_sections(clean.split("\n")), google=True)
 
 
 def class_doc(cls: type) -> str | None:
@@ -80,24 +81,27 @@ def _gather(sections: Iterator[tuple[str, list[str]]], *, google: bool) -> Docum
             for head, body in _items(lines):
                 names, rest = _named(head) if google else (head.partition(":")[0], "")
                 said = _joined([rest, *body])
-                if said and _NAMES.fullmatch(names.strip()):
+                if said and (names.isidentifier() or _NAMES.fullmatch(names.strip())):
                     parameters |= {name.strip().lstrip("*"): said for name in names.split(",")}
         elif title in _RETURNS and not returns:
             returns = _result(lines) if google else _numpy_result(lines)
     return DocumentedSignature("\n\n".join(filter(None, description)), parameters, returns)
 
 
-def _google_sections(text: str) -> Iterator[tuple[str, list[str]]]:
+def _google_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """A section is a known title with a colon, and the indented lines below it."""
-    place = 0
-    for found in _TITLE.finditer(text):
-        title = found[1].lower()
-        if title in _KNOWN:
-            yield "", [text[place : found.start()]]
-            after = _OUTDENTED.search(text, found.end())
-            place = len(text) if after is None else after.start()
-            yield title, text[found.end() : place].split("\n")
-    yield "", [text[place:]]
+    title, body = "", list[str]()
+    for line in lines:
+        if line[:1].strip():  # at the margin
+            heading = line.rstrip(" \t")
+            known = heading[-1] == ":" and heading[:-1].lower() in _KNOWN
+            if known or title:
+                yield title, body
+                title, body = (heading[:-1].lower(), [""]) if known else ("", [])
+            if known:
+                continue
+        body.append(line)
+    yield title, body
 
 
 def _numpy_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -116,13 +120,16 @@ def _numpy_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 def _items(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Each line that is indented as the first one, and the deeper ones that follow it."""
-    margin = next((_indent(line) for line in lines if line.strip()), 0)
+    margin: int | None = None
     head, body = "", list[str]()
     for line in lines:
-        if line.strip() and _indent(line) <= margin:
+        bare = line.lstrip()
+        indent = len(line) - len(bare)
+        if bare and (margin is None or indent <= margin):
+            margin = indent if margin is None else margin
             if head:
                 yield head, body
-            head, body = line.strip(), []
+            head, body = bare.rstrip(), []
         else:
             body.append(line)
     if head:
@@ -131,6 +138,9 @@ def _items(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 def _named(head: str) -> tuple[str, str]:
     """`name (type, optional): text` as name and text; the type may hold colons in its brackets."""
+    name, colon, rest = head.partition(":")
+    if _OPENING.isdisjoint(name):
+        return (name, rest) if colon else ("", "")
     depth = 0
     for place, letter in enumerate(head):
         if letter in "([{":
@@ -185,9 +195,5 @@ def _joined(lines: Sequence[str]) -> str:
     first, rest = lines[0].strip() if lines else "", lines[1:]
     if not any(rest):
         return first
-    margin = min((_indent(line) for line in rest if line.strip()), default=0)
+    margin = min((len(line) - len(line.lstrip()) for line in rest if line.strip()), default=0)
     return "\n".join([first, *(line[margin:].rstrip() for line in rest)]).strip()
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())

@@ -7,6 +7,7 @@ after a crash, and whoever only reads never waits for the writer.
 
 from __future__ import annotations
 
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from toolcrib.errors import MissingExtraError
@@ -83,14 +84,13 @@ def damage(connection: Connection) -> str:
     if connection.dialect.name != "sqlite":
         return ""
     found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
-    return "" if found == "ok" else str(found)
+    return "" if found == "ok" else " ".join(str(found).split())
 
 
 def unreachable(error: Exception) -> bool:
     """Whether an error is about reaching the database, rather than about what is in it."""
-    name = code_of(error)
-    if name.startswith("SQLITE_"):
-        return name.startswith(_UNREACHABLE)
+    if isinstance(getattr(error, "orig", None), sqlite3.Error):
+        return code_of(error).startswith(_UNREACHABLE)  # it calls most of its errors operational
     return type(error).__name__ in ("OperationalError", "InterfaceError", "TimeoutError")
 
 

@@ -15,7 +15,7 @@ from toolcrib.values.definition import NoSchemaMode, ToolDefinition
 from toolcrib.values.json import JsonObject
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class ToolCall(msgspec.Struct, frozen=True, gc=False):
     """One call as decoded from a reply.
 
     `id` is ours, unique in the thread; `provider_id` is what the provider calls it (may be empty or
@@ -29,7 +29,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     complete: bool = True
 
 
-class ValidatorInfo(msgspec.Struct, frozen=True):
+class ValidatorInfo(msgspec.Struct, frozen=True, gc=False):
     """Which validator judged the arguments, and when it was compiled (seconds since the epoch)."""
 
     name: str
@@ -37,7 +37,7 @@ class ValidatorInfo(msgspec.Struct, frozen=True):
     compiled_at: float
 
 
-class HydrationError(msgspec.Struct, frozen=True):
+class HydrationError(msgspec.Struct, frozen=True, gc=False):
     """Why a call was rejected. `path` is a JSON Pointer into the arguments, `*` for undeclared keys.
 
     The message is made from the schema and the kind of the failure, never from the value.
@@ -49,7 +49,7 @@ class HydrationError(msgspec.Struct, frozen=True):
     path: str = ""
 
 
-class Provenance(msgspec.Struct, frozen=True):
+class Provenance(msgspec.Struct, frozen=True, gc=False):
     """How the arguments came to be: for the application and for audit, never for UI or logs.
 
     `parsed` is what the text says, None where parsing failed; `seconds` is the time that hydration

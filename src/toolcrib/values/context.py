@@ -58,7 +58,7 @@ class Observer(Protocol):
     def finished(self, outcome: Outcome) -> None: ...
 
 
-class PolicyContext(msgspec.Struct, frozen=True):
+class PolicyContext(msgspec.Struct, frozen=True, gc=False):
     """What a policy may know besides the call: on whose behalf, and what the run has spent."""
 
     caller: Caller

@@ -12,7 +12,7 @@ from toolcrib.errors import ErrorCode
 from toolcrib.values.json import JsonObject
 
 
-class Caller(msgspec.Struct, frozen=True):
+class Caller(msgspec.Struct, frozen=True, gc=False):
     """On whose behalf a call is made. Who that is, is the application's to establish."""
 
     id: str
@@ -22,14 +22,14 @@ class Caller(msgspec.Struct, frozen=True):
 ANONYMOUS = Caller("anonymous")
 
 
-class Allow(msgspec.Struct, frozen=True, tag="allow"):
+class Allow(msgspec.Struct, frozen=True, tag="allow", gc=False):
     """The call may run."""
 
     reason: str = ""
     policy: str = ""
 
 
-class Deny(msgspec.Struct, frozen=True, tag="deny"):
+class Deny(msgspec.Struct, frozen=True, tag="deny", gc=False):
     """The call may not run; `code` is `denied`, `budget_exceeded` or `rate_limited`."""
 
     reason: str
@@ -37,7 +37,7 @@ class Deny(msgspec.Struct, frozen=True, tag="deny"):
     code: ErrorCode = ErrorCode.DENIED
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask"):
+class Ask(msgspec.Struct, frozen=True, tag="ask", gc=False):
     """The call may run if a person approves it."""
 
     reason: str
@@ -47,7 +47,7 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
 Decision: TypeAlias = Allow | Deny | Ask
 
 
-class ApprovalRequest(msgspec.Struct, frozen=True):
+class ApprovalRequest(msgspec.Struct, frozen=True, gc=False):
     """A question to a person: may `tool` run with `arguments`?
 
     `id` is a digest over run, call, tool, definition, arguments and caller, so that an answer to it

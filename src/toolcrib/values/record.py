@@ -18,7 +18,7 @@ from toolcrib.values.definition import NoSchemaMode
 from toolcrib.values.json import JsonObject, JsonValue
 
 
-class CallError(msgspec.Struct, frozen=True):
+class CallError(msgspec.Struct, frozen=True, gc=False):
     """Why a call did not complete. The message is safe: fixed text, or an author's `ToolError`."""
 
     code: ErrorCode
@@ -41,7 +41,7 @@ RecordStatus: TypeAlias = Literal["started", "completed", "failed", "waiting"]
 KeyScope: TypeAlias = Literal["process", "store"]
 
 
-class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One call, as it may be read by anybody who may read the log.
 
     `started_at` and `ended_at` are seconds since the epoch, `seconds` is the monotonic duration.

@@ -1,0 +1,84 @@
+"""Old entries go, whole; that they went is in the chain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from audit.audit_helpers import opened, record, write_calls
+from toolcrib.audit import AuditFilter, AuditLog, Fault, verify_jsonl
+
+
+async def test_the_oldest_go_and_the_rest_still_verifies(url: str) -> None:
+    async with AuditLog(url, key="k") as log:
+        await write_calls(log, range(5))
+        kept = await log.head()
+        entries = await log.entries()
+        assert await log.prune(before=entries[4].at) == 4
+        assert await log.entries() == entries[4:]
+        assert (await log.head()).seq == 11
+        assert (await log.verify(head=kept)).ok
+        assert (await log.verify()).checked == 7
+        assert await log.prune(before=entries[4].at) == 0
+        assert (await log.head()).seq == 11
+        await log.write(record(9))
+        assert (await log.verify()).ok
+        lines = [line async for line in log.export()]
+        assert verify_jsonl(lines, key="k").ok
+        note = json.loads(lines[-2])["record"]
+        assert note == {
+            "entries": 4,
+            "hash": entries[3].hash,
+            "status": "pruned",
+            "through": 4,
+        }
+        assert not verify_jsonl(lines[1:], key="k").ok
+
+
+async def test_all_may_go_and_again(url: str) -> None:
+    async with AuditLog(url) as log:
+        assert await log.prune(before=1e12) == 0
+        await write_calls(log, range(3))
+        head = await log.head()
+        assert await log.prune(before=1e12) == 6
+        assert await log.entries() == []
+        assert (await log.verify(head=head)).ok
+        assert await log.prune(before=1e12) == 1  # the note about the first time
+        await log.write(record(7))
+        assert [e.seq for e in await log.entries()] == [9]
+        found = await log.verify(head=head)
+        assert found.fault == Fault(6, "the entry of the head that was kept is not there")
+        assert (await log.verify()).ok
+
+
+async def test_more_than_was_pruned_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "crib.db"
+    async with AuditLog(f"sqlite:///{path}", key="k") as log:
+        await write_calls(log, range(5))
+        entries = await log.entries()
+        await log.prune(before=entries[4].at)
+        with opened(path) as connection:
+            connection.execute("DELETE FROM audit_entries WHERE seq <= 6")
+        found = await log.verify()
+        assert found.fault == Fault(7, "entries are missing before the first one")
+
+
+@pytest.mark.parametrize(("through", "known"), [(1, True), (2, False)])
+async def test_a_key_is_known_as_long_as_its_call_is(url: str, through: int, known: bool) -> None:
+    async with AuditLog(url) as log:
+        await write_calls(log, range(2))
+        at = [entry.at for entry in await log.entries()]
+        await log.prune(before=at[through])
+        again = await log.begin(record(0, "started"))
+        assert again == (record(0) if known else None)
+
+
+async def test_notes_are_no_entries(url: str) -> None:
+    async with AuditLog(url) as log:
+        await write_calls(log, range(1))
+        await log.prune(before=1e12)
+        assert await log.entries() == []
+        assert await log.entry(3) is None
+        assert await log.entries(AuditFilter(newest=True, limit=5)) == []

@@ -1,0 +1,277 @@
+"""Whatever is changed in a database shows, or changes nothing that anybody reads."""
+
+from __future__ import annotations
+
+import random
+import re
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+
+from audit.audit_helpers import opened, record, write_calls
+from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, Verification
+from toolcrib.audit.chain import GENESIS, Seal
+from toolcrib.audit.rows import COLUMNS
+from toolcrib.errors import SourceError
+
+KEY = "a key"
+SEED = 20_261_122
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> Path:
+    """A log of ten entries with a key, and an eleventh that tells of a call that failed."""
+    path = tmp_path / "crib.db"
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        await write_calls(log, range(5))
+        await log.write(record(5, "failed"))
+    return path
+
+
+async def verified(path: Path, head: Head | None = None, key: str | None = KEY) -> Verification:
+    async with AuditLog(f"sqlite:///{path}", key=key) as log:
+        return await log.verify(head=head)
+
+
+async def entries(path: Path) -> list[AuditEntry]:
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        return await log.entries()
+
+
+async def test_nothing_changed_is_in_order(path: Path) -> None:
+    head = Head(11, (await entries(path))[-1].hash)
+    assert await verified(path, head) == Verification(11, head)
+
+
+SQL = [
+    ("DELETE FROM audit_entries WHERE seq = 1", 2),
+    ("DELETE FROM audit_entries WHERE seq = 5", 6),
+    ("DELETE FROM audit_entries WHERE seq = 11", 11),
+    ("DELETE FROM audit_entries", 1),
+    ("DELETE FROM audit_head", 12),
+    ("DELETE FROM audit_head; DELETE FROM audit_entries WHERE seq > 3", 4),
+    ("UPDATE audit_head SET seq = 10, hash = (SELECT hash FROM audit_entries WHERE seq = 10);"
+     "DELETE FROM audit_entries WHERE seq = 11", None),
+    ("UPDATE audit_head SET seal = ''", None),
+    ("UPDATE audit_head SET seq = 'many'", None),
+    ("UPDATE audit_entries SET seq = -seq WHERE seq IN (3, 4);"
+     "UPDATE audit_entries SET seq = 7 + seq WHERE seq < 0", 3),
+    ("UPDATE audit_entries SET seq = 100 WHERE seq = 3", 4),
+    ("INSERT INTO audit_entries SELECT 12, at, run_id, call_id, idempotency_key, tool, caller,"
+     " status, code, record, previous, hash FROM audit_entries WHERE seq = 11", 12),
+    ("INSERT INTO audit_entries SELECT 0, at, run_id, call_id, idempotency_key, tool, caller,"
+     " status, code, record, previous, hash FROM audit_entries WHERE seq = 11", None),
+    ("UPDATE audit_entries SET record = CAST(x'ff00fe' AS TEXT) WHERE seq = 4", 4),
+    ("UPDATE audit_entries SET record = x'ff00fe' WHERE seq = 4", 4),
+    ("UPDATE audit_entries SET record = 5 WHERE seq = 4", 4),
+    ("UPDATE audit_entries SET at = 'noon' WHERE seq = 4", 4),
+    ("UPDATE audit_entries SET at = at + 0.001 WHERE seq = 4", 4),
+    ("UPDATE audit_entries SET at = 9e999 WHERE seq = 4", 4),
+    ("DROP TABLE audit_entries", None),
+    ("DROP TABLE audit_head", None),
+    ("ALTER TABLE audit_entries DROP COLUMN caller", None),
+]  # fmt: skip
+SQL += [(f"UPDATE audit_entries SET {name} = {name} || 'x' WHERE seq = 11", 11) for name in COLUMNS]
+SQL += [(f"UPDATE audit_entries SET {name} = '' WHERE seq = 11", 11) for name in COLUMNS]
+SQL += [
+    (f"UPDATE audit_entries SET {name} = replace({name}, 'a', 'b') WHERE seq = 9", 9)
+    for name in ("record", "previous", "hash")
+]
+
+
+@pytest.mark.parametrize(("sql", "seq"), SQL)
+async def test_a_change_by_sql_is_found(path: Path, sql: str, seq: int | None) -> None:
+    with opened(path) as connection:
+        connection.executescript(sql)
+    found = await verified(path)
+    assert found.fault is not None
+    assert not found.ok
+    if seq is not None:
+        assert found.fault.seq == seq
+
+
+@pytest.mark.parametrize("seq", range(1, 12))
+async def test_each_byte_of_an_entry_counts(path: Path, seq: int) -> None:
+    """Every place of every text of one entry is changed in turn, in ways a text can be."""
+    names = ("record", "previous", "hash", *COLUMNS)
+    with opened(path) as connection:
+        row = connection.execute(
+            f"SELECT {', '.join(names)} FROM audit_entries WHERE seq = ?", (seq,)
+        ).fetchone()
+    log = AuditLog(f"sqlite:///{path}", key=KEY)
+    for name, text in zip(names, row, strict=True):
+        for at in range(0, len(text), 1 if name in COLUMNS else 7):
+            flipped = text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :]
+            _set(path, name, flipped, seq)
+            found = (await log.verify()).fault
+            assert found is not None, (name, at)
+            assert found.seq in (seq, seq + 1), (name, at)
+        _set(path, name, text, seq)
+    assert (await log.verify()).ok
+    await log.aclose()
+
+
+def _set(path: Path, name: str, text: str, seq: int) -> None:
+    with opened(path) as connection:
+        connection.execute(f"UPDATE audit_entries SET {name} = ? WHERE seq = ?", (text, seq))
+
+
+async def test_a_byte_flipped_in_the_file_is_found_or_changes_nothing(path: Path) -> None:
+    whole = path.read_bytes()
+    before = await entries(path)
+    chance = random.Random(SEED)
+    found = 0
+    for _ in range(200):
+        at, flip = chance.randrange(len(whole)), chance.randrange(1, 256)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
+        _forget(path)
+        if not (await verified(path)).ok:
+            found += 1
+        else:
+            assert await entries(path) == before, at
+    assert found > 20
+
+
+async def test_every_byte_of_a_text_in_the_file_counts(path: Path) -> None:
+    whole = path.read_bytes()
+    texts = [e.hash.encode() for e in await entries(path)] + [b'"status":"completed"', b"anna"]
+    places = [m.start() + len(m.group()) // 2 for t in texts for m in re.finditer(t, whole)]
+    assert len(places) > 40
+    for at in places:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        _forget(path)
+        assert not (await verified(path)).ok, at
+
+
+def _forget(path: Path) -> None:
+    """The side files belong to the file as it was before."""
+    for side in ("-wal", "-shm"):
+        path.with_name(path.name + side).unlink(missing_ok=True)
+
+
+async def test_garbage_instead_of_a_file_is_a_finding(tmp_path: Path) -> None:
+    path = tmp_path / "crib.db"
+    path.write_bytes(random.Random(SEED).randbytes(9000))
+    found = await verified(path)
+    assert found.fault is not None
+    assert found.fault.seq is None
+
+
+async def test_a_database_that_is_not_there_is_no_finding(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="CANTOPEN"):
+        await verified(tmp_path / "nowhere" / "crib.db")
+
+
+def recompute(path: Path, key: str | None, change: Callable[[sqlite3.Connection], object]) -> None:
+    """What an attacker does who knows how the chain is made, and perhaps the key."""
+    seal, head = Seal(key), GENESIS
+    with opened(path) as connection:
+        change(connection)
+        rows = connection.execute("SELECT rowid, at, record FROM audit_entries ORDER BY seq")
+        for old, at, text in rows.fetchall():
+            previous, head = head, seal.entry(head, at, text)
+            connection.execute(
+                "UPDATE audit_entries SET seq = ?, previous = ?, hash = ? WHERE seq = ?",
+                (head.seq, previous.hash, head.hash, old),
+            )
+        connection.execute(
+            "UPDATE audit_head SET seq = ?, hash = ?, seal = ?",
+            (head.seq, head.hash, seal.head(head)),
+        )
+
+
+def _remove_one(connection: sqlite3.Connection) -> object:
+    return connection.execute("DELETE FROM audit_entries WHERE seq = 3")
+
+
+def _nothing(connection: sqlite3.Connection) -> object:
+    return connection.execute("SELECT 1")
+
+
+async def test_a_chain_recomputed_without_the_key_is_found(path: Path) -> None:
+    recompute(path, KEY, _nothing)
+    assert (await verified(path)).ok  # it is done as the log does it
+    for key in (None, "another key"):
+        recompute(path, key, _nothing)
+        assert (await verified(path)).fault == Fault(
+            1, "the entry is not as it was written, or the key is another one"
+        )
+
+
+async def test_a_plain_chain_can_be_recomputed_and_only_a_kept_head_shows_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "crib.db"
+    async with AuditLog(f"sqlite:///{path}") as log:
+        await write_calls(log, range(5))
+        head = await log.head()
+        await log.write(record(7))
+    recompute(path, None, _remove_one)
+    assert (await verified(path, key=None)).ok
+    found = await verified(path, head, key=None)
+    assert found.fault == Fault(10, "the entry has not the hash of the head that was kept")
+
+
+@pytest.mark.parametrize("key", [None, "another key"])
+async def test_nobody_writes_on_with_another_key(path: Path, key: str | None) -> None:
+    async with AuditLog(f"sqlite:///{path}", key=key) as log:
+        with pytest.raises(SourceError, match="another key"):
+            await log.write(record(9))
+        with pytest.raises(SourceError, match="another key"):
+            await log.prune(before=1e12)
+    assert (await verified(path)).ok
+
+
+async def test_an_entry_that_cannot_be_read_is_an_error_without_its_text(path: Path) -> None:
+    _set(path, "record", '{"secret":', 4)
+    with pytest.raises(SourceError, match="entry 4 .* verify") as raised:
+        await entries(path)
+    assert raised.value.__context__ is None
+
+
+POSTGRES: list[tuple[str, int | None]] = [
+    (sql, seq)
+    for sql, seq in SQL
+    if not re.search(r"CAST|noon|x'ff|= 5 |many|9e999|SELECT 0|-seq", sql)
+]
+
+
+async def test_changes_in_postgresql_are_found(postgres: Any) -> None:
+    url = postgres()
+    async with AuditLog(url, key=KEY) as log:
+        await write_calls(log, range(5))
+        await log.write(record(5, "failed"))
+        assert (await log.verify()).ok
+    engine = sqlalchemy.create_engine(url)
+    for sql, seq in POSTGRES:
+        with engine.connect() as connection, connection.begin() as transaction:
+            saved = {
+                table: connection.exec_driver_sql(f"SELECT * FROM {table}").fetchall()
+                for table in ("audit_entries", "audit_head")
+            }
+            if "TABLE" in sql:
+                transaction.rollback()
+                continue
+            connection.exec_driver_sql(sql)
+        async with AuditLog(url, key=KEY) as log:
+            found = (await log.verify()).fault
+        assert found is not None, sql
+        assert seq in (None, found.seq), sql
+        with engine.begin() as connection:
+            for table, rows in saved.items():
+                connection.exec_driver_sql(f"DELETE FROM {table}")
+                marks = ", ".join(["%s"] * len(rows[0]))
+                connection.exec_driver_sql(
+                    f"INSERT INTO {table} VALUES ({marks})", [tuple(row) for row in rows]
+                )
+        async with AuditLog(url, key=KEY) as log:
+            assert (await log.verify()).ok
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE audit_head")
+    engine.dispose()
+    async with AuditLog(url, key=KEY) as log:
+        assert not (await log.verify()).ok

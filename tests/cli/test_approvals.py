@@ -1,0 +1,233 @@
+"""`toolcrib approvals`: questions shown and answered, without the agent that asked them."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from toolcrib import ApprovalRequest, Approve, Refuse
+from toolcrib.approvals import ApprovalStore
+from toolcrib.cli import approvals, render, run
+from toolcrib.values.decision import Answer
+
+T = TypeVar("T")
+HOUR = 3600.0
+HOSTILE = "\x1b[2J\u202e\tx\ny"
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Result]
+
+
+def question(name: str, **fields: Any) -> ApprovalRequest:
+    now = time.time()
+    given: dict[str, Any] = {
+        "tool": "refund",
+        "arguments": {"cents": 500},
+        "reason": "not safe",
+        "caller": "ada",
+    }
+    given |= {"asked_at": now - 2.5 * HOUR, "expires_at": now + 50 * HOUR, "call_id": name}
+    return ApprovalRequest(**(given | {"id": f"apr_{name}", "run_id": "run_1"} | fields))
+
+
+def stored(work: Callable[[ApprovalStore], Awaitable[T]]) -> T:
+    async def opened() -> T:
+        store = ApprovalStore("sqlite:///crib.db")
+        result = await work(store)
+        await store.aclose()
+        return result
+
+    return asyncio.run(opened())
+
+
+def ask(*requests: ApprovalRequest) -> None:
+    async def save(store: ApprovalStore) -> None:
+        for request in requests:
+            assert await store(request) is None
+
+    stored(save)
+
+
+def answer_to(request: ApprovalRequest) -> Answer | None:
+    return stored(lambda store: store(request))
+
+
+@pytest.fixture
+def command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Command:
+    """Runs `approvals` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str) -> Result:
+        code = run(["approvals", *arguments])
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return command
+
+
+def test_what_waits_is_listed_next_to_lapse_first(command: Command) -> None:
+    late = question("late", expires_at=time.time() + 200 * HOUR, asked_at=0.0)
+    ask(late, question("soon"))
+    result = command("list")
+    assert (result.code, result.err) == (0, "")
+    assert [line.split("\t") for line in result.out.splitlines()] == [
+        ["apr_soon", "refund", '{"cents": 500}', "not safe", "ada", "2 h", "2 d"],
+        ["apr_late", "refund", '{"cents": 500}', "not safe", "ada", "?", "8 d"],
+    ]
+
+
+def test_on_a_terminal_each_has_a_paragraph(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Console(force_terminal=True, no_color=True, width=60, highlight=False, soft_wrap=True)
+    monkeypatch.setattr(approvals, "out", screen)
+    ask(question("one"))
+    with screen.capture() as shown:
+        command("list")
+    lines = [line.rstrip() for line in Text.from_ansi(shown.get()).plain.splitlines()]
+    assert lines == [
+        "apr_one  asked 2 h ago, lapses in 2 d",
+        '  refund {"cents": 500}',
+        "  for ada: not safe",
+    ]
+
+
+def test_nothing_waits(command: Command) -> None:
+    ask()
+    stored(lambda store: store.pending())
+    assert command("list") == (0, "", "")
+    assert command("list", "--json") == (0, "[]\n", "")
+
+
+def test_of_one_run_or_caller(command: Command) -> None:
+    ask(question("a"), question("b", run_id="run_2"), question("c", caller="eve"))
+
+    def listed(*arguments: str) -> list[str]:
+        return [request["id"] for request in json.loads(command("list", "--json", *arguments).out)]
+
+    assert sorted(listed()) == ["apr_a", "apr_b", "apr_c"]
+    assert listed("--run", "run_2") == ["apr_b"]
+    assert listed("--caller", "eve") == ["apr_c"]
+
+
+def test_json_holds_the_whole_question(command: Command) -> None:
+    asked = question("one", arguments={"text": "x" * 5_000, "n": 2**70}, reason=HOSTILE)
+    ask(asked)
+    result = command("list", "--json")
+    assert render.printable(result.out) == result.out
+    (shown,) = json.loads(result.out)
+    assert shown["arguments"] == asked.arguments
+    assert shown["reason"] == HOSTILE
+    assert shown["expires_at"] == asked.expires_at
+
+
+def test_a_hostile_question_stays_on_its_line(command: Command) -> None:
+    ask(question("one", tool=HOSTILE, reason=HOSTILE, caller=HOSTILE, arguments={HOSTILE: HOSTILE}))
+    (line,) = command("list").out.splitlines()
+    assert render.printable(line) == line
+    assert len(line.split("\t")) == 7
+
+
+def test_a_question_is_approved_by_name(command: Command) -> None:
+    one, two = question("one"), question("two")
+    ask(one, two)
+    result = command("approve", "apr_one", "--by", "grace")
+    assert result == (0, 'approved: refund {"cents": 500}\n', "")
+    assert answer_to(one) == Approve("grace")
+    assert answer_to(two) is None
+
+
+def test_a_batch_and_the_login_name(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "lin")
+    one, two = question("one"), question("two")
+    ask(one, two)
+    result = command("refuse", "apr_one", "apr_two", "apr_one", "--reason", "no", "--json")
+    assert json.loads(result.out) == {
+        "ids": ["apr_one", "apr_two"],
+        "answer": {"type": "refuse", "reason": "no", "by": "lin"},
+    }
+    assert answer_to(one) == answer_to(two) == Refuse("no", "lin")
+
+
+def test_edited_arguments(command: Command) -> None:
+    one = question("one")
+    ask(one)
+    result = command("approve", "apr_one", "--by", "grace", "--arguments", '{"cents": 5}')
+    assert result.out == 'approved: refund {"cents": 500}, to run with {"cents": 5}\n'
+    assert answer_to(one) == Approve("grace", {"cents": 5})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["approve", "apr_one", "apr_x"], 1, "there is no approval request apr_x"),
+        (["approve", "apr_one", "apr_old"], 1, "apr_old has lapsed"),
+        (["refuse", "apr_done", "apr_one"], 1, "apr_done was answered before"),
+        (["approve"], 2, "Missing argument"),
+        (["approve", "apr_one", "--by", " "], 2, "--by: whoever answers has a name"),
+        (["approve", "apr_one", "--arguments", "{"], 2, "--arguments: not valid JSON"),
+        (["approve", "apr_one", "--arguments", ""], 2, "--arguments: one JSON object"),
+        (["approve", "apr_one", "--arguments", "{'a': 1}"], 2, "--arguments: one JSON object"),
+        (["approve", "apr_one", "--arguments", "[1]"], 2, "--arguments: the arguments must be"),
+        (["approve", "apr_one", "--arguments", '{"a": NaN}'], 2, "--arguments: not valid JSON"),
+        (["approve", "apr_one", "apr_two", "--arguments", "{}"], 2, "goes with one question"),
+        (["list", "--store", "sqlite:///none.db"], 2, "sqlite:///none.db: there is no such file"),
+        (["list", "--store", "nonsense"], 1, "the database cannot be used"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_changes_nothing(
+    command: Command, arguments: list[str], code: int, told: str
+) -> None:
+    now = time.time()
+    ask(question("one"), question("two"), question("done"))
+    stored(lambda store: store.answer("apr_done", Refuse()))
+    with pytest.MonkeyPatch.context() as earlier:
+        earlier.setattr("time.time", lambda: now - 100 * HOUR)
+        ask(question("old", expires_at=now - HOUR))
+    result = command(*arguments)
+    assert (result.code, result.out) == (code, "")
+    assert told in result.err
+    assert len(result.err.splitlines()) == 1
+    waiting = stored(lambda store: store.pending())
+    assert [request.id for request in waiting] == ["apr_one", "apr_two"]
+    assert not Path("none.db").exists()
+
+
+def test_without_a_login_name_one_has_to_be_said(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody() -> str:
+        raise OSError
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    ask(question("one"))
+    result = command("approve", "apr_one")
+    assert (result.code, result.err) == (
+        2,
+        "toolcrib: there is no login name here: say --by NAME\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-5, "0 s"), (59.9, "59 s"), (60, "1 min"), (7_199, "1 h"), (86_400, "1 d"), (9e6, "104 d")],
+)
+def test_spans_are_rounded_down(seconds: float, shown: str) -> None:
+    assert approvals._span(seconds) == shown

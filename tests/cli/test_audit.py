@@ -1,0 +1,583 @@
+"""`toolcrib audit`: what became of calls and why, from the log alone, and whether it is as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from toolcrib.audit import AuditEntry, AuditLog
+from toolcrib.cli import audit, audit_check, run
+from toolcrib.cli.audit_log import log_to_read, moment, shown
+from toolcrib.cli.audit_story import stories
+from toolcrib.cli.where import UnusableError
+from toolcrib.errors import ErrorCode, Stage
+from toolcrib.testing import call, openai_server
+from toolcrib.testing.loopback import ServerTurn
+from toolcrib.values.call import HydrationError, ValidatorInfo
+from toolcrib.values.decision import Allow, Ask, Decision, Deny
+from toolcrib.values.record import CallError, ToolInvocationRecord
+
+NOON = 1_700_049_600.0  # 2023-11-15 12:00 UTC
+HOSTILE = "\x1b[2J\u202eevil\nsecond line\ttab"
+ALLOWED = Allow("nothing about this tool asks for more", "standard")
+ASKED = Ask("the tool is marked as not safe", "standard")
+TOOLS = '''
+from toolcrib import ALL, tool
+
+@tool(visible=ALL, safe=False)
+def risky(path: str) -> str:
+    """Do something risky."""
+    return f"done with {path}"
+'''
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Toolcrib = Callable[..., Result]
+
+
+@pytest.fixture
+def toolcrib(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Toolcrib:
+    """Runs a command line in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("TOOLCRIB_AUDIT", "TOOLCRIB_AUDIT_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    Path("tools.py").write_text(TOOLS, encoding="utf-8")
+
+    def command(*arguments: str) -> Result:
+        monkeypatch.setattr(sys, "stdin", io.StringIO())
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return command
+
+
+def record(id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
+    """A call of `pay` that completed at noon, but for what is given."""
+    plain: dict[str, Any] = {
+        "id": id_,
+        "name": "pay",
+        "status": "completed",
+        "started_at": NOON,
+        "run_id": "run_1",
+        "caller": "ada",
+        "definition_digest": "sha256:d1",
+        "arguments": {"cents": 5},
+        "decision": ALLOWED,
+        "validated": True,
+        "ended_at": NOON + 0.25,
+        "seconds": 0.25,
+    }
+    return ToolInvocationRecord(**{**plain, **given})
+
+
+def begun(id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
+    return record(id_, **{"status": "started", "ended_at": None, "seconds": None, **given})
+
+
+def failed(code: ErrorCode, id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
+    return record(id_, status="failed", error=CallError.of(code), **given)
+
+
+def written(
+    *records: ToolInvocationRecord, url: str = "sqlite:///crib.db", key: str | None = None
+) -> None:
+    async def write() -> None:
+        async with AuditLog(url, key=key) as log:
+            for one in records:
+                await log.write(one)
+
+    asyncio.run(write())
+
+
+# What is recorded, and what it is listed as.
+
+
+def test_a_call_is_recorded_and_its_story_told(toolcrib: Toolcrib) -> None:
+    command = ["risky", '{"path": "x"}', "--tools", "tools.py", "--audit", "sqlite:///crib.db"]
+    assert toolcrib("call", *command, "--yes").code == 0
+    assert toolcrib("call", *command, "--no").code == 1
+    refused, approved = (line.split("\t") for line in toolcrib("audit", "list").out.splitlines())
+    assert approved[3:6] == ["risky", "completed", "ask by standard, approved by --yes"]
+    assert refused[3:6] == ["risky", "approval_refused", "ask by standard, refused by --no"]
+    told = toolcrib("audit", "show", approved[2]).out
+    assert '"done with x"' in told
+    assert (
+        "It ran because --yes approved it, after the policy 'standard' asked for an approval "
+        "(the tool is marked as not safe)." in told
+    )
+    assert toolcrib("audit", "verify").code == 0
+
+
+async def test_a_conversation_is_recorded_too(toolcrib: Toolcrib) -> None:
+    turns: list[ServerTurn] = [call("calculate", expression="1+1"), "Two."]
+    async with openai_server(turns) as server:
+        asked = ["chat", "1+1?", "--model", f"{server.url}#model", "--audit", "sqlite:///crib.db"]
+        answer = await asyncio.to_thread(toolcrib, *asked, "--json")
+    (called,) = json.loads(answer.out)["records"]
+    (entry,) = json.loads((await asyncio.to_thread(toolcrib, "audit", "list", "--json")).out)
+    assert entry["record"] == called
+
+
+def test_the_newest_call_comes_first_and_each_once(toolcrib: Toolcrib) -> None:
+    later = {"started_at": NOON + 9, "run_id": "run_2"}
+    written(begun(), record(), begun("call_2", **later), begun("call_3", **later))
+    lines = [line.split("\t") for line in toolcrib("audit", "list").out.splitlines()]
+    assert lines == [
+        ["2023-11-15 12:00:09.000Z", "run_2", "call_3", "pay", "started", "allow by standard", ""],
+        ["2023-11-15 12:00:09.000Z", "run_2", "call_2", "pay", "started", "allow by standard", ""],
+        [
+            "2023-11-15 12:00:00.000Z",
+            "run_1",
+            "call_1",
+            "pay",
+            "completed",
+            "allow by standard",
+            "250.0 ms",
+        ],
+    ]
+    assert len(toolcrib("audit", "list", "--limit", "2").out.splitlines()) == 2
+    (entry,) = json.loads(toolcrib("audit", "list", "--limit", "1", "--json").out)
+    assert (entry["seq"], entry["record"]["id"]) == (4, "call_3")
+    assert set(entry) == {"seq", "at", "record", "previous", "hash"}
+
+
+FILTERS: list[tuple[list[str], list[str]]] = [
+    ([], ["d", "c", "b", "a"]),
+    (["--run", "run_2"], ["b"]),
+    (["--call", "c"], ["c"]),
+    (["--tool", "look"], ["c"]),
+    (["--caller", "bob"], ["d"]),
+    (["--status", "failed"], ["d", "b"]),
+    (["--status", "started"], ["a"]),
+    (["--code", "timeout"], ["d"]),
+    (["--caller", "ada", "--status", "failed"], ["b"]),
+    (["--since", "1h"], ["d", "c", "b", "a"]),
+    (["--until", "1h"], []),
+    (["--until", "2100-01-01"], ["d", "c", "b", "a"]),
+    (["--since", "2100-01-01T00:00:00+02:00"], []),
+    (["--limit", "3"], ["d", "c", "b"]),
+    (["--run", "' OR 1=1 --"], []),
+]
+
+
+@pytest.mark.parametrize(("options", "ids"), FILTERS, ids=[" ".join(f[0]) for f in FILTERS])
+def test_filters(toolcrib: Toolcrib, options: list[str], ids: list[str]) -> None:
+    written(
+        begun("a"),
+        record("a"),
+        failed(ErrorCode.DENIED, "b", run_id="run_2"),
+        record("c", name="look"),
+        failed(ErrorCode.TIMEOUT, "d", caller="bob"),
+    )
+    listed = json.loads(toolcrib("audit", "list", *options, "--json").out)
+    assert [entry["record"]["id"] for entry in listed] == ids
+    if "--limit" not in options and "--status" not in options:
+        lines = toolcrib("audit", "export", *options).out.splitlines()
+        exported = [json.loads(line)["record"]["id"] for line in lines]
+        assert list(dict.fromkeys(exported)) == ids[::-1]
+
+
+MOMENTS: list[tuple[str, float]] = [
+    ("2023-11-15T12:00", NOON),
+    ("2023-11-15 12:00:00Z", NOON),
+    ("2023-11-15T14:00+02:00", NOON),
+    ("2023-11-15", NOON - 12 * 3600),
+]
+
+
+@pytest.mark.parametrize(("text", "at"), MOMENTS)
+def test_a_moment(text: str, at: float) -> None:
+    assert moment("--since", text) == at
+
+
+@pytest.mark.parametrize(("text", "ago"), [("30s", 30), ("5m", 300), ("2h", 7200), ("1w", 604800)])
+def test_a_moment_so_long_ago(text: str, ago: float) -> None:
+    before = time.time()
+    assert before - ago <= moment("--since", text) <= time.time() - ago
+
+
+# Why a call ran, or did not.
+
+REJECTED = CallError.of(
+    ErrorCode.INVALID_ARGUMENTS,
+    details=(
+        HydrationError(
+            Stage.VALIDATE, ErrorCode.INVALID_ARGUMENTS, "expected integer, got string", "/cents"
+        ),
+    ),
+)
+
+
+def told(error: ErrorCode | CallError, decision: Decision | None, **given: Any) -> Any:
+    whole = error if isinstance(error, CallError) else CallError.of(error)
+    return record(status="failed", error=whole, decision=decision, **given)
+
+
+POLICY_ASKED = "the policy 'standard' asked for an approval (the tool is marked as not safe)"
+WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
+    (
+        [begun(), record()],
+        "It ran because the policy 'standard' allowed it (nothing about this tool asks for more).",
+    ),
+    ([begun(decision=Allow()), record(decision=Allow())], "It ran because a policy allowed it."),
+    (
+        [begun(), failed(ErrorCode.TIMEOUT)],
+        "It ran because the policy 'standard' allowed it (nothing about this tool asks for more).",
+    ),
+    (
+        [begun(decision=ASKED, approved_by="eve", edited=True)],
+        (
+            f"It ran because eve approved it and changed its arguments, after {POLICY_ASKED}, and the "
+            "log does not say how it ended."
+        ),
+    ),
+    (
+        [told(REJECTED, None, arguments=None)],
+        "It did not run: invalid_arguments at /cents: expected integer, got string.",
+    ),
+    (
+        [told(ErrorCode.BUDGET_EXCEEDED, Deny("10 calls", "budget", ErrorCode.BUDGET_EXCEEDED))],
+        "It did not run: the policy 'budget' denied it (10 calls).",
+    ),
+    (
+        [told(ErrorCode.APPROVAL_REQUIRED, ASKED)],
+        f"It did not run: {POLICY_ASKED}, and nobody was there to answer.",
+    ),
+    (
+        [told(ErrorCode.APPROVAL_REFUSED, ASKED, approved_by="eve")],
+        f"It did not run: eve refused it, after {POLICY_ASKED}.",
+    ),
+    (
+        [told(ErrorCode.APPROVAL_EXPIRED, ASKED)],
+        f"It did not run: {POLICY_ASKED}, and the answer came too late.",
+    ),
+    (
+        [record(status="waiting", decision=ASKED)],
+        f"It has not run: {POLICY_ASKED}, and nobody has answered yet.",
+    ),
+    (
+        [
+            record(status="waiting", decision=ASKED),
+            begun(started_at=NOON + 5, decision=ASKED, approved_by="eve"),
+            record(started_at=NOON + 5, decision=ASKED, approved_by="eve"),
+        ],
+        f"It ran because eve approved it, after {POLICY_ASKED}.",
+    ),
+    (
+        [begun(), failed(ErrorCode.OUTCOME_UNKNOWN, started_at=NOON + 5)],
+        "It did not run: it had been started before, and nobody knows what came of that.",
+    ),
+    ([failed(ErrorCode.CANCELLED)], "It did not run: the call was cancelled first."),
+]
+
+
+@pytest.mark.parametrize(("records", "why"), WHY, ids=[w[1][:60] for w in WHY])
+def test_why_did_this_run(records: Sequence[ToolInvocationRecord], why: str) -> None:
+    (story,) = stories(AuditEntry(n, NOON, one, "", "") for n, one in enumerate(records, 1))
+    assert story.why() == why
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_there_is_a_story_for_every_code(code: ErrorCode) -> None:
+    for decision in (None, ALLOWED, ASKED, Deny("no", "p")):
+        for first in ([], [begun(decision=decision)]):
+            records = [*first, told(code, decision)]
+            (story,) = stories(AuditEntry(n, NOON, one, "", "") for n, one in enumerate(records, 1))
+            assert story.why().startswith("It ")
+            assert next(line.what for line in story.lines()) == "asked"
+
+
+def test_the_timeline_of_a_run(toolcrib: Toolcrib) -> None:
+    read: dict[str, Any] = {
+        "repaired": True,
+        "repaired_by": "sanitizer",
+        "notes": ("single_quotes",),
+        "validator": ValidatorInfo("jsonschema-rs", "0.60.0", NOON - 60),
+        "approval_id": "apr_1",
+        "idempotency_key": "run_1/call_1",
+    }
+    approved: dict[str, Any] = {"decision": ASKED, "approved_by": "eve", "edited": True, **read}
+    written(
+        record(status="waiting", decision=ASKED, **read),
+        begun(started_at=NOON + 60, **approved),
+        record(started_at=NOON + 60, ended_at=NOON + 61, result={"paid": True}, **approved),
+        told(REJECTED, None, id_="call_2", arguments=None, validated=False),
+    )
+    result = toolcrib("audit", "show", "run_1")
+    lines = [line.rstrip() for line in result.out.splitlines()]
+    started = next(line for line in lines if " started" in line)
+    assert [line for line in lines if line != started] == [
+        "pay  call_1, run run_1, for ada",
+        '  2023-11-15 12:00:00.000Z  asked       {"cents":5}',
+        "                            decided     ask by standard: the tool is marked as not safe",
+        "  2023-11-15 12:00:00.250Z  waits       for an answer (question apr_1)",
+        '  2023-11-15 12:01:00.000Z  asked again {"cents":5}',
+        "                            decided     ask by standard: the tool is marked as not safe",
+        (
+            "                            answered    approved by eve, with other arguments (question "
+            "apr_1)"
+        ),
+        '  2023-11-15 12:01:01.000Z  completed   {"paid":true} (250.0 ms)',
+        "                            repaired    by sanitizer",
+        "                            read with   single_quotes",
+        (
+            "                            validated   by jsonschema-rs 0.60.0, compiled 2023-11-15 "
+            "11:59:00.000Z"
+        ),
+        "                            definition  sha256:d1",
+        "                            key         run_1/call_1 (process)",
+        (
+            "                            why         It ran because eve approved it and changed its "
+            f"arguments, after {POLICY_ASKED}."
+        ),
+        "",
+        "pay  call_2, run run_1, for ada",
+        "  2023-11-15 12:00:00.000Z  asked       arguments that did not validate",
+        (
+            "  2023-11-15 12:00:00.250Z  failed      invalid_arguments at /cents: expected integer, "
+            "got string (250.0 ms)"
+        ),
+        "                            validated   no",
+        "                            definition  sha256:d1",
+        (
+            "                            why         It did not run: invalid_arguments at /cents: "
+            "expected integer, got string."
+        ),
+    ]
+
+
+def test_a_story_as_json(toolcrib: Toolcrib) -> None:
+    written(begun(), record(), record(run_id="run_2"))
+    story = json.loads(toolcrib("audit", "show", "call_1", "--json").out)
+    assert story["id"] == "call_1"
+    assert [(call["run_id"], len(call["entries"])) for call in story["calls"]] == [
+        ("run_1", 2),
+        ("run_2", 1),
+    ]
+    assert story["calls"][0]["why"].startswith("It ran because")
+
+
+def test_hostile_text_stays_text(toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(
+        record(
+            HOSTILE,
+            name=HOSTILE,
+            run_id="run_1",
+            caller=HOSTILE,
+            arguments={HOSTILE: HOSTILE},
+            result=HOSTILE,
+            decision=Ask(HOSTILE, HOSTILE),
+            approved_by=HOSTILE,
+            repaired=True,
+            repaired_by=HOSTILE,
+            notes=(HOSTILE,),
+        )
+    )
+    for command in (["list"], ["show", "run_1"]):
+        shown_text = toolcrib("audit", *command).out
+        assert "evil" in shown_text
+        assert not {"\x1b", "\u202e"} & set(shown_text)
+        assert not any(line.startswith("second") for line in shown_text.splitlines())
+    assert toolcrib("audit", "list").out.count("\t") == 6
+    shown_json = toolcrib("audit", "list", "--json").out
+    assert not {"\x1b", "\u202e"} & set(shown_json)
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=200)
+    monkeypatch.setattr(audit, "out", terminal)
+    monkeypatch.setattr(audit_check, "out", terminal)
+    assert run(["audit", "list"]) == 0
+    assert "evil" in terminal.file.getvalue()  # type: ignore[attr-defined]
+    assert "\u202e" not in terminal.file.getvalue()  # type: ignore[attr-defined]
+    exported = toolcrib("audit", "export").out
+    assert "\u202e" not in exported
+    assert json.loads(exported)["record"]["caller"] == HOSTILE
+
+
+# Whether it is as it was.
+
+
+def test_a_changed_entry_is_found(toolcrib: Toolcrib) -> None:
+    written(begun(), record(), record("call_2"))
+    good = toolcrib("audit", "verify")
+    assert good.code == 0
+    assert good.out.startswith("sqlite:///crib.db: 3 entries, all as written\nhead 3:")
+    head = good.out.split()[-1]
+    with closing(sqlite3.connect("crib.db")) as database:
+        database.execute("UPDATE audit_entries SET record = replace(record, 'ada', 'bob')")
+        database.commit()
+    bad = toolcrib("audit", "verify")
+    assert (bad.code, bad.err) == (1, "")
+    assert bad.out.startswith("sqlite:///crib.db: entry 1: the entry is not as it was written")
+    told_ = json.loads(toolcrib("audit", "verify", "--json", "--head", head).out)
+    assert (told_["ok"], told_["fault"]["seq"]) == (False, 1)
+
+
+def test_a_head_that_was_kept_shows_that_entries_are_gone(toolcrib: Toolcrib) -> None:
+    written(record("a"))
+    head = toolcrib("audit", "verify").out.split()[-1]
+    written(record("b"))
+    assert toolcrib("audit", "verify", "--head", head).code == 0
+    Path("crib.db").unlink()
+    written(record("other"), record("b"))
+    assert toolcrib("audit", "verify").code == 0
+    assert toolcrib("audit", "verify", "--head", head).code == 1
+
+
+def test_a_key_comes_from_a_file_or_the_environment(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(record(), key="hush-1")
+    Path("key").write_bytes(b"hush-1\n")
+    assert toolcrib("audit", "verify").code == 1
+    assert toolcrib("audit", "verify", "--key-file", "key").code == 0
+    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "hush-1")
+    assert run(["audit", "verify"]) == 0
+    command = ["call", "calculate", '{"expression": "1"}', "--audit", "sqlite:///crib.db"]
+    assert run([*command, "--key-file", "key"]) == 0
+    assert run(["audit", "export", "log.jsonl"]) == 0
+    assert run(["audit", "verify", "--jsonl", "log.jsonl"]) == 0
+    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "hush-2")
+    assert run(["audit", "verify", "--jsonl", "log.jsonl"]) == 1
+
+
+def test_an_export_is_whole_and_can_be_checked(toolcrib: Toolcrib) -> None:
+    written(begun(), record(), record("call_2"))
+    assert toolcrib("audit", "export", "log.jsonl").out == "log.jsonl: 3 entries written\n"
+    assert Path("log.jsonl").stat().st_mode & 0o777 == 0o600
+    text = Path("log.jsonl").read_text(encoding="utf-8")
+    assert toolcrib("audit", "export").out == text
+    said = toolcrib("audit", "verify", "--jsonl", "log.jsonl").out
+    assert said == toolcrib("audit", "verify").out.replace("sqlite:///crib.db", "log.jsonl")
+    Path("log.jsonl").write_text(text.replace("ada", "bob", 1), encoding="utf-8")
+    assert toolcrib("audit", "verify", "--jsonl", "log.jsonl").code == 1
+    Path("log.jsonl").write_bytes(text[:-20].encode())
+    assert "the last line was cut" in toolcrib("audit", "verify", "--jsonl", "log.jsonl").out
+    Path("log.jsonl").write_bytes(b"\xff\xfe\n" + text.encode())
+    assert toolcrib("audit", "verify", "--jsonl", "log.jsonl").code == 1
+
+
+def test_part_of_a_log_can_be_exported_and_checked(toolcrib: Toolcrib) -> None:
+    written(record("a"), record("b", run_id="run_2"), record("c"))
+    command = ["audit", "export", "part.jsonl", "--run", "run_1", "--json"]
+    assert json.loads(toolcrib(*command).out) == {"file": "part.jsonl", "entries": 2}
+    check = ["audit", "verify", "--jsonl", "part.jsonl"]
+    assert (toolcrib(*check).code, toolcrib(*check, "--filtered").code) == (1, 0)
+
+
+def test_an_export_that_fails_leaves_what_was_there(toolcrib: Toolcrib) -> None:
+    written(record("a"))
+    Path("log.jsonl").write_text("before", encoding="utf-8")
+    with closing(sqlite3.connect("crib.db")) as database:
+        database.execute("DROP TABLE audit_entries")
+        database.execute("CREATE TABLE audit_entries (seq INTEGER)")
+        database.commit()
+    assert toolcrib("audit", "export", "log.jsonl").code == 1
+    assert Path("log.jsonl").read_text(encoding="utf-8") == "before"
+    assert sorted(Path().glob(".export*")) == []
+    assert "cannot be written" in toolcrib("audit", "export", "no/such/log.jsonl").err
+
+
+def test_prune_asks_and_leaves_a_note(toolcrib: Toolcrib) -> None:
+    written(record("a"), record("b"))
+    refused = toolcrib("audit", "prune", "--before", "2100-01-01")
+    assert (refused.code, refused.err) == (2, "toolcrib: nobody can be asked here: give --yes\n")
+    assert len(toolcrib("audit", "list").out.splitlines()) == 2
+    done = toolcrib("audit", "prune", "--before", "2100-01-01", "--yes", "--json")
+    assert json.loads(done.out)["removed"] == 2
+    assert toolcrib("audit", "list").out == ""
+    assert toolcrib("audit", "verify").code == 0
+
+
+# What cannot be used.
+
+UNUSABLE: list[tuple[list[str], int, str]] = [
+    (["list", "--log", "sqlite:///no.db"], 2, "sqlite:///no.db: there is no such file"),
+    (["show", "x", "--log", "sqlite:///no.db"], 2, "there is no such file"),
+    (["verify", "--log", "sqlite:///no.db"], 2, "there is no such file"),
+    (["export", "--log", "sqlite:///no.db"], 2, "there is no such file"),
+    (["prune", "--before", "1d", "--log", "sqlite:///no.db"], 2, "there is no such file"),
+    (["list", "--log", "sqlite:///tools.py"], 1, "sqlite:///tools.py: it is not a SQLite database"),
+    (["list", "--log", "sqlite:///other.db"], 1, "sqlite:///other.db: there is no audit log in it"),
+    (["list", "--log", "sqlite://"], 2, "a database in memory is gone with its program"),
+    (["list", "--log", "crib.db"], 2, "give the URL of a database, such as sqlite:///crib.db"),
+    (["list", "--since", "yesterday"], 2, "--since yesterday: give a time such as"),
+    (["list", "--until", "99999-01-01"], 2, "--until 99999-01-01: give a time such as"),
+    (["list", "--status", "open"], 2, "--status open: there are started, completed"),
+    (["list", "--code", "open"], 2, "--code open: there are invalid_json"),
+    (["list", "--limit", "0"], 2, "--limit"),
+    (["show", "nothing"], 2, "there is no run and no call 'nothing' in it"),
+    (["show", ""], 2, "there is no run and no call '' in it"),
+    (["verify", "--head", "7"], 2, "--head: give SEQ:HASH"),
+    (["verify", "--jsonl", "no.jsonl"], 2, "--jsonl no.jsonl: No such file"),
+    (["verify", "--key-file", "no.key"], 2, "--key-file no.key: No such file"),
+    (["verify", "--key-file", "empty"], 2, "--key-file empty: it is empty"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"), UNUSABLE, ids=[" ".join(u[0]) for u in UNUSABLE]
+)
+def test_what_cannot_be_used_is_said_in_one_line(
+    toolcrib: Toolcrib, arguments: list[str], code: int, said: str
+) -> None:
+    written(record())
+    Path("empty").touch()
+    with closing(sqlite3.connect("other.db")) as database:
+        database.execute("CREATE TABLE mine (x INTEGER)")
+    before = set(Path().iterdir())
+    result = toolcrib("audit", *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert said in result.err
+    assert result.err.count("\n") == 1
+    assert set(Path().iterdir()) == before
+    with closing(sqlite3.connect("other.db")) as database:
+        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("mine",)]
+
+
+def test_what_is_no_database_is_no_log_as_it_was_written(toolcrib: Toolcrib) -> None:
+    result = toolcrib("audit", "verify", "--log", "sqlite:///tools.py", "--json")
+    assert (result.code, json.loads(result.out)["ok"]) == (1, False)
+
+
+def test_the_log_is_where_the_environment_says(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(record(), url="sqlite:///else.db")
+    monkeypatch.setenv("TOOLCRIB_AUDIT", "sqlite:///else.db")
+    assert len(json.loads(toolcrib("audit", "list", "--json").out)) == 1
+
+
+def test_a_password_is_not_repeated() -> None:
+    url = "postgresql+psycopg://ada:p@ss:word@db.example:5432/crib"
+    assert shown(url) == "postgresql+psycopg://ada:***@db.example:5432/crib"
+    assert shown("sqlite:///crib.db") == "sqlite:///crib.db"
+
+
+def test_a_server_is_not_looked_for_among_the_files() -> None:
+    assert isinstance(log_to_read("postgresql+psycopg://ada@db.example/crib", None), AuditLog)
+    with pytest.raises(UnusableError):
+        log_to_read("sqlite:///no such.db", None)
+
+
+def test_entries_are_plain_json() -> None:
+    entry = AuditEntry(1, NOON, record(), "", "")
+    assert json.loads(json.dumps(msgspec.to_builtins(entry)))["record"]["name"] == "pay"
