@@ -18,7 +18,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-
 from conftest import missing
 
 _names = itertools.count()

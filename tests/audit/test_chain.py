@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from audit.audit_helpers import record, write_calls
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.audit_helpers import record, write_calls
 from toolcrib.audit import AuditFilter, AuditLog, Fault, Head, verify_jsonl
 from toolcrib.audit.rows import text_of
 from toolcrib.values.json import canonical_json

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 import pytest
-
 from audit.audit_helpers import record, write_calls
+
 from toolcrib.audit import AuditFilter, AuditLog, Head
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.values.record import Ledger, ToolInvocationRecord

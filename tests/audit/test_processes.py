@@ -7,14 +7,15 @@ import subprocess
 import sys
 from collections import Counter
 
+import pytest
 from audit.writing_child import SHARED
 from conftest import ROOT
+
 from toolcrib.audit import AuditLog
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 async def test_two_processes_share_one_chain_and_claim_each_key_once(url: str) -> None:
-    if url == "sqlite://":
-        return  # a database of one process
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
     children = [
         subprocess.Popen(

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from audit.audit_helpers import opened, record, write_calls
+
 from toolcrib.audit import AuditFilter, AuditLog, Fault, verify_jsonl
 
 

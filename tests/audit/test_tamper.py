@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-
 from audit.audit_helpers import opened, record, write_calls
+
 from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, Verification
 from toolcrib.audit.chain import GENESIS, Seal
 from toolcrib.audit.rows import COLUMNS

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from audit.audit_helpers import CANARY, opened, record
+
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.audit.writer import GroupWriter
 from toolcrib.errors import SourceError, ToolcribError

@@ -11,6 +11,7 @@ import os
 import sys
 
 from audit.audit_helpers import record
+
 from toolcrib.audit import AuditLog
 
 SHARED = 100

@@ -219,7 +219,7 @@ class TestCounting:
             ) -> None: ...
 
         with pytest.raises(
-            ToolcribError, match="Late: a policy that counts has .* neither is async"
+            ToolcribError, match=r"Late: a policy that counts has .* neither is async"
         ):
             counting((Late(),))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
 
 from toolcrib import ALL, Completed, ToolCall, ToolDefinition, ToolRunner, tool
@@ -15,6 +17,7 @@ from toolcrib.runner.redact import (
     public_arguments,
     redaction_missing,
 )
+from toolcrib.schema.paths import EACH, split_path
 from toolcrib.values.json import canonical_json
 
 VALUE: Any = {"a": {"b": 1, "c": 2}, "items": [{"id": 1, "x": 2}, {"id": 3}], "n": None}
@@ -67,6 +70,43 @@ def _turned(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _turned(child) for name, child in reversed(value.items())}
     return [_turned(child) for child in value] if isinstance(value, list) else value
+
+
+Leaves = dict[tuple[Any, ...], Any]
+_NAMES = st.sampled_from(["a", "b", "[]", "a.b"])
+_PATHS = ["a", "b", "a.b", "a[]", "a[].b", "b.a[]", "[]", "[].a", "[][]", "[].a.b"]
+_VALUES = st.recursive(
+    st.integers(0, 9) | st.just("text"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, min_size=2),
+    max_leaves=12,
+)
+
+
+def leaves(value: Any, place: tuple[Any, ...] = ()) -> Leaves:
+    """All that is no container, by where it is: names are texts, places in arrays are numbers."""
+    if isinstance(value, dict | list):
+        children = value.items() if isinstance(value, dict) else enumerate(value)
+        return {
+            at: x for name, child in children for at, x in leaves(child, (*place, name)).items()
+        }
+    return {place: value}
+
+
+def named(place: tuple[Any, ...], paths: tuple[str, ...]) -> bool:
+    steps = tuple(0 if isinstance(step, int) else step for step in place)
+    for path in paths:
+        wanted = tuple(0 if step == EACH else step for step in split_path(path))
+        if steps[: len(wanted)] == wanted:
+            return True
+    return False
+
+
+@settings(max_examples=300)
+@given(_VALUES, st.lists(st.sampled_from(_PATHS), max_size=6, unique=True).map(tuple))
+def test_all_that_is_named_shows_and_nothing_else(value: Any, paths: tuple[str, ...]) -> None:
+    shown = leaves(project(value, paths))
+    expected = {at: x for at, x in leaves(value).items() if named(at, paths)}
+    assert {at: x for at, x in shown.items() if x is not None} == expected
 
 
 MISSING: list[tuple[Any, Any, bool]] = [

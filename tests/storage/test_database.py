@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ApprovalError, SourceError
+from toolcrib.storage import Database, Transaction
 from toolcrib.values.decision import ApprovalRequest, Approve
 
 CANARY = "canary-88bb"
@@ -51,3 +53,60 @@ async def test_what_is_no_answer_is_not_stored() -> None:
         await store.answer("apr_0", True)  # type: ignore[arg-type]
     assert len(await store.pending()) == 1
     await store.aclose()
+
+
+@pytest.mark.parametrize("memory", [False, True])
+async def test_statements_of_one_transaction_hold_together(url: str, memory: bool) -> None:
+    database = Database("sqlite://" if memory else url)
+    insert = "INSERT INTO approvals (id, request, expires_at) VALUES (:id, :request, 0)"
+
+    def both(transaction: Transaction) -> int:
+        transaction.execute_many(insert, [{"id": str(at), "request": CANARY} for at in range(3)])
+        transaction.execute_many(insert, [])
+        assert transaction.execute(insert, id="9", request=CANARY) == 1
+        return len(transaction.rows("SELECT id FROM approvals WHERE id IN :ids", ids=["1", "9"]))
+
+    assert await database.transact(both) == 2
+    with pytest.raises(SourceError) as raised:
+        await database.transact(both)  # the ids are taken
+    assert raised.value.__context__ is None
+    assert CANARY not in str(raised.value)
+
+    def neither(transaction: Transaction) -> None:
+        transaction.execute("DELETE FROM approvals")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await database.transact(neither)
+    assert len(await database.read("SELECT id FROM approvals")) == 4
+    await database.aclose()
+
+
+async def test_one_moment_is_seen_by_all_that_is_read_together(url: str) -> None:
+    database, other = Database(url), Database(url)
+    insert = "INSERT INTO approvals (id, request, expires_at) VALUES (:id, '', 0)"
+    count = "SELECT count(*) FROM approvals"
+
+    def twice(transaction: Transaction) -> list[int]:
+        seen = [transaction.tuples(count)[0][0]]
+        other.transact_here(lambda t: t.execute(insert, id="late"))
+        return [*seen, transaction.tuples(count)[0][0]]
+
+    await database.write(insert, id="early")
+    assert await database.transact(twice, write=False) == [1, 1]
+    assert len(await database.read("SELECT id FROM approvals")) == 2
+    await database.aclose()
+    await other.aclose()
+
+
+async def test_what_was_committed_is_on_disk(postgres: Callable[[], str], tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/crib.db")
+    assert await database.read("PRAGMA synchronous") == [{"synchronous": 2}]
+    assert await database.read("PRAGMA journal_mode") == [{"journal_mode": "wal"}]
+    await database.aclose()
+    url = postgres()
+    for setting, expected in [("off", "on"), ("local", "local"), ("on", "on")]:
+        given = f"{url}?options=-csynchronous_commit%3D{setting}"
+        database = Database(given)
+        assert await database.read("SHOW synchronous_commit") == [{"synchronous_commit": expected}]
+        await database.aclose()

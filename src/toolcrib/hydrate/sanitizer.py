@@ -48,7 +48,7 @@ _TOKEN = re.compile(
 # A run with no comma to drop, and the comma after it, if that is what ended the run.
 _LAST_COMMA = re.compile(
     r"""
-    (?P<kept> (?: [^",\[{] | "(?:[^"\\]|\\.)*+"? | ,(?!\s*+[}\]]) | [\[{](?!\s*+,) )++ )
+    (?P<kept> (?: [^",\[{] | "(?:[^"\\]|\\.)*+"? | ,(?!\s*+[}\]]) | [\[{](?:\s*+,)?+ )++ )
     (?: ,(?=\s*+[}\]]) )?
     """,
     re.VERBOSE | re.DOTALL,

@@ -195,5 +195,6 @@ def _joined(lines: Sequence[str]) -> str:
     first, rest = lines[0].strip() if lines else "", lines[1:]
     if not any(rest):
         return first
-    margin = min((len(line) - len(line.lstrip()) for line in rest if line.strip()), default=0)
-    return "\n".join([first, *(line[margin:].rstrip() for line in rest)]).strip()
+    margins = [len(line) - len(line.lstrip()) for line in rest if line.strip()]
+    margin = min(margins, default=0)
+    return "\n".join([first, *[line[margin:].rstrip() for line in rest]]).strip()

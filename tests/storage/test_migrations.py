@@ -1,0 +1,165 @@
+"""Databases of every version become the newest; those from the future are left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy
+
+from toolcrib.audit import AuditLog
+from toolcrib.errors import SourceError
+from toolcrib.storage import Database
+from toolcrib.storage.migrations import MIGRATIONS
+
+NEWEST = len(MIGRATIONS)
+OLDEST = """CREATE TABLE approvals (
+    id VARCHAR(64) PRIMARY KEY,
+    request TEXT NOT NULL,
+    expires_at DOUBLE PRECISION NOT NULL,
+    answer TEXT,
+    used_at DOUBLE PRECISION
+)"""
+
+
+def execute(url: str, *statements: str) -> None:
+    """As somebody else would, who knows nothing of versions."""
+    engine = sqlalchemy.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+async def versions(database: Database) -> list[int]:
+    rows = await database.read("SELECT version FROM toolcrib_schema ORDER BY version")
+    return [row["version"] for row in rows]
+
+
+async def tables(url: str) -> dict[str, list[str]]:
+    def found() -> dict[str, list[str]]:
+        engine = sqlalchemy.create_engine(url)
+        about = sqlalchemy.inspect(engine)
+        told = {n: [c["name"] for c in about.get_columns(n)] for n in about.get_table_names()}
+        engine.dispose()
+        return told
+
+    return await asyncio.to_thread(found)
+
+
+async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
+    database = Database(url)
+    assert await versions(database) == list(range(1, NEWEST + 1))
+    await database.aclose()
+    found = await tables(url)
+    assert {"approvals", "audit_entries", "audit_head", "toolcrib_schema"} == set(found)
+    assert found["approvals"][-2:] == ["run_id", "call_id"]
+
+
+async def test_one_without_a_version_is_taken_over_with_all_that_is_in_it(url: str) -> None:
+    execute(
+        url,
+        OLDEST,
+        "INSERT INTO approvals (id, request, expires_at) VALUES ('apr_1', '{}', 9.5)",
+    )
+    database = Database(url)
+    assert await database.read("SELECT * FROM approvals") == [
+        {
+            "id": "apr_1",
+            "request": "{}",
+            "expires_at": 9.5,
+            "answer": None,
+            "used_at": None,
+            "run_id": "",
+            "call_id": "",
+        }
+    ]
+    assert await versions(database) == list(range(1, NEWEST + 1))
+    await database.aclose()
+
+
+async def test_what_is_there_is_left_as_it_is(url: str) -> None:
+    for _ in range(3):
+        database = Database(url)
+        await database.write(
+            "INSERT INTO approvals (id, request, expires_at) VALUES (:id, '', 0)",
+            id=str(len(await database.read("SELECT id FROM approvals"))),
+        )
+        await database.aclose()
+    database = Database(url)
+    assert len(await database.read("SELECT id FROM approvals")) == 3
+    assert await versions(database) == list(range(1, NEWEST + 1))
+    await database.aclose()
+
+
+async def test_a_newer_one_is_refused_and_not_touched(url: str) -> None:
+    database = Database(url)
+    newer = NEWEST + 1
+    await database.write("INSERT INTO toolcrib_schema (version) VALUES (:version)", version=newer)
+    await database.aclose()
+    before = await tables(url)
+    with pytest.raises(SourceError, match=f"of version {newer}.* install a newer"):
+        await Database(url).read("SELECT 1")
+    async with AuditLog(url) as log:
+        found = (await log.verify()).fault
+        assert found is not None
+        assert "install a newer" in found.what
+    assert await tables(url) == before
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(url: str) -> None:
+    execute(url, OLDEST, "CREATE TABLE audit_head (something INTEGER)")
+    with pytest.raises(SourceError, match="cannot be used"):
+        await Database(url).read("SELECT 1")
+    assert set(await tables(url)) == {"approvals", "audit_head"}
+    execute(url, "DROP TABLE audit_head")
+    database = Database(url)
+    assert await versions(database) == list(range(1, NEWEST + 1))
+    await database.aclose()
+
+
+OPEN = """
+import asyncio, sys
+from toolcrib.storage import Database
+print("ready", flush=True)
+sys.stdin.readline()
+print(len(asyncio.run(Database(sys.argv[1]).read("SELECT version FROM toolcrib_schema"))))
+"""
+
+
+@pytest.mark.parametrize("prepare", [(), (OLDEST,)])
+async def test_several_processes_open_it_at_once(
+    url: str, prepare: tuple[str, ...], child_environment: dict[str, str]
+) -> None:
+    if prepare:
+        execute(url, *prepare)
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPEN, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=child_environment,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    streams: list[Any] = [(child.stdin, child.stdout) for child in children]
+    for _, out in streams:
+        assert out.readline() == "ready\n"
+    for given, _ in streams:
+        given.write("go\n")
+        given.flush()
+    for child in children:
+        assert child.communicate(timeout=60)[0] == f"{NEWEST}\n"
+        assert child.returncode == 0
+
+
+async def test_several_threads_open_it_at_once(url: str) -> None:
+    databases = [Database(url) for _ in range(4)]
+    read: Callable[[Database], Any] = versions
+    assert await asyncio.gather(*map(read, databases)) == [list(range(1, NEWEST + 1))] * 4
+    await asyncio.gather(*(database.aclose() for database in databases))
