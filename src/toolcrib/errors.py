@@ -131,9 +131,13 @@ _CODES: dict[ErrorCode, CodeInfo] = {
         Stage.APPROVAL, True, "The approval came too late and has lapsed."
     ),
     ErrorCode.APPROVAL_MISMATCH: CodeInfo(
-        Stage.APPROVAL, False, "The approval was given for another call."
+        Stage.APPROVAL,
+        False,
+        "The approval does not fit: it was given for another call, or used before.",
     ),
-    ErrorCode.DUPLICATE_CALL: CodeInfo(Stage.RUN, False, "Another call has this id: it is running, or was not the same."),
+    ErrorCode.DUPLICATE_CALL: CodeInfo(
+        Stage.RUN, False, "Another call has this id: it is running, or was not the same."
+    ),
     ErrorCode.OUTCOME_UNKNOWN: CodeInfo(
         Stage.RUN, False, "The call was started before and its outcome is unknown."
     ),

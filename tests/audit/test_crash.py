@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from audit.crash_child import CALLS, RUN
-from conftest import ROOT
+from children import ENVIRONMENT
 
 from toolcrib.audit import AuditLog
 from toolcrib.values.record import ToolInvocationRecord
@@ -21,11 +20,10 @@ SEED = 20_261_122
 
 def run_child(url: str, side: Path, *, kill_after: int | None) -> int:
     """Run the calls; kill the process once it has told so many lines. What it ended with."""
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
     child = subprocess.Popen(
         [sys.executable, "-m", "audit.crash_child", url, str(side)],
         stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": path},
+        env=ENVIRONMENT,
     )
     assert child.stdout is not None
     with child, child.stdout as lines:
@@ -50,7 +48,7 @@ async def records(url: str) -> list[ToolInvocationRecord]:
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 async def test_killed_at_random_points(url: str, seed: int, tmp_path: Path) -> None:
     side = tmp_path / "told"
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311  seeded, to be repeated
     kills = 0
     for _ in range(3):
         kills += run_child(url, side, kill_after=chance.randrange(1, 130)) == -9

@@ -165,21 +165,31 @@ async def test_a_closed_log_opens_again(tmp_path: Any) -> None:
     await log.aclose()
 
 
-NOT_JSON: list[Any] = [float("nan"), float("inf"), "\ud800", {1: 2}, object(), {"a": {1, 2}}]
+NOT_KEPT: list[dict[str, Any]] = [
+    {"result": float("nan")},
+    {"result": [float("inf")]},
+    {"result": "\ud800"},
+    {"result": {1: 2}},
+    {"result": object()},
+    {"arguments": [1]},
+    {"id": 5},
+    {"started_at": float("nan")},
+    {"status": "odd"},
+]
 
 
-@pytest.mark.parametrize("result", NOT_JSON[:4])
-async def test_what_is_not_json_fails_alone(result: Any) -> None:
+@pytest.mark.parametrize("given", NOT_KEPT)
+async def test_what_could_not_be_read_again_fails_alone(given: dict[str, Any]) -> None:
     async with AuditLog("sqlite://") as log:
-        given = await asyncio.gather(
+        answers = await asyncio.gather(
             log.write(record(1)),
-            log.write(record(2, result=result)),
+            log.write(record(2, **given)),
             log.write(record(3)),
             return_exceptions=True,
         )
-        assert given[0] is given[2] is None
-        assert isinstance(given[1], SourceError)
-        assert given[1].__context__ is None
+        assert answers[0] is answers[2] is None
+        assert isinstance(answers[1], SourceError)
+        assert answers[1].__context__ is None
         assert [e.record for e in await log.entries()] == [record(1), record(3)]
 
 

@@ -10,6 +10,7 @@ import json
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +24,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from toolcrib import ALL, Approve, CallContext, Catalog, Deny, ToolCall, ToolError, ToolRunner, tool
-from toolcrib.audit.otel import OpenTelemetry
-from toolcrib.errors import MissingExtraError
+from toolcrib.audit import AuditLog, OpenTelemetry
+from toolcrib.errors import ErrorCode, MissingExtraError
 from toolcrib.runner import CallScope
 from toolcrib.values.context import RunTally
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import CallError, Sink, ToolInvocationRecord
 
 CANARY = "canary-5d21"
 
@@ -356,6 +357,37 @@ async def test_an_intent_that_another_sink_cannot_write_ends_the_span(telemetry:
         await ToolRunner(TOOLS, sinks=[telemetry.sink(), Full()]).exec(call("look", word="w"))
     span = telemetry.named("execute_tool look")
     assert span.status.status_code == StatusCode.ERROR
+
+
+async def test_beside_a_log_that_has_to_wait(telemetry: Telemetry, tmp_path: Path) -> None:
+    async with AuditLog(f"sqlite:///{tmp_path}/crib.db") as log:
+        for first in (True, False):
+            begun, sink = Began(), telemetry.sink()
+            sinks: list[Sink] = [sink, log, begun] if first else [log, sink, begun]
+            runner = ToolRunner(TOOLS, sinks=sinks)
+            await runner.exec(call("look", f"{first}", word="w"))
+            assert not trace.get_current_span().get_span_context().is_valid
+            calls = [call("hang", f"{first}-{n}") for n in range(3)]
+            running = asyncio.create_task(runner.exec_all(calls))
+            for _ in range(4):
+                await begun.count.acquire()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        ids = {entry.record.id for entry in await log.entries()}
+    assert {attributes(span)["gen_ai.tool.call.id"] for span in telemetry.spans} == ids
+    assert len(telemetry.spans) == 8
+
+
+def test_a_call_that_completed_did_not_fail_though_its_result_may_not_be_shown(
+    telemetry: Telemetry,
+) -> None:
+    error = CallError.of(ErrorCode.REDACTION_MISSING)
+    telemetry.sink().write(
+        ToolInvocationRecord(id="c", name="t", status="completed", started_at=1.0, error=error)
+    )
+    (span,) = telemetry.spans
+    assert (span.status.status_code, attributes(span).get("error.type")) == (StatusCode.UNSET, None)
 
 
 async def test_two_sinks_in_one_runner_leave_in_order(telemetry: Telemetry) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +69,7 @@ async def test_whoever_is_cancelled_is_written_all_the_same() -> None:
     cancelled.cancel()
     commits.go.release(9)
     assert await other == 4
-    assert sorted(sum(commits.batches, [])) == [1, 2]
+    assert sorted(itertools.chain(*commits.batches)) == [1, 2]
     await writer.aclose()
 
 

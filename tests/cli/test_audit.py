@@ -7,32 +7,37 @@ import io
 import json
 import sqlite3
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from cli.audit_records import (
+    ASKED,
+    NOON,
+    POLICY_ASKED,
+    REJECTED,
+    begun,
+    failed,
+    record,
+    told,
+    written,
+)
 from rich.console import Console
 
 from toolcrib.audit import AuditEntry, AuditLog
 from toolcrib.cli import audit, audit_check, run
-from toolcrib.cli.audit_log import log_to_read, moment, shown
-from toolcrib.cli.audit_story import stories
+from toolcrib.cli.audit_log import log_to_read, shown
 from toolcrib.cli.where import UnusableError
-from toolcrib.errors import ErrorCode, Stage
+from toolcrib.errors import ErrorCode
 from toolcrib.testing import call, openai_server
 from toolcrib.testing.loopback import ServerTurn
-from toolcrib.values.call import HydrationError, ValidatorInfo
-from toolcrib.values.decision import Allow, Ask, Decision, Deny
-from toolcrib.values.record import CallError, ToolInvocationRecord
+from toolcrib.values.call import ValidatorInfo
+from toolcrib.values.decision import Ask
 
-NOON = 1_700_049_600.0  # 2023-11-15 12:00 UTC
 HOSTILE = "\x1b[2J\u202eevil\nsecond line\ttab"
-ALLOWED = Allow("nothing about this tool asks for more", "standard")
-ASKED = Ask("the tool is marked as not safe", "standard")
 TOOLS = '''
 from toolcrib import ALL, tool
 
@@ -71,44 +76,6 @@ def toolcrib(
     return command
 
 
-def record(id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
-    """A call of `pay` that completed at noon, but for what is given."""
-    plain: dict[str, Any] = {
-        "id": id_,
-        "name": "pay",
-        "status": "completed",
-        "started_at": NOON,
-        "run_id": "run_1",
-        "caller": "ada",
-        "definition_digest": "sha256:d1",
-        "arguments": {"cents": 5},
-        "decision": ALLOWED,
-        "validated": True,
-        "ended_at": NOON + 0.25,
-        "seconds": 0.25,
-    }
-    return ToolInvocationRecord(**{**plain, **given})
-
-
-def begun(id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
-    return record(id_, **{"status": "started", "ended_at": None, "seconds": None, **given})
-
-
-def failed(code: ErrorCode, id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
-    return record(id_, status="failed", error=CallError.of(code), **given)
-
-
-def written(
-    *records: ToolInvocationRecord, url: str = "sqlite:///crib.db", key: str | None = None
-) -> None:
-    async def write() -> None:
-        async with AuditLog(url, key=key) as log:
-            for one in records:
-                await log.write(one)
-
-    asyncio.run(write())
-
-
 # What is recorded, and what it is listed as.
 
 
@@ -136,6 +103,19 @@ async def test_a_conversation_is_recorded_too(toolcrib: Toolcrib) -> None:
     (called,) = json.loads(answer.out)["records"]
     (entry,) = json.loads((await asyncio.to_thread(toolcrib, "audit", "list", "--json")).out)
     assert entry["record"] == called
+
+
+def test_a_call_that_waited_and_then_ran_is_one_line(toolcrib: Toolcrib) -> None:
+    later: dict[str, Any] = {"started_at": NOON + 5, "decision": ASKED, "approved_by": "eve"}
+    waited = record(status="waiting", decision=ASKED)
+    written(waited, waited, begun(**later), record(**later), record("call_2", status="waiting"))
+    listed = json.loads(toolcrib("audit", "list", "--json").out)
+    assert [(e["record"]["id"], e["record"]["status"]) for e in listed] == [
+        ("call_2", "waiting"),
+        ("call_1", "completed"),
+    ]
+    waiting = toolcrib("audit", "list", "--status", "waiting").out
+    assert len(waiting.splitlines()) == 3
 
 
 def test_the_newest_call_comes_first_and_each_once(toolcrib: Toolcrib) -> None:
@@ -195,116 +175,6 @@ def test_filters(toolcrib: Toolcrib, options: list[str], ids: list[str]) -> None
         lines = toolcrib("audit", "export", *options).out.splitlines()
         exported = [json.loads(line)["record"]["id"] for line in lines]
         assert list(dict.fromkeys(exported)) == ids[::-1]
-
-
-MOMENTS: list[tuple[str, float]] = [
-    ("2023-11-15T12:00", NOON),
-    ("2023-11-15 12:00:00Z", NOON),
-    ("2023-11-15T14:00+02:00", NOON),
-    ("2023-11-15", NOON - 12 * 3600),
-]
-
-
-@pytest.mark.parametrize(("text", "at"), MOMENTS)
-def test_a_moment(text: str, at: float) -> None:
-    assert moment("--since", text) == at
-
-
-@pytest.mark.parametrize(("text", "ago"), [("30s", 30), ("5m", 300), ("2h", 7200), ("1w", 604800)])
-def test_a_moment_so_long_ago(text: str, ago: float) -> None:
-    before = time.time()
-    assert before - ago <= moment("--since", text) <= time.time() - ago
-
-
-# Why a call ran, or did not.
-
-REJECTED = CallError.of(
-    ErrorCode.INVALID_ARGUMENTS,
-    details=(
-        HydrationError(
-            Stage.VALIDATE, ErrorCode.INVALID_ARGUMENTS, "expected integer, got string", "/cents"
-        ),
-    ),
-)
-
-
-def told(error: ErrorCode | CallError, decision: Decision | None, **given: Any) -> Any:
-    whole = error if isinstance(error, CallError) else CallError.of(error)
-    return record(status="failed", error=whole, decision=decision, **given)
-
-
-POLICY_ASKED = "the policy 'standard' asked for an approval (the tool is marked as not safe)"
-WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
-    (
-        [begun(), record()],
-        "It ran because the policy 'standard' allowed it (nothing about this tool asks for more).",
-    ),
-    ([begun(decision=Allow()), record(decision=Allow())], "It ran because a policy allowed it."),
-    (
-        [begun(), failed(ErrorCode.TIMEOUT)],
-        "It ran because the policy 'standard' allowed it (nothing about this tool asks for more).",
-    ),
-    (
-        [begun(decision=ASKED, approved_by="eve", edited=True)],
-        (
-            f"It ran because eve approved it and changed its arguments, after {POLICY_ASKED}, and the "
-            "log does not say how it ended."
-        ),
-    ),
-    (
-        [told(REJECTED, None, arguments=None)],
-        "It did not run: invalid_arguments at /cents: expected integer, got string.",
-    ),
-    (
-        [told(ErrorCode.BUDGET_EXCEEDED, Deny("10 calls", "budget", ErrorCode.BUDGET_EXCEEDED))],
-        "It did not run: the policy 'budget' denied it (10 calls).",
-    ),
-    (
-        [told(ErrorCode.APPROVAL_REQUIRED, ASKED)],
-        f"It did not run: {POLICY_ASKED}, and nobody was there to answer.",
-    ),
-    (
-        [told(ErrorCode.APPROVAL_REFUSED, ASKED, approved_by="eve")],
-        f"It did not run: eve refused it, after {POLICY_ASKED}.",
-    ),
-    (
-        [told(ErrorCode.APPROVAL_EXPIRED, ASKED)],
-        f"It did not run: {POLICY_ASKED}, and the answer came too late.",
-    ),
-    (
-        [record(status="waiting", decision=ASKED)],
-        f"It has not run: {POLICY_ASKED}, and nobody has answered yet.",
-    ),
-    (
-        [
-            record(status="waiting", decision=ASKED),
-            begun(started_at=NOON + 5, decision=ASKED, approved_by="eve"),
-            record(started_at=NOON + 5, decision=ASKED, approved_by="eve"),
-        ],
-        f"It ran because eve approved it, after {POLICY_ASKED}.",
-    ),
-    (
-        [begun(), failed(ErrorCode.OUTCOME_UNKNOWN, started_at=NOON + 5)],
-        "It did not run: it had been started before, and nobody knows what came of that.",
-    ),
-    ([failed(ErrorCode.CANCELLED)], "It did not run: the call was cancelled first."),
-]
-
-
-@pytest.mark.parametrize(("records", "why"), WHY, ids=[w[1][:60] for w in WHY])
-def test_why_did_this_run(records: Sequence[ToolInvocationRecord], why: str) -> None:
-    (story,) = stories(AuditEntry(n, NOON, one, "", "") for n, one in enumerate(records, 1))
-    assert story.why() == why
-
-
-@pytest.mark.parametrize("code", ErrorCode)
-def test_there_is_a_story_for_every_code(code: ErrorCode) -> None:
-    for decision in (None, ALLOWED, ASKED, Deny("no", "p")):
-        for first in ([], [begun(decision=decision)]):
-            records = [*first, told(code, decision)]
-            (story,) = stories(AuditEntry(n, NOON, one, "", "") for n, one in enumerate(records, 1))
-            assert story.why().startswith("It ")
-            assert next(line.what for line in story.lines()) == "asked"
 
 
 def test_the_timeline_of_a_run(toolcrib: Toolcrib) -> None:

@@ -307,3 +307,57 @@ async def test_a_policy_may_ask_for_what_is_safe() -> None:
     outcome = await ToolRunner([read], policy=[cautious]).exec(ToolCall("c", "", "read", "{}"))
     assert isinstance(outcome, Failed)
     assert outcome.record.decision == Ask("always ask", "cautious")
+
+
+async def test_a_question_asked_with_other_arguments_before_is_a_mismatch() -> None:
+    """The very call was asked about, and answered, while it had other arguments."""
+    runner = ToolRunner([delete], approver=_never_asked)
+    asked = requested(caller="anonymous", run="")
+    other = msgspec.structs.replace(CALL, arguments='{"path": "b"}')
+    scope = CallScope(RunTally(), {asked.id: Approve(by="eve")}, {asked.id: asked})
+    outcome = await runner.exec(other, scope=scope)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+
+
+async def _never_asked(request: ApprovalRequest) -> Answer:
+    raise AssertionError(f"asked about {request.tool}")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (Refuse("no", by="ada"), ErrorCode.APPROVAL_REFUSED),
+        (Approve(by="ada"), ErrorCode.APPROVAL_EXPIRED),
+    ],
+)
+async def test_a_no_is_a_no_however_late(answer: Answer, code: ErrorCode) -> None:
+    asked = msgspec.structs.replace(requested(caller="anonymous", run=""), expires_at=1.0)
+    scope = CallScope(RunTally(), {asked.id: answer}, {asked.id: asked})
+    outcome = await ToolRunner([delete]).exec(CALL, scope=scope)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is code
+
+
+async def test_a_secret_that_comes_back_masked_is_the_one_that_was_sent() -> None:
+    seen: list[tuple[str, str]] = []
+
+    @tool(visible=(), secret=["password"], requires_approval=True)
+    async def log_in(user: str, password: str) -> None:
+        """Log in."""
+        seen.append((user, password))
+
+    async def edits(request: ApprovalRequest) -> Answer:
+        return Approve(by="ada", arguments={**request.arguments, "user": "root"})
+
+    call = ToolCall("c", "", "log_in", '{"user": "me", "password": "hunter2"}')
+    outcome = await ToolRunner([log_in], approver=edits).exec(call)
+    assert isinstance(outcome, Completed)
+    assert seen == [("root", "hunter2")]
+    assert outcome.record.arguments == {"user": "root", "password": "***"}
+    assert "hunter2" not in outcome.notice
+
+
+def test_what_is_no_approver_is_refused_at_once() -> None:
+    with pytest.raises(ApprovalError, match="async function"):
+        ToolRunner([delete], approver=lambda _request: None)  # type: ignore[arg-type, return-value]

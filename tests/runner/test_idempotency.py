@@ -296,3 +296,17 @@ async def test_calls_that_had_not_begun_when_all_were_cancelled_are_recorded() -
         await task
     assert sorted(r.id for r in sink.records) == ["c0", "c1", "c2"]
     assert {r.error.code for r in sink.records if r.error} == {ErrorCode.CANCELLED}
+
+
+async def test_an_edited_call_is_known_by_what_the_model_sent() -> None:
+    async def edits(_request: ApprovalRequest) -> Answer:
+        return Approve(by="grace", arguments={"text": "edited"})
+
+    ledger = MemoryLedger()
+    call = ToolCall("c", "", "wipe", '{"text": "a"}')
+    for _ in range(2):
+        runner = ToolRunner([wipe], approver=edits, sinks=[ledger])
+        outcome = await runner.exec(call, scope=scope())
+        assert isinstance(outcome, Completed)
+        assert outcome.record.edited
+    assert RUNS == ["edited"]

@@ -288,26 +288,54 @@ if __name__ == "__main__":
 """
 
 
-def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
     path = tmp_path / "program.py"
     path.write_text(PROGRAM, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(tmp_path)])}
+    return path
+
+
+def start(path: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(path.parent)])}
     command = [sys.executable, *(arguments[0].replace("FILE", str(path)).split())]
     return subprocess.Popen(
         [*command, *arguments[1:]], stdout=subprocess.PIPE, text=True, env=environment
     )
 
 
-@pytest.mark.parametrize("program", ["FILE", "-m program"])
-def test_a_tool_of_the_program_itself(program: str, tmp_path: Path) -> None:
-    with start(tmp_path, program, "mine", '{"number": 7}') as started:
+@pytest.mark.parametrize("how", ["FILE", "-m program"])
+def test_a_tool_of_the_program_itself(how: str, program: Path) -> None:
+    with start(program, how, "mine", '{"number": 7}') as started:
         said, _ = started.communicate(timeout=PATIENCE)
     assert said == "7 True\n"
 
 
+def test_a_program_that_runs_its_tools_when_it_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    text = """
+        import asyncio
+        from toolcrib import ALL, ToolCall, ToolRunner, tool
+
+        print("begun", flush=True)
+
+        @tool(visible=ALL, subprocess=True)
+        def mine() -> int:
+            return 1
+
+        runner = ToolRunner([mine], on_exception=lambda call, error: print(error))
+        print(asyncio.run(runner.exec(ToolCall("c", "", "mine", "{}"))).error.code)
+        """
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    with start(path, "FILE") as started:
+        said, _ = started.communicate(timeout=PATIENCE)
+    begun, told, code = said.splitlines()
+    assert (begun, code) == ("begun", "tool_error")
+    assert told.endswith('keep that under `if __name__ == "__main__":`')
+
+
 @pytest.mark.parametrize("busy", [False, True])
-def test_a_parent_that_is_killed_takes_it_along(busy: bool, tmp_path: Path) -> None:
-    with start(tmp_path, "FILE", "lingers", json.dumps({"busy": busy})) as started:
+def test_a_parent_that_is_killed_takes_it_along(busy: bool, program: Path) -> None:
+    with start(program, "FILE", "lingers", json.dumps({"busy": busy})) as started:
         assert started.stdout is not None
         child, grandchild = map(int, started.stdout.readline().split())
         assert alive(child)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import sqlalchemy
+from children import together
 
 from toolcrib.audit import AuditLog
 from toolcrib.errors import SourceError
@@ -132,30 +131,10 @@ print(len(asyncio.run(Database(sys.argv[1]).read("SELECT version FROM toolcrib_s
 
 
 @pytest.mark.parametrize("prepare", [(), (OLDEST,)])
-async def test_several_processes_open_it_at_once(
-    url: str, prepare: tuple[str, ...], child_environment: dict[str, str]
-) -> None:
+async def test_several_processes_open_it_at_once(url: str, prepare: tuple[str, ...]) -> None:
     if prepare:
         execute(url, *prepare)
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", OPEN, url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=child_environment,
-            text=True,
-        )
-        for _ in range(3)
-    ]
-    streams: list[Any] = [(child.stdin, child.stdout) for child in children]
-    for _, out in streams:
-        assert out.readline() == "ready\n"
-    for given, _ in streams:
-        given.write("go\n")
-        given.flush()
-    for child in children:
-        assert child.communicate(timeout=60)[0] == f"{NEWEST}\n"
-        assert child.returncode == 0
+    assert await asyncio.to_thread(together, 3, "-c", OPEN, url) == [f"{NEWEST}\n"] * 3
 
 
 async def test_several_threads_open_it_at_once(url: str) -> None:

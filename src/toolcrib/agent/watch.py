@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from toolcrib.agent.public_text import PublicText
 from toolcrib.runner.recorder import public_name
 from toolcrib.runner.redact import public_arguments
 from toolcrib.tools import Catalog
@@ -29,21 +30,27 @@ class Watch:
     def __init__(self, emit: Callable[[Event], None], records: list[ToolInvocationRecord]) -> None:
         self._emit = emit
         self._records = records
+        self._streaming: dict[str, PublicText] = {}  # by call id
         self.outcomes: dict[str, Outcome] = {}
 
     def text(self, text: str) -> None:
         self._emit(TextDelta(text))
 
     def arguments(self, part: ArgumentsPart, catalog: Catalog) -> None:
-        """Only for tools that are known, and of which all arguments may be shown."""
-        entry = catalog.entry(part.name)
-        if entry is None:
-            return
-        definition = entry.tool.definition
-        if definition.input_schema_json is not None and not definition.secret:
-            self._emit(ToolArgumentsDelta(part.call_id, part.name, part.text))
+        """The declared ones, as they stream; nothing of tools with secrets, and of unknown ones."""
+        public = self._streaming.get(part.call_id)
+        if public is None:
+            entry = catalog.entry(part.name)
+            if entry is None or entry.tool.definition.secret:
+                return
+            public = PublicText.of(entry.tool.definition)
+            self._streaming[part.call_id] = public
+        text = public.feed(part.text)
+        if text:
+            self._emit(ToolArgumentsDelta(part.call_id, part.name, text))
 
     def started(self, call: HydrationResult) -> None:
+        self._streaming.clear()  # all calls of the reply are whole
         shown = None
         if isinstance(call, Hydrated):
             shown = public_arguments(call.definition, call.arguments)

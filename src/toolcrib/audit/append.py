@@ -19,7 +19,6 @@ from toolcrib.audit.entry import AuditEntry, Head
 from toolcrib.audit.rows import (
     COLUMNS,
     ENTRY,
-    PRUNED,
     Pruned,
     column,
     columns_of,
@@ -28,6 +27,7 @@ from toolcrib.audit.rows import (
 )
 from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction
+from toolcrib.values.record import ToolInvocationRecord
 
 _HEAD = "SELECT seq, hash, seal FROM audit_head WHERE id = 1"
 _NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
@@ -41,7 +41,7 @@ _TAKEN = (
     f" WHERE idempotency_key IN :keys AND {_CLAIMED}"
 )
 _LAST = (
-    f"SELECT {ENTRY} FROM audit_entries AS last WHERE idempotency_key = :key"  # noqa: S608  likewise
+    f"SELECT {ENTRY} FROM audit_entries WHERE idempotency_key = :key"  # noqa: S608  likewise
     f" AND EXISTS (SELECT 1 FROM audit_entries WHERE idempotency_key = :key AND {_CLAIMED})"
     " ORDER BY seq DESC LIMIT 1"
 )
@@ -55,7 +55,9 @@ class Draft(msgspec.Struct, frozen=True):
     claim: str = ""
 
     @staticmethod
-    def of(text: str, *, claim: bool = False) -> Draft:
+    def of(record: ToolInvocationRecord, *, claim: bool) -> Draft:
+        """Raises SourceError if the record could not be read again."""
+        text = text_of(record)
         columns = columns_of(text)
         return Draft(text, columns, columns[COLUMNS.index("idempotency_key")] if claim else "")
 
@@ -86,15 +88,23 @@ def append(
         transaction.execute_many(_INSERT, written)
         _set_head(transaction, seal, head)
     return [
-        last_under(transaction, draft.claim) if at in late else None
+        last_under(transaction, seal, draft.claim) if at in late else None
         for at, draft in enumerate(drafts)
     ]
 
 
-def last_under(transaction: Transaction, key: str) -> AuditEntry | None:
-    """The last entry under an idempotency key, if that has been claimed."""
+def last_under(transaction: Transaction, seal: Seal, key: str) -> AuditEntry | None:
+    """The last entry under an idempotency key, if that has been claimed.
+
+    It stands for a call that is not made again: raises SourceError if it is not as it was written.
+    """
     found = transaction.tuples(_LAST, key=column(key))
-    return entry_of(found[0]) if found else None
+    if not found:
+        return None
+    entry, text = entry_of(found[0]), found[0][2]
+    if seal.entry(Head(entry.seq - 1, entry.previous), entry.at, text).hash != entry.hash:
+        raise SourceError(f"entry {entry.seq} of the audit log was changed: verify the log")
+    return entry
 
 
 def prune(transaction: Transaction, seal: Seal, before: float) -> int:
@@ -103,12 +113,13 @@ def prune(transaction: Transaction, seal: Seal, before: float) -> int:
     kept = transaction.tuples("SELECT min(seq) FROM audit_entries WHERE at >= :at", at=before)[0][0]
     through = head.seq if kept is None else kept - 1
     last = transaction.tuples("SELECT hash FROM audit_entries WHERE seq = :seq", seq=through)
+    if not last:
+        return 0
     removed = transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=through)
-    if removed:
-        note = Pruned(through, last[0][0], removed)
-        values, head = _row(seal, head, Draft(text_of(note), ("", "", "", "", "", PRUNED, "")))
-        transaction.execute_many(_INSERT, [values])
-        _set_head(transaction, seal, head)
+    text = text_of(Pruned(through, last[0][0], removed))
+    values, head = _row(seal, head, Draft(text, columns_of(text)))
+    transaction.execute_many(_INSERT, [values])
+    _set_head(transaction, seal, head)
     return removed
 
 

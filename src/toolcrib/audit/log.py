@@ -14,7 +14,7 @@ from toolcrib.audit.append import Draft, append, head_of, last_under, prune
 from toolcrib.audit.chain import Seal, line
 from toolcrib.audit.entry import EVERYTHING, AuditEntry, AuditFilter, Fault, Head, Verification
 from toolcrib.audit.query import select
-from toolcrib.audit.rows import entry_of, text_of
+from toolcrib.audit.rows import entry_of
 from toolcrib.audit.verify import verify_database, verify_lines
 from toolcrib.audit.writer import GroupWriter
 from toolcrib.errors import SourceError, ToolcribError
@@ -55,7 +55,7 @@ class AuditLog:
 
     async def find(self, key: str) -> ToolInvocationRecord | None:
         """What `begin` would give for that key, without claiming it."""
-        found = await self._database.transact(partial(last_under, key=key), write=False)
+        found = await self._database.transact(lambda t: last_under(t, self._seal, key), write=False)
         return None if found is None else found.record
 
     async def entries(self, filter: AuditFilter = EVERYTHING) -> list[AuditEntry]:  # noqa: A002
@@ -129,7 +129,7 @@ class AuditLog:
         drafts: list[Draft] = []
         for record, claim in items:
             try:
-                drafts.append(Draft.of(text_of(record), claim=claim))
+                drafts.append(Draft.of(record, claim=claim))
                 answers.append(None)
             except ToolcribError as error:
                 answers.append(error)

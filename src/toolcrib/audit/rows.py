@@ -52,14 +52,15 @@ _pruned = msgspec.json.Decoder(Pruned)
 
 
 def text_of(record: ToolInvocationRecord | Pruned) -> str:
-    """The RFC 8785 text. Raises SourceError if the record holds what is not JSON."""
+    """The RFC 8785 text. Raises SourceError if the record holds what is not JSON, or not a record's."""
     try:
         text = _sorted(record)
-        if text.isascii() and b"null" not in text and _NOT_CANONICAL.search(text) is None:
-            return text.decode()
-        return canonical_json(msgspec.to_builtins(record))
-    except (TypeError, ValueError, RecursionError):
-        failure = "a record cannot be kept: it holds what is not JSON"
+        if not text.isascii() or b"null" in text or _NOT_CANONICAL.search(text):
+            text = canonical_json(msgspec.to_builtins(record)).encode()
+        (_pruned if isinstance(record, Pruned) else _record).decode(text)
+        return text.decode()
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        failure = "a record cannot be kept: it holds what is not JSON, or not a record's"
     raise SourceError(failure)  # out here it carries no context, which may quote the record
 
 

@@ -18,11 +18,11 @@ import msgspec
 import typer
 
 from toolcrib.approvals import ApprovalStore
+from toolcrib.approvals.terminal import shown_arguments
 from toolcrib.cli.options import Json
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.hydrate import ParseFailure, parse_arguments
-from toolcrib.runner.approval_terminal import shown_arguments
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import JsonObject
 

@@ -30,6 +30,7 @@ from toolcrib.cli.where import UnusableError
 from toolcrib.values.record import ToolInvocationRecord
 
 SHOWN = 50
+_ON_ITS_WAY = ("started", "waiting")
 _COLUMNS = ("time", "run", "call", "tool", "outcome", "decision", "took")
 
 app = typer.Typer(no_args_is_help=True, help="Read, check and export the audit log.")
@@ -48,13 +49,13 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     code: given.Code = None,
     since: given.Since = None,
     until: given.Until = None,
-    limit: given.Most = SHOWN,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = SHOWN,
     as_json: Json = False,
 ) -> None:
     """List calls, the newest first: when, which, how they ended, what was decided.
 
-    A call that has ended is one line; `started` is one that has not, as far as the log knows. In a
-    file or a pipe, columns are apart by tabs.
+    Of a call that has ended only that is listed: `started` and `waiting` are those that have not, as
+    far as the log knows. In a file or a pipe, columns are apart by tabs.
     """
     which = given.asked(
         run=run,
@@ -66,10 +67,9 @@ def list_calls(  # noqa: PLR0913  the options of a command line
         since=since,
         until=until,
     )
-    most = None if limit is None else 2 * limit  # of a call that has ended, two entries or more
-    which = msgspec.structs.replace(which, limit=most, newest=True)
-    found = given.used(given.log_to_read(log, key_file), lambda audit: audit.entries(which))
-    rows = (found if which.status == "started" else _less_begun(found))[:limit]
+    which = msgspec.structs.replace(which, newest=True)
+    opened = given.log_to_read(log, key_file)
+    rows = given.used(opened, lambda audit: _newest(audit, which, limit))
     if as_json:
         print_json([msgspec.to_builtins(entry) for entry in rows])
         return
@@ -102,14 +102,19 @@ def show(
         _tell(call)
 
 
-def _less_begun(entries: list[AuditEntry]) -> list[AuditEntry]:
-    """Without the beginnings of those calls whose end is there too."""
-    ended = {_call(entry.record) for entry in entries if entry.record.status != "started"}
-    return [e for e in entries if e.record.status != "started" or _call(e.record) not in ended]
-
-
-def _call(record: ToolInvocationRecord) -> tuple[str, str, float]:
-    return record.run_id, record.id, record.started_at
+async def _newest(log: AuditLog, which: AuditFilter, limit: int) -> list[AuditEntry]:
+    """Without what is overtaken: that a call began or waited, where there is news of it since."""
+    rows: list[AuditEntry] = []
+    told: set[tuple[str, str]] = set()
+    async for entry in log.stream(which):
+        call = entry.record.run_id, entry.record.id
+        if which.status is None and entry.record.status in _ON_ITS_WAY and call in told:
+            continue
+        told.add(call)
+        rows.append(entry)
+        if len(rows) == limit:
+            break
+    return rows
 
 
 def _row(record: ToolInvocationRecord) -> tuple[str, ...]:
@@ -138,7 +143,8 @@ def _table(rows: list[tuple[str, ...]]) -> None:
         return
     table = Table(box=None, pad_edge=False)
     for column in _COLUMNS:
-        table.add_column(column, overflow="fold", justify="right" if column == "took" else "left")
+        narrow = column in ("time", "took")
+        table.add_column(column, overflow="fold", no_wrap=narrow)
     for row in rows:
         table.add_row(*row)
     out.print(table)
@@ -155,7 +161,7 @@ def _tell(call: CallStory) -> None:
     record = call.record
     run = f", run {record.run_id}" if record.run_id else ""
     caller = f", for {record.caller}" if record.caller else ""
-    line = Text(_cell(record.name), style="bold")
+    line = Text().append(_cell(record.name), style="bold")
     line.append(_cell(f"  {record.id}{run}{caller}"), style="dim")
     out.print(line)
     for told in call.lines():
@@ -163,9 +169,9 @@ def _tell(call: CallStory) -> None:
 
 
 def _print_told(told: Told) -> None:
-    line = Text(f"  {told.at:<24}  ", style="dim")
+    line = Text().append(f"  {told.at:<24}  ", style="dim")
     line.append(f"{told.what:<11} ", style="bold")
-    line.append(printable(told.text).replace("\n", " "), style="")
+    line.append(printable(told.text).replace("\n", " "))
     line.rstrip()
     out.print(line)
 

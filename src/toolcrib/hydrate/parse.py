@@ -103,6 +103,7 @@ def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
         return None, _slow_failure(data, error.pos)
     if _same(_written(value, data), data) and _has_few_nodes(data):
         return value, None
+    del value  # two of them at once would be twice the work for the garbage collector
     return _read_carefully(data)
 
 
@@ -185,25 +186,30 @@ def _jiter_failure(message: str) -> ParseFailure:
 
 
 def _walk(value: JsonValue) -> ParseFailure | None:
+    """What is wrong with a value that was read, level by level; keys count as values, too."""
+    level: list[Any] = [value]
     nodes = 0
-    stack: list[tuple[Any, int]] = [(value, 0)]
-    while stack:
-        node, depth = stack.pop()
-        nodes += 1
-        if depth > MAX_DEPTH:
-            return _too_large(f"they are nested deeper than {MAX_DEPTH}")
+    for _ in range(MAX_DEPTH + 1):
+        nodes += len(level)
+        below: list[Any] = []
+        for node in level:
+            kind = node.__class__
+            if kind is list:
+                below += node
+            elif kind is dict:
+                nodes += len(node)
+                below += node.values()
+            elif kind is float and isinf(node):
+                reason = "a number is out of the range of a double"
+                return ParseFailure(ErrorCode.INVALID_JSON, reason)
+            elif kind is int and not -_HUGE_INT < node < _HUGE_INT:
+                return _too_large(f"an integer has more than {MAX_DIGITS} digits")
         if nodes > MAX_NODES:
             return _too_large(f"they hold more than {MAX_NODES} values")
-        if isinstance(node, dict):
-            nodes += len(node)
-            stack.extend((child, depth + 1) for child in node.values())
-        elif isinstance(node, list):
-            stack.extend((child, depth + 1) for child in node)
-        elif isinstance(node, float) and isinf(node):
-            return ParseFailure(ErrorCode.INVALID_JSON, "a number is out of the range of a double")
-        elif isinstance(node, int) and not -_HUGE_INT < node < _HUGE_INT:
-            return _too_large(f"an integer has more than {MAX_DIGITS} digits")
-    return None
+        if not below:
+            return None
+        level = below
+    return _too_large(f"they are nested deeper than {MAX_DEPTH}")
 
 
 def _single_quoted(text: str) -> Parsed | None:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from toolcrib.errors import ApprovalError, ErrorCode
+from toolcrib.errors import ApprovalError, ErrorCode, SourceError
 from toolcrib.hydrate import hydrate
-from toolcrib.runner.approval import approval_request
+from toolcrib.runner.approval import approval_request, checked_answer
 from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.gate import Gate
@@ -22,7 +22,7 @@ from toolcrib.runner.memory import CallMemory, Print, key_of, print_of
 from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import Draft, write_all
-from toolcrib.runner.redact import project
+from toolcrib.runner.redact import project, unmasked
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, accepted
 from toolcrib.tools import Catalog, Tool
@@ -43,8 +43,6 @@ from toolcrib.values.decision import (
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import canonical_json
 from toolcrib.values.record import CallError, Completed, Failed, Outcome, Sink, Waiting
-
-_ANSWERS = (Approve, Refuse)
 
 
 class Setup(NamedTuple):
@@ -111,9 +109,9 @@ class Attempt(msgspec.Struct):
             if self.draft.key and not isinstance(outcome, Waiting):
                 self.setup.memory.keep(self.key, outcome)
                 self._taint()
-                settle_all(self.setup.counting, outcome.record, self._context())
             else:
                 self.setup.memory.release(self.key)
+            settle_all(self.setup.counting, outcome.record, self._context())
         try:
             await write_all(self.setup.sinks, outcome.record)
         finally:
@@ -122,11 +120,12 @@ class Attempt(msgspec.Struct):
 
     def ended_before(self, outcome: Completed | Failed) -> Completed | Failed:
         """The earlier outcome, once more: its content is as untrusted as ever, and it has its cost."""
-        if self.claimed:
-            self.setup.memory.release(self.key)
         self._taint()
         definition = self.draft.hydrated.definition
-        if definition is not None:
+        if self.claimed:
+            self.setup.memory.release(self.key)
+            settle_all(self.setup.counting, outcome.record, self._context())
+        elif definition is not None:
             self.scope.tally.count(definition.name, definition.annotations.cost)
         again = msgspec.structs.replace(outcome, replayed=True)
         if self.scope.observer is not None:
@@ -195,9 +194,12 @@ class Attempt(msgspec.Struct):
         return approved
 
     async def _answer(self, request: ApprovalRequest) -> Answer | None:
+        """The answer to this very question, if there is one. Raises Stopped."""
         scope, approver = self.scope, self.setup.approver
-        given = scope.answers.get(request.id)
+        given: object = scope.answers.get(request.id)
         if given is None:
+            if _asked_differently(request, scope):
+                raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
             if approver is None:
                 raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
             if scope.observer is not None:
@@ -205,11 +207,13 @@ class Attempt(msgspec.Struct):
             given = await _ask(approver, request)
         if given is None:
             return None
-        if not isinstance(given, _ANSWERS):  # nothing but an answer is one: True is no yes
-            raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
-        if scope.asked.get(request.id, request).expired():
+        try:
+            answer = checked_answer(given)
+        except ApprovalError as error:
+            raise Stopped(CallError.of(error.code)) from None
+        if isinstance(answer, Approve) and scope.asked.get(request.id, request).expired():
             raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
-        return given
+        return answer
 
     def _approved(self, hydrated: Hydrated, answer: Answer) -> Hydrated:
         """The call that was approved; edited arguments are hydrated anew, and the model is told."""
@@ -217,10 +221,7 @@ class Attempt(msgspec.Struct):
             raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
         if answer.arguments is None:
             return hydrated
-        try:
-            text = canonical_json(answer.arguments)
-        except (TypeError, ValueError, RecursionError):
-            raise Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS)) from None
+        text = canonical_json(unmasked(hydrated.definition, answer.arguments, hydrated.arguments))
         call = msgspec.structs.replace(hydrated.call, arguments=text)
         edited = accepted(hydrate(call, self.setup.catalog))
         self.draft.edit(edited)
@@ -236,13 +237,24 @@ class Attempt(msgspec.Struct):
         return Completed(record, value, model, public, self.draft.notice())
 
 
+def _asked_differently(request: ApprovalRequest, scope: CallScope) -> bool:
+    """Whether this call was asked about with other arguments, a definition or a caller not these."""
+    return any(
+        asked.run_id == request.run_id and asked.call_id == request.call_id
+        for id_, asked in scope.asked.items()
+        if id_ != request.id and id_ in scope.answers
+    )
+
+
 async def _ask(approver: Approver, request: ApprovalRequest) -> Answer | None:
-    """An approver that fails has not approved."""
+    """An approver that fails has not approved. Raises SourceError where its store cannot be used."""
     cancels = cancel_requests()
     try:
         return await approver(request)
     except ApprovalError as error:
         raise Stopped(CallError.of(error.code)) from None
+    except SourceError:
+        raise  # it may have the answer: the call is not over, as with a sink that cannot write
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and cancel_requests() > cancels:
             raise

@@ -22,6 +22,7 @@ import msgspec
 from pydantic_core import from_json
 
 from toolcrib.errors import CapabilityError, MissingExtraError, ToolError
+from toolcrib.runner import process
 from toolcrib.runner.output import Unusable, json_text
 from toolcrib.runner.pipe import (
     ENDING,
@@ -33,6 +34,7 @@ from toolcrib.runner.pipe import (
     Raised,
     Request,
     Told,
+    Unguarded,
     frame,
 )
 from toolcrib.tools import Tool
@@ -97,6 +99,11 @@ class _Answers:
     def end(self, kind: bytes, body: bytes) -> None:
         self._send(kind, body, over=True)
 
+    def unguarded(self) -> None:
+        """Say so, and go no further."""
+        self.end(ENDING, msgspec.json.encode(Unguarded()))
+        threading.Event().wait()
+
     def _send(self, kind: bytes, body: bytes, *, over: bool = False) -> None:
         with self._lock:
             if not self._over:
@@ -129,7 +136,10 @@ def _ending(raised: BaseException) -> Ending:
 
 
 def _run(request: Request, answers: _Answers) -> Any:
-    tool = _found(request)
+    process.while_loading = answers.unguarded
+    module = _loaded(request)
+    process.while_loading = None
+    tool = _found(module, request)
     given = {}
     if tool.context_parameter is not None:
         given[tool.context_parameter] = CallContext(
@@ -143,9 +153,9 @@ def _run(request: Request, answers: _Answers) -> Any:
     return tool.invoke(tool.build(from_json(request.arguments)), given)
 
 
-def _found(request: Request) -> Tool[..., Any]:
+def _found(module: ModuleType, request: Request) -> Tool[..., Any]:
     """The tool, or one made of the function where a tool was made of it elsewhere."""
-    thing: Any = _loaded(request)
+    thing: Any = module
     for name in request.qualname.split("."):
         thing = getattr(thing, name)
     if isinstance(thing, Tool):

@@ -70,7 +70,11 @@ class Raised(msgspec.Struct, frozen=True, tag="raised"):
     where: str
 
 
-Ending: TypeAlias = Told | Missing | Bad | Raised
+class Unguarded(msgspec.Struct, frozen=True, tag="unguarded"):
+    """The tool's module calls it when it is loaded."""
+
+
+Ending: TypeAlias = Told | Missing | Bad | Raised | Unguarded
 
 
 class ProcessFailed(Exception):  # noqa: N818  an outcome; only `on_exception` is given it
@@ -92,6 +96,11 @@ def error_of(ending: Ending) -> Exception:
             return Unusable(ending.why)
         case Raised():
             return ProcessFailed(f"{ending.kind} was raised at {ending.where}")
+        case Unguarded():
+            return ProcessFailed(
+                "its module runs such tools when it is loaded, as its process has to: "
+                'keep that under `if __name__ == "__main__":`'
+            )
 
 
 def frame(kind: bytes, body: bytes) -> bytes:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -38,6 +39,10 @@ _START = (
     "from toolcrib.runner.child import main; main()"
 )
 
+# In a tool's process, as long as it loads the tool's module: a program that ran its tools there would
+# start a process that loads the program, and so on.
+while_loading: Callable[[], None] | None = None
+
 
 async def run_in_process(
     tool: Tool[..., Any], arguments: JsonObject, context: CallContext, max_bytes: int
@@ -46,6 +51,8 @@ async def run_in_process(
 
     `arguments` have been validated. A process is a Python that starts, and imports the tool's module.
     """
+    if while_loading is not None:
+        while_loading()
     request = msgspec.json.encode(_request(tool, arguments, context, max_bytes))
     talk = _Talk(context, max_bytes)
     transport, _ = await asyncio.get_running_loop().subprocess_exec(

@@ -55,23 +55,26 @@ class Draft(msgspec.Struct):
         return draft
 
     def take(self, hydrated: HydrationResult) -> None:
-        """The call that the record is about; another one if its arguments were repaired or edited.
+        """The call that the record is about; another one if its arguments were repaired.
 
         A digest over a short secret can be tried out: of a call that has secrets there is none.
         """
-        self.hydrated = hydrated
+        self._show(hydrated)
         definition = hydrated.definition
-        if isinstance(hydrated, Hydrated):  # a copy: a tool may change what it is given
-            self.arguments = own_copy(public_arguments(hydrated.definition, hydrated.arguments))
         text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
         self.size = len(text)
         secret = definition is not None and definition.secret
         self.sha256 = "" if secret else sha256(text).hexdigest()
 
     def edit(self, hydrated: HydrationResult) -> None:
-        """Whoever approved the call changed its arguments."""
-        self.take(hydrated)
+        """Whoever approved the call changed its arguments; the digest is that of what was sent."""
+        self._show(hydrated)
         self.edited = True
+
+    def _show(self, hydrated: HydrationResult) -> None:
+        self.hydrated = hydrated
+        if isinstance(hydrated, Hydrated):  # a copy: a tool may change what it is given
+            self.arguments = own_copy(public_arguments(hydrated.definition, hydrated.arguments))
 
     def failed(self, error: CallError) -> Failed:
         return Failed(self.record("failed", error=error), error, self.notice())

@@ -58,6 +58,12 @@ def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
     return own_copy({n: MASK if n in definition.secret else v for n, v in arguments.items()})
 
 
+def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObject) -> JsonObject:
+    """Edited arguments; a secret one that came back masked, as it was shown, is the original one."""
+    hidden = {n for n in definition.secret if edited.get(n) == MASK and n in original}
+    return {name: original[name] if name in hidden else value for name, value in edited.items()}
+
+
 def own_copy(arguments: JsonObject) -> JsonObject:
     """The same arguments, sharing no list and no object with these."""
     if _CONTAINERS.isdisjoint(map(type, arguments.values())):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.hydrate import Repairer, hydrate, repair
-from toolcrib.runner.approval import DEFAULT_SECONDS
+from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.attempt import Attempt, Setup
 from toolcrib.runner.executor import ExceptionHook, Executor
 from toolcrib.runner.gate import Gate
@@ -43,7 +43,8 @@ class ToolRunner:
     once. The outcomes of the last `remember` calls are kept: a call of the same id (in the same run)
     is not run again, it has the same outcome; a sink that is a `Ledger` remembers all of them.
     `on_exception` is for debugging: it is given what a tool or a capability raised, which no record
-    ever holds. Raises BindingError if a tool's capability is not bound.
+    ever holds. Raises BindingError if a tool's capability is not bound, ApprovalError for what is no
+    approver.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -65,6 +66,8 @@ class ToolRunner:
             raise ToolcribError("concurrency is the number of calls that run together: 1 or more")
         self.catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
         self.catalog.check_bound()
+        if approver is not None:
+            check_approver(approver)
         self.approver = approver
         self._repairer = repairer
         intents = Intents(sinks)
@@ -101,7 +104,11 @@ class ToolRunner:
         caller: Caller = ANONYMOUS,
         scope: CallScope | None = None,
     ) -> Outcome:
-        """Run one call, or say why not. Raises only what a sink raises, and CancelledError."""
+        """Run one call, or say why not.
+
+        Raises only what a sink raises, SourceError where an approver's store cannot be used, and
+        CancelledError.
+        """
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
         attempt = self._attempt(hydrated, caller, scope)

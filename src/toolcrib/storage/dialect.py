@@ -8,6 +8,7 @@ after a crash, and whoever only reads never waits for the writer.
 from __future__ import annotations
 
 import sqlite3
+import time
 from typing import TYPE_CHECKING, Any
 
 from toolcrib.errors import MissingExtraError
@@ -15,10 +16,9 @@ from toolcrib.errors import MissingExtraError
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-# The timeout comes first: already the switch to WAL may meet another process that opens the file.
+_PATIENCE = 10.0  # seconds to wait for another connection's lock
 _PRAGMAS = (
-    "busy_timeout=10000",
-    "journal_mode=WAL",
+    f"busy_timeout={_PATIENCE * 1000:.0f}",
     "synchronous=FULL",
     "fullfsync=ON",
     "foreign_keys=ON",
@@ -116,7 +116,21 @@ def _set_pragmas(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     for pragma in _PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
+    _switch_to_wal(cursor, time.monotonic() + _PATIENCE)
     cursor.close()
+
+
+def _switch_to_wal(cursor: sqlite3.Cursor, deadline: float) -> None:
+    """While two connections switch, one is told that the file is busy: here SQLite does not wait."""
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -78,7 +78,7 @@ def make_validator(
         if lazy:
             return LazyValidator(checked.schema, factory or JsonSchemaValidator)
         if factory is None:
-            return JsonSchemaValidator(checked.schema, checked.inspected)
+            return _default_validator(checked)
         check_keywords(checked.schema, checked.inspected)
         return made_by(factory, json_copy(checked.text))
     except SchemaError as error:
@@ -86,6 +86,23 @@ def make_validator(
     except Exception as error:  # noqa: BLE001  a factory of others
         kind = type(error).__name__
         raise SchemaError(f"tool '{name}', {what}: no validator can be made ({kind})") from None
+
+
+def _default_validator(checked: Checked) -> Validator:
+    """Short schemas recur: most results are described in few ways. Equal ones share a validator."""
+    if len(checked.text) > _SHORT:
+        return JsonSchemaValidator(checked.schema, checked.inspected)
+    made = _shared.get(checked.text)
+    if made is None:
+        made = JsonSchemaValidator(checked.schema, checked.inspected)
+        if len(_shared) >= _MAX_SHARED:
+            _shared.clear()
+        _shared[checked.text] = made
+    return made
+
+
+_shared: dict[str, Validator] = {}
+_SHORT, _MAX_SHARED = 200, 1024
 
 
 def compile_schema(

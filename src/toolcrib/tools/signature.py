@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import InitVar, is_dataclass
+from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
@@ -16,11 +24,11 @@ from toolcrib.schema import Parameter, read_docstring
 from toolcrib.schema.derive import NO_DEFAULT
 from toolcrib.schema.docstring import class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
+from toolcrib.tools.parameters import EMPTY, VARIADIC, Taken, parameters_of
 from toolcrib.tools.type_hints import read_hints
 
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
-_PLAIN = frozenset((str, int, float, bool, list, dict))  # nothing to be injected
+_PLAIN = frozenset((str, int, float, bool, list, dict, NoneType))
 
 
 class Signature(NamedTuple):
@@ -46,7 +54,7 @@ def read_function(function: Callable[..., Any], frame_locals: Mapping[str, Any])
     name = function.__qualname__
     hints = read_hints(function, name, frame_locals)
     documented = read_docstring(function.__doc__)
-    signature = _split(name, _signature(function), hints, documented.parameters)._replace(
+    signature = _split(name, parameters_of(function), hints, documented.parameters)._replace(
         description=documented.description, returns_description=documented.returns
     )
     return _streaming(name, signature) if inspect.isasyncgenfunction(function) else signature
@@ -63,14 +71,14 @@ def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
     hints = read_hints(_hinted(cls, constructor), name, frame_locals)
     documented = read_docstring(class_doc(cls))
     texts = {**read_docstring(constructor.__doc__).parameters, **documented.parameters}
-    constructed = _split(name, _signature(cls), hints, texts)
+    constructed = _split(name, parameters_of(cls), hints, texts)
     if constructed.needs or constructed.context_parameter:
         raise DefinitionError(
             f"{name}: its constructor takes what the model sends; "
             "take capabilities and CallContext as parameters of `run`"
         )
     run_hints = read_hints(run, f"{name}.run", frame_locals)
-    running = _split(f"{name}.run", _without_self(run), run_hints, {})
+    running = _split(f"{name}.run", parameters_of(run)[1:], run_hints, {})
     if running.parameters or running.undocumentable:
         names = [p.name for p in running.parameters] or list(running.undocumentable)
         raise DefinitionError(
@@ -155,47 +163,40 @@ def _made_by_new(cls: type) -> bool:
     return inspect.getattr_static(cls, "__new__") is not object.__dict__["__new__"]
 
 
-def _signature(thing: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(thing)
-    except (ValueError, TypeError):
-        name = getattr(thing, "__qualname__", repr(thing))
-        raise DefinitionError(f"{name} has no signature that can be read: wrap it") from None
-
-
 def _split(
-    name: str, signature: inspect.Signature, hints: Mapping[str, Any], texts: Mapping[str, str]
+    name: str, taken: Sequence[Taken], hints: Mapping[str, Any], texts: Mapping[str, str]
 ) -> Signature:
     try:
-        return _sorted(signature, hints, texts)
+        return _sorted(taken, hints, texts)
     except DefinitionError as error:
         raise DefinitionError(f"{name}: {error}") from None
 
 
 def _sorted(
-    signature: inspect.Signature, hints: Mapping[str, Any], texts: Mapping[str, str]
+    taken: Sequence[Taken], hints: Mapping[str, Any], texts: Mapping[str, str]
 ) -> Signature:
     parameters: list[Parameter] = []
     needs: list[Need] = []
     contexts: list[str] = []
     undocumentable: list[str] = []
-    for name, parameter in signature.parameters.items():
-        hint = hints.get(name, inspect.Parameter.empty)
-        if parameter.kind in _VARIADIC:
-            undocumentable.append(f"{str(parameter).partition(':')[0]} (can be anything)")
+    for name, kind, default in taken:
+        hint = hints.get(name, EMPTY)
+        if kind in VARIADIC:
+            undocumentable.append(f"{VARIADIC[kind]}{name} (can be anything)")
             continue
-        _check_by_name(parameter)
-        plain = hint.__class__ is type and hint in _PLAIN
-        if not plain and (need := need_of(name, hint, parameter.default)) is not None:
+        _check_by_name(name, kind)
+        plain = _is_plain(hint)
+        if not plain and (need := need_of(name, hint, default)) is not None:
             needs.append(need)
         elif not plain and is_context(hint):
             contexts.append(name)
         else:
-            if hint is inspect.Parameter.empty:
+            if hint is EMPTY:
                 undocumentable.append(f"{name} (has no type hint)")
                 hint = Any
             hint = hint.type if isinstance(hint, InitVar) else hint
-            parameters.append(Parameter(name, hint, _default(parameter, hint), texts.get(name, "")))
+            given = _default(name, hint, default)
+            parameters.append(Parameter(name, hint, given, texts.get(name, "")))
     if len(contexts) > 1:
         raise DefinitionError(f"{' and '.join(contexts)} are both the CallContext: take it once")
     return Signature(
@@ -205,31 +206,35 @@ def _sorted(
         hints.get("return", Any),
         "",
         tuple(undocumentable),
-        any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()),
+        any(kind is inspect.Parameter.VAR_KEYWORD for _, kind, _ in taken),
     )
 
 
-def _check_by_name(parameter: inspect.Parameter) -> None:
-    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+def _is_plain(hint: Any) -> bool:
+    """JSON's own types, and lists, dictionaries and unions of them: nothing is injected for those."""
+    kind = hint.__class__
+    if kind is type:
+        return hint in _PLAIN
+    made = kind is UnionType or (kind is GenericAlias and hint.__origin__ in _PLAIN)
+    return made and all(map(_is_plain, hint.__args__))
+
+
+def _check_by_name(name: str, kind: Any) -> None:
+    if kind is inspect.Parameter.POSITIONAL_ONLY:
         raise DefinitionError(
-            f"parameter '{parameter.name}' is positional only, and arguments are passed by name: "
+            f"parameter '{name}' is positional only, and arguments are passed by name: "
             "remove the '/', or wrap it in a function of your own"
         )
 
 
-def _default(parameter: inspect.Parameter, hint: Any) -> Any:
+def _default(name: str, hint: Any, default: Any) -> Any:
     """A default that only pydantic knows would not reach the function, or as a `Field(…)`."""
-    said: list[Any] = [parameter.default]
-    if parameter.default is parameter.empty and get_origin(hint) is Annotated:
-        said = [f for f in hint.__metadata__ if isinstance(f, FieldInfo) and not f.is_required()]
-    if any(isinstance(default, FieldInfo) for default in said):
+    wrong = isinstance(default, FieldInfo)
+    if default is EMPTY and get_origin(hint) is Annotated:
+        wrong = any(isinstance(f, FieldInfo) and not f.is_required() for f in hint.__metadata__)
+    if wrong:
         raise DefinitionError(
-            f"parameter '{parameter.name}': write Annotated[…, Field(…)] for its type, and a plain "
+            f"parameter '{name}': write Annotated[…, Field(…)] for its type, and a plain "
             "default after it"
         )
-    return NO_DEFAULT if parameter.default is parameter.empty else parameter.default
-
-
-def _without_self(run: Any) -> inspect.Signature:
-    signature = inspect.signature(run)
-    return signature.replace(parameters=list(signature.parameters.values())[1:])
+    return NO_DEFAULT if default is EMPTY else default

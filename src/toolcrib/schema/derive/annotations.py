@@ -10,7 +10,9 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from types import CodeType
-from typing import Any, ForwardRef, Literal, get_args, get_origin
+from typing import Annotated, Any, ForwardRef, Literal
+
+from toolcrib.schema.derive.hints import taken_apart
 
 
 def quick_hints(
@@ -20,9 +22,7 @@ def quick_hints(
     found: dict[str, Any] = {}
     try:
         for name, hint in annotations.items():
-            read = hint
-            if isinstance(hint, str):  # the author's own code, read as typing reads it
-                read = eval(_compiled(hint), globalns, localns)  # noqa: S307
+            read = _read(hint, globalns, localns) if isinstance(hint, str) else hint
             if not _is_resolved(read):
                 return None
             found[name] = type(None) if read is None else read
@@ -45,20 +45,29 @@ def quick_class_hints(cls: type) -> dict[str, Any] | None:
     return found
 
 
+def _read(hint: str, globalns: dict[str, Any], localns: Mapping[str, Any]) -> Any:
+    """What the author's own code means, as typing reads it; a name alone need not be compiled."""
+    if hint in localns:
+        return localns[hint]
+    if hint in globalns:
+        return globalns[hint]
+    return eval(_compiled(hint), globalns, localns)  # noqa: S307
+
+
 @lru_cache(maxsize=4096)
 def _compiled(hint: str) -> CodeType:
     return compile(hint, "<hint>", "eval")
 
 
 def _is_resolved(hint: Any) -> bool:
-    if type(hint) is type or hint is None:
+    if isinstance(hint, type) or hint is None:
         return True
     if isinstance(hint, str | ForwardRef):
         return False
-    if get_origin(hint) is Literal:
+    origin, arguments = taken_apart(hint)
+    if origin is Literal:
         return True
-    arguments = get_args(hint)
-    if hasattr(hint, "__metadata__"):
+    if origin is Annotated:
         arguments = arguments[:1]
     return all(
         all(map(_is_resolved, part)) if isinstance(part, list) else _is_resolved(part)

@@ -20,6 +20,7 @@ from toolcrib.values.json import canonical_json
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 _SIMPLE = frozenset(_KINDS.values())
+_STEADY = frozenset((str, bool, int, NoneType))
 _BOUNDS = {
     "minimum": operator.ge,
     "maximum": operator.le,
@@ -36,6 +37,8 @@ def steady_json(value: Any) -> Any:
 
     Raises PydanticSerializationError for what is not JSON.
     """
+    if value.__class__ in _STEADY:
+        return value
     if isinstance(value, set | frozenset):
         try:
             return sorted(map(steady_json, value), key=canonical_json)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_origin
 from uuid import UUID
 
 from pydantic import TypeAdapter
@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import SchemaValidator, core_schema
 
 from toolcrib.schema.derive.annotations import quick_class_hints
+from toolcrib.schema.derive.hints import taken_apart
 
 _HOOKS = ("__get_pydantic_core_schema__", "__pydantic_core_schema__", "__pydantic_config__")
 _FIELD_KINDS = frozenset(("_FIELD", "_FIELD_CLASSVAR"))
@@ -41,7 +42,7 @@ class FlatAdapter(NamedTuple):
 
 def flat_adapter(hint: Any) -> FlatAdapter | None:
     """For a simple dataclass, a list of one, or one that may be None; None for all else."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments = taken_apart(hint)
     if origin is list and arguments and (core := _core_of(arguments[0])) is not None:
         core = core_schema.list_schema(core)
     elif origin in (Union, types.UnionType) and len(arguments) == 2 and arguments[1] is type(None):
@@ -127,7 +128,7 @@ def _leaf_key(hint: Any) -> Hashable:
     """
     if hint is Any or (hint.__class__ is type and hint in _LEAVES):
         return hint
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments = taken_apart(hint)
     if origin is Literal:
         scalars = all(type(value) in _SCALARS for value in arguments)
         return (Literal, *((type(value), value) for value in arguments)) if scalars else None

@@ -13,6 +13,18 @@ _SHOWN = 200
 _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.Container)
 
 
+def taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """`get_origin` and `get_args`; of the hints that most parameters have, without a search."""
+    kind = hint.__class__
+    if kind is types.GenericAlias:
+        return hint.__origin__, hint.__args__
+    if kind is types.UnionType:
+        return kind, hint.__args__
+    if kind is type:
+        return None, ()
+    return get_origin(hint), get_args(hint)
+
+
 def direct(hint: Any) -> dict[str, Any] | None:
     """The schema of a hint that is made of JSON's own types only; None for any other."""
     if hint.__class__ is type:
@@ -21,7 +33,7 @@ def direct(hint: Any) -> dict[str, Any] | None:
             return {"type": kind}
     if hint is None or hint is type(None):
         return {"type": "null"}
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments = taken_apart(hint)
     if origin is list and len(arguments) == 1:
         items = {} if arguments[0] is Any else direct(arguments[0])
         return None if items is None else {"type": "array", "items": items}
@@ -38,7 +50,7 @@ def is_plain(hint: Any) -> bool:
     """Whether every JSON value that fits the hint's schema is already a value of the hint."""
     if hint in (str, bool, None, type(None), Any, dict, list):
         return True
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments = taken_apart(hint)
     if origin is Literal:
         return all(isinstance(a, str | bool | None) for a in arguments)
     if origin is Annotated:
@@ -62,7 +74,7 @@ def with_lists(hint: Any) -> Any:
         return hint
     if any(hint is lazy for lazy in _LISTS):
         return list
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments = taken_apart(hint)
     if origin in _LISTS:
         return list[with_lists(arguments[0])] if arguments else list  # type: ignore[misc]
     if not arguments or origin in (Literal, collections.abc.Callable):

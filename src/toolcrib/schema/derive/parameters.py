@@ -56,8 +56,12 @@ def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
 
     Raises DefinitionError, naming the parameter, for a hint that JSON Schema cannot express.
     """
-    adapters = _adapters(parameters)
-    properties, definitions = _property_schemas(parameters, adapters)
+    properties = {p.name: made for p in parameters if (made := direct(p.hint)) is not None}
+    adapters = {
+        p.name: adapter_for(p.hint, _named(p.name)) for p in parameters if p.name not in properties
+    }
+    made, definitions = _adapted_schemas(parameters, adapters)
+    properties |= made
     schema: dict[str, Any] = {"type": "object", "properties": {}}
     for parameter in parameters:
         described = properties[parameter.name]
@@ -136,21 +140,14 @@ def _named(parameter: str) -> str:
     return f"parameter '{parameter}'"
 
 
-def _adapters(parameters: Sequence[Parameter]) -> dict[str, Adapter]:
-    """For the parameters that are not made of JSON's own types only."""
-    return {
-        p.name: adapter_for(p.hint, _named(p.name)) for p in parameters if direct(p.hint) is None
-    }
-
-
-def _property_schemas(
+def _adapted_schemas(
     parameters: Sequence[Parameter], adapters: Mapping[str, Adapter]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    plain = {p.name: direct(p.hint) or {} for p in parameters if p.name not in adapters}
+    """For the parameters that are not made of JSON's own types only, and what they share."""
     if not adapters:
-        return plain, {}
+        return {}, {}
     try:
-        made, shared = SchemaGenerator("validation").derive(
+        return SchemaGenerator("validation").derive(
             (name, adapter.core_schema) for name, adapter in adapters.items()
         )
     except Exception:
@@ -159,7 +156,6 @@ def _property_schemas(
                 adapter = adapters[parameter.name]
                 _schema_of(adapter, parameter.hint, _named(parameter.name), "validation")
         raise
-    return plain | made, shared
 
 
 def _set_default(described: dict[str, Any], default: Any, definitions: Mapping[str, Any]) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from toolcrib.errors import ErrorCode, MissingExtraError, ToolcribError
+from toolcrib.policies.rules import names_of
 from toolcrib.runner.policy import CountingPolicy
-from toolcrib.runner.rules import names_of
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, Decision, Deny

@@ -14,8 +14,8 @@ import pytest
 
 from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
 from toolcrib.approvals import TerminalApprover
+from toolcrib.approvals.terminal import question, shown_arguments
 from toolcrib.errors import ErrorCode
-from toolcrib.runner.approval_terminal import question, shown_arguments
 from toolcrib.values.json import JsonObject, digest
 
 CALL = ToolCall("call_0", "", "delete", '{"path": "a", "password": "hush"}')

@@ -76,7 +76,7 @@ asyncio.run(main(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]))
 
 DIE = """
 import asyncio, os, signal, sys
-from test_approval_processes import CALL, SCOPE, touch
+from test_processes import CALL, SCOPE, touch
 from toolcrib import ToolRunner
 from toolcrib.approvals import ApprovalStore
 

@@ -15,8 +15,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.policies.rules import names_of
 from toolcrib.runner.policy import Policy
-from toolcrib.runner.rules import names_of
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Decision, Deny

@@ -3,10 +3,10 @@
 How a call is decided, and how to write one's own: `docs/deciding.md`.
 """
 
-from toolcrib.runner.budget import budget
+from toolcrib.policies.budget import budget
+from toolcrib.policies.rate import rate_limit
+from toolcrib.policies.rules import ask, deny_by_default, require_roles
 from toolcrib.runner.policy import CountingPolicy, Policy
-from toolcrib.runner.rate import rate_limit
-from toolcrib.runner.rules import ask, deny_by_default, require_roles
 from toolcrib.runner.standard import Standard, standard
 
 __all__ = [

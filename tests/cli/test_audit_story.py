@@ -1,0 +1,117 @@
+"""Why did this call run? One sentence, from the entries of the log; and the times that one may name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from cli.audit_records import (
+    ALLOWED,
+    ASKED,
+    NOON,
+    POLICY_ASKED,
+    REJECTED,
+    begun,
+    failed,
+    record,
+    told,
+)
+
+from toolcrib.audit import AuditEntry
+from toolcrib.cli.audit_log import moment
+from toolcrib.cli.audit_story import stories
+from toolcrib.errors import ErrorCode
+from toolcrib.values.decision import Allow, Deny
+from toolcrib.values.record import ToolInvocationRecord
+
+WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
+    (
+        [begun(), record()],
+        "It ran because the policy 'standard' allowed it (nothing about this tool asks for more).",
+    ),
+    ([begun(decision=Allow()), record(decision=Allow())], "It ran because a policy allowed it."),
+    (
+        [begun(), failed(ErrorCode.TIMEOUT)],
+        "It ran because the policy 'standard' allowed it (nothing about this tool asks for more).",
+    ),
+    (
+        [begun(decision=ASKED, approved_by="eve", edited=True)],
+        (
+            f"It ran because eve approved it and changed its arguments, after {POLICY_ASKED}, and the "
+            "log does not say how it ended."
+        ),
+    ),
+    (
+        [told(REJECTED, None, arguments=None)],
+        "It did not run: invalid_arguments at /cents: expected integer, got string.",
+    ),
+    (
+        [told(ErrorCode.BUDGET_EXCEEDED, Deny("10 calls", "budget", ErrorCode.BUDGET_EXCEEDED))],
+        "It did not run: the policy 'budget' denied it (10 calls).",
+    ),
+    (
+        [told(ErrorCode.APPROVAL_REQUIRED, ASKED)],
+        f"It did not run: {POLICY_ASKED}, and nobody was there to answer.",
+    ),
+    (
+        [told(ErrorCode.APPROVAL_REFUSED, ASKED, approved_by="eve")],
+        f"It did not run: eve refused it, after {POLICY_ASKED}.",
+    ),
+    (
+        [told(ErrorCode.APPROVAL_EXPIRED, ASKED)],
+        f"It did not run: {POLICY_ASKED}, and the answer came too late.",
+    ),
+    (
+        [record(status="waiting", decision=ASKED)],
+        f"It has not run: {POLICY_ASKED}, and nobody has answered yet.",
+    ),
+    (
+        [
+            record(status="waiting", decision=ASKED),
+            begun(started_at=NOON + 5, decision=ASKED, approved_by="eve"),
+            record(started_at=NOON + 5, decision=ASKED, approved_by="eve"),
+        ],
+        f"It ran because eve approved it, after {POLICY_ASKED}.",
+    ),
+    (
+        [begun(), failed(ErrorCode.OUTCOME_UNKNOWN, started_at=NOON + 5)],
+        "It did not run: it had been started before, and nobody knows what came of that.",
+    ),
+    ([failed(ErrorCode.CANCELLED)], "It did not run: the call was cancelled first."),
+]
+
+
+@pytest.mark.parametrize(("records", "why"), WHY, ids=[w[1][:60] for w in WHY])
+def test_why_did_this_run(records: Sequence[ToolInvocationRecord], why: str) -> None:
+    (story,) = stories(AuditEntry(n, NOON, one, "", "") for n, one in enumerate(records, 1))
+    assert story.why() == why
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_there_is_a_story_for_every_code(code: ErrorCode) -> None:
+    for decision in (None, ALLOWED, ASKED, Deny("no", "p")):
+        for first in ([], [begun(decision=decision)]):
+            records = [*first, told(code, decision)]
+            (story,) = stories(AuditEntry(n, NOON, one, "", "") for n, one in enumerate(records, 1))
+            assert story.why().startswith("It ")
+            assert next(line.what for line in story.lines()) == "asked"
+
+
+MOMENTS: list[tuple[str, float]] = [
+    ("2023-11-15T12:00", NOON),
+    ("2023-11-15 12:00:00Z", NOON),
+    ("2023-11-15T14:00+02:00", NOON),
+    ("2023-11-15", NOON - 12 * 3600),
+]
+
+
+@pytest.mark.parametrize(("text", "at"), MOMENTS)
+def test_a_moment(text: str, at: float) -> None:
+    assert moment("--since", text) == at
+
+
+@pytest.mark.parametrize(("text", "ago"), [("30s", 30), ("5m", 300), ("2h", 7200), ("1w", 604800)])
+def test_a_moment_so_long_ago(text: str, ago: float) -> None:
+    before = time.time()
+    assert before - ago <= moment("--since", text) <= time.time() - ago
