@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import sqlite3
@@ -241,6 +242,11 @@ async def test_a_changed_record_stands_for_no_call(path: Path) -> None:
             await log.find("run_1/1")
         with pytest.raises(SourceError, match=r"entry 4 .* was changed"):
             await log.begin(record(1, "started"))
+        given = await asyncio.gather(
+            log.begin(record(1, "started")), log.write(record(9)), return_exceptions=True
+        )
+        assert isinstance(given[0], SourceError)
+        assert given[1] is None
 
 
 async def test_an_entry_that_cannot_be_read_is_an_error_without_its_text(path: Path) -> None:

@@ -49,6 +49,8 @@ def no_fools(value: str) -> str:
         raise ValueError(f"{value} is a fool")
     if value == "crash":
         raise RuntimeError(f"{CANARY} in a crash")
+    if value == "panic":  # what a library in Rust raises is no Exception
+        raise BaseException(f"{CANARY} in a panic")  # noqa: TRY002  it is none of ours
     return value
 
 
@@ -308,6 +310,7 @@ def test_undeclared_keys_are_shown_as_stars() -> None:
 INSTANTIATE: list[tuple[str, Any, str, str]] = [
     ("search", {"query": CANARY}, "/query", "the tool does not accept this value (value_error)"),
     ("search", {"query": "crash"}, "", "the tool does not accept these arguments"),
+    ("search", {"query": "panic"}, "", "the tool does not accept these arguments"),
     ("Guarded", {"name": CANARY}, "", "the tool does not accept these arguments"),
     ("Plan", {"first": 2, "last": 1}, "", "the tool does not accept this value (value_error)"),
     ("loose", {"n": CANARY}, "/n", "the tool does not accept this value"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib.errors import ErrorCode
-from toolcrib.hydrate import Parsed, ParseFailure, parse_arguments
+from toolcrib.hydrate import Parsed, ParseFailure, parse, parse_arguments
 from toolcrib.hydrate.parse import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_NODES
 
 CANARY = "CANARY_77ab"
@@ -199,6 +199,27 @@ def test_as_many_values_as_may_be() -> None:
     """The object, its key, its list, and what is in the list."""
     text = '{"a":[' + ",".join("0" * (MAX_NODES - 3)) + "]}"
     assert isinstance(parse_arguments(text), Parsed)
+
+
+@pytest.mark.parametrize("padding", [0, 10_000], ids=["counted", "wrapped"])
+@pytest.mark.parametrize("wraps", [parse._WRAPS, None], ids=["by orjson", "walked"])
+@pytest.mark.parametrize("inner", ["", "1", '"x"', "1.0e0"])
+def test_depth_is_exact_however_it_is_judged(
+    inner: str, wraps: int | None, padding: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parse, "_WRAPS", wraps)
+    deepest = MAX_DEPTH if not inner else MAX_DEPTH - 1
+    for shape in ("[", '{"b":'):
+        for depth in (2, deepest - 2, deepest - 1, deepest, deepest + 1, deepest + 2, 254, 300):
+            close = {"[": "]", '{"b":': "}"}[shape]
+            text = shape * depth + (inner or ("" if shape == "[" else "1")) + close * depth
+            text = f'{{"p":"{"x" * padding}","a":{text}}}'
+            bound = deepest if shape == "[" or inner else deepest - 1
+            assert isinstance(parse_arguments(text), Parsed) is (depth <= bound), (shape, depth)
+
+
+def test_the_limit_of_orjson_is_the_one_that_is_relied_on() -> None:
+    assert parse._WRAPS == 154
 
 
 VALUES = st.recursive(

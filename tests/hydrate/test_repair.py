@@ -16,6 +16,7 @@ from toolcrib.hydrate import RepairRequest, repair, repairable
 from toolcrib.hydrate.parse import MAX_BYTES
 from toolcrib.tools import Tool
 from toolcrib.values.call import HydrationError
+from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject
 
 CANARY = "CANARY_9b1d"
@@ -57,7 +58,7 @@ class Fixed:
             try:
                 raise ValueError(request.call.arguments)
             except ValueError:
-                raise self.gives  # noqa: B904  with the arguments in its context
+                raise self.gives from ValueError(request.call.arguments)
         given: str | None = self.gives
         return given
 
@@ -181,10 +182,9 @@ def of_an_incomplete_call() -> Rejected:
 
 
 def without_a_schema() -> Rejected:
-    bare = Tool(
-        unchecked.definition.__class__(name="bare", description="", input_schema_json=None), None
-    )
-    return rejected("{}", name="bare", where=Offer.of([bare]))
+    bare = ToolDefinition(name="bare", description="", input_schema_json=None)
+    untold: Tool[..., Any] = Tool(bare, None)
+    return rejected("{}", name="bare", where=Offer.of([untold]))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
 
-from toolcrib import ALL, Completed, ToolCall, ToolDefinition, ToolRunner, tool
+from toolcrib import ALL, Catalog, Completed, ErrorCode, ToolCall, ToolDefinition, ToolRunner, tool
 from toolcrib.runner.redact import (
     masked_arguments,
     own_copy,
@@ -110,10 +110,14 @@ def test_all_that_is_named_shows_and_nothing_else(value: Any, paths: tuple[str, 
 
 
 MISSING: list[tuple[Any, Any, bool]] = [
-    ({"a": 1}, (), True),
-    ([1], (), True),
-    ("text", (), True),
-    (False, (), True),
+    ({"a": 1}, None, True),
+    ({"a": 1}, (), False),
+    ([1], None, True),
+    ([1], (), False),
+    ("text", None, True),
+    ("text", (), False),
+    (False, None, True),
+    (False, (), False),
     (0, ("a",), True),
     ("text", ("[]",), True),
     ([{"a": 1}], ("a",), True),
@@ -219,3 +223,34 @@ def test_a_copy_is_equal_and_shares_nothing(given: Any) -> None:
     assert copy == given
     assert copy is not given
     assert all(copy[k] is not v for k, v in given.items() if isinstance(v, dict | list))
+
+
+async def test_a_result_that_nobody_said_may_be_seen_is_an_error_in_the_record() -> None:
+    """It completes for the model and the application; whoever reads the log sees what is wrong."""
+
+    async def find(text: str) -> dict[str, str]:
+        return {"text": text}
+
+    found: dict[str, Any] = {
+        "name": "find",
+        "description": "Find something.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"text": {"type": "string"}},
+            "required": ["text"],
+        },
+    }
+    call = ToolCall("c", "", "find", '{"text": "a"}')
+    unset = Catalog.from_definitions([found], handlers={"find": find})
+    outcome = await ToolRunner(unset).exec(call)
+    assert isinstance(outcome, Completed)
+    assert (outcome.model, outcome.public) == ({"text": "a"}, {})
+    assert outcome.record.status == "completed"
+    assert outcome.record.error is not None
+    assert outcome.record.error.code is ErrorCode.REDACTION_MISSING
+    meant = Catalog.from_definitions([found], handlers={"find": find}, visible=())
+    nothing = await ToolRunner(meant).exec(call)
+    assert nothing.record.error is None
+    assert nothing.record.result == {}
+    digests = {catalog["find"].get_definition().digest for catalog in (unset, meant)}
+    assert len(digests) == 2

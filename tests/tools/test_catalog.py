@@ -285,7 +285,7 @@ async def test_definitions_with_a_handler_run(handler: Callable[..., Any]) -> No
     definition = catalog["delta"].get_definition()
     assert definition.to_dict()["description"] == "Fourth."
     assert definition.input_schema == DICTIONARY["input_schema"]
-    assert definition.visible == ()
+    assert definition.visible is None
 
 
 def test_definitions_without_a_handler_are_planned() -> None:

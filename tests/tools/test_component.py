@@ -123,7 +123,9 @@ def test_a_tool_of_which_only_the_definition_is_known() -> None:
     ],
 )
 def test_a_definition_of_which_no_digest_can_be_made_is_refused(change: dict[str, Any]) -> None:
-    definition = ToolDefinition(**{"name": "x", "description": "", "input_schema_json": "{}"} | change)
+    definition = ToolDefinition(
+        **{"name": "x", "description": "", "input_schema_json": "{}"} | change
+    )
     with pytest.raises(DefinitionError, match="'x' holds .* no JSON text"):
         tool_of(definition)
 

@@ -114,9 +114,11 @@ def test_a_function_as_a_dictionary(function: Any) -> None:
 def test_there_and_back(function: Any) -> None:
     form = function_to_tool_definition(function)
     assert re.fullmatch(r"[a-zA-Z0-9_]+", str(form["name"]))
-    (planned,) = Catalog.from_definitions([form])
+    (planned,) = Catalog.from_definitions([form], visible=())
     assert planned.get_definition().to_dict() == form
-    (handled,) = Catalog.from_definitions([form], handlers={function.__name__: function})
+    (handled,) = Catalog.from_definitions(
+        [form], handlers={function.__name__: function}, visible=()
+    )
     assert handled.get_definition().to_dict() == form
     assert handled.get_definition().digest == planned.get_definition().digest
     declared = get_definition(tool(visible=())(function))

@@ -201,7 +201,7 @@ def test_renamed() -> None:
 
 def test_all_has_to_be_written_out() -> None:
     assert repr(ALL) == "ALL"
-    assert definition().visible == ()
+    assert definition().visible is None
     assert definition().model_visible is ALL
 
 

@@ -75,7 +75,7 @@ def head_of(transaction: Transaction, seal: Seal, *, lock: bool = False) -> Head
 
 def append(
     transaction: Transaction, seal: Seal, drafts: Sequence[Draft]
-) -> list[AuditEntry | None]:
+) -> list[AuditEntry | SourceError | None]:
     """Write the entries; of each whose claim comes too late, the last one under its key instead."""
     head = _locked(transaction, seal)
     late = _late(transaction, drafts)
@@ -93,18 +93,18 @@ def append(
     ]
 
 
-def last_under(transaction: Transaction, seal: Seal, key: str) -> AuditEntry | None:
+def last_under(transaction: Transaction, seal: Seal, key: str) -> AuditEntry | SourceError | None:
     """The last entry under an idempotency key, if that has been claimed.
 
-    It stands for a call that is not made again: raises SourceError if it is not as it was written.
+    It stands for a call that is not made again: an error, if it is not as it was written.
     """
     found = transaction.tuples(_LAST, key=column(key))
     if not found:
         return None
-    entry, text = entry_of(found[0]), found[0][2]
-    if seal.entry(Head(entry.seq - 1, entry.previous), entry.at, text).hash != entry.hash:
-        raise SourceError(f"entry {entry.seq} of the audit log was changed: verify the log")
-    return entry
+    seq, at, text, previous, own = found[0]
+    if seal.entry(Head(seq - 1, previous), at, text).hash != own:
+        return SourceError(f"entry {seq} of the audit log was changed: verify the log")
+    return entry_of(found[0])
 
 
 def prune(transaction: Transaction, seal: Seal, before: float) -> int:

@@ -45,6 +45,10 @@ def line(head: Head, at: float, previous: str, record: str) -> str:
 
 
 def _members(seq: int, at: float, previous: str, record: str, own: str) -> str:
-    return (
-        f'{{"at":{canonical_json(at)},{own}"previous":"{previous}","record":{record},"seq":{seq}}}'
-    )
+    return f'{{"at":{_seconds(at)},{own}"previous":"{previous}","record":{record},"seq":{seq}}}'
+
+
+def _seconds(at: float) -> str:
+    """Python writes the times of our days as RFC 8785 does, and sooner than `canonical_json`."""
+    ours = at.__class__ is float and 1.0 < at < 1e15 and not at.is_integer()
+    return repr(at) if ours else canonical_json(at)

@@ -56,6 +56,8 @@ class AuditLog:
     async def find(self, key: str) -> ToolInvocationRecord | None:
         """What `begin` would give for that key, without claiming it."""
         found = await self._database.transact(lambda t: last_under(t, self._seal, key), write=False)
+        if isinstance(found, SourceError):
+            raise found
         return None if found is None else found.record
 
     async def entries(self, filter: AuditFilter = EVERYTHING) -> list[AuditEntry]:  # noqa: A002

@@ -45,7 +45,8 @@ class _Told(msgspec.Struct, frozen=True):
 # What msgspec writes is canonical, and 20 times faster, but for the order of keys beyond ASCII, for
 # floats that are whole (1.0) or have an exponent, and for NaN, which it writes as null.
 _sorted = msgspec.json.Encoder(order="sorted").encode
-_NOT_CANONICAL = re.compile(rb"[:,\[]-?[0-9]+(?:\.0[,}\]]|(?:\.[0-9]+)?e)")
+_EXPONENT = re.compile(rb"e-?[0-9]+[,}\]]")
+_WHOLE = re.compile(rb"\.0[,}\]]")
 _told = msgspec.json.Decoder(_Told)
 _record = msgspec.json.Decoder(ToolInvocationRecord)
 _pruned = msgspec.json.Decoder(Pruned)
@@ -55,7 +56,7 @@ def text_of(record: ToolInvocationRecord | Pruned) -> str:
     """The RFC 8785 text. Raises SourceError if the record holds what is not JSON, or not a record's."""
     try:
         text = _sorted(record)
-        if not text.isascii() or b"null" in text or _NOT_CANONICAL.search(text):
+        if not text.isascii() or b"null" in text or _EXPONENT.search(text) or _WHOLE.search(text):
             text = canonical_json(msgspec.to_builtins(record)).encode()
         (_pruned if isinstance(record, Pruned) else _record).decode(text)
         return text.decode()

@@ -84,7 +84,7 @@ def _whole(definition: ToolDefinition) -> JsonObject:
         **definition.to_dict(),
         "digest": definition.digest,
         "annotations": msgspec.to_builtins(definition.annotations),
-        "visible": "ALL" if isinstance(visible, All) else list(visible),
+        "visible": "ALL" if isinstance(visible, All) else list(visible or ()),
         "secret": list(definition.secret),
         "tags": list(definition.tags),
         "examples": [{"request": e.request, "arguments": e.arguments} for e in definition.examples],

@@ -3,8 +3,8 @@
 The fast path is sound: text is parsed by orjson, written again, and compared with itself, white space
 aside. Equal texts mean that nothing was lost: no key was there twice, no number was rounded. Depth is
 judged by orjson, too: it writes 254 lists or objects in one another and no more, so a value that it
-still writes inside of 154 lists has at most 100. Whatever differs or is refused is read by the slow
-path, which sees duplicates and walks the value.
+still writes inside of 154 lists has at most 100. What may be too deep or too wide is walked; what
+differs is read by a slower parser, which sees duplicates.
 """
 
 from __future__ import annotations
@@ -101,8 +101,9 @@ def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
         value: JsonValue = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         return None, _slow_failure(data, error.pos)
-    if _same(_written(value, data), data) and _has_few_nodes(data):
-        return value, None
+    written, shallow = _written(value, data)
+    if _same(written, data):
+        return value, None if shallow and _has_few_nodes(data) else _walk(value)
     del value  # two of them at once would be twice the work for the garbage collector
     return _read_carefully(data)
 
@@ -115,16 +116,18 @@ def _read_carefully(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
     return value, _walk(value)
 
 
-def _written(value: JsonValue, data: bytes) -> bytes:
-    """Compact text of a value, empty for one that nests deeper than `MAX_DEPTH`, or may."""
+def _written(value: JsonValue, data: bytes) -> tuple[bytes, bool]:
+    """Compact text of a value, and True if its depth is surely allowed; no text if orjson refuses."""
     if len(data) < 2 * MAX_DEPTH:
-        return orjson.dumps(value)
+        return orjson.dumps(value), True
     if len(data) < _COUNTED and data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
-        return orjson.dumps(value)
+        return orjson.dumps(value), True
     if _WRAPS:
         with suppress(orjson.JSONEncodeError):
-            return orjson.dumps(_wrapped(value, _WRAPS))[_WRAPS:-_WRAPS]
-    return b""
+            return orjson.dumps(_wrapped(value, _WRAPS))[_WRAPS:-_WRAPS], True
+    with suppress(orjson.JSONEncodeError):
+        return orjson.dumps(value), False
+    return b"", False
 
 
 def _wrapped(value: JsonValue, times: int) -> JsonValue:
@@ -140,7 +143,7 @@ def _writes(depth: int) -> bool:
         return False
 
 
-# None where orjson has another limit: then what may be deep takes the slow path
+# None where orjson has another limit: then what may be too deep is walked
 _WRAPS = (
     _DEEPEST_WRITTEN - MAX_DEPTH
     if _writes(_DEEPEST_WRITTEN) and not _writes(_DEEPEST_WRITTEN + 1)

@@ -104,7 +104,7 @@ async def _text_of(repairer: Repairer, request: RepairRequest) -> object:
     try:
         return await repairer(request)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit) as error:
-        error.__context__ = None  # it may hold the arguments
+        error.__cause__ = error.__context__ = None  # they may hold the arguments
         raise
     except BaseException:  # noqa: BLE001  others' code; its text may hold the arguments
         return _NOTHING_USABLE

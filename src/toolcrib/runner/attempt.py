@@ -22,7 +22,7 @@ from toolcrib.runner.memory import CallMemory, Print, key_of, print_of
 from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import Draft, write_all
-from toolcrib.runner.redact import project, unmasked
+from toolcrib.runner.redact import project, redaction_missing, unmasked
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, accepted
 from toolcrib.tools import Catalog, Tool
@@ -232,8 +232,10 @@ class Attempt(msgspec.Struct):
         if error is not None:
             raise Stopped(error)
         public = project(plain, definition.visible)
+        missing = redaction_missing(plain, definition.visible)
+        error = CallError.of(ErrorCode.REDACTION_MISSING) if missing else None
         model = project(plain, definition.model_visible)
-        record = self.draft.record("completed", public)
+        record = self.draft.record("completed", public, error)
         return Completed(record, value, model, public, self.draft.notice())
 
 

@@ -19,22 +19,25 @@ _CONTAINERS = frozenset((dict, list))
 _Tree: TypeAlias = dict[str, Any]
 
 
-def project(value: JsonValue, visible: Visibility) -> JsonValue:
+def project(value: JsonValue, visible: Visibility | None) -> JsonValue:
     """What an allowlist leaves of a value: named fields only, None where nothing is named."""
     if isinstance(visible, All):
         return value
-    return _keep(value, _tree(visible))
+    return _keep(value, _tree(visible or ()))
 
 
-def redaction_missing(value: JsonValue, visible: Visibility) -> bool:
-    """Whether something is withheld because the allowlist says nothing of such a value at all.
+def redaction_missing(value: JsonValue, visible: Visibility | None) -> bool:
+    """Whether something is withheld because nobody said whether such a value may be seen.
 
-    It is empty, or it names fields of an object where a list came, elements where an object came,
-    either where a text or a number came: those only `ALL` shows. What it names and the value lacks
-    is not missing: a field may be absent.
+    There is no allowlist, or it names fields of an object where a list came, elements where an
+    object came, either where a text or a number came: those only `ALL` shows. An empty allowlist
+    says that nothing may be; and what it names and the value lacks is not missing: a field may be
+    absent.
     """
-    if isinstance(visible, All) or value is None or value in ({}, []):
+    if isinstance(visible, All) or visible == () or value is None or value in ({}, []):
         return False
+    if visible is None:
+        return True
     tree = _tree(visible)
     if isinstance(value, dict):
         return tree.keys() <= {EACH}

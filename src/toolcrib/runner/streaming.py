@@ -25,7 +25,7 @@ class Parts:
     __slots__ = ("_call_id", "_max_bytes", "_observer", "_visible")
 
     def __init__(
-        self, call_id: str, visible: Visibility, observer: Observer | None, max_bytes: int
+        self, call_id: str, visible: Visibility | None, observer: Observer | None, max_bytes: int
     ) -> None:
         self._call_id = call_id
         self._visible = visible

@@ -33,7 +33,7 @@ MODES = ("read-only", "human-approval", "full")
 class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of `@tool`, as one value; `validator` makes the validators, if not the default."""
 
-    visible: Sequence[str] | All
+    visible: Sequence[str] | All | None
     model_visible: Sequence[str] | All = ALL
     secret: Sequence[str] = ()
     name: str | None = None
@@ -84,7 +84,9 @@ def build_definition(
         tags=said.tags,
         examples=tuple(_example(name, example) for example in options.examples),
         annotations=said.annotations,
-        visible=_visibility(name, "visible", options.visible, output_schema),
+        visible=None
+        if options.visible is None
+        else _visibility(name, "visible", options.visible, output_schema),
         model_visible=_visibility(name, "model_visible", options.model_visible, output_schema),
         secret=secret_properties(name, given, options.secret),
         no_schema_mode=options.no_schema_mode if given is None else None,

@@ -57,14 +57,15 @@ class Catalog:
         definitions: Iterable[Mapping[str, Any]],
         *,
         handlers: Handlers | None = None,
-        visible: Sequence[str] | All = (),
+        visible: Sequence[str] | All | None = None,
         validator: ValidatorFactory | None = None,
         lazy: bool = False,
     ) -> Catalog:
         """Tools from dictionaries `{name, description, input_schema, output_schema?}`.
 
         Without a handler a tool can be offered and planned, and running it is `not_runnable`. A
-        handler is called with the arguments by keyword. `visible` is the allowlist for all of them;
+        handler is called with the arguments by keyword. `visible` is the allowlist for all of them, and
+        without it nothing of their results shows;
         `validator` makes their validators, with `lazy` at the first call. Raises DefinitionError,
         naming the definition, for unknown keys, bad names and bad schemas, and CatalogError for a
         handler of no tool.

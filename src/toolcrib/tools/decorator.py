@@ -82,6 +82,8 @@ def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
     """
     if input_schema is not None and parameters is not None:
         raise DefinitionError("@tool: parameters is another name for input_schema; give one")
+    if visible is None:
+        raise DefinitionError("@tool: visible is a list of paths such as ['total'], or ALL")
     options = ToolOptions(
         visible=visible,
         model_visible=model_visible,

@@ -39,7 +39,7 @@ def function_to_tool_definition(function: Callable[..., Any]) -> JsonObject:
 def tool_from_dict(
     given: Mapping[str, Any],
     handlers: Mapping[str, Callable[..., Any]],
-    visible: Sequence[str] | All,
+    visible: Sequence[str] | All | None,
     *,
     factory: ValidatorFactory | None = None,
     lazy: bool = False,

@@ -198,7 +198,9 @@ def _locked(definition: ToolDefinition) -> LockedTool:
     )
 
 
-def _paths(visible: Visibility) -> JsonValue:
+def _paths(visible: Visibility | None) -> JsonValue:
+    if visible is None:
+        return None
     return "*" if isinstance(visible, All) else list(visible)
 
 

@@ -99,7 +99,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A tool, as a model, a policy and an auditor know it.
 
     `visible` is the allowlist of result fields for UI, logs, telemetry and audit, `model_visible`
-    that for the model; both are dotted paths (`items[].id`) or `ALL`. `secret` names top-level
+    that for the model; both are dotted paths (`items[].id`) or `ALL`. Where nobody said what may be
+    seen, `visible` is None, and nothing is: a result is then marked `redaction_missing`. `secret` names top-level
     arguments that no record may show. Raises DefinitionError for text with a lone surrogate, which
     no provider and no file can hold.
     """
@@ -112,7 +113,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     tags: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
     annotations: Annotations = Annotations()
-    visible: Visibility = ()
+    visible: Visibility | None = None
     model_visible: Visibility = ALL
     secret: tuple[str, ...] = ()
     no_schema_mode: NoSchemaMode | None = None
@@ -164,7 +165,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         yield self.output_schema_json or ""
         for paths in (self.visible, self.model_visible):
             if not isinstance(paths, All):
-                yield from paths
+                yield from paths or ()
         for example in self.examples:
             yield example.request
             yield example.arguments_json
@@ -200,7 +201,7 @@ def _annotations_text(annotations: Annotations) -> str:
     return canonical_json(msgspec.to_builtins(annotations))
 
 
-def _visibility(paths: Visibility) -> str:
+def _visibility(paths: Visibility | None) -> str:
     return '"*"' if isinstance(paths, All) else canonical_json(paths)
 
 
