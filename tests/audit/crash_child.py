@@ -1,13 +1,15 @@
-"""The process that is killed: `python -m audit.crash_child URL FILE`.
+"""The process that is killed: `python -m audit.crash_child URL FILE DIES`.
 
 Runs 200 calls, eight at a time, through a real runner. Each run of the tool and each outcome that was
-acknowledged is first put on disk, in FILE, and then told on stdout, a line each.
+acknowledged is first put on disk, in FILE, and then told on stdout, a line each. Call number DIES kills
+the process from within its tool; -1 is none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 
@@ -21,7 +23,7 @@ CALLS = 200
 RUN = "run_1"
 
 
-async def main(url: str, side: int) -> None:
+async def main(url: str, side: int, dies: int) -> None:
     def tell(*words: object) -> None:
         line = " ".join(map(str, words)) + "\n"
         os.write(side, line.encode())
@@ -32,6 +34,8 @@ async def main(url: str, side: int) -> None:
     async def pay(number: int) -> int:
         """Pay once."""
         tell("ran", number)
+        if number == dies:
+            os.kill(os.getpid(), signal.SIGKILL)
         await asyncio.sleep(0)
         return number
 
@@ -39,6 +43,8 @@ async def main(url: str, side: int) -> None:
     async def put(number: int) -> int:
         """Set something to a value."""
         tell("ran", number)
+        if number == dies:
+            os.kill(os.getpid(), signal.SIGKILL)
         await asyncio.sleep(0)
         return number
 
@@ -62,4 +68,4 @@ async def main(url: str, side: int) -> None:
 
 if __name__ == "__main__":
     target = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    asyncio.run(main(sys.argv[1], target))
+    asyncio.run(main(sys.argv[1], target, int(sys.argv[3])))

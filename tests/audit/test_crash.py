@@ -18,10 +18,10 @@ from toolcrib.values.record import ToolInvocationRecord
 SEED = 20_261_122
 
 
-def run_child(url: str, side: Path, *, kill_after: int | None) -> int:
+def run_child(url: str, side: Path, *, kill_after: int = -1, dies: int = -1) -> int:
     """Run the calls; kill the process once it has told so many lines. What it ended with."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "audit.crash_child", url, str(side)],
+        [sys.executable, "-m", "audit.crash_child", url, str(side), str(dies)],
         stdout=subprocess.PIPE,
         env=ENVIRONMENT,
     )
@@ -49,15 +49,18 @@ async def records(url: str) -> list[ToolInvocationRecord]:
 async def test_killed_at_random_points(url: str, seed: int, tmp_path: Path) -> None:
     side = tmp_path / "told"
     chance = random.Random(seed)  # noqa: S311  seeded, to be repeated
+    dies = 2 * chance.randrange(20)
+    assert run_child(url, side, dies=dies) == -9
+    check(told(side), await records(url))
     kills = 0
-    for _ in range(3):
+    for _ in range(2):
         kills += run_child(url, side, kill_after=chance.randrange(1, 130)) == -9
         check(told(side), await records(url))
-    assert kills == 3
-    assert run_child(url, side, kill_after=None) == 0
+    assert kills == 2
+    assert run_child(url, side) == 0
     written = await records(url)
     check(told(side), written)
-    check_the_end(told(side), written)
+    check_the_end(told(side), written, dies)
 
 
 def check(lines: list[tuple[str, int]], written: list[ToolInvocationRecord]) -> None:
@@ -72,13 +75,15 @@ def check(lines: list[tuple[str, int]], written: list[ToolInvocationRecord]) -> 
     assert not ended or max(ended.values()) == 1
 
 
-def check_the_end(lines: list[tuple[str, int]], written: list[ToolInvocationRecord]) -> None:
+def check_the_end(
+    lines: list[tuple[str, int]], written: list[ToolInvocationRecord], dies: int
+) -> None:
     """Each call has come to one end: it is completed, or nobody knows what became of it."""
     assert {record.run_id for record in written} == {RUN}
     last = {record.id: record for record in written}
     assert len(last) == CALLS
     runs = Counter(number for word, number in lines if word == "ran")
-    unknown = 0
+    unknown = set()
     for number in range(CALLS):
         record = last[f"call_{number}"]
         if record.status == "completed":
@@ -88,6 +93,6 @@ def check_the_end(lines: list[tuple[str, int]], written: list[ToolInvocationReco
         assert record.error.code == "outcome_unknown"
         assert number % 2 == 0  # one that is idempotent runs again, and ends
         assert runs[number] <= 1
-        unknown += 1
-    assert unknown == len({n for word, n in lines if word == "outcome_unknown"})
-    assert unknown > 0
+        unknown.add(number)
+    assert unknown == {number for word, number in lines if word == "outcome_unknown"}
+    assert dies in unknown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,21 @@ async def test_statements_of_one_transaction_hold_together(url: str, memory: boo
     with pytest.raises(ValueError, match="no"):
         await database.transact(neither)
     assert len(await database.read("SELECT id FROM approvals")) == 4
+    await database.aclose()
+
+
+async def test_a_failure_that_is_caught_is_not_committed(url: str) -> None:
+    database = Database(url)
+    insert = "INSERT INTO approvals (id, request, expires_at) VALUES ('1', '', 0)"
+
+    def twice(transaction: Transaction) -> None:
+        transaction.execute(insert)
+        with suppress(SourceError):
+            transaction.execute(insert)
+
+    with pytest.raises(SourceError, match="nothing of its transaction"):
+        await database.transact(twice)
+    assert await database.read("SELECT id FROM approvals") == []
     await database.aclose()
 
 

@@ -22,7 +22,7 @@ _ESCAPE = (  # not of one half of a surrogate pair
     rf'\\(?:["\\/bfnrt]|u(?:[0-9A-CEFa-cef]{_HEX}{{3}}|[Dd][0-7]{_HEX}{{2}}'
     rf"|[Dd][89ABab]{_HEX}{{2}}\\u[Dd][C-Fc-f]{_HEX}{{2}}))"
 )
-_INSIDE = rf"(?:[\]-~ #-\[!]++|[^\x00-\x7f\ud800-\udfff]++|{_ESCAPE})*+"
+_INSIDE = rf"(?:[\]-~ #-\[!]++|[^\x00-~\ud800-\udfff]++|{_ESCAPE})*+"
 _SCALAR = r"(?:-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null)"
 _PLAIN = rf'(?:"{_INSIDE}"|{_SCALAR})'
 _NAMED = rf'"{_INSIDE}"{_S}:{_S}'

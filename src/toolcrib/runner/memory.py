@@ -5,6 +5,7 @@ Holds in this process only, for the last so many calls; a `Ledger` holds for lon
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TypeAlias
 
 from toolcrib.errors import ErrorCode
@@ -32,7 +33,7 @@ class CallMemory:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._running: dict[str, Print] = {}
-        self._finished: dict[str, tuple[Print, Completed | Failed]] = {}
+        self._finished: OrderedDict[str, tuple[Print, Completed | Failed]] = OrderedDict()
 
     def check(self, key: str, print_: Print) -> None:
         """Raises EndedBefore for the same call, Stopped if it runs or if the key is another call's."""
@@ -55,5 +56,7 @@ class CallMemory:
         if self._limit == 0:
             return
         if len(self._finished) >= self._limit:
-            del self._finished[next(iter(self._finished))]
+            self._finished.popitem(
+                last=False
+            )  # a dict looks longer for its first, the more are gone
         self._finished[key] = print_, outcome

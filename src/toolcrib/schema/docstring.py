@@ -6,7 +6,6 @@ is description.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -50,7 +49,7 @@ def read_docstring(text: object) -> DocumentedSignature:
         return DocumentedSignature("", {})
     if "\n" not in text:
         return DocumentedSignature(text[:MAX_CHARS].expandtabs().strip(), {})
-    clean = inspect.cleandoc(text[:MAX_CHARS]).strip("\n").rstrip()
+    clean = _outdented(text[:MAX_CHARS])
     if "\n" not in clean:
         return DocumentedSignature(clean.strip(), {})
     if "\n---" in clean and _NUMPY.search(clean):
@@ -58,6 +57,14 @@ def read_docstring(text: object) -> DocumentedSignature:
     if (clean[0] == ":" or "\n:" in clean) and _FIELD.search(clean):
         return _rest(clean.split("\n"))
     return _gather(_google_sections(clean.split("\n")), google=True)
+
+
+def _outdented(text: str) -> str:
+    """Without the indentation that all lines but the first have, and the empty lines around it."""
+    first, *rest = text.expandtabs().split("\n")
+    margin = min([len(line) - len(bare) for line in rest if (bare := line.lstrip())], default=0)
+    lines = [first.lstrip(), *[line[margin:] for line in rest]]
+    return "\n".join(lines).strip("\n").rstrip()
 
 
 def class_doc(cls: type) -> str | None:
@@ -81,7 +88,9 @@ def _gather(sections: Iterator[tuple[str, list[str]]], *, google: bool) -> Docum
             for head, body in _items(lines):
                 names, rest = _named(head) if google else (head.partition(":")[0], "")
                 said = _joined([rest, *body])
-                if said and (names.isidentifier() or _NAMES.fullmatch(names.strip())):
+                if said and names.isidentifier():
+                    parameters[names] = said
+                elif said and _NAMES.fullmatch(names.strip()):
                     parameters |= {name.strip().lstrip("*"): said for name in names.split(",")}
         elif title in _RETURNS and not returns:
             returns = _result(lines) if google else _numpy_result(lines)

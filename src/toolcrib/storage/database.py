@@ -43,6 +43,7 @@ class Transaction:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.failed = False  # then it cannot be committed, whoever caught the error
 
     def rows(self, sql: str, /, **values: object) -> list[Row]:
         """The rows of a SELECT, as mappings by column name."""
@@ -58,7 +59,7 @@ class Transaction:
 
     def execute_many(self, sql: str, values: Sequence[Row], /) -> None:
         if values:
-            _quietly(lambda: self._connection.execute(_statement(sql, ()), list(values)))
+            self._run(lambda: self._connection.execute(_statement(sql, ()), list(values)))
 
     @property
     def for_update(self) -> str:
@@ -67,12 +68,19 @@ class Transaction:
 
     def damage(self) -> str:
         """What the database itself finds wrong with its file; empty if nothing."""
-        return _quietly(lambda: damage(self._connection))
+        return self._run(lambda: damage(self._connection))
 
     def _ask(self, sql: str, values: Row, take: Callable[[Any], T]) -> T:
         lists = tuple(name for name, value in values.items() if isinstance(value, list))
         statement = _statement(sql, lists)
-        return _quietly(lambda: take(self._connection.execute(statement, values)))
+        return self._run(lambda: take(self._connection.execute(statement, values)))
+
+    def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return _quietly(work)
+        except SourceError:
+            self.failed = True
+            raise
 
 
 class Database:
@@ -110,7 +118,11 @@ class Database:
 
     def _transact(self, work: Callable[[Transaction], T], *, write: bool) -> T:
         with self._opened().connect() as connection, prepared(connection, write=write).begin():
-            return work(Transaction(connection))
+            transaction = Transaction(connection)
+            found = work(transaction)
+            if write and transaction.failed:
+                raise SourceError("a statement failed, so nothing of its transaction is kept")
+            return found
 
     def _opened(self) -> Engine:
         with self._opening:

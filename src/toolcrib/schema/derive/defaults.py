@@ -20,7 +20,7 @@ from toolcrib.values.json import canonical_json
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 _SIMPLE = frozenset(_KINDS.values())
-_STEADY = frozenset((str, bool, int, NoneType))
+STEADY = frozenset((str, bool, int, NoneType))  # what JSON has as it is
 _BOUNDS = {
     "minimum": operator.ge,
     "maximum": operator.le,
@@ -37,7 +37,7 @@ def steady_json(value: Any) -> Any:
 
     Raises PydanticSerializationError for what is not JSON.
     """
-    if value.__class__ in _STEADY:
+    if value.__class__ in STEADY:
         return value
     if isinstance(value, set | frozenset):
         try:

@@ -17,7 +17,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
 
 from toolcrib.schema.derive import tight
-from toolcrib.schema.derive.defaults import can_be_shown, steady_json
+from toolcrib.schema.derive.defaults import STEADY, can_be_shown, steady_json
 from toolcrib.schema.docstring import class_doc, read_docstring
 
 Json: TypeAlias = dict[str, Any]
@@ -122,9 +122,14 @@ class Generator(GenerateJsonSchema):
         return {"anyOf": [inner, {"type": "null"}]}
 
     def default_schema(self, schema: Any) -> Json:
-        made = super().default_schema(schema)
-        if "default" not in made:
-            return made
+        if "default" not in schema:
+            return self.generate_inner(schema["schema"])
+        if self.mode == "validation" and schema["default"].__class__ in STEADY:
+            made = {**self.generate_inner(schema["schema"]), "default": schema["default"]}
+        else:
+            made = super().default_schema(schema)
+            if "default" not in made:
+                return made
         rest = without(made, "default")
         return made if can_be_shown(made["default"], rest, self.definitions) else rest
 
