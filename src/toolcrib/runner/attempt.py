@@ -35,7 +35,6 @@ from toolcrib.values.decision import (
     Approve,
     Approver,
     Ask,
-    Caller,
     Decision,
     Deny,
     Refuse,
@@ -66,7 +65,7 @@ class Attempt(msgspec.Struct):
 
     setup: Setup
     draft: Draft
-    caller: Caller
+    context: PolicyContext
     scope: CallScope
     key: str = ""
     print_: Print = ("", "", "")
@@ -80,7 +79,7 @@ class Attempt(msgspec.Struct):
         setup, hydrated = self.setup, accepted(self.draft.hydrated)
         tool = self._runnable(hydrated)
         self.key = key_of(self.scope.tally.run_id, hydrated.call.id)
-        self.print_ = print_of(hydrated, self.caller)
+        self.print_ = print_of(hydrated, self.context.caller)
         setup.memory.check(self.key, self.print_)
         decision = self._decide(hydrated)
         if not isinstance(decision, Allow):
@@ -97,7 +96,7 @@ class Attempt(msgspec.Struct):
                 await setup.intents.begin(self.key, self.draft, hydrated)
             self.draft.key = self.key
             value = await setup.executor.run(
-                tool, hydrated, self.caller, self.scope, key=self.key, cancels=cancels
+                tool, hydrated, self.context.caller, self.scope, key=self.key, cancels=cancels
             )
         finally:
             setup.gate.leave(exclusive)
@@ -111,7 +110,7 @@ class Attempt(msgspec.Struct):
                 self._taint()
             else:
                 self.setup.memory.release(self.key)
-            settle_all(self.setup.counting, outcome.record, self._context())
+            settle_all(self.setup.counting, outcome.record, self.context)
         try:
             await write_all(self.setup.sinks, outcome.record)
         finally:
@@ -124,7 +123,7 @@ class Attempt(msgspec.Struct):
         definition = self.draft.hydrated.definition
         if self.claimed:
             self.setup.memory.release(self.key)
-            settle_all(self.setup.counting, outcome.record, self._context())
+            settle_all(self.setup.counting, outcome.record, self.context)
         elif definition is not None:
             self.scope.tally.count(definition.name, definition.annotations.cost)
         again = msgspec.structs.replace(outcome, replayed=True)
@@ -148,18 +147,15 @@ class Attempt(msgspec.Struct):
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         return entry.tool
 
-    def _context(self) -> PolicyContext:
-        return PolicyContext(self.caller, self.scope.tally)
-
     def _decide(self, hydrated: Hydrated) -> Decision:
-        self.draft.decision = decide(self.setup.policies, hydrated, self._context())
-        return self.draft.decision
+        decision = self.draft.decision = decide(self.setup.policies, hydrated, self.context)
+        return decision
 
     def _claim(self, hydrated: Hydrated) -> None:
         """From here on the call is made. Nothing is awaited between the decision and this, so that
         calls of one reply cannot share a last allowance."""
         if self.setup.counting:
-            refused = count_all(self.setup.counting, hydrated, self._context())
+            refused = count_all(self.setup.counting, hydrated, self.context)
             if refused is not None:
                 self.draft.decision = refused
                 raise Stopped(CallError.of(refused.code))
@@ -177,7 +173,7 @@ class Attempt(msgspec.Struct):
         request = approval_request(
             hydrated,
             decision,
-            caller=self.caller,
+            caller=self.context.caller,
             run=self.scope.tally,
             seconds=setup.approval_seconds,
         )

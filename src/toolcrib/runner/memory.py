@@ -44,6 +44,7 @@ class CallMemory:
             raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
 
     def claim(self, key: str, print_: Print) -> None:
+        """The call begins."""
         self._running[key] = print_
 
     def release(self, key: str) -> None:
@@ -56,7 +57,5 @@ class CallMemory:
         if self._limit == 0:
             return
         if len(self._finished) >= self._limit:
-            self._finished.popitem(
-                last=False
-            )  # a dict looks longer for its first, the more are gone
+            self._finished.popitem(last=False)  # a plain dict would look ever longer for its first
         self._finished[key] = print_, outcome

@@ -14,6 +14,7 @@ from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError
 
 MAX_RESULT_BYTES = 4 * 1_048_576
+_PLAIN = frozenset((dict, list, str, int, float, bool))  # what nearly all results are
 _WRONG = (PydanticSerializationError, ValueError, TypeError, RecursionError)
 
 
@@ -35,7 +36,7 @@ def check_output(
 ) -> tuple[JsonValue, CallError | None]:
     """The result as JSON, valid by the output schema; or `invalid_output`, saying what is wrong."""
     try:
-        plain = as_json(value, max_bytes)
+        plain = None if value is None else read_json(json_text(value, max_bytes))
     except Unusable as unusable:
         return None, unusable.error
     validator = tool.output_validator
@@ -55,7 +56,7 @@ def as_json(value: object, max_bytes: int) -> JsonValue:
 
 def json_text(value: object, max_bytes: int) -> bytes:
     """Raises Unusable; NaN and infinities are found by `read_json`."""
-    if isinstance(value, Iterator | AsyncIterator):
+    if value.__class__ not in _PLAIN and isinstance(value, Iterator | AsyncIterator):
         raise Unusable("it is an iterator, and has no end that is known")
     try:
         text = to_json(value, inf_nan_mode="constants", fallback=msgspec.to_builtins)

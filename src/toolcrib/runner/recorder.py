@@ -47,9 +47,7 @@ class Draft(msgspec.Struct):
     key: str = ""
 
     @classmethod
-    def of(
-        cls, hydrated: HydrationResult, *, caller: str, run_id: str, key_scope: KeyScope
-    ) -> Self:
+    def of(cls, hydrated: HydrationResult, caller: str, run_id: str, key_scope: KeyScope) -> Self:
         draft = cls(hydrated, caller, run_id, key_scope, time.time(), time.perf_counter())
         draft.take(hydrated)
         return draft
@@ -60,11 +58,10 @@ class Draft(msgspec.Struct):
         A digest over a short secret can be tried out: of a call that has secrets there is none.
         """
         self._show(hydrated)
-        definition = hydrated.definition
         text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
         self.size = len(text)
-        secret = definition is not None and definition.secret
-        self.sha256 = "" if secret else sha256(text).hexdigest()
+        if hydrated.definition is None or not hydrated.definition.secret:
+            self.sha256 = sha256(text).hexdigest()
 
     def edit(self, hydrated: HydrationResult) -> None:
         """Whoever approved the call changed its arguments; the digest is that of what was sent."""

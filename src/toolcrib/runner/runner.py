@@ -25,7 +25,7 @@ from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import EndedBefore, Stopped, accepted
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.call import HydrationResult, Rejected, ToolCall
-from toolcrib.values.context import RunTally
+from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller
 from toolcrib.values.offer import Offer
 from toolcrib.values.record import CallError, Failed, KeyScope, Outcome, Sink
@@ -186,7 +186,5 @@ class ToolRunner:
         return outcome
 
     def _attempt(self, call: HydrationResult, caller: Caller, scope: CallScope) -> Attempt:
-        draft = Draft.of(
-            call, caller=caller.id, run_id=scope.tally.run_id, key_scope=self._key_scope
-        )
-        return Attempt(self._setup, draft, caller, scope)
+        draft = Draft.of(call, caller.id, scope.tally.run_id, self._key_scope)
+        return Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)

@@ -206,11 +206,12 @@ class Tool(Generic[P, R]):
         """The arguments as the author's hints promise them. Raises NotAcceptedError."""
         if not self.converters:
             return arguments
-        typed: dict[str, Any] = {}
-        for name, value in arguments.items():
-            converter = self.converters.get(name)
+        typed: dict[str, Any] = dict(arguments)
+        for name, converter in self.converters.items():
+            if name not in arguments:
+                continue
             try:
-                typed[name] = value if converter is None else converter(value)
+                typed[name] = converter(arguments[name])
             except ValidationError as error:
                 raise NotAcceptedError(value_faults(error, name)) from None
             except (ValueError, OverflowError):
