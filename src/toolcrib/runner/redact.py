@@ -10,6 +10,8 @@ import marshal
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import orjson
+
 from toolcrib.schema.paths import EACH, split_path
 from toolcrib.values.definition import All, ToolDefinition, Visibility
 from toolcrib.values.json import JsonObject, JsonValue, json_copy
@@ -71,8 +73,10 @@ def own_copy(arguments: JsonObject) -> JsonObject:
     """The same arguments, sharing no list and no object with these."""
     if _CONTAINERS.isdisjoint(map(type, arguments.values())):
         return dict(arguments)
-    # our own bytes, at once read back: JSON values come out exactly, three times faster than in Python
-    copied: JsonObject = marshal.loads(marshal.dumps(arguments))  # noqa: S302
+    try:
+        copied: JsonObject = orjson.loads(orjson.dumps(arguments))
+    except TypeError:  # an integer beyond 64 bits; these bytes are our own, and at once read back
+        copied = marshal.loads(marshal.dumps(arguments))  # noqa: S302
     return copied
 
 

@@ -7,6 +7,7 @@ after a crash, and whoever only reads never waits for the writer.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,9 @@ def open_engine(url: str) -> Engine:
     """An engine of which nothing has been asked yet; raises SQLAlchemyError for an unusable URL."""
     sa = sqlalchemy()
     parsed = sa.engine.make_url(url)
-    options: dict[str, Any] = {"hide_parameters": True}
+    options: dict[str, Any] = {"hide_parameters": True, "logging_name": "toolcrib"}
+    # the rows that are read would be logged all the same, where SQLAlchemy is to log all it can
+    logging.getLogger("sqlalchemy.engine.Engine.toolcrib").setLevel(logging.INFO)
     if parsed in map(sa.engine.make_url, _IN_MEMORY):
         # each connection would be a database of its own: one for all threads, one at a time
         options |= {"poolclass": sa.pool.QueuePool, "pool_size": 1, "max_overflow": 0}

@@ -78,7 +78,7 @@ def make_validator(
         if lazy:
             return LazyValidator(checked.schema, factory or JsonSchemaValidator)
         if factory is None:
-            return _default_validator(checked)
+            return _compiled(checked, may_share=what == "output_schema")
         check_keywords(checked.schema, checked.inspected)
         return made_by(factory, json_copy(checked.text))
     except SchemaError as error:
@@ -88,9 +88,9 @@ def make_validator(
         raise SchemaError(f"tool '{name}', {what}: no validator can be made ({kind})") from None
 
 
-def _default_validator(checked: Checked) -> Validator:
-    """Short schemas recur: most results are described in few ways. Equal ones share a validator."""
-    if len(checked.text) > _SHORT:
+def _compiled(checked: Checked, *, may_share: bool) -> Validator:
+    """Most results are described in few ways, and short: equal texts share one validator."""
+    if not may_share or len(checked.text) > _SHORT:
         return JsonSchemaValidator(checked.schema, checked.inspected)
     made = _shared.get(checked.text)
     if made is None:

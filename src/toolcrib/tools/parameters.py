@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 from toolcrib.errors import DefinitionError
 
 EMPTY: Any = Parameter.empty
-VARIADIC = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
+POSITIONAL_ONLY: Any = Parameter.POSITIONAL_ONLY
+POSITIONAL_OR_KEYWORD: Any = Parameter.POSITIONAL_OR_KEYWORD
+VAR_POSITIONAL: Any = Parameter.VAR_POSITIONAL
+KEYWORD_ONLY: Any = Parameter.KEYWORD_ONLY
+VAR_KEYWORD: Any = Parameter.VAR_KEYWORD
 
 
 class Taken(NamedTuple):
@@ -43,17 +47,16 @@ def _of_code(function: Any) -> list[Taken]:
     names, last = code.co_varnames, named + alone
     defaults = function.__defaults__ or ()
     given = (EMPTY,) * (named - len(defaults)) + defaults
-    kinds: list[Any] = [Parameter.POSITIONAL_ONLY] * code.co_posonlyargcount
-    kinds += [Parameter.POSITIONAL_OR_KEYWORD] * (named - len(kinds))
+    kinds = [POSITIONAL_ONLY] * code.co_posonlyargcount
+    kinds += [POSITIONAL_OR_KEYWORD] * (named - len(kinds))
     taken = list(map(Taken, names[:named], kinds, given))
     if code.co_flags & inspect.CO_VARARGS:
-        taken.append(Taken(names[last], Parameter.VAR_POSITIONAL, EMPTY))
+        taken.append(Taken(names[last], VAR_POSITIONAL, EMPTY))
         last += 1
     by_name = function.__kwdefaults__ or {}
     taken += [
-        Taken(name, Parameter.KEYWORD_ONLY, by_name.get(name, EMPTY))
-        for name in names[named : named + alone]
+        Taken(name, KEYWORD_ONLY, by_name.get(name, EMPTY)) for name in names[named : named + alone]
     ]
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        taken.append(Taken(names[last], Parameter.VAR_KEYWORD, EMPTY))
+        taken.append(Taken(names[last], VAR_KEYWORD, EMPTY))
     return taken

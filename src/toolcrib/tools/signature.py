@@ -22,9 +22,16 @@ from pydantic.fields import FieldInfo
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, read_docstring
 from toolcrib.schema.derive import NO_DEFAULT
-from toolcrib.schema.docstring import class_doc
+from toolcrib.schema.docstring import DocumentedSignature, class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
-from toolcrib.tools.parameters import EMPTY, VARIADIC, Taken, parameters_of
+from toolcrib.tools.parameters import (
+    EMPTY,
+    POSITIONAL_ONLY,
+    VAR_KEYWORD,
+    VAR_POSITIONAL,
+    Taken,
+    parameters_of,
+)
 from toolcrib.tools.type_hints import read_hints
 
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
@@ -54,9 +61,7 @@ def read_function(function: Callable[..., Any], frame_locals: Mapping[str, Any])
     name = function.__qualname__
     hints = read_hints(function, name, frame_locals)
     documented = read_docstring(function.__doc__)
-    signature = _split(name, parameters_of(function), hints, documented.parameters)._replace(
-        description=documented.description, returns_description=documented.returns
-    )
+    signature = _split(name, parameters_of(function), hints, documented)
     return _streaming(name, signature) if inspect.isasyncgenfunction(function) else signature
 
 
@@ -71,14 +76,14 @@ def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
     hints = read_hints(_hinted(cls, constructor), name, frame_locals)
     documented = read_docstring(class_doc(cls))
     texts = {**read_docstring(constructor.__doc__).parameters, **documented.parameters}
-    constructed = _split(name, parameters_of(cls), hints, texts)
+    constructed = _split(name, parameters_of(cls), hints, documented._replace(parameters=texts))
     if constructed.needs or constructed.context_parameter:
         raise DefinitionError(
             f"{name}: its constructor takes what the model sends; "
             "take capabilities and CallContext as parameters of `run`"
         )
     run_hints = read_hints(run, f"{name}.run", frame_locals)
-    running = _split(f"{name}.run", parameters_of(run)[1:], run_hints, {})
+    running = _split(f"{name}.run", parameters_of(run)[1:], run_hints, read_docstring(run.__doc__))
     if running.parameters or running.undocumentable:
         names = [p.name for p in running.parameters] or list(running.undocumentable)
         raise DefinitionError(
@@ -92,8 +97,7 @@ def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
         context_parameter=running.context_parameter,
         returns=running.returns,
         streams=streams,
-        description=documented.description,
-        returns_description=read_docstring(run.__doc__).returns or documented.returns,
+        returns_description=running.returns_description or documented.returns,
     )
 
 
@@ -164,25 +168,27 @@ def _made_by_new(cls: type) -> bool:
 
 
 def _split(
-    name: str, taken: Sequence[Taken], hints: Mapping[str, Any], texts: Mapping[str, str]
+    name: str, taken: Sequence[Taken], hints: Mapping[str, Any], documented: DocumentedSignature
 ) -> Signature:
     try:
-        return _sorted(taken, hints, texts)
+        return _sorted(taken, hints, documented)
     except DefinitionError as error:
         raise DefinitionError(f"{name}: {error}") from None
 
 
 def _sorted(
-    taken: Sequence[Taken], hints: Mapping[str, Any], texts: Mapping[str, str]
+    taken: Sequence[Taken], hints: Mapping[str, Any], documented: DocumentedSignature
 ) -> Signature:
+    texts = documented.parameters
     parameters: list[Parameter] = []
     needs: list[Need] = []
     contexts: list[str] = []
     undocumentable: list[str] = []
     for name, kind, default in taken:
         hint = hints.get(name, EMPTY)
-        if kind in VARIADIC:
-            undocumentable.append(f"{VARIADIC[kind]}{name} (can be anything)")
+        if kind is VAR_POSITIONAL or kind is VAR_KEYWORD:
+            stars = "*" if kind is VAR_POSITIONAL else "**"
+            undocumentable.append(f"{stars}{name} (can be anything)")
             continue
         _check_by_name(name, kind)
         plain = _is_plain(hint)
@@ -204,9 +210,10 @@ def _sorted(
         tuple(needs),
         contexts[0] if contexts else None,
         hints.get("return", Any),
-        "",
+        documented.description,
         tuple(undocumentable),
-        any(kind is inspect.Parameter.VAR_KEYWORD for _, kind, _ in taken),
+        any(kind is VAR_KEYWORD for _, kind, _ in taken),
+        documented.returns,
     )
 
 
@@ -220,7 +227,7 @@ def _is_plain(hint: Any) -> bool:
 
 
 def _check_by_name(name: str, kind: Any) -> None:
-    if kind is inspect.Parameter.POSITIONAL_ONLY:
+    if kind is POSITIONAL_ONLY:
         raise DefinitionError(
             f"parameter '{name}' is positional only, and arguments are passed by name: "
             "remove the '/', or wrap it in a function of your own"

@@ -6,7 +6,6 @@ registration. What is derived from a definition (validators, embeddings) lives b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Final, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
@@ -157,21 +156,17 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             form["output_schema"] = json_copy(self.output_schema_json)
         return form
 
-    def _texts(self) -> Iterator[str]:
+    def _texts(self) -> list[str]:
         """All text in it, whoever wrote it."""
-        yield self.name
-        yield self.description
-        yield self.input_schema_json or ""
-        yield self.output_schema_json or ""
-        for paths in (self.visible, self.model_visible):
-            if not isinstance(paths, All):
-                yield from paths or ()
-        for example in self.examples:
-            yield example.request
-            yield example.arguments_json
         marks = self.annotations
-        for texts in (self.tags, self.secret, marks.allowed_roles, marks.features):
-            yield from texts
+        texts = [self.name, self.description, self.input_schema_json or ""]
+        texts += [self.output_schema_json or "", *self.tags, *self.secret]
+        texts += [*marks.allowed_roles, *marks.features]
+        for paths in (self.visible, self.model_visible):
+            texts += () if isinstance(paths, All) else paths or ()
+        for example in self.examples:
+            texts += (example.request, example.arguments_json)
+        return texts
 
     def _canonical(self) -> str:
         """The RFC 8785 text of all but the digest; schemas that are absent are left out."""

@@ -1,0 +1,303 @@
+"""Where a canary may appear: each row plants one in a run, and each cell looks for it in one place.
+
+`x` is where it shows, on purpose; everywhere else it must not. A run is a real one: a server that
+speaks a provider's wire, a policy that has every call approved, an audit log in SQLite, OpenTelemetry,
+and a second reply that is the provider's failure, so that there is an exception to look at. The places:
+
+    delta     what streams of the arguments (`ToolArgumentsDelta`), before anything was judged
+    event     all other events, but for questions, and but for the history that `Done` brings
+    record    the records that sinks are given
+    log       all that is logged, by whomever, at any level
+    span      spans and metrics; content: those with `content=True`
+    audit     every byte of the SQLite files, and the export
+    told      what the model is told of its calls; own: its own calls, which it is sent again
+    question  what somebody is asked, at the terminal and by an event
+    output    stdout and stderr
+    caller    the exception that leaves the run, with all it came from; not its `.state`, which is
+              the application's and holds the history
+    hook      what `on_exception` is given, which is for the application's debugging
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from canaries import CANARY, PLANTS, Plant, released
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from toolcrib import (
+    Agent,
+    ApprovalRequest,
+    ApprovalRequested,
+    Ask,
+    Done,
+    Event,
+    ToolArgumentsDelta,
+    ToolCall,
+    ToolRunner,
+)
+from toolcrib.approvals.terminal import question
+from toolcrib.audit import AuditLog
+from toolcrib.audit.otel import OpenTelemetry
+from toolcrib.clients import OpenAIClient
+from toolcrib.testing import MemorySink, openai_server, raw
+from toolcrib.values.decision import Answer
+
+TABLE = """
+                            delta event record log span content audit told own question output caller hook
+argument, declared            x     x     x     .   .     x       x    .    x     x       .      .     .
+below a declared one          x     x     x     .   .     x       x    .    x     x       .      .     .
+argument, undeclared          .     .     .     .   .     .       .    .    x     x       .      .     .
+name of an undeclared one     .     .     .     .   .     .       .    .    x     x       .      .     .
+secret argument               .     .     .     .   .     .       .    .    x     .       .      .     .
+SecretStr argument            .     .     .     .   .     .       .    .    x     .       .      .     .
+rejected: wrong type          x     .     .     .   .     .       .    .    x     .       .      .     .
+rejected: undeclared name     .     .     .     .   .     .       .    .    x     .       .      .     .
+rejected: undeclared value    .     .     .     .   .     .       .    .    x     .       .      .     .
+rejected: name below          x     .     .     .   .     .       .    .    x     .       .      .     .
+rejected: a secret            .     .     .     .   .     .       .    .    x     .       .      .     .
+rejected: by a validator      x     .     .     .   .     .       .    .    x     .       .      .     .
+rejected: by a constructor    x     .     .     .   .     .       .    .    x     .       .      .     .
+malformed, undeclared         .     .     .     .   .     .       .    .    .     .       .      .     .
+malformed, after a fault      .     .     .     .   .     .       .    .    .     .       .      .     .
+malformed, before a fault     x     .     .     .   .     .       .    .    .     .       .      .     .
+cut call, declared            x     .     .     .   .     .       .    .    .     .       .      .     .
+cut call, undeclared          .     .     .     .   .     .       .    .    .     .       .      .     .
+invented tool, a name         .     x     x     .   x     x       x    .    x     .       .      .     .
+invented tool, no name        .     .     .     .   .     .       .    .    x     .       .      .     .
+its arguments                 .     .     .     .   .     .       .    .    x     .       .      .     .
+provider's id of a call       .     x     x     .   .     .       x    x    x     .       .      .     .
+provider's payload            .     .     .     .   .     .       .    .    .     .       .      .     .
+result field, shown           .     x     x     .   .     x       x    x    .     .       .      .     .
+result field, hidden          .     .     .     .   .     .       .    x    .     .       .      .     .
+name of a hidden field        .     .     .     .   .     .       .    x    .     .       .      .     .
+hidden from the model         .     x     x     .   .     x       x    .    .     .       .      .     .
+hidden from both              .     .     .     .   .     .       .    .    .     .       .      .     .
+result of visible=()          .     .     .     .   .     .       .    x    .     .       .      .     .
+result, a SecretStr           .     .     .     .   .     .       .    .    .     .       .      .     .
+result, against its schema    .     .     .     .   .     .       .    .    .     .       .      .     .
+result, too large             .     .     .     .   .     .       .    .    .     .       .      .     .
+result, no JSON               .     .     .     .   .     .       .    .    .     .       .      .     .
+exception of its __repr__     .     .     .     .   .     .       .    .    .     .       .      .     .
+exception, async              .     .     .     .   .     .       .    .    .     .       .      .     x
+exception, thread             .     .     .     .   .     .       .    .    .     .       .      .     x
+exception, subprocess         .     .     .     .   .     .       .    .    .     .       .      .     .
+exception, class              .     .     .     .   .     .       .    .    .     .       .      .     x
+exception, streaming          .     .     .     .   .     .       .    .    .     .       .      .     x
+exception, a group            .     .     .     .   .     .       .    .    .     .       .      .     x
+exception, when cancelled     .     .     .     .   .     .       .    .    .     .       .      .     x
+exception, too late           .     .     .     .   .     .       .    .    .     .       .      .     .
+its cause and notes           .     .     .     .   .     .       .    .    .     .       .      .     x
+context of a ToolError        .     .     .     .   .     .       .    .    .     .       .      .     x
+ToolError, safe text          .     x     x     .   .     .       x    x    .     .       .      .     x
+capability's factory          .     .     .     .   .     .       .    .    .     .       .      .     x
+capability's method           .     .     .     .   .     .       .    .    .     .       .      .     x
+capability's closing          .     .     .     .   .     .       .    .    .     .       .      .     x
+CapabilityError               .     x     x     .   .     .       x    x    .     .       .      .     x
+progress                      .     x     .     .   .     .       .    .    .     .       .      .     .
+part, shown                   .     x     .     .   .     .       .    .    .     .       .      .     .
+part, hidden                  .     .     .     .   .     .       .    .    .     .       .      .     .
+policy's exception            .     .     .     .   .     .       .    .    .     .       .      .     .
+policy's reason to deny       .     x     x     .   .     .       x    .    .     .       .      .     .
+approver's exception          .     .     .     .   .     .       .    .    .     .       .      .     .
+repairer's exception          .     .     .     .   .     .       .    .    .     .       .      .     .
+repaired, declared            .     x     x     .   .     x       x    .    x     x       .      .     .
+repaired, still wrong         .     .     .     .   .     .       .    .    .     .       .      .     .
+edited, declared              .     x     x     .   .     x       x    x    .     .       .      .     .
+edited, undeclared            .     .     .     .   .     .       .    x    .     .       .      .     .
+edited, secret                .     .     .     .   .     .       .    .    .     .       .      .     .
+edited, not valid             .     .     .     .   .     .       .    .    .     .       .      .     .
+who approves                  .     x     x     .   x     x       x    .    .     .       .      .     .
+who refuses                   .     x     x     .   x     x       x    .    .     .       .      .     .
+reason to refuse              .     .     .     .   .     .       .    .    .     .       .      .     .
+sink's exception              .     .     .     .   .     .       .    .    .     .       .      x     .
+exception of its __del__      .     .     .     .   .     .       .    .    .     .       x      .     .
+"""
+# The last row is Python's doing: it prints what `__del__` raises, by `sys.unraisablehook`.
+
+_LINES = TABLE.strip("\n").splitlines()
+PLACES = _LINES[0].split()
+CELLS = [
+    (line[:26].strip(), place, mark == "x")
+    for line in _LINES[1:]
+    for place, mark in zip(PLACES, line[26:].split(), strict=True)
+]
+LIBRARIES = ("aiohttp", "asyncio", "opentelemetry", "sqlalchemy", "toolcrib")
+DOWN = raw(b'data: {"error": {"message": "the provider is down"}}\n\n')
+
+
+def test_the_table_is_whole() -> None:
+    assert [row for row, place, _ in CELLS if place == "delta"] == list(PLANTS)
+
+
+@pytest.mark.parametrize(("row", "place", "shows"), CELLS, ids=[f"{r}-{p}" for r, p, _ in CELLS])
+def test_a_canary_shows_only_where_it_may(
+    row: str,
+    place: str,
+    shows: bool,
+    places: dict[str, dict[str, str]],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if row not in places:
+        capfd.readouterr()
+        seen = asyncio.run(_run(PLANTS[row], tmp_path))
+        seen["output"] = "".join(capfd.readouterr())
+        places[row] = seen
+    assert (CANARY in places[row][place]) is shows
+
+
+@pytest.fixture(scope="module")
+def places() -> dict[str, dict[str, str]]:
+    """By row: what was in each place when the run was over. A row is run for its first cell."""
+    return {}
+
+
+async def _run(plant: Plant, folder: Path) -> dict[str, str]:
+    spans, metrics = InMemorySpanExporter(), InMemoryMetricReader()
+    full_spans, full_metrics = InMemorySpanExporter(), InMemoryMetricReader()
+    memory, questions, hooked, events = MemorySink(), list[str](), list[str](), list[Event]()
+
+    async def approver(request: ApprovalRequest) -> Answer:
+        questions.append(repr(request) + question(request))
+        if isinstance(plant.answer, Exception):
+            raise plant.answer
+        return plant.answer
+
+    def hook(call: ToolCall, raised: BaseException) -> None:
+        hooked.append(repr(call) + _whole(raised))
+
+    options = dict(plant.options)
+    audit = AuditLog(f"sqlite:///{folder}/crib.db")
+    sinks = [memory, audit, _telemetry(spans, metrics), _telemetry(full_spans, full_metrics, content=True)]
+    runner = ToolRunner(
+        plant.tools,
+        policy=[lambda *_: Ask("to be sure", "mine"), *options.pop("policy", ())],
+        approver=approver,
+        sinks=[*options.pop("sinks", ()), *sinks],
+        on_exception=hook,
+        **options,
+    )
+
+    def down(_body: Any) -> Any:
+        released.set()
+        return DOWN
+
+    released.clear()
+    with _logged() as logged, _hooks_of_python():
+        async with openai_server([plant.turn, down]) as server:
+            async with OpenAIClient("m", base_url=server.url) as client, audit:
+                stream = Agent(client, runner).stream("go")
+                events += [event async for event in stream]
+                raised = (await asyncio.gather(stream.result(), return_exceptions=True))[0]
+                exported = [line async for line in audit.export()]
+                files = [path.read_bytes() for path in folder.iterdir()]
+        released.set()
+        await asyncio.sleep(0)
+        gc.collect()
+    files += [path.read_bytes() for path in folder.iterdir()]
+    assert isinstance(raised, Exception)
+    assert memory.records
+    messages = [m for body in server.requests for m in body["messages"]]
+    return {
+        "delta": "".join(e.text for e in events if isinstance(e, ToolArgumentsDelta)),
+        "event": "".join(map(_public, events)),
+        "record": repr(memory.records) + msgspec.json.encode(memory.records).decode(),
+        "log": "\n".join(logged),
+        "span": _measured(spans, metrics),
+        "content": _measured(full_spans, full_metrics),
+        "audit": b"".join(files).decode("latin-1") + "".join(exported),
+        "told": _text([m for m in messages if m["role"] != "assistant"]),
+        "own": _text([m for m in messages if m["role"] == "assistant"]),
+        "question": "".join([*questions, *(repr(e) for e in events if isinstance(e, ApprovalRequested))]),
+        "caller": _whole(raised),
+        "hook": "".join(hooked),
+    }  # fmt: skip
+
+
+def _public(event: Event) -> str:
+    match event:
+        case ToolArgumentsDelta() | ApprovalRequested():
+            return ""
+        case Done(result=result):
+            return repr((result.text, result.records, result.usage, result.limit))
+    return repr(event)
+
+
+def _text(value: object) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _telemetry(spans: InMemorySpanExporter, metrics: InMemoryMetricReader, **options: Any) -> Any:
+    tracers = TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    meters = MeterProvider([metrics], shutdown_on_exit=False)
+    return OpenTelemetry(tracer_provider=tracers, meter_provider=meters, **options)
+
+
+def _measured(spans: InMemorySpanExporter, metrics: InMemoryMetricReader) -> str:
+    data = metrics.get_metrics_data()
+    found = "".join(span.to_json() for span in spans.get_finished_spans())
+    assert found
+    return found + ("" if data is None else data.to_json())
+
+
+def _whole(raised: BaseException, seen: frozenset[int] = frozenset()) -> str:
+    """An exception with all that hangs on it, printed or not."""
+    if id(raised) in seen:
+        return ""
+    seen |= {id(raised)}
+    held = {name: value for name, value in vars(raised).items() if name != "state"}
+    texts = [repr(raised), str(raised), repr(raised.args), repr(held)]
+    texts += traceback.format_exception(raised)
+    below = [raised.__cause__, raised.__context__, *getattr(raised, "exceptions", ())]
+    return "\n".join([*texts, *(_whole(error, seen) for error in below if error is not None)])
+
+
+@contextmanager
+def _logged() -> Iterator[list[str]]:
+    """All that anybody logs who is asked for it, with its arguments and its exception."""
+    lines: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record) + repr(vars(record)))
+
+    handler, root = Lines(), logging.getLogger()
+    levels = [(logger, logger.level) for logger in (root, *map(logging.getLogger, LIBRARIES))]
+    root.addHandler(handler)
+    for logger, _ in levels:
+        logger.setLevel(logging.DEBUG)
+    try:
+        yield lines
+    finally:
+        root.removeHandler(handler)
+        for logger, level in levels:
+            logger.setLevel(level)
+
+
+@contextmanager
+def _hooks_of_python() -> Iterator[None]:
+    """What nobody can catch goes where Python puts it, not to pytest."""
+    unraisable, in_thread = sys.unraisablehook, threading.excepthook
+    sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
+    try:
+        yield
+    finally:
+        sys.unraisablehook, threading.excepthook = unraisable, in_thread
