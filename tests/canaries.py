@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, NoReturn, Protocol
 
 import orjson
-from pydantic import AfterValidator, SecretStr
+from pydantic import AfterValidator, BaseModel, SecretStr
+from pydantic_core import PydanticCustomError
 
 from toolcrib import (
     ALL,
     Approve,
+    Ask,
     CallContext,
     Catalog,
     Deny,
@@ -32,10 +35,11 @@ from toolcrib.testing import call, cut, raw, raw_call
 from toolcrib.testing.loopback import ServerTurn
 from toolcrib.tools import per_call
 from toolcrib.values.decision import Answer
+from toolcrib.values.json import JsonObject
 from toolcrib.values.record import ToolInvocationRecord
 
 CANARY = "canary-3e7c"
-OPEN = {"type": "object", "properties": {"text": {"type": "string"}}}
+OPEN: JsonObject = {"type": "object", "properties": {"text": {"type": "string"}}}
 released = threading.Event()
 
 
@@ -46,7 +50,7 @@ class Plant(NamedTuple):
     turn: ServerTurn
     tools: Any
     answer: Answer | Exception = Approve("grace")
-    options: dict[str, Any] = {}
+    options: Mapping[str, Any] = MappingProxyType({})
 
 
 @tool(visible=["saved"])
@@ -79,6 +83,22 @@ async def locked_by_type(pin: SecretStr) -> bool:
     return pin.get_secret_value() == CANARY
 
 
+class Door(BaseModel):
+    pin: SecretStr
+
+
+@tool(visible=ALL)
+async def locked_below(door: Door) -> bool:
+    """Open a door."""
+    return door.pin.get_secret_value() == CANARY
+
+
+@tool(visible=ALL, allow_no_schema=True, no_schema_mode="full")
+async def note_anything(**given: Any) -> int:
+    """Save anything, and check nothing."""
+    return len(given)
+
+
 def _refuse(text: str) -> str:
     raise ValueError(f"no such text: {text}")
 
@@ -86,6 +106,16 @@ def _refuse(text: str) -> str:
 @tool(visible=ALL)
 async def choosy(text: Annotated[str, AfterValidator(_refuse)]) -> bool:
     """Take no text."""
+    return True
+
+
+def _refuse_oddly(text: str) -> NoReturn:
+    raise PydanticCustomError(text, text)
+
+
+@tool(visible=ALL)
+async def odd(text: Annotated[str, AfterValidator(_refuse_oddly)]) -> bool:
+    """Take no text, in words of its own."""
     return True
 
 
@@ -120,7 +150,7 @@ class _Odd:
     def __repr__(self) -> NoReturn:
         raise ValueError(CANARY)
 
-    __str__ = __iter__ = __hash__ = __bool__ = __repr__  # type: ignore[assignment]
+    __str__ = __iter__ = __hash__ = __bool__ = __repr__
 
     def __getattr__(self, name: str) -> NoReturn:
         raise ValueError(CANARY)
@@ -152,7 +182,7 @@ def raises_in_thread() -> bool:
 @tool(visible=ALL, subprocess=True)
 def raises_in_process() -> bool:
     """Raise, and say so."""
-    print(CANARY, flush=True)
+    print(CANARY, flush=True)  # noqa: T201  it goes nowhere
     raise ValueError(CANARY)
 
 
@@ -229,6 +259,13 @@ async def tells(ctx: CallContext) -> bool:
     return True
 
 
+@tool(visible=ALL)
+def tells_in_thread(ctx: CallContext) -> bool:
+    """Tell of its progress."""
+    ctx.progress({"done": CANARY})
+    return True
+
+
 def streams(part: Any) -> Any:
     @tool(visible=["saved"])
     async def streamed() -> AsyncIterator[dict[str, str]]:
@@ -241,21 +278,29 @@ def streams(part: Any) -> Any:
 
 @capability
 class Shop(Protocol):
+    error: Exception
+
     async def order(self) -> int: ...
 
 
 class _Shop:
     def __init__(self, error: Exception) -> None:
-        self._error = error
+        self.error = error
 
     async def order(self) -> int:
-        raise self._error
+        raise self.error
 
 
 @tool(visible=ALL)
 async def orders(shop: Shop) -> int:
     """Order."""
     return await shop.order()
+
+
+@tool(visible=ALL)
+def orders_in_thread(shop: Shop) -> int:
+    """Order, in vain."""
+    raise shop.error
 
 
 @tool(visible=ALL)
@@ -276,6 +321,10 @@ def shop_closed() -> Iterator[_Shop]:
 
 def fails(*_: Any) -> NoReturn:
     raise ValueError(CANARY)
+
+
+def asks(*_: Any) -> Ask:
+    return Ask(CANARY, "mine")
 
 
 def denies(*_: Any) -> Deny:
@@ -301,6 +350,11 @@ class FailingSink:
         raise ValueError(CANARY)
 
 
+class FullSink:
+    def write(self, _record: ToolInvocationRecord) -> None:
+        raise OSError("the disk is full")
+
+
 def _with_raw(_body: Any) -> ServerTurn:
     """A reply whose payload holds more than anybody asked for."""
     function = {"name": "note", "arguments": '{"text": "x"}', "x_more": CANARY}
@@ -308,7 +362,9 @@ def _with_raw(_body: Any) -> ServerTurn:
     choice = {"index": 0, "delta": {"tool_calls": [made], "x_more": CANARY}, "x_more": CANARY}
     first = {"id": CANARY, "x_more": CANARY, "choices": [choice]}
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
-    return raw(b"".join(b"data: %s\n\n" % orjson.dumps(c) for c in (first, last)) + b"data: [DONE]\n\n")
+    return raw(
+        b"".join(b"data: %s\n\n" % orjson.dumps(c) for c in (first, last)) + b"data: [DONE]\n\n"
+    )
 
 
 def _with_id(_body: Any) -> ServerTurn:
@@ -318,6 +374,9 @@ def _with_id(_body: Any) -> ServerTurn:
     return raw(b"data: %s\n\ndata: [DONE]\n\n" % orjson.dumps({"choices": [choice]}))
 
 
+_ERROR = b'data: {"error": {"message": "%s"}}\n\n' % CANARY.encode()
+TWICE = raw_call("note", orjson.dumps(f'{{"text": "{CANARY}"}}').decode())
+DOUBLE = f'{{"text": "x", "text": "{CANARY}"}}'
 WELL = call("note", text="x")
 BROKEN = raw_call("note", "{text: x}")
 CUT = cut([raw_call("note", f'{{"text": "{CANARY}{"." * 40}"}}')])
@@ -330,19 +389,24 @@ PLANTS: dict[str, Plant] = {
     "argument, declared": Plant(call("note", text=CANARY), [note]),
     "below a declared one": Plant(call("note_below", text={CANARY: 1}), [note_below]),
     "argument, undeclared": Plant(call("note_open", other=CANARY), [note_open]),
+    "argument, no schema": Plant(call("note_anything", text=CANARY), [note_anything]),
+    "argument, encoded twice": Plant(TWICE, [note]),
     "name of an undeclared one": Plant(call("note_open", **{CANARY: 1}), [note_open]),
     "secret argument": Plant(call("locked", pin=CANARY), [locked]),
     "SecretStr argument": Plant(call("locked_by_type", pin=CANARY), [locked_by_type]),
+    "SecretStr below one": Plant(call("locked_below", door={"pin": CANARY}), [locked_below]),
     "rejected: wrong type": Plant(call("note", text="x", count=CANARY), [note]),
     "rejected: undeclared name": Plant(call("note", text="x", **{CANARY: 1}), [note]),
-    "rejected: undeclared value": Plant(call("note", text="x", other=CANARY), [note]),
+    "rejected: undeclared": Plant(call("note", text="x", other=CANARY), [note]),
     "rejected: name below": Plant(call("note", text={CANARY: 1}), [note]),
     "rejected: a secret": Plant(call("locked", pin=CANARY, count="x"), [locked]),
-    "rejected: by a validator": Plant(call("choosy", text=CANARY), [choosy]),
-    "rejected: by a constructor": Plant(call("Choosy", text=CANARY), [Choosy]),
+    "rejected: a validator": Plant(call("choosy", text=CANARY), [choosy]),
+    "rejected: its own error": Plant(call("odd", text=CANARY), [odd]),
+    "rejected: a constructor": Plant(call("Choosy", text=CANARY), [Choosy]),
     "malformed, undeclared": Plant(raw_call("note", f'{{"x": "{CANARY}", oops'), [note]),
     "malformed, after a fault": Plant(raw_call("note", f'{{"text": oops "{CANARY}"'), [note]),
     "malformed, before a fault": Plant(raw_call("note", f'{{"text": "{CANARY}" oops'), [note]),
+    "malformed, a name twice": Plant(raw_call("note", DOUBLE), [note]),
     "cut call, declared": Plant(CUT, [note]),
     "cut call, undeclared": Plant(CUT_UNDECLARED, [note]),
     "invented tool, a name": Plant(raw_call(CANARY, "{}"), [note]),
@@ -361,7 +425,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "result of visible=()": Plant(call("given"), [gives({"saved": CANARY}, visible=())]),
     "result, a SecretStr": Plant(call("given"), [gives(SecretStr(CANARY), visible=ALL)]),
-    "result, against its schema": Plant(
+    "result, not by its schema": Plant(
         call("given"), [gives({"saved": CANARY, CANARY: CANARY}, output_schema=RESULT)]
     ),
     "result, too large": Plant(
@@ -371,6 +435,10 @@ PLANTS: dict[str, Plant] = {
     "exception of its __repr__": Plant(call("given"), [gives({"saved": _Odd()})]),
     "exception, async": Plant(call("raises"), [raises]),
     "exception, thread": Plant(call("raises_in_thread"), [raises_in_thread]),
+    "exception, call's thread": Plant(
+        call("orders_in_thread"),
+        Catalog([orders_in_thread]).bind({Shop: per_call(lambda: _Shop(ValueError(CANARY)))}),
+    ),
     "exception, subprocess": Plant(call("raises_in_process"), [raises_in_process]),
     "exception, class": Plant(call("RaisesInClass", text="x"), [RaisesInClass]),
     "exception, streaming": Plant(call("raises_in_parts"), [raises_in_parts]),
@@ -391,12 +459,16 @@ PLANTS: dict[str, Plant] = {
     ),
     "CapabilityError": Plant(call("orders"), SHOPS.bind({Shop: _Shop(CapabilityError(CANARY))})),
     "progress": Plant(call("tells"), [tells]),
+    "progress, thread": Plant(call("tells_in_thread"), [tells_in_thread]),
     "part, shown": Plant(call("streamed"), [streams({"saved": CANARY})]),
     "part, hidden": Plant(call("streamed"), [streams(SAID | {"token": CANARY})]),
     "policy's exception": Plant(WELL, [note], options={"policy": [fails]}),
+    "policy's reason to ask": Plant(WELL, [note], options={"policy": [asks]}),
     "policy's reason to deny": Plant(WELL, [note], options={"policy": [denies]}),
     "approver's exception": Plant(WELL, [note], ValueError(CANARY)),
-    "repairer's exception": Plant(BROKEN, [note], options={"repairer": Repairs(ValueError(CANARY))}),
+    "repairer's exception": Plant(
+        BROKEN, [note], options={"repairer": Repairs(ValueError(CANARY))}
+    ),
     "repaired, declared": Plant(
         BROKEN, [note], options={"repairer": Repairs(f'{{"text": "{CANARY}"}}')}
     ),
@@ -412,6 +484,7 @@ PLANTS: dict[str, Plant] = {
     "who approves": Plant(WELL, [note], Approve(CANARY)),
     "who refuses": Plant(WELL, [note], Refuse("no", CANARY)),
     "reason to refuse": Plant(WELL, [note], Refuse(CANARY, "grace")),
+    "provider's error": Plant(raw(_ERROR), [note]),
     "sink's exception": Plant(WELL, [note], options={"sinks": [FailingSink()]}),
     "exception of its __del__": Plant(call("dies"), [dies]),
 }

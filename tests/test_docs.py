@@ -12,12 +12,20 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+INDEX = ROOT / "docs" / "README.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+# What is another one each time; in a page it stands as it looked once.
+VARIES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z|[\d.]+ ms|\d+\.\d+\.\d+|[0-9a-f]{4}…")
 
 
 def blocks(page: Path, language: str) -> list[str]:
     found = BLOCK.findall(page.read_text(encoding="utf-8"))
     return [body for kind, body in found if kind == language]
+
+
+TESTABLE = [page for page in PAGES if blocks(page, "python") or blocks(page, "console")]
 
 
 def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -32,37 +40,60 @@ def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_programs_of_a_page_run(page: Path, tmp_path: Path, embedded_model: Path) -> None:
+def commands(page: Path) -> list[tuple[str, str]]:
+    """Command and expected output of each `$` line of the console blocks."""
+    parts = [
+        part.partition("\n")
+        for block in blocks(page, "console")
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    ]
+    return [(command, output) for command, _, output in parts]
+
+
+def is_as_shown(printed: str, shown: str) -> bool:
+    """`…` stands for anything."""
+    lines = "\n".join(line.rstrip() for line in printed.splitlines()).strip()
+    pattern = re.escape(VARIES.sub("…", shown.strip())).replace("…", ".*?")
+    return re.fullmatch(pattern, lines, re.DOTALL) is not None
+
+
+@pytest.mark.parametrize("page", TESTABLE, ids=lambda page: page.name)
+def test_a_page_tells_the_truth(page: Path, tmp_path: Path, embedded_model: Path) -> None:
+    """Its programs run, as one; then its commands, on what they left, print what it says."""
     del embedded_model  # some of them ask it
     program = "\n\n".join(blocks(page, "python"))
-    if not program:
-        pytest.skip("no program on this page")
-    script = tmp_path / "page.py"
-    script.write_text(program, encoding="utf-8")
-    done = run([sys.executable, str(script)], tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    if program:
+        script = tmp_path / "page.py"
+        script.write_text(program, encoding="utf-8")
+        done = run([sys.executable, str(script)], tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    for command, output in commands(page):
+        shown = command.replace("toolcrib ", f"{sys.executable} -m toolcrib ", 1)
+        done = run(["bash", "-c", shown], tmp_path)
+        printed = done.stdout + done.stderr
+        assert is_as_shown(printed, output), f"$ {command}\n{printed}"
 
 
-def commands() -> list[tuple[str, str, str]]:
-    """Page, command and expected output of each `$` line of a console block."""
-    rows = []
-    for page in PAGES:
-        for block in blocks(page, "console"):
-            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-                command, _, output = part.partition("\n")
-                rows.append((page.name, command, output))
-    return rows
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = HEADING.findall(BLOCK.sub("", page.read_text(encoding="utf-8")))
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize(("page", "command", "output"), commands())
-def test_the_commands_of_a_page_print_what_it_says(
-    page: str, command: str, output: str, embedded_model: Path
-) -> None:
-    del page, embedded_model
-    shown = command.replace("toolcrib ", f"{sys.executable} -m toolcrib ", 1)
-    done = run(["bash", "-c", shown], ROOT)
-    pattern = re.escape(output.strip()).replace("…", ".*?")
-    lines = (done.stdout + done.stderr).splitlines()
-    printed = "\n".join(line.rstrip() for line in lines).strip()
-    assert re.fullmatch(pattern, printed, re.DOTALL), printed
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_index() -> None:
+    listed = LINK.findall(INDEX.read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(
+        page.name for page in INDEX.parent.glob("*.md") if page != INDEX
+    )

@@ -73,12 +73,25 @@ PUBLIC = [
     "hydrate",
     "per_call",
     "pick_tools",
+    "repair",
     "run_sync",
     "tool",
 ]
 ROOMS = {
     "toolcrib.approvals": ["ApprovalStore", "TerminalApprover"],
-    "toolcrib.policies": ["Policy", "budget", "deny_by_default", "require_roles", "standard"],
+    "toolcrib.audit": ["AuditEntry", "AuditFilter", "AuditLog", "OpenTelemetry", "verify_jsonl"],
+    "toolcrib.hydrate": ["ModelRepairer", "Repairer", "RepairRequest", "Sanitizer", "repair"],
+    "toolcrib.policies": [
+        "CountingPolicy",
+        "Policy",
+        "Standard",
+        "ask",
+        "budget",
+        "deny_by_default",
+        "rate_limit",
+        "require_roles",
+        "standard",
+    ],
     "toolcrib.clients": ["LLMClient", "LocalClient", "OpenAIClient", "Settings", "WireClient"],
     "toolcrib.wire": ["OPENAI_CHAT", "ChatRequest", "Decoder", "HttpRequest", "Wire", "decode"],
     "toolcrib.testing": ["MemorySink", "ScriptedClient", "call", "openai_server"],
@@ -113,8 +126,9 @@ def test_the_inside_does_not_import_the_front_door(path: Path) -> None:
 
 def test_the_core_imports_no_extra() -> None:
     code = (
-        "import sys, toolcrib; print([m for m in ('aiohttp', 'typer', 'rich', 'numpy', 'wordllama', "
-        "'xllamacpp', 'pint', 'simpleeval', 'sqlalchemy') if m in sys.modules])"
+        "import sys, toolcrib, toolcrib.approvals, toolcrib.audit, toolcrib.policies; "
+        "print([m for m in ('aiohttp', 'typer', 'rich', 'numpy', 'wordllama', 'xllamacpp', 'pint', "
+        "'simpleeval', 'sqlalchemy', 'psycopg', 'limits', 'opentelemetry') if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -2,7 +2,7 @@
 
 from toolcrib.agent import Agent, RunStream, Session, run_sync
 from toolcrib.errors import ErrorCode, ToolError
-from toolcrib.hydrate import hydrate
+from toolcrib.hydrate import hydrate, repair
 from toolcrib.pick import PickOptions, PickResult, pick_tools
 from toolcrib.runner import Policy, ToolRunner
 from toolcrib.schema import bundle_refs
@@ -109,6 +109,7 @@ __all__ = [
     "hydrate",
     "per_call",
     "pick_tools",
+    "repair",
     "run_sync",
     "tool",
 ]

@@ -39,8 +39,9 @@ async def in_thread(work: Callable[[], T]) -> T:
             error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
         except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
             error = raised
+        # a lambda: asyncio, debugging, logs what it calls with its arguments
         with suppress(RuntimeError):  # the loop has closed: the work was given up long ago
-            loop.call_soon_threadsafe(settle, value, error)
+            loop.call_soon_threadsafe(lambda: settle(value, error))
 
     threading.Thread(target=target, name="toolcrib-work", daemon=True).start()
     return await future

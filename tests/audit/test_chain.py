@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.audit import AuditFilter, AuditLog, Fault, Head, verify_jsonl
+from toolcrib.audit.chain import Seal, line
 from toolcrib.audit.rows import text_of
 from toolcrib.values.json import canonical_json
 
@@ -104,11 +105,29 @@ async def test_a_filtered_export_is_checked_entry_by_entry() -> None:
     assert not verify_jsonl(lines, key="another", filtered=True).ok
 
 
-@pytest.mark.parametrize("garbage", ["", "null", "[]", "{", '{"seq":1}', "\0", "é" * 9, "1" * 9999])
+@pytest.mark.parametrize(
+    "garbage",
+    ["", "null", "[]", "{", '{"seq":1}', "\0", "é" * 9, "1" * 9999, "[" * 99_999, '{"at":' * 9999],
+)
 def test_garbage_is_a_finding(garbage: str) -> None:
     found = verify_jsonl([garbage, garbage])
     assert found.fault is not None
     assert verify_jsonl([garbage]).torn
+
+
+async def test_a_member_twice_is_found() -> None:
+    """Readers differ in which of the two they take."""
+    lines = await exported()
+    twice = lines[2].replace('"record":', '"record":{"id":"call_9"},"record":', 1)
+    found = verify_jsonl([*lines[:2], twice, *lines[3:]])
+    assert found.fault == Fault(3, "the line is no entry")
+
+
+async def test_a_record_nested_too_deeply_is_a_finding() -> None:
+    lines = await exported()
+    deep = '{"result":' + "[" * 100_000 + "]" * 100_000 + "}"
+    head = Seal(None).entry(Head(0, "0" * 64), 1.5, deep)
+    assert verify_jsonl([line(head, 1.5, "0" * 64, deep), *lines[1:]]).fault is not None
 
 
 async def test_a_kept_head_shows_a_chain_that_was_cut() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from audit.audit_helpers import record, write_calls
 
-from toolcrib.audit import AuditFilter, AuditLog, Head
-from toolcrib.errors import ErrorCode, SourceError
+from toolcrib.audit import AuditFilter, AuditLog, Head, verify_jsonl
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.values.record import Ledger, ToolInvocationRecord
 
 
@@ -129,6 +129,54 @@ async def test_the_time_of_writing_is_what_since_and_until_are_about(url: str) -
         at = [entry.at for entry in await log.entries()]
         assert [e.at for e in await log.entries(AuditFilter(since=at[1]))] == at[1:]
         assert [e.at for e in await log.entries(AuditFilter(until=at[1]))] == at[:1]
+
+
+LATEST: list[tuple[AuditFilter, list[int]]] = [
+    (AuditFilter(latest=True), [3, 4, 5, 6, 7]),
+    (AuditFilter(latest=True, status="started"), [5]),
+    (AuditFilter(latest=True, status="waiting"), [4, 7]),
+    (AuditFilter(latest=True, newest=True, limit=2), [7, 6]),
+    (AuditFilter(latest=True, until=4.0), [2, 3]),
+    (AuditFilter(latest=True, run_id="run_2"), [4]),
+]
+
+
+@pytest.mark.parametrize(("asked", "expected"), LATEST)
+async def test_what_is_overtaken_can_be_left_out(
+    url: str, asked: AuditFilter, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [
+        record(1, "waiting"),
+        record(1, "started"),
+        record(2, "failed"),
+        record(1, "waiting", run_id="run_2"),
+        record(3, "started"),
+        record(1),
+        record(2, "waiting", id="call_4"),
+    ]
+    async with AuditLog(url) as log:
+        for at, one in enumerate(written, start=1):
+            monkeypatch.setattr("time.time", lambda at=at: at + 0.25)
+            await log.write(one)
+        assert [e.seq for e in await log.entries(asked)] == expected
+
+
+@pytest.mark.parametrize("number", [2**63, 2**70, -(2**63) - 1])
+async def test_a_number_that_no_entry_has(url: str, number: int) -> None:
+    async with AuditLog(url) as log:
+        await log.write(record(1))
+        assert await log.entry(number) is None
+        asked = AuditFilter(after=number, limit=2**70)
+        assert [e.seq for e in await log.entries(asked)] == ([] if number > 0 else [1])
+        assert await log.entries(AuditFilter(since=2**70)) == []
+
+
+@pytest.mark.parametrize("key", ["", b""])
+def test_an_empty_key_is_no_key(key: Any) -> None:
+    with pytest.raises(ToolcribError, match="key is empty"):
+        AuditLog("sqlite://", key=key)
+    with pytest.raises(ToolcribError, match="key is empty"):
+        verify_jsonl([], key=key)
 
 
 @pytest.mark.parametrize("newest", [False, True])

@@ -9,6 +9,7 @@ import pytest
 from audit.audit_helpers import opened, record, write_calls
 
 from toolcrib.audit import AuditFilter, AuditLog, Fault, verify_jsonl
+from toolcrib.errors import ToolcribError
 
 
 async def test_the_oldest_go_and_the_rest_still_verifies(url: str) -> None:
@@ -82,3 +83,24 @@ async def test_notes_are_no_entries(url: str) -> None:
         assert await log.entries() == []
         assert await log.entry(3) is None
         assert await log.entries(AuditFilter(newest=True, limit=5)) == []
+
+
+async def test_what_is_no_time_removes_nothing(url: str) -> None:
+    async with AuditLog(url) as log:
+        await write_calls(log, range(2))
+        with pytest.raises(ToolcribError, match="no time"):
+            await log.prune(before=float("nan"))
+        assert len(await log.entries()) == 4
+
+
+async def test_a_clock_that_went_back_keeps_what_is_younger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Entries go in the order of their numbers, up to the first that has to stay."""
+    async with AuditLog("sqlite://") as log:
+        for now in (1000.5, 3000.5, 1000.5, 2000.5):
+            monkeypatch.setattr("time.time", lambda now=now: now)
+            await log.write(record(int(now)))
+        assert await log.prune(before=2000.0) == 1
+        assert [e.seq for e in await log.entries()] == [2, 3, 4]
+        assert (await log.verify()).ok

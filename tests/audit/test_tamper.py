@@ -256,6 +256,28 @@ async def test_an_entry_that_cannot_be_read_is_an_error_without_its_text(path: P
     assert raised.value.__context__ is None
 
 
+DEEP = "[" * 100_000 + "]" * 100_000
+UNREADABLE = [
+    '{"id":"call_1","idempotency_key":"run_1/1","result":%s}' % DEEP,
+    '{"status":"pruned","through":%s}' % DEEP,
+    DEEP,
+]
+
+
+@pytest.mark.parametrize("text", UNREADABLE, ids=["record", "note", "list"])
+async def test_what_is_nested_too_deeply_is_a_finding(path: Path, text: str) -> None:
+    """With the key, or else the hash would be wrong before anybody reads it."""
+    with opened(path) as connection:
+        connection.execute("UPDATE audit_entries SET record = ? WHERE seq = 4", (text,))
+    recompute(path, KEY, _nothing)
+    assert (await verified(path)).fault == Fault(4, "the entry is no record")
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        for work in (log.entries(), log.find("run_1/1"), log.begin(record(1, "started"))):
+            with pytest.raises(SourceError, match=r"entry 4 .* verify the log") as raised:
+                await work
+            assert raised.value.__context__ is None
+
+
 def snapshot(connection: sqlalchemy.Connection) -> dict[str, list[tuple[Any, ...]]]:
     return {
         table: [tuple(row) for row in connection.exec_driver_sql(f"SELECT * FROM {table}")]

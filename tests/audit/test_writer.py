@@ -125,6 +125,25 @@ async def test_the_writer_outlives_a_commit_that_fails(error: Exception) -> None
     await writer.aclose()
 
 
+async def test_a_thread_that_cannot_be_started_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commits = Commits()
+    commits.go.release(9)
+    writer = GroupWriter(commits)
+
+    def full(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", full)
+        with pytest.raises(RuntimeError):
+            writer.submit(1)
+    assert await writer.submit(2) == 4
+    assert commits.batches == [[2]]
+    await writer.aclose()
+
+
 async def test_fifty_at_once_are_few_transactions(url: str, monkeypatch: Any) -> None:
     async with AuditLog(url) as log:
         database, commits = log._database, []

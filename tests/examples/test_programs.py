@@ -17,25 +17,29 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
+PATHS = {
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(EXAMPLES)]),
+    "PYTHONWARNINGS": "error",
+}
+
+
 def environment(server: OpenAIServer) -> dict[str, str]:
-    paths = os.pathsep.join([str(ROOT / "src"), str(EXAMPLES)])
-    return {
-        **os.environ,
-        "OPENAI_API_KEY": "sk-test-0123456789",
-        "OPENAI_BASE_URL": server.url,
-        "PYTHONPATH": paths,
-        "PYTHONWARNINGS": "error",
-    }
+    key = {"OPENAI_API_KEY": "sk-test-0123456789", "OPENAI_BASE_URL": server.url}
+    return {**os.environ, **PATHS, **key}
 
 
 async def run(server: OpenAIServer, cwd: Path, script: str, *arguments: str) -> str:
-    """The output of one program, which has to end well and to write nothing on stderr."""
+    """The output of one program that asks a model."""
+    return await output_of(cwd, environment(server), str(EXAMPLES / script), *arguments)
+
+
+async def output_of(cwd: Path, env: dict[str, str], *command: str) -> str:
+    """What Python prints, which has to end well and to write nothing on stderr."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        str(EXAMPLES / script),
-        *arguments,
+        *command,
         cwd=cwd,
-        env=environment(server),
+        env=env,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -117,3 +121,24 @@ async def test_an_approval_takes_three_processes(tmp_path: Path) -> None:
     assert decided == "CancelOrder {'order_id': 77} the tool is marked as not safe\n"
     assert finished == "Order 77 is cancelled.\n"
     assert server.requests[1]["messages"][-1]["content"] == '{"refunded_cents":1250}'
+
+
+async def test_the_log_alone_says_why_a_call_ran(tmp_path: Path) -> None:
+    env = {**os.environ, **PATHS}
+    program = str(EXAMPLES / "audited.py")
+    log = [
+        "1: cancel_order {'order_id': 77} waiting",
+        "2: cancel_order {'order_id': 77} started",
+        "3: cancel_order {'order_id': 77} completed",
+        "   standard asked: the tool is marked as not safe",
+        "   grace approved it, for ada: {'refunded_cents': 1250}",
+        "as written: True",
+    ]
+    first = (await output_of(tmp_path, env, program)).splitlines()
+    assert first[0] == "asked: cancel_order {'order_id': 77} the tool is marked as not safe"
+    assert first[1] == "result: {'refunded_cents': 1250, 'card_ending': 4242}"
+    assert first[2:] == log
+    again = (await output_of(tmp_path, env, program)).splitlines()
+    assert again == ["known: {'refunded_cents': 1250}", *log]
+    told = await output_of(tmp_path, env, "-m", "toolcrib", "audit", "show", "call_77")
+    assert "It ran because grace approved it, after the policy 'standard' asked" in told

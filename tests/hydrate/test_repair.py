@@ -11,7 +11,7 @@ import pytest
 from pydantic import AfterValidator
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Offer, Rejected, ToolCall, hydrate, tool
-from toolcrib.errors import Stage
+from toolcrib.errors import Stage, ToolcribError
 from toolcrib.hydrate import RepairRequest, repair, repairable
 from toolcrib.hydrate.parse import MAX_BYTES
 from toolcrib.tools import Tool
@@ -161,6 +161,56 @@ async def test_what_comes_from_outside_goes_on_and_carries_no_arguments(
         next(going)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
+
+
+async def unnamed(_request: RepairRequest) -> str:
+    return GOOD
+
+
+class Waits:
+    name = "waits"
+
+    def __call__(self, _request: RepairRequest) -> str:
+        return GOOD
+
+
+class Renamed(Fixed):
+    def __init__(self, name: Any) -> None:
+        super().__init__(GOOD)
+        self.name = name
+
+
+class NameRaises(Fixed):
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        raise ValueError(CANARY)
+
+    def __init__(self) -> None:
+        super().__init__(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (unnamed, "has a `name`.*none: function"),
+        (Waits(), "Waits.__call__ is a plain function"),
+        (Fixed, "not a class"),
+        (Renamed(3), "has a `name`"),
+        (NameRaises(), "has a `name`"),
+        ("fixed", "none: str"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+async def test_what_is_no_repairer_is_told_to_the_program(given: Any, why: str) -> None:
+    with pytest.raises(ToolcribError, match=why) as caught:
+        await repair(rejected("{'text': x}"), CATALOG, given)
+    assert CANARY not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+async def test_the_name_of_a_repairer_can_be_written_down() -> None:
+    result = await repair(rejected("{'text': x}"), CATALOG, Renamed("a\ud800"))
+    assert result.provenance.repaired_by == "a?"
 
 
 async def test_nothing_to_mend() -> None:

@@ -76,7 +76,8 @@ LEFT: list[str] = [
     '{"a": 1} {"b": 2}', '{"a": 1}\n{"a": 1}', '[{"a": 1}]', '{"a": 1} or ["b"]', '{"a": 1}, c: 2',
     '```\nx\n```\n{"a": 1}', 'search(filter={"a": 1})', 'filter: {"a": 1}', '- filter: {"a": 1}',
     'search(1, {"a": 1})', 'search({"a": 1}, 2)', "'{\"a\": \"x\\\\n\"}'", '"{"a": 1}"',
-    '{"a": 1}: x', 'args = {"a": 1}',
+    '{"a": 1}: x', 'args = {"a": 1}', 'limit = 5\n{"a": 1}', 'limit=5; {"a": 1}',
+    '<parameter=filter>{"a": 1}</parameter>',
     # a value would have to be guessed
     '{"a": b}', '{"a": NaN}', '{"a": Infinity,}', '{"a": undefined}', '{"a": }', '{"a"}', '{"a": 01,}',
     '{"a": .5,}', '{"a": 1_000}', '{"a": 0x1}', '{"a": 1e400,}', '{"a": (1, 2)}', '{"a": {1, 2}}',

@@ -26,6 +26,10 @@ class Struct(msgspec.Struct):
     day: date
 
 
+class Around(msgspec.Struct):
+    inner: Any
+
+
 @dataclasses.dataclass
 class Plain:
     parts: tuple[int, ...]
@@ -71,6 +75,19 @@ def around() -> list[Any]:
         ("ä", "ä"),
         (Model(day=date(2026, 11, 22)), {"day": "2026-11-22", "key": "**********"}),
         (Struct(date(2026, 11, 22)), {"day": "2026-11-22"}),
+        (
+            {"a": [Around([Model(day=date(2026, 11, 22)), Around(Struct(date(2026, 11, 22)))])]},
+            {
+                "a": [
+                    {
+                        "inner": [
+                            {"day": "2026-11-22", "key": "**********"},
+                            {"inner": {"day": "2026-11-22"}},
+                        ]
+                    }
+                ]
+            },
+        ),
         (Plain((1, 2)), {"parts": [1, 2]}),
         ({"a": {1}}, {"a": [1]}),
     ],
@@ -88,6 +105,9 @@ def test_what_is_a_result(value: Any, plain: Any) -> None:
         (float("nan"), "not JSON"),
         ({"a": [float("inf")]}, "not JSON"),
         (object(), "not JSON"),
+        (Around(object()), "not JSON"),
+        (Around(around()), "not JSON"),
+        (Around({"a": float("nan")}), "not JSON"),
         ({"a": Unwilling()}, "not JSON"),
         ("\ud800", "not JSON"),
         (around(), "not JSON"),

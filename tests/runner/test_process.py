@@ -269,6 +269,11 @@ from runner.apart_tools import lingers
 def mine(number: int) -> dict[str, int]:
     return {"number": number, "pid": os.getpid()}
 
+@tool(visible=ALL, subprocess=True)
+def flags() -> dict[str, object]:
+    said = f"{sys.flags.optimize} {sys.flags.no_user_site} {sys.warnoptions} {__debug__}"
+    return {"number": said, "pid": os.getpid()}
+
 class Watch:
     def progress(self, call_id, part):
         print(*part, flush=True)
@@ -278,7 +283,7 @@ class Watch:
 async def main():
     name, arguments = sys.argv[1:]
     scope = CallScope(RunTally(), observer=Watch())
-    outcome = await ToolRunner([mine, lingers], timeout=None).exec(
+    outcome = await ToolRunner([mine, flags, lingers], timeout=None).exec(
         ToolCall("c", "", name, arguments), scope=scope
     )
     print(outcome.value["number"], outcome.value["pid"] != os.getpid())
@@ -308,6 +313,12 @@ def test_a_tool_of_the_program_itself(how: str, program: Path) -> None:
     with start(program, how, "mine", '{"number": 7}') as started:
         said, _ = started.communicate(timeout=PATIENCE)
     assert said == "7 True\n"
+
+
+def test_python_is_started_as_the_program_was(program: Path) -> None:
+    with start(program, "-O -s -W error FILE", "flags", "{}") as started:
+        said, _ = started.communicate(timeout=PATIENCE)
+    assert said == "1 1 ['error'] False True\n"
 
 
 def test_a_program_that_runs_its_tools_when_it_is_loaded(tmp_path: Path) -> None:

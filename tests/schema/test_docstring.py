@@ -90,6 +90,13 @@ def test_the_three_styles(text: str) -> None:
         ),
         ("Sum.\n\nArgs:\n    a: The a.\n    b:", "Sum.", {"a": "The a."}),
         ("Sum.\n\nExample:\n    look(1)\n", "Sum.", {}),
+        (
+            "Sum.\n\nArgs:\t\n    élan, *ß: How.\n  it: Which.\n\nMore.",
+            "Sum.\n\nMore.",
+            {"élan": "How.", "ß": "How.", "it": "Which."},
+        ),
+        ("Sum.\n\nArgs:\n    a ({x: y}): The a.\n    b): The b.", "Sum.", {"a": "The a."}),
+        ("Sum.\n\tMore.\n\n\tArgs:\n\t\ta: The\n\t\t  a.", "Sum.\nMore.", {"a": "The\na."}),
     ],
 )
 def test_what_else_people_write(

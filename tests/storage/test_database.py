@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ApprovalError, SourceError
-from toolcrib.storage import Database, Transaction
+from toolcrib.storage import Database, Transaction, UnreachableError, dialect
 from toolcrib.values.decision import ApprovalRequest, Approve
 
 CANARY = "canary-88bb"
@@ -38,7 +39,7 @@ async def test_many_at_once_see_one_database(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["nonsense", "sqlite:////nowhere/at/all.db", f"oracle://u:{CANARY}@h/x"]
+    "url", ["nonsense", "sqlite:////nowhere/at/all.db", f"oracle://u:{CANARY}@h/x", "mysql://u@h:port/x"]
 )
 async def test_one_that_cannot_be_used_is_a_source_error_without_payload(url: str) -> None:
     with pytest.raises(SourceError, match="database") as raised:
@@ -126,3 +127,65 @@ async def test_what_was_committed_is_on_disk(postgres: Callable[[], str], tmp_pa
         database = Database(given)
         assert await database.read("SHOW synchronous_commit") == [{"synchronous_commit": expected}]
         await database.aclose()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_nothing_is_acknowledged_that_went_into_a_file_that_is_gone(
+    tmp_path: Path, replaced: bool
+) -> None:
+    path = tmp_path / "crib.db"
+    store = ApprovalStore(f"sqlite:///{path}")
+    await store(request(1))
+    await store.aclose()
+    copy = path.read_bytes()
+    await store(request(2))
+    for file in tmp_path.iterdir():
+        file.unlink()
+    if replaced:
+        path.write_bytes(copy)
+    with pytest.raises(UnreachableError, match="removed or replaced"):
+        await store(request(3))
+    await store(request(4))  # it has opened what is there by now
+    assert [r.id for r in await store.pending()] == ["apr_1"] * replaced + ["apr_4"]
+    await store.aclose()
+
+
+async def test_a_folder_that_changes_leaves_the_file_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = ApprovalStore("sqlite:///crib.db")
+    await store(request(0))
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    await asyncio.gather(*(store(request(at)) for at in range(1, 4)))
+    assert len(await store.pending()) == 4
+    assert list(Path().iterdir()) == []
+    await store.aclose()
+
+
+async def test_a_connection_that_the_server_has_dropped_is_made_again(
+    postgres: Callable[[], str],
+) -> None:
+    url = postgres()
+    database, other = Database(url), Database(url)
+    await database.read("SELECT 1")
+    mine = "pid <> pg_backend_pid() AND datname = current_database()"
+    await other.write(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}")  # noqa: S608
+    assert await database.read("SELECT 1 AS one") == [{"one": 1}]
+    await database.aclose()
+    await other.aclose()
+
+
+async def test_a_lock_that_is_not_let_go_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialect, "_PRAGMAS", ("busy_timeout=10",))
+    database = Database(f"sqlite:///{tmp_path}/crib.db")
+    await database.read("SELECT 1")
+    with closing(sqlite3.connect(tmp_path / "crib.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnreachableError, match=r"SQLITE_BUSY.* another program"):
+            await database.write("DELETE FROM approvals")
+    await database.write("DELETE FROM approvals")
+    await database.aclose()

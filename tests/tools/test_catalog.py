@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -286,6 +287,24 @@ async def test_definitions_with_a_handler_run(handler: Callable[..., Any]) -> No
     assert definition.to_dict()["description"] == "Fourth."
     assert definition.input_schema == DICTIONARY["input_schema"]
     assert definition.visible is None
+
+
+def test_a_handler_may_take_a_type_of_the_calling_function() -> None:
+    @dataclass
+    class Delta:
+        x: int
+
+    def handle(x: Delta) -> int:
+        return x.x
+
+    form = {
+        **DICTIONARY,
+        "input_schema": {"type": "object", "properties": {"x": {}}, "required": ["x"]},
+    }
+    catalog = Catalog.from_definitions([form], handlers={"delta": handle})
+    result = hydrate(ToolCall("c", "", "delta", '{"x": {"x": 4}}'), catalog)
+    assert result.success
+    assert result.tool.arguments == {"x": Delta(4)}
 
 
 def test_definitions_without_a_handler_are_planned() -> None:

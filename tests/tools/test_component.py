@@ -126,7 +126,7 @@ def test_a_definition_of_which_no_digest_can_be_made_is_refused(change: dict[str
     definition = ToolDefinition(
         **{"name": "x", "description": "", "input_schema_json": "{}"} | change
     )
-    with pytest.raises(DefinitionError, match="'x' holds .* no JSON text"):
+    with pytest.raises(DefinitionError, match=r"'x' holds .* no JSON text"):
         tool_of(definition)
 
 

@@ -286,6 +286,22 @@ def test_numbers_are_kept_to_the_last_digit() -> None:
     assert repr(kept) == repr(schema)
 
 
+def test_a_type_of_the_calling_function_is_found() -> None:
+    """Under `from __future__ import annotations`, and as `@tool` does."""
+
+    @dataclass
+    class Place:
+        name: str
+
+    def go(to: Place, by: list[Place] | None = None) -> Place:
+        return to
+
+    form: Any = function_to_tool_definition(go)
+    assert form["input_schema"] == tool(visible=ALL)(go).definition.input_schema
+    assert list(form["input_schema"]["$defs"]) == ["Place"]
+    assert form["output_schema"]["properties"] == {"name": {"type": "string"}}
+
+
 def test_the_authors_own_dictionary_may_change_afterwards() -> None:
     schema: Any = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 

@@ -287,6 +287,58 @@ def test_an_error_names_the_function_and_the_parameter(read: Any, of: Any, says:
     assert [part for part in says if part not in str(caught.value)] == []
 
 
+def nested(levels: int) -> Any:
+    hint: Any = int
+    for level in range(levels):
+        hint = [list[hint], dict[str, hint], tuple[hint, ...]][level % 3]
+    return hint
+
+
+def taking(parameter: str, hint: Any) -> Any:
+    def function(first: int) -> None: ...
+
+    function.__annotations__[parameter] = hint
+    return function
+
+
+def constructed_of(parameter: str, hint: Any) -> Any:
+    class Made:
+        def __init__(self, first: int) -> None: ...
+
+        async def run(self) -> None: ...
+
+    where: Any = Made.run if parameter == "return" else Made.__init__
+    where.__annotations__[parameter] = hint
+    return Made
+
+
+@pytest.mark.parametrize(("parameter", "place"), [("first", "'first'"), ("return", "return type")])
+@pytest.mark.parametrize(("make", "read"), [(taking, read_function), (constructed_of, read_class)])
+@pytest.mark.parametrize(
+    "hint", [nested(101), nested(2_000), nested(100_000), list[nested(2_000) | None]]
+)
+def test_a_hint_that_is_nested_too_deep_is_refused(
+    make: Any, read: Any, parameter: str, place: str, hint: Any
+) -> None:
+    with pytest.raises(DefinitionError, match=r"(function|Made).*deeper than 100") as caught:
+        read(make(parameter, hint), {})
+    assert place in str(caught.value)
+
+
+@pytest.mark.parametrize(("make", "read"), [(taking, read_function), (constructed_of, read_class)])
+def test_a_hint_may_be_nested_as_deep_as_a_schema(make: Any, read: Any) -> None:
+    assert read(make("first", nested(100)), {}).parameters[0].hint == nested(100)
+
+
+def test_a_field_that_is_nested_too_deep_is_refused() -> None:
+    class Fields(NamedTuple):
+        deep: int
+
+    Fields.__annotations__["deep"] = nested(2_000)
+    with pytest.raises(DefinitionError, match=r"'first': .*Fields .*\(it is nested too deep\)"):
+        tool(visible=ALL)(taking("first", Fields))
+
+
 def test_a_default_beside_the_one_in_a_field_is_the_one() -> None:
     def both(first: Annotated[int, Field(5)] = 6) -> None: ...
 

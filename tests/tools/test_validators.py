@@ -91,6 +91,24 @@ def test_the_default_is_eager_and_says_what_it_is() -> None:
         assert before <= info.compiled_at <= after
 
 
+def test_tools_whose_results_are_described_alike_share_a_validator() -> None:
+    def one(a: int) -> dict[str, int]: ...
+    def two(b: str) -> dict[str, int]: ...
+    def third(a: int) -> dict[str, str]: ...
+    def fourth(a: int) -> dict[str, int]: ...
+
+    fourth.__doc__ = "Count.\n\nReturns:\n    " + "How many of each. " * 20
+    made = [tool_of(tool(visible=ALL)(f)) for f in (one, two, third, fourth, fourth)]
+    outputs = [each.output_validator for each in made]
+    assert outputs[0] is outputs[1]
+    assert len({id(output) for output in outputs}) == 4  # a long text is not kept
+    assert len({id(each.validator) for each in made}) == 5  # nor one of arguments
+    for each, fits in zip(made, (True, True, False, True, True), strict=True):
+        assert each.output_validator is not None
+        assert each.output_validator.is_valid({"a": 1}) is fits
+        assert each.output_validator.is_valid({"a": "x"}) is not fits
+
+
 @pytest.mark.parametrize("thing", [lazy_look, LazyLook])
 def test_a_lazy_tool_is_compiled_by_its_first_call(thing: Any) -> None:
     made = tool_of(thing).validated_by(Small, lazy=True)

@@ -11,10 +11,11 @@ import pytest
 from toolcrib.errors import CatalogError, DefinitionError, RequestError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.message import ChatRequest, Message, Settings, ToolChoice
+from toolcrib.values.message import ChatRequest, Image, Message, Settings, ToolChoice
 from toolcrib.wire import OPENAI_CHAT, Memo, encode, encode_tools, wire_of
 from toolcrib.wire.base import PlainTool
 from toolcrib.wire.names import NameRule
+from toolcrib.wire.openai_chat_history import ChatHistory
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
@@ -221,7 +222,7 @@ def made(call_id: str, provider_id: str = "", arguments: str = "{}", name: str =
         ([made("a", "p")], ["p"]),
         ([made("a"), made("b")], ["a", "b"]),
         ([made("a", "p"), made("b", "p")], ["p", "b"]),
-        ([made("a", "b"), made("b", "")], ["b", "b_2"]),
+        ([made("a", "b"), made("b", "")], ["b", ChatHistory.ids.made("b", 1)]),
         ([made("a", "p" * 200)], ["p" * 200]),
     ],
 )
@@ -230,7 +231,11 @@ def test_ids_go_back_as_the_provider_knows_them(calls: list[ToolCall], ids: list
 
 
 def test_ids_are_unique_over_a_whole_history() -> None:
-    assert [call["id"] for call in sent_calls(made("a", "p"), times=3)] == ["p", "a", "a_2"]
+    assert [call["id"] for call in sent_calls(made("a", "p"), times=3)] == [
+        "p",
+        "a",
+        ChatHistory.ids.made("a", 1),
+    ]
 
 
 def test_long_ids_of_our_own_are_shortened_to_what_openai_takes() -> None:
@@ -352,3 +357,35 @@ def test_a_memo_forgets_what_was_encoded_for_another_wire() -> None:
     for wire in (OPENAI_CHAT, other, OPENAI_CHAT):
         expected = encode(wire, request, model="m").body
         assert encode(wire, request, model="m", memo=memo).body == expected
+
+
+def test_images_come_before_the_text() -> None:
+    images = (Image("image/png", "aGk="), Image(url="https://a.test/b.png"))
+    body = body_of(asked(Message.user("What is it?", images), Message.user("", images[1:])))
+    there = {"type": "image_url", "image_url": {"url": "https://a.test/b.png"}}
+    assert [m["content"] for m in body["messages"]] == [
+        [
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+            there,
+            {"type": "text", "text": "What is it?"},
+        ],
+        [there],
+    ]
+
+
+def test_some_tools_and_one_call_at_a_time() -> None:
+    both = (defined(), defined("other"))
+    choice = ToolChoice("required", allowed=("other",))
+    body = body_of(asked(tools=both, tool_choice=choice, parallel_calls=False))
+    assert body["parallel_tool_calls"] is False
+    assert body["tool_choice"] == {
+        "type": "allowed_tools",
+        "allowed_tools": {
+            "mode": "required",
+            "tools": [{"type": "function", "function": {"name": "other"}}],
+        },
+    }
+    assert len(body["tools"]) == 2
+    assert "parallel_tool_calls" not in body_of(asked(parallel_calls=True))
+    with pytest.raises(RequestError, match="'gone'"):
+        body_of(asked(**TOOLS, tool_choice=ToolChoice("auto", allowed=("gone",))))

@@ -433,8 +433,8 @@ def test_error_texts_are_bounded_and_hold_no_key() -> None:
 
 
 def test_a_stream_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.wire.openai_chat_decode.MAX_STREAM_BYTES", 1000)
-    monkeypatch.setattr("toolcrib.wire.openai_chat_decode.MAX_BYTES", 1000)
+    monkeypatch.setattr("toolcrib.wire.decoding.MAX_STREAM_BYTES", 1000)
+    monkeypatch.setattr("toolcrib.wire.decoding.MAX_BYTES", 1000)
     for body in (sse_of(*[delta(content="x")] * 100), b'{"a": "' + b"x" * 2000):
         reading = decoder("openai-chat")
         reading.feed(body[:900])

@@ -8,6 +8,7 @@ to keep in step with the entries.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from toolcrib.audit.rows import (
     entry_of,
     text_of,
 )
-from toolcrib.errors import SourceError
+from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Transaction
 from toolcrib.values.record import ToolInvocationRecord
 
@@ -35,6 +36,7 @@ _INSERT = (
     f"INSERT INTO audit_entries ({', '.join(_NAMES)})"  # noqa: S608  names of our own
     f" VALUES ({', '.join(':' + name for name in _NAMES)})"
 )
+_FIRST = "SELECT seq FROM audit_entries WHERE at >= :at ORDER BY seq LIMIT 1"
 _CLAIMED = "status IN ('started', 'completed')"
 _TAKEN = (
     "SELECT DISTINCT idempotency_key FROM audit_entries"  # noqa: S608  likewise
@@ -109,9 +111,11 @@ def last_under(transaction: Transaction, seal: Seal, key: str) -> AuditEntry | S
 
 def prune(transaction: Transaction, seal: Seal, before: float) -> int:
     """Remove the oldest entries, up to the first that was written at `before` or later."""
+    if math.isnan(before):  # to a database it is NULL, and nothing is later than that
+        raise ToolcribError("prune: NaN is no time")
     head = _locked(transaction, seal)
-    kept = transaction.tuples("SELECT min(seq) FROM audit_entries WHERE at >= :at", at=before)[0][0]
-    through = head.seq if kept is None else kept - 1
+    kept = transaction.tuples(_FIRST, at=before)
+    through = kept[0][0] - 1 if kept else head.seq
     last = transaction.tuples("SELECT hash FROM audit_entries WHERE seq = :seq", seq=through)
     if not last:
         return 0

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 
 from toolcrib.audit.entry import Head
+from toolcrib.errors import ToolcribError
 from toolcrib.values.json import canonical_json
 
 GENESIS = Head(0, "0" * 64)
@@ -21,6 +22,8 @@ class Seal:
     """The hash of a text, made with the log's key if it has one."""
 
     def __init__(self, key: str | bytes | None) -> None:
+        if key is not None and not key:
+            raise ToolcribError("the audit log's key is empty: anybody has that one")
         self._key = key.encode() if isinstance(key, str) else key
 
     def __call__(self, text: str) -> str:

@@ -25,7 +25,9 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which entries: all that is given must hold; None is anything.
 
     `since` (inclusive) and `until` (exclusive) are about the time an entry was written, in seconds
-    since the epoch. `after` is the `seq` to go on behind. With `newest`, the newest come first.
+    since the epoch. `after` is the `seq` to go on behind. With `newest`, the newest come first. With
+    `latest`, that a call was started or waits is left out where there is a later entry about it: what
+    is left of these are the calls that have not ended, as far as the log knows.
     """
 
     run_id: str | None = None
@@ -39,6 +41,7 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     after: int = 0
     limit: int | None = None
     newest: bool = False
+    latest: bool = False
 
 
 EVERYTHING = AuditFilter()

@@ -21,7 +21,7 @@ from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Database, Transaction, UnreachableError
 from toolcrib.values.record import ToolInvocationRecord
 
-_PAGE = 500
+_PAGE = 100  # a record may have 4 MB
 
 
 class AuditLog:

@@ -17,6 +17,10 @@ _CONDITIONS = {
     "since": "at >= :since",
     "until": "at < :until",
 }
+_LATER = """NOT EXISTS (SELECT 1 FROM audit_entries AS later
+    WHERE later.run_id = audit_entries.run_id AND later.call_id = audit_entries.call_id
+    AND later.seq > audit_entries.seq"""
+_NUMBERS = 2**63 - 1  # what a column of numbers can hold, and so can what is compared with it
 
 
 def select(
@@ -27,17 +31,21 @@ def select(
     `behind` is the number of the last row of the page before.
     """
     conditions = ["seq > :after"]
-    values: dict[str, Any] = {"after": asked.after, "limit": limit}
+    after = min(max(asked.after, -_NUMBERS), _NUMBERS)
+    values: dict[str, Any] = {"after": after, "limit": limit}
     if behind is not None:
         conditions.append("seq < :behind" if asked.newest else "seq > :behind")
         values["behind"] = behind
     if calls:
         conditions.append(f"status <> '{PRUNED}'")
+    if asked.latest:
+        later = f"{_LATER}{'' if asked.until is None else ' AND later.at < :until'})"
+        conditions.append(f"(status NOT IN ('started', 'waiting') OR {later})")
     for name, condition in _CONDITIONS.items():
         value = getattr(asked, name)
         if value is not None:
             conditions.append(condition)
-            values[name] = column(value) if isinstance(value, str) else value
+            values[name] = column(value) if isinstance(value, str) else float(value)
     return (
         f"SELECT {ENTRY} FROM audit_entries WHERE {' AND '.join(conditions)}"  # noqa: S608
         f" ORDER BY seq {'DESC' if asked.newest else 'ASC'} LIMIT :limit"

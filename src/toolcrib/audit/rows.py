@@ -9,12 +9,15 @@ import msgspec
 
 from toolcrib.audit.entry import AuditEntry
 from toolcrib.errors import SourceError
-from toolcrib.values.json import canonical_json, encodable
+from toolcrib.values.json import canonical_json, encodable, sha256_hex
 from toolcrib.values.record import ToolInvocationRecord
 
 ENTRY = "seq, at, record, previous, hash"
 COLUMNS = ("run_id", "call_id", "idempotency_key", "tool", "caller", "status", "code")
 PRUNED = "pruned"  # the status of an entry that is about the log itself
+# What reading a text raises that is not what it should be; a text may be nested too deeply.
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 
 
 class Pruned(msgspec.Struct, frozen=True):
@@ -68,7 +71,7 @@ def text_of(record: ToolInvocationRecord | Pruned) -> str:
 def columns_of(text: str) -> tuple[str, ...]:
     """What the columns of a record's text have to say, in the order of COLUMNS.
 
-    Raises msgspec.DecodeError or UnicodeError if it is not a record's text.
+    Raises one of UNREADABLE if it is not a record's text.
     """
     told = _told.decode(text)
     code = "" if told.error is None else told.error.code
@@ -77,8 +80,9 @@ def columns_of(text: str) -> tuple[str, ...]:
 
 
 def column(value: str) -> str:
-    """The value as every database can hold it: PostgreSQL has no NUL in its texts."""
-    return value if value.isprintable() else encodable(value).replace("\0", "?")
+    """The value as every database can hold and index it: PostgreSQL has no NUL in its texts."""
+    text = value if value.isprintable() else encodable(value).replace("\0", "?")
+    return text if len(text) <= _LONGEST else f"{text[:100]}…{sha256_hex(text)}"
 
 
 def entry_of(row: tuple[Any, ...]) -> AuditEntry:
@@ -86,11 +90,11 @@ def entry_of(row: tuple[Any, ...]) -> AuditEntry:
     seq, at, text, previous, own = row
     try:
         return AuditEntry(seq, at, _record.decode(text), previous, own)
-    except (msgspec.MsgspecError, UnicodeError, TypeError, ValueError):
+    except (*UNREADABLE, TypeError, ValueError):
         failure = f"entry {seq} of the audit log cannot be read: verify the log"
     raise SourceError(failure)
 
 
 def pruned_of(text: str) -> Pruned:
-    """Raises msgspec.DecodeError if the text is of something else."""
+    """Raises one of UNREADABLE if the text is of something else."""
     return _pruned.decode(text)

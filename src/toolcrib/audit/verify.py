@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from toolcrib.audit.append import head_of
-from toolcrib.audit.chain import GENESIS, Seal
+from toolcrib.audit.chain import GENESIS, Seal, line
 from toolcrib.audit.entry import Fault, Head, Verification
-from toolcrib.audit.rows import COLUMNS, ENTRY, PRUNED, columns_of, pruned_of
+from toolcrib.audit.rows import COLUMNS, ENTRY, PRUNED, UNREADABLE, columns_of, pruned_of
 from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction, UnreachableError
 
-_PAGE = 500
+_PAGE = 100  # a record may have 4 MB
 _ROWS = (
     f"SELECT {ENTRY}, {', '.join(COLUMNS)} FROM audit_entries"  # noqa: S608  names of our own
     " WHERE seq > :after ORDER BY seq LIMIT :limit"
@@ -94,7 +94,7 @@ class Checker:
             if columns[COLUMNS.index("status")] == PRUNED:
                 note = pruned_of(text)
                 self._pruned = Head(note.through, note.hash)
-        except (msgspec.MsgspecError, UnicodeError):
+        except UNREADABLE:
             raise FaultFound("the entry is no record", seq) from None
         return columns
 
@@ -183,8 +183,13 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 def _line(text: str) -> tuple[Any, ...] | None:
+    """The entry, or None: it must be written as it was exported, so that all read the same in it."""
     try:
         given = _decode_line(text)
-        return given.seq, given.at, bytes(given.record).decode(), given.previous, given.hash
-    except (msgspec.MsgspecError, UnicodeError):
+        record = bytes(given.record).decode()
+        written = line(Head(given.seq, given.hash), given.at, given.previous, record)
+    except (*UNREADABLE, ValueError):
         return None
+    if text.rstrip("\r\n") != written:
+        return None
+    return given.seq, given.at, record, given.previous, given.hash

@@ -35,15 +35,13 @@ class GroupWriter(Generic[S, T]):
         """Queue from an event loop, any; the future is done once the item is committed."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
-            self._queue.append((item, future))
             if self._thread is None:
                 self._closing = False
-                self._thread = threading.Thread(
-                    target=self._serve, name="toolcrib-audit", daemon=True
-                )
-                self._thread.start()
-            else:
-                self._changed.notify()
+                thread = threading.Thread(target=self._serve, name="toolcrib-audit", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._queue.append((item, future))
+            self._changed.notify()
         return future
 
     async def aclose(self) -> None:

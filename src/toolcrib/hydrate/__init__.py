@@ -3,7 +3,7 @@
 from toolcrib.hydrate.hydrate import hydrate
 from toolcrib.hydrate.model_repair import ModelRepairer
 from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments
-from toolcrib.hydrate.repair import Repairer, RepairRequest, repair, repairable
+from toolcrib.hydrate.repair import Repairer, RepairRequest, check_repairer, repair, repairable
 from toolcrib.hydrate.sanitizer import Sanitizer
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "RepairRequest",
     "Repairer",
     "Sanitizer",
+    "check_repairer",
     "hydrate",
     "parse_arguments",
     "repair",

@@ -8,16 +8,18 @@ a limit and one whose tool is not known here are never repaired, and none is rep
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.hydrate.hydrate import hydrate
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected, ToolCall
 from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import encodable
 from toolcrib.values.offer import Offer
 
 _REPAIRABLE = frozenset((ErrorCode.INVALID_JSON, ErrorCode.INVALID_ARGUMENTS))
@@ -51,6 +53,30 @@ class Repairer(Protocol):
     async def __call__(self, request: RepairRequest, /) -> str | None: ...
 
 
+def check_repairer(repairer: object) -> str:
+    """Its name, as records have it. Raises ToolcribError for what can be told to be no repairer.
+
+    A function is none, for want of a `name`; nor is what answers without `async`: while it asked
+    somebody, everything else in the event loop would wait.
+    """
+    if isinstance(repairer, type):
+        raise ToolcribError(f"a repairer is an object, not a class: {repairer.__name__}(…)")
+    kind = type(repairer)
+    try:
+        name = getattr(repairer, "name", None)
+    except Exception:  # noqa: BLE001  a property of others; its text may say anything
+        name = None
+    if not callable(repairer) or not isinstance(name, str):
+        raise ToolcribError(
+            "a repairer has a `name` and is called as async (RepairRequest) -> str | None; "
+            f"this is none: {kind.__name__}"
+        )
+    function = inspect.unwrap(kind.__call__)
+    if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
+        raise ToolcribError(f"a repairer is async: {kind.__name__}.__call__ is a plain function")
+    return encodable(name)
+
+
 def repairable(result: HydrationResult) -> bool:
     """Whether the arguments are at fault: their form, or what they hold. Nothing else is repaired."""
     return (
@@ -69,12 +95,13 @@ async def repair(
 
     A call that is not `repairable`, or that the repairer finds nothing to mend in, comes back as it
     was. A repair that fails is a `Rejected` with `invalid_repair` first, then what is still wrong.
-    Raises CancelledError, and nothing that a repairer raises.
+    Raises CancelledError, ToolcribError for what is no repairer, and nothing that one raises.
     """
+    name = check_repairer(repairer)
     definition = rejected.definition
     if definition is None or not repairable(rejected):
         return rejected
-    started, name = time.perf_counter(), repairer.name
+    started = time.perf_counter()
     text = await _text_of(repairer, RepairRequest(rejected.call, definition, rejected.errors))
     if text is None:
         return rejected

@@ -87,13 +87,15 @@ def _is_around(before: str, after: str) -> bool:
     """Whether this is a fence, or prose: nothing that the object between could be a part of."""
     if _STRUCTURE.search(before) or _STRUCTURE.search(after):
         return False
+    if "=" in before:  # it is given to some name: `filter={…}`, `<parameter=filter>`
+        return False
     fences = before.count(_FENCE)
     if fences > 1 or after.count(_FENCE) != fences:
         return False
     if after.lstrip().startswith((",", ":", "=")):
         return False
     label = before.rstrip()
-    if label.endswith((",", "=", "'", "‘", "’")):
+    if label.endswith((",", "'", "‘", "’")):
         return False
     return not label.endswith(":") or _is_sentence(label.rpartition("\n")[2])
 

@@ -50,7 +50,7 @@ class CallThread:
 
         def tell(value: Any, error: BaseException | None) -> None:
             with suppress(RuntimeError):  # the loop has closed: the work was given up long ago
-                loop.call_soon_threadsafe(settle, value, error)
+                loop.call_soon_threadsafe(lambda: settle(value, error))
 
         self._pending += 1
         self.submit(lambda: _do(work, tell))

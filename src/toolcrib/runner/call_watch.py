@@ -30,7 +30,7 @@ class CallWatch:
             self._tell(call_id, part)
             return
         with suppress(RuntimeError):  # the loop has closed: nobody watches any more
-            self._loop.call_soon_threadsafe(self._tell, call_id, part)
+            self._loop.call_soon_threadsafe(lambda: self._tell(call_id, part))
 
     def approval_requested(self, request: ApprovalRequest) -> None:
         self._observer.approval_requested(request)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from toolcrib.errors import ErrorCode
 from toolcrib.tools import Tool
@@ -59,12 +59,17 @@ def json_text(value: object, max_bytes: int) -> bytes:
     if value.__class__ not in _PLAIN and isinstance(value, Iterator | AsyncIterator):
         raise Unusable("it is an iterator, and has no end that is known")
     try:
-        text = to_json(value, inf_nan_mode="constants", fallback=msgspec.to_builtins)
+        text = to_json(value, inf_nan_mode="constants", fallback=_plain)
     except _WRONG:
         raise Unusable("it is not JSON") from None
     if len(text) > max_bytes:
         raise too_large(max_bytes)
     return text
+
+
+def _plain(value: object) -> object:
+    """A struct of msgspec, also one that holds what pydantic knows."""
+    return msgspec.to_builtins(value, enc_hook=to_jsonable_python)
 
 
 def read_json(text: bytes | bytearray) -> JsonValue:

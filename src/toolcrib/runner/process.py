@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
@@ -58,6 +59,7 @@ async def run_in_process(
     transport, _ = await asyncio.get_running_loop().subprocess_exec(
         lambda: talk,
         sys.executable,
+        *_flags(),
         "-c",
         _START,
         *[path for path in sys.path if isinstance(path, str)],
@@ -80,6 +82,12 @@ async def run_in_process(
     if isinstance(found, Exception):
         raise found
     return found
+
+
+def _flags() -> list[str]:
+    """Those that this Python was started with (`-O`, `-W`, `-X`, `-I`), as multiprocessing does it."""
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
+    return flags
 
 
 def _request(

@@ -47,8 +47,6 @@ def read_docstring(text: object) -> DocumentedSignature:
     """Never raises: a docstring in no known style is a description as a whole."""
     if not isinstance(text, str) or not text.strip():
         return DocumentedSignature("", {})
-    if "\n" not in text:
-        return DocumentedSignature(text[:MAX_CHARS].expandtabs().strip(), {})
     clean = _outdented(text[:MAX_CHARS])
     if "\n" not in clean:
         return DocumentedSignature(clean.strip(), {})
@@ -61,6 +59,8 @@ def read_docstring(text: object) -> DocumentedSignature:
 
 def _outdented(text: str) -> str:
     """Without the indentation that all lines but the first have, and the empty lines around it."""
+    if "\n" not in text:
+        return text.expandtabs().strip()
     first, *rest = text.expandtabs().split("\n")
     margin = min([len(line) - len(bare) for line in rest if (bare := line.lstrip())], default=0)
     lines = [first.lstrip(), *[line[margin:] for line in rest]]

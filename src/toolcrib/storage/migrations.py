@@ -44,7 +44,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             previous TEXT NOT NULL,
             hash TEXT NOT NULL
         )""",
-        "CREATE INDEX audit_entries_by_run ON audit_entries (run_id)",
+        "CREATE INDEX audit_entries_by_run ON audit_entries (run_id, call_id)",
         "CREATE INDEX audit_entries_by_call ON audit_entries (call_id)",
         "CREATE INDEX audit_entries_by_key ON audit_entries (idempotency_key)",
         """CREATE TABLE audit_head (

@@ -7,6 +7,7 @@ anew (`Names`): a name is taken once, and two that would be confused are refused
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -71,7 +72,8 @@ class Catalog:
         handler of no tool.
         """
         handlers = handlers or {}
-        made = partial(tool_from_dict, factory=validator, lazy=lazy)
+        frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
+        made = partial(tool_from_dict, factory=validator, lazy=lazy, frame_locals=frame_locals)
         tools = [made(d, handlers, visible) for d in definitions]
         unused = handlers.keys() - {tool.definition.name for tool in tools}
         if unused:

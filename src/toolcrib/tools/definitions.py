@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,9 @@ def function_to_tool_definition(function: Callable[..., Any]) -> JsonObject:
 
     Raises DefinitionError, naming the parameter, for what JSON Schema cannot express.
     """
-    return make_function_tool(function, ToolOptions(visible=()), {}).definition.to_dict()
+    frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
+    made = make_function_tool(function, ToolOptions(visible=()), frame_locals)
+    return made.definition.to_dict()
 
 
 def tool_from_dict(
@@ -43,10 +46,12 @@ def tool_from_dict(
     *,
     factory: ValidatorFactory | None = None,
     lazy: bool = False,
+    frame_locals: Mapping[str, Any] | None = None,
 ) -> Tool[..., Any]:
     """Raises DefinitionError, naming the definition, for unknown keys, bad names, bad schemas.
 
     `factory` makes its validators, in place of the default one; with `lazy` at their first use.
+    `frame_locals` has the types that the hints of handlers may name beside those of their modules.
     """
     if not isinstance(given, Mapping):
         raise DefinitionError(f"a definition is a dictionary, not a {type(given).__name__}")
@@ -61,7 +66,7 @@ def tool_from_dict(
         validator=factory,
     )
     if options.input_schema is not None and name in handlers:
-        return make_function_tool(handlers[name], options, {})
+        return make_function_tool(handlers[name], options, frame_locals or {})
     checked = None if options.input_schema is None else check_input(name, options.input_schema)
     output = check_given(name, "output_schema", options.output_schema)
     validator, output_validator = validators(name, checked, output, options)

@@ -15,16 +15,29 @@ from types import SimpleNamespace
 from typing import Any
 
 from toolcrib.errors import DefinitionError
-from toolcrib.schema.derive.annotations import quick_hints
+from toolcrib.schema.derive.annotations import MAX_LEVELS, quick_hints, too_deep
+
+_TOO_DEEP = f"(it is nested deeper than {MAX_LEVELS})"
 
 
 def read_hints(thing: Any, name: str, frame_locals: Mapping[str, Any]) -> dict[str, Any]:
     """By parameter, and `return`. Raises DefinitionError, naming `name` and the parameter."""
-    local = inspect.isfunction(thing) and "<locals>" in thing.__qualname__
-    if inspect.isfunction(thing) and not hasattr(thing, "__wrapped__"):
+    is_function = inspect.isfunction(thing)
+    local = is_function and "<locals>" in thing.__qualname__
+    if is_function and not hasattr(thing, "__wrapped__"):
         found = quick_hints(thing.__annotations__, thing.__globals__, frame_locals if local else {})
         if found is not None:
             return found
+    found = _read_by_typing(thing, name, frame_locals, local=local)
+    for parameter, hint in found.items():
+        if too_deep(hint):
+            raise _unreadable(name, _place(parameter), _TOO_DEEP)
+    return found
+
+
+def _read_by_typing(
+    thing: Any, name: str, frame_locals: Mapping[str, Any], *, local: bool
+) -> dict[str, Any]:
     try:
         if not local:
             return typing.get_type_hints(thing, include_extras=True)
@@ -35,22 +48,24 @@ def read_hints(thing: Any, name: str, frame_locals: Mapping[str, Any]) -> dict[s
             thing, globalns=_globals(thing), localns=dict(frame_locals), include_extras=True
         )
     except Exception as error:  # noqa: BLE001  likewise
-        raise _unreadable(thing, name, frame_locals, error) from None
+        raise _unreadable(name, _first_unreadable(thing, frame_locals), _why(error)) from None
 
 
-def _unreadable(
-    thing: Any, name: str, frame_locals: Mapping[str, Any], error: Exception
-) -> DefinitionError:
-    where = _first_unreadable(thing, frame_locals)
-    said = (
-        str(error)
-        if isinstance(error, NameError | TypeError | SyntaxError | AttributeError)
-        else ""
-    )
-    text = f"{name}: its type hints cannot be read: {where} ({said or type(error).__name__})"
+def _unreadable(name: str, where: str, why: str) -> DefinitionError:
+    return DefinitionError(f"{name}: its type hints cannot be read: {where} {why}")
+
+
+def _why(error: Exception) -> str:
     if isinstance(error, NameError):
-        text += "; the name has to be there at run time, not only under TYPE_CHECKING"
-    return DefinitionError(text)
+        return f"({error}); the name has to be there at run time, not only under TYPE_CHECKING"
+    if isinstance(error, RecursionError):
+        return _TOO_DEEP
+    said = str(error) if isinstance(error, TypeError | SyntaxError | AttributeError) else ""
+    return f"({said or type(error).__name__})"
+
+
+def _place(parameter: str) -> str:
+    return "the return type" if parameter == "return" else f"parameter '{parameter}'"
 
 
 def _first_unreadable(thing: Any, frame_locals: Mapping[str, Any]) -> str:
@@ -61,7 +76,7 @@ def _first_unreadable(thing: Any, frame_locals: Mapping[str, Any]) -> str:
             try:
                 typing.get_type_hints(alone, _globals(owner), dict(frame_locals))
             except Exception:  # noqa: BLE001  the one that is looked for
-                return "the return type" if parameter == "return" else f"parameter '{parameter}'"
+                return _place(parameter)
     return "one of them"
 
 

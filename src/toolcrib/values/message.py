@@ -21,10 +21,41 @@ FinishReason: TypeAlias = Literal[
 ]
 
 
+class Image(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A picture: base64 text with its media type (`image/png`), or an address. Raises ValueError.
+
+    Of an address the media type may be unknown; some providers need it all the same.
+    """
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.data) == bool(self.url):
+            raise ValueError("an image has either data or a url")
+        if self.data and not self.media_type:
+            raise ValueError("an image with data needs its media type, such as image/png")
+
+    def as_url(self) -> str:
+        """The address, or the data as one (RFC 2397)."""
+        return self.url or f"data:{self.media_type};base64,{self.data}"
+
+
+class ProviderState(msgspec.Struct, frozen=True):
+    """JSON that must be sent back as it came, to the provider that sent it: the wire of that name.
+
+    Thought signatures, reasoning items, blocks of the provider's own tools.
+    """
+
+    wire: str
+    data: Any
+
+
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message. `tool_calls` only on the assistant's; `call_id` and `is_error` only on a tool's.
 
-    `provider_state` is opaque: what must be sent back to the provider as it came.
+    `images` are a user's; they come before the text. `provider_state` is opaque.
     """
 
     role: Role
@@ -33,15 +64,16 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     call_id: str | None = None
     name: str | None = None
     is_error: bool = False
-    provider_state: Any = None
+    provider_state: ProviderState | None = None
+    images: tuple[Image, ...] = ()
 
     @staticmethod
     def system(text: str) -> Message:
         return Message("system", text)
 
     @staticmethod
-    def user(text: str) -> Message:
-        return Message("user", text)
+    def user(text: str, images: tuple[Image, ...] = ()) -> Message:
+        return Message("user", text, images=images)
 
     @staticmethod
     def assistant(text: str = "", tool_calls: tuple[ToolCall, ...] = ()) -> Message:
@@ -77,16 +109,21 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """What the model is asked to do about tools: its choice, none, at least one, or one by name."""
+    """What the model is asked to do about tools: its choice, none, at least one, or one by name.
+
+    `allowed` names those that its choice is among; the others stay in the request, for its cache.
+    """
 
     mode: Literal["auto", "none", "required", "tool"] = "auto"
     name: str | None = None
+    allowed: tuple[str, ...] = ()
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
     """What a client sends: the messages and the tools on offer.
 
     `id_prefix` makes the ids of the reply's calls unique in the thread: `{id_prefix}{index}`.
+    `parallel_calls` says whether a reply may hold several calls; None leaves it to the provider.
     """
 
     messages: tuple[Message, ...]
@@ -94,6 +131,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     tool_choice: ToolChoice = ToolChoice()
     settings: Settings = Settings()
     id_prefix: str = "call_"
+    parallel_calls: bool | None = None
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -21,6 +21,8 @@ from toolcrib.values.json import JsonObject, json_copy
 from toolcrib.values.message import ArgumentsPart, ChatRequest, FinishReason, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.forms import ToolForm
+from toolcrib.wire.history import History
+from toolcrib.wire.names import NameRule
 
 MAX_BYTES = 64 * 1024 * 1024
 """The most that one event of a stream, or one whole body, may measure (bytes)."""
@@ -72,8 +74,12 @@ class MakeDecoder(Protocol):
     def __call__(self, wire: Wire, *, streaming: bool, offer: Offer, ids: str) -> Decoder: ...
 
 
+class MakeHistory(Protocol):
+    def __call__(self, wire: str, rule: NameRule, names: Mapping[str, str], /) -> History: ...
+
+
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider format; `tools` is how it takes them.
+    """One provider format; `tools` is how it takes them, `history` how it is told what was said.
 
     `finish_reasons` maps lower-case reasons; unlisted ones mean `stop`. `auth` makes the headers
     that carry a key. The rest are what servers of one format differ in: `max_tokens_key`;
@@ -88,6 +94,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     make_decoder: MakeDecoder
     auth: Callable[[str], Mapping[str, str]]
     finish_reasons: Mapping[str, FinishReason]
+    history: MakeHistory
     headers: Mapping[str, str] = {}
     max_tokens_key: str = "max_tokens"
     stream_usage: bool = True

@@ -8,10 +8,11 @@ import msgspec
 
 from toolcrib.errors import WireError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.message import ArgumentsPart, FinishReason, Message, Reply, TextPart, Usage
+from toolcrib.values.message import FinishReason, Message, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.decoding import Parts
 from toolcrib.wire.json_text import call_in_text, mended
 
 _CUT: frozenset[FinishReason] = frozenset(("length", "content_filter", "error", "incomplete"))
@@ -42,7 +43,7 @@ class _Body(msgspec.Struct):
 _SLICES = msgspec.json.Decoder(_Body)
 
 
-class ReplyBuilder:
+class ChatReply:
     """Takes chunks, gives the `Reply`. Only the first choice counts.
 
     `known` is whether `choices` was ever there, `seen` whether it held any; `torn` is set by the
@@ -67,14 +68,20 @@ class ReplyBuilder:
         self._source = (b"", 0, "")
         self._slices: _Body | None = None
 
-    def chunk(
-        self,
-        chunk: dict[str, Any],
-        data: bytes,
-        *,
-        whole: bool,
-        parts: list[TextPart | ArgumentsPart],
-    ) -> None:
+    @property
+    def over(self) -> bool:
+        """The wire's own end is no chunk: `[DONE]`."""
+        return False
+
+    def body(self, body: dict[str, Any], data: bytes) -> None:
+        self._chunk(body, data, whole=True, parts=[])
+        if not self.seen:
+            raise WireError("the reply has no choices: this is not a chat completion")
+
+    def event(self, event: dict[str, Any], data: bytes, _name: bytes, parts: Parts) -> None:
+        self._chunk(event, data, whole=False, parts=parts)
+
+    def _chunk(self, chunk: dict[str, Any], data: bytes, *, whole: bool, parts: Parts) -> None:
         """Add one chunk (`data` are its bytes), or one whole body. Raises WireError."""
         if usage := chunk.get("usage"):
             self._usage = usage if isinstance(usage, dict) else {}
@@ -104,7 +111,7 @@ class ReplyBuilder:
         delta: Any,
         *,
         whole: bool,
-        parts: list[TextPart | ArgumentsPart],
+        parts: Parts,
     ) -> None:
         if choice.get("finish_reason") or choice.get("native_finish_reason") or "error" in choice:
             self._add_reason(choice)
@@ -123,7 +130,7 @@ class ReplyBuilder:
             self._refused = True
             self._add_text(refusal, parts)
 
-    def _add_calls(self, calls: Any, *, whole: bool, parts: list[TextPart | ArgumentsPart]) -> None:
+    def _add_calls(self, calls: Any, *, whole: bool, parts: Parts) -> None:
         for at, call in enumerate(calls if isinstance(calls, list) else [calls]):
             if call is None:
                 continue
@@ -166,7 +173,7 @@ class ReplyBuilder:
         except (ValueError, RecursionError, AttributeError, IndexError):
             raise WireError("the arguments of a tool call are neither text nor an object") from None
 
-    def _add_text(self, content: Any, parts: list[TextPart | ArgumentsPart]) -> None:
+    def _add_text(self, content: Any, parts: Parts) -> None:
         if isinstance(content, list):
             texts = [item.get("text") for item in content if isinstance(item, dict)]
             content = "".join(text for text in texts if isinstance(text, str))

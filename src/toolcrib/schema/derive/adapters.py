@@ -93,6 +93,8 @@ def inexpressible(hint: Any, what: str, error: Exception) -> DefinitionError:
         said = "SkipJsonSchema leaves it out"
     elif isinstance(error, PydanticUndefinedAnnotation):
         said = f"the name '{error.name}' in it is not defined where it is written"
+    elif isinstance(error, RecursionError):
+        said = "it is nested too deep"
     elif isinstance(error, _SAYS_ITSELF):
         said = str(error).partition("\n\nFor further information")[0].partition(_ADVICE)[0]
         said = " ".join(said.split())[:_SHOWN]

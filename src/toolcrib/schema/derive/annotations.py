@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 from types import CodeType
 from typing import Annotated, Any, ForwardRef, Literal
 
 from toolcrib.schema.derive.hints import taken_apart
+
+MAX_LEVELS = 100  # as deep as a schema may be; a deeper hint would exhaust Python's stack
+_UNRESOLVED = (str, ForwardRef)
 
 
 def quick_hints(
@@ -54,22 +58,37 @@ def _read(hint: str, globalns: dict[str, Any], localns: Mapping[str, Any]) -> An
     return eval(_compiled(hint), globalns, localns)  # noqa: S307
 
 
+def too_deep(hint: Any) -> bool:
+    """Whether its brackets are nested deeper than MAX_LEVELS. It needs no stack to tell."""
+    level = [hint]
+    for _ in range(MAX_LEVELS):
+        below = [part for node in level for part in _below(node)]
+        level = list({id(part): part for part in below}.values())
+    return bool(level)
+
+
+def _below(hint: Any) -> Sequence[Any]:
+    if isinstance(hint, list):
+        return hint
+    origin, arguments = taken_apart(hint)
+    return () if origin is Literal else arguments[:1] if origin is Annotated else arguments
+
+
 @lru_cache(maxsize=4096)
 def _compiled(hint: str) -> CodeType:
     return compile(hint, "<hint>", "eval")
 
 
-def _is_resolved(hint: Any) -> bool:
+def _is_resolved(hint: Any, levels: int = MAX_LEVELS) -> bool:
     if isinstance(hint, type) or hint is None:
         return True
-    if isinstance(hint, str | ForwardRef):
+    if isinstance(hint, _UNRESOLVED) or not levels:
         return False
+    if isinstance(hint, list):  # the parameters of a Callable
+        return all(map(_is_resolved, hint, repeat(levels - 1)))
     origin, arguments = taken_apart(hint)
     if origin is Literal:
         return True
     if origin is Annotated:
         arguments = arguments[:1]
-    return all(
-        all(map(_is_resolved, part)) if isinstance(part, list) else _is_resolved(part)
-        for part in arguments
-    )
+    return all(map(_is_resolved, arguments, repeat(levels - 1)))

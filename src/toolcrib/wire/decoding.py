@@ -1,39 +1,87 @@
-"""Replies of OpenAI Chat Completions, whole and streamed: bytes in, one `Reply` out.
+"""Bytes to a `Reply`, whole and streamed, for any wire: only what its JSON says differs.
 
-Trust the calls, not the reason: a reply has tool calls if it has tool calls. But a reply that was
-cut, by whatever sign, has none that may run.
+A wire gives a `Builder`, which is told of whole bodies and of events, and a way to cut a stream into
+events. Whatever was cut, by whatever sign, has no call that may run: that is the builder's to say, and
+the decoder tells it whether the stream came to its end.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import orjson
 
 from toolcrib.errors import ClientError, WireError
+from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart
 from toolcrib.values.offer import Offer
-from toolcrib.wire.base import MAX_BYTES, MAX_STREAM_BYTES, Decoder, Wire
+from toolcrib.wire.base import MAX_BYTES, MAX_STREAM_BYTES, Decoder, MakeDecoder, Wire
 from toolcrib.wire.failure import reported_error, safe_text
 from toolcrib.wire.json_text import parsed
-from toolcrib.wire.openai_chat_reply import ReplyBuilder
 from toolcrib.wire.sse import Event, EventStream
 
 Parts = list[TextPart | ArgumentsPart]
 
 _DONE = b"[DONE]"
 _BLANK = b"\xef\xbb\xbf \t\r\n"
+_HEAVY = frozenset(("choices", "candidates", "content", "output", "message", "response", "delta"))
 
 
-def make_decoder(wire: Wire, *, streaming: bool, offer: Offer, ids: str) -> Decoder:
-    builder = ReplyBuilder(wire, offer=offer, ids=ids)
-    return EitherDecoder(builder) if streaming else WholeDecoder(builder)
+class Builder(Protocol):
+    """The reply under construction. Every method may raise ClientError, which ends the reply.
+
+    `torn` is set by the decoder if a stream stopped in the middle of an event.
+    """
+
+    torn: bool
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was there that only this wire sends."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the provider has said, in its own way, that no event follows."""
+
+    def body(self, body: JsonObject, data: bytes) -> None:
+        """Take a whole body; `data` are its bytes."""
+
+    def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
+        """Take one event of a stream, and add what can be shown of it to `parts`."""
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """The reply. `ended` is whether the provider said that this was all of it."""
+
+
+class MakeBuilder(Protocol):
+    def __call__(self, wire: Wire, /, *, offer: Offer, ids: str) -> Builder: ...
+
+
+class Frames(Protocol):
+    """Cuts a stream into events; `foreign` counts lines that belong to none."""
+
+    foreign: int
+
+    def feed(self, data: bytes) -> list[Event]: ...
+
+    def close(self) -> Event | None: ...
+
+
+def decoding_by(build: MakeBuilder, frames: Callable[[], Frames] = EventStream) -> MakeDecoder:
+    """The decoder of a wire, from what is its own."""
+
+    def make_decoder(wire: Wire, *, streaming: bool, offer: Offer, ids: str) -> Decoder:
+        builder = build(wire, offer=offer, ids=ids)
+        return EitherDecoder(builder, frames) if streaming else WholeDecoder(builder)
+
+    return make_decoder
 
 
 class WholeDecoder:
     """One JSON body."""
 
-    def __init__(self, builder: ReplyBuilder) -> None:
+    def __init__(self, builder: Builder) -> None:
         self._builder = builder
         self._pieces: list[bytes] = []
         self._size = 0
@@ -57,18 +105,16 @@ class WholeDecoder:
         payload = _parsed(body)
         if payload.get("error"):
             raise reported_error(payload["error"])
-        self._builder.chunk(payload, body, whole=True, parts=[])
-        if not self._builder.seen:
-            raise WireError("the reply has no choices: this is not a chat completion")
+        self._builder.body(payload, body)
         return self._builder.finish(ended=True, raw=payload)
 
 
 class StreamDecoder:
-    """Server-sent events, each a chunk; `[DONE]` or the end of the body ends them."""
+    """Events, each a JSON object; `[DONE]`, the wire's own end or that of the body ends them."""
 
-    def __init__(self, builder: ReplyBuilder) -> None:
+    def __init__(self, builder: Builder, frames: Frames) -> None:
         self._builder = builder
-        self._events = EventStream()
+        self._events = frames
         self._failure: ClientError | None = None
         self._ended = False
         self._size = 0
@@ -100,7 +146,7 @@ class StreamDecoder:
         if self._failure is not None:
             raise self._failure
         if not self._builder.known and (self._head or self._events.foreign):
-            raise WireError("the reply is neither JSON nor a stream of chat completion chunks")
+            raise WireError("the reply is neither JSON nor a stream of this wire's events")
         return self._builder.finish(ended=self._ended, raw=self._head or None)
 
     def _take_rest(self) -> None:
@@ -133,17 +179,19 @@ class StreamDecoder:
                 self._take(Event(event.name, line), parts)
             return
         if not self._head:
-            self._head = {key: value for key, value in chunk.items() if key != "choices"}
+            self._head = {key: value for key, value in chunk.items() if key not in _HEAVY}
         if chunk.get("error") or event.name == b"error":
             raise reported_error(chunk.get("error") or chunk)
-        self._builder.chunk(chunk, data, whole=False, parts=parts)
+        self._builder.event(chunk, data, event.name, parts)
+        self._ended = self._ended or self._builder.over
 
 
 class EitherDecoder:
     """A stream was asked for; its first byte tells whether it is one, or one JSON body."""
 
-    def __init__(self, builder: ReplyBuilder) -> None:
+    def __init__(self, builder: Builder, frames: Callable[[], Frames]) -> None:
         self._builder = builder
+        self._frames = frames
         self._inner: Decoder | None = None
 
     @property
@@ -155,12 +203,15 @@ class EitherDecoder:
             data = data.lstrip(_BLANK)
             if not data:
                 return []
-            decoder = WholeDecoder if data.startswith((b"{", b"[", b"<")) else StreamDecoder
-            self._inner = decoder(self._builder)
+            whole = data.startswith((b"{", b"[", b"<"))
+            self._inner = WholeDecoder(self._builder) if whole else self._stream()
         return self._inner.feed(data)
 
     def finish(self) -> Reply:
-        return (self._inner or StreamDecoder(self._builder)).finish()
+        return (self._inner or self._stream()).finish()
+
+    def _stream(self) -> Decoder:
+        return StreamDecoder(self._builder, self._frames())
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

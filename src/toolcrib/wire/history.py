@@ -1,0 +1,197 @@
+"""The messages of a request, each encoded once, in whatever form a wire gives them.
+
+The rule for tools, on every wire: the results of an assistant message's calls follow it directly, one
+for each. A history that breaks it is refused here, where the error can say which call it is. What is
+sent is one JSON text; what was encoded for one request is spliced into the next.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import orjson
+
+from toolcrib.errors import RequestError
+from toolcrib.values.call import ToolCall
+from toolcrib.values.json import sha256_hex
+from toolcrib.values.message import Message
+from toolcrib.wire.json_text import is_object, mended
+from toolcrib.wire.names import NameRule, wire_name
+
+
+class IdRule(NamedTuple):
+    """What a provider takes as the id of a call: characters (a class of a pattern), and how many.
+
+    With `exact`, an id has just that length.
+    """
+
+    allowed: str
+    limit: int
+    exact: bool = False
+
+    def legal(self, text: str) -> bool:
+        fits = len(text) == self.limit if self.exact else 0 < len(text) <= self.limit
+        return fits and re.fullmatch(f"[{self.allowed}]*", text) is not None
+
+    def made(self, text: str, number: int) -> str:
+        """A legal id that stands for this one; `number` gives further ones, should it be taken."""
+        digits = sha256_hex(text if number < 2 else f"{number}:{text}")
+        return digits[: self.limit] if self.exact else f"call_{digits[: min(24, self.limit - 5)]}"
+
+
+class SentCall(NamedTuple):
+    """A call as the provider is told of it. `arguments` is the text of a JSON object."""
+
+    call: ToolCall
+    id: str
+    name: str
+    arguments: str
+
+
+class SentResult(NamedTuple):
+    """The result of a call that the provider was told of by that id and name."""
+
+    message: Message
+    id: str
+    name: str
+
+
+class History(ABC):
+    """Messages encoded so far, for one wire; a subclass says what each looks like there.
+
+    `names` is own name → wire name of the tools on offer; `rule` makes the names of others legal.
+    `ids` is the rule for ids of calls, `given_ids` that for those that a provider gave, if another.
+    """
+
+    ids: ClassVar[IdRule]
+    given_ids: ClassVar[IdRule | None] = None
+
+    def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
+        self._wire = wire
+        self._rule = rule
+        self._names = names
+        self._messages: tuple[Message, ...] = ()
+        self._encoded: list[bytes] = []
+        self._used: set[str] = set()
+        self._open: dict[str, SentCall] = {}
+
+    @abstractmethod
+    def system(self, message: Message) -> Sequence[Any]:
+        """The items that a system message becomes in the list of messages."""
+
+    @abstractmethod
+    def user(self, message: Message) -> Sequence[Any]: ...
+
+    @abstractmethod
+    def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]: ...
+
+    @abstractmethod
+    def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
+        """The items for all results of one assistant's message, which are in the order given."""
+
+    def begins(self, messages: tuple[Message, ...], names: Mapping[str, str]) -> bool:
+        """Whether these messages are the beginning of `messages`, encoded for the same names."""
+        known = self._messages
+        return self._names == names and messages[: len(known)] == known
+
+    def extend(self, messages: tuple[Message, ...]) -> None:
+        """Encode what is new. Raises RequestError; this history is of no use after that."""
+        at = len(self._messages)
+        while at < len(messages):
+            at = self._take(messages, at)
+        self._messages = messages
+        if not messages:
+            raise RequestError("there are no messages to send")
+        if self._open:
+            raise self._unanswered()
+
+    def encoded(self) -> bytes:
+        """The JSON text of the list."""
+        return b"[" + b",".join(self._encoded) + b"]"
+
+    def state(self, message: Message) -> Any:
+        """What has to go back to this very provider as it came, or None."""
+        state = message.provider_state
+        return state.data if state is not None and state.wire == self._wire else None
+
+    def _take(self, messages: tuple[Message, ...], at: int) -> int:
+        """Encode the message at `at`, or all results from there on; where to go on."""
+        message = messages[at]
+        if message.role == "tool":
+            end = at
+            while end < len(messages) and messages[end].role == "tool":
+                end += 1
+            self._keep(self.results([self._result(messages[n], n) for n in range(at, end)]))
+            return end
+        if self._open:
+            raise self._unanswered()
+        if message.tool_calls and message.role != "assistant":
+            raise RequestError(f"messages[{at}]: only an assistant's message may hold calls")
+        if message.role == "assistant":
+            calls = [self._call(call) for call in message.tool_calls]
+            self._keep(self.assistant(message, calls))
+        else:
+            self._keep((self.system if message.role == "system" else self.user)(message))
+        return at + 1
+
+    def _keep(self, items: Sequence[Any]) -> None:
+        self._encoded += [dumps(item) for item in items]
+
+    def _call(self, call: ToolCall) -> SentCall:
+        """A call as the model made it; arguments that are no JSON object go back as an empty one.
+
+        Servers parse them to fill a template, and fail on text that a model got wrong.
+        """
+        if call.id in self._open:
+            raise RequestError(f"two calls of one message have the id {call.id!r}")
+        name = self._names.get(call.name) or wire_name(self._rule, call.name)
+        arguments = call.arguments if is_object(call.arguments) else "{}"
+        sent = self._open[call.id] = SentCall(call, self._alias(call), name, arguments)
+        return sent
+
+    def _result(self, message: Message, at: int) -> SentResult:
+        call = self._open.pop(message.call_id or "", None)
+        if call is None:
+            raise RequestError(
+                f"messages[{at}] is the result of {message.call_id!r}, which is no unanswered call "
+                "of the assistant's message before it"
+            )
+        return SentResult(message, call.id, call.name)
+
+    def _alias(self, call: ToolCall) -> str:
+        """The provider's own id where it gave a legal and unique one, else ours, else a made one."""
+        given = self.given_ids or self.ids
+        for known, rule in ((call.provider_id, given), (call.id, self.ids)):
+            if known not in self._used and rule.legal(known):
+                self._used.add(known)
+                return known
+        number = 1
+        while (made := self.ids.made(call.id, number)) in self._used:
+            number += 1
+        self._used.add(made)
+        return made
+
+    def _unanswered(self) -> RequestError:
+        ids = ", ".join(map(repr, self._open))
+        return RequestError(f"no result follows the tool call {ids}: each call needs exactly one")
+
+
+def dumps(value: Any) -> bytes:
+    """JSON; lone surrogates, which no provider takes, become `?`."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return orjson.dumps(_mended(value))
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return mended(value)
+    if isinstance(value, list | tuple):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {mended(key): _mended(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,109 @@
+"""What all requests have in common: tools encoded once, histories that grow, settings, headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+
+from toolcrib.errors import RequestError
+from toolcrib.values.definition import HasDefinition
+from toolcrib.values.message import ChatRequest, ToolChoice
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import HttpRequest, Memo, Wire, as_offered
+from toolcrib.wire.forms import ToolForm
+from toolcrib.wire.history import History
+from toolcrib.wire.views import encoded
+
+H = TypeVar("H", bound=History)
+
+
+class SentTools(msgspec.Struct, frozen=True):
+    """Tools as encoded once, `given` in a `form`; `names` is own name → wire name."""
+
+    given: Sequence[Any]
+    form: ToolForm
+    names: Mapping[str, str]
+    offer: Offer
+    body: bytes
+
+    def wire_name(self, own: str) -> str:
+        """Raises RequestError for a tool that is not on offer."""
+        if own not in self.names:
+            raise RequestError(f"tool_choice names {own!r}, which is not on offer")
+        return self.names[own]
+
+
+def remembered_tools(wire: Wire, given: Sequence[HasDefinition], memo: Memo | None) -> SentTools:
+    """The tools of a request; the same as before are not encoded again."""
+    if memo is None:
+        return _encoded(wire, given)
+    known = memo.tools if isinstance(memo.tools, SentTools) else None
+    if known is not None and known.form is not wire.tools:
+        known = memo.history = None  # of another wire
+    if known is None or known.given is not given:
+        known = memo.tools = _encoded(wire, given)
+    return known
+
+
+def remembered_history(
+    make: Callable[[], H], request: ChatRequest, tools: SentTools, memo: Memo | None
+) -> H:
+    """The history of a request; what was encoded before is not encoded again. Raises RequestError."""
+    history = memo.history if memo is not None else None
+    fresh = make()
+    if type(history) is not type(fresh) or not history.begins(request.messages, tools.names):
+        history = fresh
+    if memo is not None:
+        memo.history = None
+    history.extend(request.messages)
+    if memo is not None:
+        memo.history = history
+    return history
+
+
+def checked_choice(choice: ToolChoice, tools: SentTools) -> ToolChoice | None:
+    """The choice with wire names; None where nothing need be said. Raises RequestError."""
+    if (choice.mode == "auto" and not choice.allowed) or (
+        choice.mode == "none" and not tools.names
+    ):
+        return None
+    if not tools.names:
+        raise RequestError(f"tool_choice {choice.mode!r} needs tools, and none are on offer")
+    allowed = tuple(tools.wire_name(name) for name in choice.allowed)
+    name = tools.wire_name(choice.name or "") if choice.mode == "tool" else None
+    return ToolChoice(choice.mode, name, allowed)
+
+
+def extra_members(
+    extra: Mapping[str, Any], *, own: AbstractSet[str], unwanted: AbstractSet[str] = frozenset()
+) -> dict[str, Any]:
+    """`Settings.extra` but for what is `unwanted`. Raises RequestError for what is the wire's own."""
+    for key in extra:
+        if key in own:
+            raise RequestError(f"Settings.extra may not set {key!r}: the request says that itself")
+    return {key: value for key, value in extra.items() if key not in unwanted}
+
+
+def http_request(
+    wire: Wire, path: str, body: Mapping[str, Any], *, stream: bool, offer: Offer
+) -> HttpRequest:
+    """Raises RequestError for settings that are no JSON."""
+    try:
+        data = orjson.dumps(body)
+    except TypeError as error:
+        raise RequestError(f"the settings cannot be sent as JSON: {error}") from None
+    headers = {"Content-Type": "application/json", **wire.headers}
+    headers["Accept"] = "text/event-stream" if stream else "application/json"
+    return HttpRequest("POST", path, headers, data, offer)
+
+
+def _encoded(wire: Wire, given: Sequence[HasDefinition]) -> SentTools:
+    tools = [as_offered(tool) for tool in given]
+    made = encoded(wire.tools, [tool.get_definition() for tool in tools])
+    own_names = {wire_name: own for own, wire_name in made.names.items() if own != wire_name}
+    offer = Offer.of(tools, own_names=own_names, ways_back=made.ways_back)
+    return SentTools(given, wire.tools, made.names, offer, made.body)
