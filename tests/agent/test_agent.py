@@ -39,6 +39,7 @@ from toolcrib import CallContext as Context
 from toolcrib.errors import ProviderError, SourceError, ToolcribError
 from toolcrib.testing import ScriptedClient, call, raw_call
 from toolcrib.values.decision import Answer
+from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunStatus
 
 CANARY = "canary-77aa"
@@ -456,3 +457,31 @@ def test_the_statuses_are_closed() -> None:
     from typing import get_args
 
     assert set(get_args(RunStatus)) == {"completed", "waiting", "limited", "failed", "cancelled"}
+
+
+async def test_a_time_out_of_the_providers_own_is_an_error_like_any_other() -> None:
+    def breaks(_request: object) -> Any:
+        raise TimeoutError("socket")
+
+    agent = Agent(ScriptedClient([breaks] * 2), TOOLS, limits=Limits(seconds=60))
+    stream = agent.stream("go")
+    assert [type(event) async for event in stream] == [RunStarted, RunError, Done]
+    with pytest.raises(TimeoutError, match="socket"):
+        await stream.result()
+
+
+async def test_each_call_over_a_limit_is_recorded_even_if_a_sink_fails() -> None:
+    class Broken:
+        def __init__(self) -> None:
+            self.ids: list[str] = []
+
+        def write(self, record: ToolInvocationRecord) -> None:
+            self.ids.append(record.id)
+            raise OSError("disk full")
+
+    sink = Broken()
+    client = ScriptedClient([[call("add", a=n, b=1) for n in range(3)]])
+    agent = Agent(client, ToolRunner(TOOLS, sinks=[sink]), limits=Limits(calls=2))
+    with pytest.raises(OSError, match="disk full"):
+        await agent.run("go")
+    assert len(set(sink.ids)) == 3

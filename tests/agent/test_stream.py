@@ -166,3 +166,24 @@ def test_what_is_nested_without_end_is_refused() -> None:
         RunState.from_json(f'{{"provider_state": {DEEP}')
     with pytest.raises(SourceError):
         Session.from_json(Agent(ScriptedClient([])), f'[{{"provider_state": {DEEP}')
+
+
+async def test_whoever_reads_an_event_may_change_it_and_changes_no_call() -> None:
+    ran: list[Any] = []
+
+    @tool(visible=ALL, requires_approval=True)
+    async def pay(to: str, items: list[str]) -> None:
+        """Pay for items."""
+        ran.append((to, items))
+
+    async def later(request: ApprovalRequest) -> Approve:
+        await asyncio.sleep(0)
+        return Approve("grace")
+
+    client = ScriptedClient([call("pay", to="ada", items=["a"]), "done"])
+    async for event in Agent(client, ToolRunner([pay], approver=later)).stream("go"):
+        if isinstance(event, ToolCallStarted):
+            assert event.arguments is not None
+            event.arguments["items"].append("b")
+            event.arguments["to"] = "eve"
+    assert ran == [("ada", ["a"])]

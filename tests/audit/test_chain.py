@@ -13,8 +13,8 @@ from audit.audit_helpers import record, write_calls
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.audit import AuditFilter, AuditLog, Fault, Head, verify_jsonl
-from toolcrib.audit.chain import Seal, line
+from toolcrib.audit import AuditFilter, AuditLog, Fault, Head, chain, verify_jsonl
+from toolcrib.audit.chain import Seal
 from toolcrib.audit.rows import text_of
 from toolcrib.values.json import canonical_json
 
@@ -127,7 +127,7 @@ async def test_a_record_nested_too_deeply_is_a_finding() -> None:
     lines = await exported()
     deep = '{"result":' + "[" * 100_000 + "]" * 100_000 + "}"
     head = Seal(None).entry(Head(0, "0" * 64), 1.5, deep)
-    assert verify_jsonl([line(head, 1.5, "0" * 64, deep), *lines[1:]]).fault is not None
+    assert verify_jsonl([chain.line(head, 1.5, "0" * 64, deep), *lines[1:]]).fault is not None
 
 
 async def test_a_kept_head_shows_a_chain_that_was_cut() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from typing import Any
 
@@ -31,11 +32,15 @@ async def test_what_was_written_is_read_back(url: str) -> None:
         assert (await log.verify()).ok
 
 
+# More than an index of PostgreSQL takes, even if it is compressed.
+LONG = random.Random(20_261_122).randbytes(10_000).hex()  # noqa: S311  to be repeated
 ODD = [
     {"result": {"big": 2**70, "small": -(2**70), "tiny": 1e-7, "whole": 3.0, "e": 1e300}},
     {"result": [None, True, "\0\x01\x7f\u2028", "Grüße 東京 🍵"]},
     {"caller": "nul\0led", "run_id": "\0", "id": "ключ", "idempotency_key": "a\0b"},
     {"caller": "'; DROP TABLE audit_entries; --"},
+    {"id": LONG, "run_id": LONG[1:], "idempotency_key": LONG[2:], "caller": f"é{LONG}"},
+    {"result": "e" * 4_000_000},
     {"arguments": {"ﬀ": 1, "🍵": 2, "a": 3, "Z": {"null": None}}},
 ]
 

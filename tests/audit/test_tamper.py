@@ -258,8 +258,8 @@ async def test_an_entry_that_cannot_be_read_is_an_error_without_its_text(path: P
 
 DEEP = "[" * 100_000 + "]" * 100_000
 UNREADABLE = [
-    '{"id":"call_1","idempotency_key":"run_1/1","result":%s}' % DEEP,
-    '{"status":"pruned","through":%s}' % DEEP,
+    f'{{"id":"call_1","idempotency_key":"run_1/1","result":{DEEP}}}',
+    f'{{"status":"pruned","through":{DEEP}}}',
     DEEP,
 ]
 

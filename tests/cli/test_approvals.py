@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -189,7 +191,9 @@ def test_edited_arguments(command: Command) -> None:
         (["approve", "apr_one", "--arguments", '{"a": NaN}'], 2, "--arguments: not valid JSON"),
         (["approve", "apr_one", "apr_two", "--arguments", "{}"], 2, "goes with one question"),
         (["list", "--store", "sqlite:///none.db"], 2, "sqlite:///none.db: there is no such file"),
-        (["list", "--store", "nonsense"], 1, "the database cannot be used"),
+        (["list", "--store", "nonsense"], 2, "nonsense: give the URL of a database"),
+        (["list", "--store", "sqlite+pysqlite:///none.db"], 2, "there is no such file"),
+        (["list", "--store", "sqlite://"], 2, "a database in memory is gone with its program"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_changes_nothing(
@@ -208,6 +212,18 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(
     waiting = stored(lambda store: store.pending())
     assert [request.id for request in waiting] == ["apr_one", "apr_two"]
     assert not Path("none.db").exists()
+
+
+def test_a_database_of_something_else_is_left_as_it_is(command: Command) -> None:
+    with closing(sqlite3.connect("other.db")) as database:
+        database.execute("CREATE TABLE mine (x INTEGER)")
+    before = Path("other.db").read_bytes()
+    for arguments in (["list"], ["approve", "apr_one", "--by", "grace"], ["refuse", "apr_one"]):
+        result = command(*arguments, "--store", "sqlite:///other.db")
+        assert (result.code, result.out) == (1, "")
+        assert "there are no approvals in it" in result.err
+    assert Path("other.db").read_bytes() == before
+    assert [path.name for path in Path().iterdir()] == ["other.db"]
 
 
 def test_without_a_login_name_one_has_to_be_said(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import sqlite3
+import stat
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +32,8 @@ from rich.console import Console
 
 from toolcrib.audit import AuditEntry, AuditLog
 from toolcrib.cli import audit, audit_check, run
-from toolcrib.cli.audit_log import log_to_read, shown
+from toolcrib.cli.audit_log import log_to_read
+from toolcrib.cli.database import shown
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import ErrorCode
 from toolcrib.testing import call, openai_server
@@ -115,7 +119,7 @@ def test_a_call_that_waited_and_then_ran_is_one_line(toolcrib: Toolcrib) -> None
         ("call_1", "completed"),
     ]
     waiting = toolcrib("audit", "list", "--status", "waiting").out
-    assert len(waiting.splitlines()) == 3
+    assert [line.split("\t")[2] for line in waiting.splitlines()] == ["call_2"]
 
 
 def test_the_newest_call_comes_first_and_each_once(toolcrib: Toolcrib) -> None:
@@ -142,20 +146,21 @@ def test_the_newest_call_comes_first_and_each_once(toolcrib: Toolcrib) -> None:
 
 
 FILTERS: list[tuple[list[str], list[str]]] = [
-    ([], ["d", "c", "b", "a"]),
+    ([], ["e", "d", "c", "b", "a"]),
     (["--run", "run_2"], ["b"]),
     (["--call", "c"], ["c"]),
     (["--tool", "look"], ["c"]),
     (["--caller", "bob"], ["d"]),
     (["--status", "failed"], ["d", "b"]),
-    (["--status", "started"], ["a"]),
+    (["--status", "started"], ["e"]),
+    (["--status", "waiting"], []),
     (["--code", "timeout"], ["d"]),
     (["--caller", "ada", "--status", "failed"], ["b"]),
-    (["--since", "1h"], ["d", "c", "b", "a"]),
+    (["--since", "1h"], ["e", "d", "c", "b", "a"]),
     (["--until", "1h"], []),
-    (["--until", "2100-01-01"], ["d", "c", "b", "a"]),
+    (["--until", "2100-01-01"], ["e", "d", "c", "b", "a"]),
     (["--since", "2100-01-01T00:00:00+02:00"], []),
-    (["--limit", "3"], ["d", "c", "b"]),
+    (["--limit", "3"], ["e", "d", "c"]),
     (["--run", "' OR 1=1 --"], []),
 ]
 
@@ -168,6 +173,7 @@ def test_filters(toolcrib: Toolcrib, options: list[str], ids: list[str]) -> None
         failed(ErrorCode.DENIED, "b", run_id="run_2"),
         record("c", name="look"),
         failed(ErrorCode.TIMEOUT, "d", caller="bob"),
+        begun("e"),
     )
     listed = json.loads(toolcrib("audit", "list", *options, "--json").out)
     assert [entry["record"]["id"] for entry in listed] == ids
@@ -345,6 +351,32 @@ def test_an_export_is_whole_and_can_be_checked(toolcrib: Toolcrib) -> None:
     assert toolcrib("audit", "verify", "--jsonl", "log.jsonl").code == 1
 
 
+def test_what_is_no_file_is_written_to_and_not_replaced(toolcrib: Toolcrib) -> None:
+    written(record("a"))
+    text = toolcrib("audit", "export").out
+    os.mkfifo("pipe")
+    Path("link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with ThreadPoolExecutor(1) as other:
+            read = other.submit(Path(name).read_text, encoding="utf-8")
+            assert toolcrib("audit", "export", name).out == f"{name}: 1 entry written\n"
+            assert read.result(timeout=30) == text
+    assert stat.S_ISFIFO(Path("link").stat().st_mode)
+    assert toolcrib("audit", "export", ".").code == 1
+    assert sorted(Path().glob(".export*")) == []
+
+
+def test_an_export_needs_somewhere_to_go(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(record("a"))
+    refused = toolcrib("audit", "export", "--json")  # its lines are no one JSON value
+    assert (refused.code, json.loads(refused.out)["error"]["kind"]) == (2, "UnusableError")
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run(["audit", "export"]) == 2
+    assert run(["audit", "list", "--json"]) == 0
+
+
 def test_part_of_a_log_can_be_exported_and_checked(toolcrib: Toolcrib) -> None:
     written(record("a"), record("b", run_id="run_2"), record("c"))
     command = ["audit", "export", "part.jsonl", "--run", "run_1", "--json"]
@@ -396,6 +428,7 @@ UNUSABLE: list[tuple[list[str], int, str]] = [
     (["list", "--limit", "0"], 2, "--limit"),
     (["show", "nothing"], 2, "there is no run and no call 'nothing' in it"),
     (["show", ""], 2, "there is no run and no call '' in it"),
+    (["verify", "--filtered"], 2, "--filtered is about an export: give --jsonl FILE"),
     (["verify", "--head", "7"], 2, "--head: give SEQ:HASH"),
     (["verify", "--jsonl", "no.jsonl"], 2, "--jsonl no.jsonl: No such file"),
     (["verify", "--key-file", "no.key"], 2, "--key-file no.key: No such file"),
@@ -440,6 +473,8 @@ def test_a_password_is_not_repeated() -> None:
     url = "postgresql+psycopg://ada:p@ss:word@db.example:5432/crib"
     assert shown(url) == "postgresql+psycopg://ada:***@db.example:5432/crib"
     assert shown("sqlite:///crib.db") == "sqlite:///crib.db"
+    asked = "postgresql+psycopg://db.example/crib?user=ada&password=hush%21&sslmode=require"
+    assert shown(asked) == asked.replace("hush%21", "***")
 
 
 def test_a_server_is_not_looked_for_among_the_files() -> None:
@@ -451,3 +486,10 @@ def test_a_server_is_not_looked_for_among_the_files() -> None:
 def test_entries_are_plain_json() -> None:
     entry = AuditEntry(1, NOON, record(), "", "")
     assert json.loads(json.dumps(msgspec.to_builtins(entry)))["record"]["name"] == "pay"
+
+
+def test_a_key_without_a_log_is_a_mistake(toolcrib: Toolcrib) -> None:
+    Path("key").write_bytes(b"hush-1\n")
+    for command in (["call", "calculate", "{}"], ["chat", "hello"]):
+        result = toolcrib(*command, "--key-file", "key")
+        assert result == (2, "", "toolcrib: --key-file is the key of a log: give --audit URL\n")

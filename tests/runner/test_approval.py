@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from toolcrib import (
     ALL,
+    Allow,
     ApprovalRequest,
     Approve,
     Ask,
@@ -24,6 +27,7 @@ from toolcrib import (
     Refuse,
     ToolCall,
     ToolRunner,
+    Waiting,
     hydrate,
     tool,
 )
@@ -361,3 +365,179 @@ async def test_a_secret_that_comes_back_masked_is_the_one_that_was_sent() -> Non
 def test_what_is_no_approver_is_refused_at_once() -> None:
     with pytest.raises(ApprovalError, match="async function"):
         ToolRunner([delete], approver=lambda _request: None)  # type: ignore[arg-type, return-value]
+
+
+async def test_an_approver_that_catches_the_cancellation_lets_nothing_run() -> None:
+    asked, ran = asyncio.Event(), []
+
+    async def stubborn(_request: ApprovalRequest) -> Answer:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+        return Approve(by="grace")
+
+    @tool(visible=ALL, safe=False)
+    async def fire() -> None:
+        """Fire."""
+        ran.append(1)
+
+    sink = MemorySink()
+    runner = ToolRunner([fire], approver=stubborn, sinks=[sink])
+    task = asyncio.ensure_future(runner.exec(ToolCall("c", "", "fire", "{}")))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ran == []
+    assert [r.error.code for r in sink.records if r.error] == [ErrorCode.CANCELLED]
+
+
+@tool(visible=ALL, safe=False)
+async def pay(cents: list[int]) -> int:
+    """Pay."""
+    return sum(cents)
+
+
+PAY = ToolCall("c", "", "pay", '{"cents": [1]}')
+
+
+@pytest.mark.parametrize("edited", [None, {"cents": [2]}])
+async def test_what_was_approved_is_what_runs(edited: Any) -> None:
+    """Whoever changes the arguments after they were approved gets no call out of it."""
+    seen: list[Hydrated] = []
+
+    def greedy(hydrated: Hydrated, _context: PolicyContext) -> Allow:
+        seen.append(hydrated)
+        if len(seen) == 2:
+            hydrated.arguments["cents"].append(1_000_000)
+        return Allow()
+
+    async def approves(_request: ApprovalRequest) -> Answer:
+        return Approve(by="grace", arguments=edited)
+
+    outcome = await ToolRunner([pay], policy=greedy, approver=approves).exec(PAY)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+
+
+async def test_a_call_that_is_changed_while_somebody_is_asked_does_not_run() -> None:
+    hydrated = hydrate(PAY, Catalog([pay]))
+    assert isinstance(hydrated, Hydrated)
+
+    async def approves(request: ApprovalRequest) -> Answer:
+        request.arguments["cents"].append(5)  # its own copy
+        hydrated.arguments["cents"].append(1_000_000)
+        return Approve(by="grace")
+
+    outcome = await ToolRunner([pay], approver=approves).exec(hydrated)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+
+
+async def test_an_approver_may_change_its_own_copy_of_the_arguments() -> None:
+    async def approves(request: ApprovalRequest) -> Answer:
+        request.arguments["cents"].append(1_000_000)
+        return Approve(by="grace")
+
+    outcome = await ToolRunner([pay], approver=approves).exec(PAY)
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 1
+
+
+async def test_edited_arguments_are_of_the_same_tool() -> None:
+    """A call that claims another name than that of its tool."""
+    hydrated = hydrate(PAY, Catalog([pay, delete]))
+    assert isinstance(hydrated, Hydrated)
+    forged = msgspec.structs.replace(
+        hydrated, call=msgspec.structs.replace(hydrated.call, name="delete")
+    )
+
+    async def approves(_request: ApprovalRequest) -> Answer:
+        return Approve(by="grace", arguments={"path": "a"})
+
+    outcome = await ToolRunner([pay, delete], approver=approves).exec(forged)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
+
+
+async def _waits(_request: ApprovalRequest) -> None:
+    return None
+
+
+async def _question(call: ToolCall = PAY) -> ApprovalRequest:
+    waiting = await ToolRunner([pay], approver=_waits).exec(call)
+    assert isinstance(waiting, Waiting)
+    return waiting.request
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (Refuse(), ErrorCode.APPROVAL_REFUSED),
+        (None, ErrorCode.APPROVAL_REQUIRED),
+        (Approve(by="grace"), None),
+    ],
+)
+async def test_whoever_was_asked_is_heard_even_if_nobody_would_be_asked_now(
+    answer: Answer | None, code: ErrorCode | None
+) -> None:
+    asks = [True]
+
+    def sometimes(_hydrated: Hydrated, _context: PolicyContext) -> Allow | Ask:
+        return Ask("why") if asks.pop() else Allow()
+
+    @tool(visible=ALL)
+    async def fire() -> int:
+        """Fire."""
+        return 1
+
+    call = ToolCall("c", "", "fire", "{}")
+    waiting = await ToolRunner([fire], policy=sometimes, approver=_waits).exec(call)
+    assert isinstance(waiting, Waiting)
+    asks[:] = [False, False]
+    request = waiting.request
+    answers = {} if answer is None else {request.id: answer}
+    scope = CallScope(RunTally(), answers, {request.id: request})
+    outcome = await ToolRunner([fire], policy=sometimes).exec(call, scope=scope)
+    assert (outcome.error.code if isinstance(outcome, Failed) else None) is code
+
+
+async def test_asking_again_does_not_put_off_when_a_question_lapses() -> None:
+    request = await _question()
+    earlier = msgspec.structs.replace(request, asked_at=1.0, expires_at=time.time() + 60)
+    scope = CallScope(RunTally(), {}, {request.id: earlier})
+    again = await ToolRunner([pay], approver=_waits).exec(PAY, scope=scope)
+    assert isinstance(again, Waiting)
+    assert (again.request.asked_at, again.request.expires_at) == (1.0, earlier.expires_at)
+
+
+async def test_nobody_is_asked_a_question_that_has_lapsed() -> None:
+    request = await _question()
+    lapsed = msgspec.structs.replace(request, expires_at=1.0)
+
+    async def never(_request: ApprovalRequest) -> Answer:
+        raise AssertionError("asked")
+
+    scope = CallScope(RunTally(), {}, {request.id: lapsed})
+    outcome = await ToolRunner([pay], approver=never).exec(PAY, scope=scope)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.APPROVAL_EXPIRED
+
+
+async def test_two_answers_of_one_reply_cannot_be_swapped() -> None:
+    """One is a yes to 1 cent, the other a no to 9: neither fits the other's call."""
+    other = ToolCall("d", "", "pay", '{"cents": [9]}')
+    first, second = await _question(), await _question(other)
+    asked = {first.id: first, second.id: second}
+    runner = ToolRunner([pay])
+    right = CallScope(RunTally(), {first.id: Approve("g"), second.id: Refuse()}, asked)
+    outcomes = await runner.exec_all([PAY, other], scope=right)
+    assert [type(o) for o in outcomes] == [Completed, Failed]
+    swapped = msgspec.structs.replace(other, arguments=PAY.arguments)
+    for answer in (Approve("g"), Refuse()):
+        scope = CallScope(RunTally(), {second.id: answer}, asked)
+        outcome = await ToolRunner([pay]).exec(swapped, scope=scope)
+        assert isinstance(outcome, Failed)
+        assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH

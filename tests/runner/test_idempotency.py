@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -174,26 +176,22 @@ async def test_two_at_once_run_once() -> None:
     assert len(RUNS) == 1
 
 
-async def test_two_that_wait_for_the_same_approval_run_once() -> None:
-    asked = 0
-    both = asyncio.Event()
+async def test_nobody_is_asked_about_a_call_that_is_on_its_way() -> None:
+    asked: list[str] = []
 
-    async def approver(_request: ApprovalRequest) -> Answer:
-        nonlocal asked
-        asked += 1
-        if asked == 2:
-            both.set()
-        await both.wait()
+    async def approver(request: ApprovalRequest) -> Answer:
+        asked.append(request.id)
+        await asyncio.sleep(0)
         return Approve(by="grace")
 
     runner = ToolRunner([wipe], approver=approver)
     call = ToolCall("c", "", "wipe", '{"text": "a"}')
     outcomes = await runner.exec_all([call, call], scope=scope())
-    assert sorted(type(o).__name__ for o in outcomes) in (
-        ["Completed"] * 2,
-        ["Completed", "Failed"],
-    )
+    assert [type(o) for o in outcomes] == [Completed, Failed]
+    assert isinstance(outcomes[1], Failed)
+    assert outcomes[1].error.code is ErrorCode.DUPLICATE_CALL
     assert RUNS == ["a"]
+    assert len(asked) == 1
 
 
 async def test_no_more_is_remembered_than_said() -> None:
@@ -310,3 +308,138 @@ async def test_an_edited_call_is_known_by_what_the_model_sent() -> None:
         assert isinstance(outcome, Completed)
         assert outcome.record.edited
     assert RUNS == ["edited"]
+
+
+async def test_calls_that_had_not_begun_are_recorded_though_it_is_cancelled_again() -> None:
+    """A sink that takes its time, and somebody who asks again and again."""
+
+    class Slow(MemorySink):
+        async def write(self, record: ToolInvocationRecord) -> None:  # type: ignore[override]
+            await asyncio.sleep(0)
+            self.records.append(record)
+
+    for repeated in range(1, 8):
+        sink = Slow()
+        runner = ToolRunner([note], sinks=[sink])
+        calls = [msgspec.structs.replace(CALL, id=f"c{n}") for n in range(3)]
+        before = asyncio.all_tasks()
+        task = asyncio.ensure_future(runner.exec_all(calls, scope=scope()))
+        for _ in range(repeated):
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert sorted(r.id for r in sink.records) == ["c0", "c1", "c2"]
+        assert asyncio.all_tasks() <= before | {task}
+
+
+async def test_an_iterable_that_fails_half_way_runs_nothing() -> None:
+    def calls() -> Iterator[ToolCall]:
+        yield CALL
+        raise OSError("no more")
+
+    sink = MemorySink()
+    runner = ToolRunner([note], sinks=[sink])
+    with pytest.raises(OSError, match="no more"):
+        await runner.exec_all(calls(), scope=scope())
+    assert (RUNS, sink.records) == ([], [])
+    assert await runner.exec_all([]) == []
+
+
+async def test_an_intent_that_could_not_be_written_may_be_tried_again() -> None:
+    """Nothing ran, so nothing is remembered; a ledger is asked, and knows."""
+
+    class Once(MemorySink):
+        intents = True
+        broken = True
+
+        def write(self, record: ToolInvocationRecord) -> None:
+            if self.broken and record.status == "started":
+                self.broken = False
+                raise OSError("disk full")
+            super().write(record)
+
+    runner = ToolRunner([note], sinks=[Once()])
+    with pytest.raises(OSError, match="disk full"):
+        await runner.exec(CALL, scope=scope())
+    assert isinstance(await runner.exec(CALL, scope=scope()), Completed)
+    assert len(RUNS) == 1
+
+
+async def test_an_outcome_that_was_unknown_is_known_once_the_other_process_has_ended() -> None:
+    """Two runners share a ledger; one asks while the other's tool runs."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL)
+    async def long(text: str) -> str:
+        """Take its time."""
+        begun.set()
+        await go_on.wait()
+        return text
+
+    ledger = MemoryLedger()
+    call = msgspec.structs.replace(CALL, name="long")
+    one, two = (ToolRunner([long], sinks=[ledger]) for _ in range(2))
+    running = asyncio.ensure_future(one.exec(call, scope=scope()))
+    await begun.wait()
+    unknown = await two.exec(call, scope=scope())
+    assert isinstance(unknown, Failed)
+    assert unknown.error.code is ErrorCode.OUTCOME_UNKNOWN
+    go_on.set()
+    await running
+    again = await two.exec(call, scope=scope())
+    assert isinstance(again, Completed)
+    assert again.replayed
+
+
+@pytest.mark.parametrize("ledger", [False, True])
+async def test_of_two_calls_with_secrets_that_look_different_one_is_another(ledger: bool) -> None:
+    """There is no digest of such a call's arguments; both texts have the same length."""
+
+    @tool(visible=ALL, secret=["key"])
+    async def open_(door: str, key: str) -> str:
+        """Open a door."""
+        RUNS.append(door)
+        return door
+
+    kept = MemoryLedger()
+    runner = ToolRunner([open_], sinks=[kept] if ledger else [], remember=0 if ledger else 10)
+    one, other = (
+        ToolCall("c", "", "open_", f'{{"door": "{door}", "key": "{key}"}}')
+        for door, key in (("a", "1"), ("b", "2"))
+    )
+    assert isinstance(await runner.exec(one, scope=scope()), Completed)
+    again, refused = await runner.exec(one, scope=scope()), await runner.exec(other, scope=scope())
+    assert isinstance(again, Completed)
+    assert isinstance(refused, Failed)
+    assert refused.error.code is ErrorCode.DUPLICATE_CALL
+    assert RUNS == ["a"]
+
+
+def test_a_call_runs_once_in_however_many_threads_it_is_made() -> None:
+    ran: list[int] = []
+    together = threading.Barrier(8)
+
+    @tool(visible=ALL)
+    async def count() -> int:
+        """Count."""
+        ran.append(1)
+        return 1
+
+    runner = ToolRunner([count])
+
+    def made() -> None:
+        for n in range(50):
+            together.wait(10)
+            asyncio.run(_exec(runner, ToolCall(f"c{n}", "", "count", "{}")))
+
+    threads = [threading.Thread(target=made) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ran) == 50
+
+
+async def _exec(runner: ToolRunner, call: ToolCall) -> None:
+    await runner.exec(call)

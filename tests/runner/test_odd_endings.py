@@ -254,7 +254,7 @@ async def test_a_policy_that_is_wrong_denies(policy: Any) -> None:
 
 
 def test_a_runner_that_could_run_nothing_is_refused() -> None:
-    with pytest.raises(ToolcribError, match="1 or more"):
+    with pytest.raises(ToolcribError, match="concurrency is a whole number from 1"):
         ToolRunner([risky], concurrency=0)
 
 

@@ -353,6 +353,48 @@ async def test_an_author_may_tell_more_than_the_parts() -> None:
     assert watch.parts == ["half", {}]
 
 
+def around() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize("part", [object(), float("nan"), around(), {"a": CANARY * 400_000}])
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_what_an_author_tells_is_json(part: Any, watched: bool, blocking: bool) -> None:
+    if blocking:
+
+        def tells(ctx: CallContext) -> int:
+            ctx.progress(part)
+            return 1
+    else:
+
+        async def tells(ctx: CallContext) -> int:
+            ctx.progress(part)
+            return 1
+
+    watch = Watch()
+    outcome = await run([tool(visible=ALL, name="t")(tells)], watch=watch if watched else None)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_OUTPUT
+    assert watch.parts == []
+
+
+async def test_what_was_told_is_as_it_was_then() -> None:
+    @tool(visible=ALL, name="t")
+    async def tells(ctx: CallContext) -> int:
+        """Tell, and go on changing it."""
+        part = {"n": [1]}
+        ctx.progress(part)
+        part["n"].append(2)
+        return 1
+
+    watch = Watch()
+    await run([tells], watch=watch)
+    assert watch.parts == [{"n": [1]}]
+
+
 async def test_parts_are_events_of_a_run() -> None:
     model = ScriptedClient([[call("t", count=2)], "done"])
     agent = Agent(model, [finds])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections.abc import Callable
@@ -23,7 +24,9 @@ def request(at: int = 0) -> ApprovalRequest:
     return ApprovalRequest(f"apr_{at}", "pay", {"to": CANARY}, "risky", time.time() + 60 + at)
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///{}/crib.db"])
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite+pysqlite:///:memory:", "sqlite:///{}/crib.db"]
+)
 async def test_many_at_once_see_one_database(url: str, tmp_path: Path) -> None:
     store = ApprovalStore(url.format(tmp_path))
     await asyncio.gather(*(store(request(at)) for at in range(12)))
@@ -39,7 +42,8 @@ async def test_many_at_once_see_one_database(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["nonsense", "sqlite:////nowhere/at/all.db", f"oracle://u:{CANARY}@h/x", "mysql://u@h:port/x"]
+    "url",
+    ["nonsense", "sqlite:////nowhere/at/all.db", f"oracle://u:{CANARY}@h/x", "mysql://u@h:port/x"],
 )
 async def test_one_that_cannot_be_used_is_a_source_error_without_payload(url: str) -> None:
     with pytest.raises(SourceError, match="database") as raised:
@@ -139,8 +143,8 @@ async def test_nothing_is_acknowledged_that_went_into_a_file_that_is_gone(
     await store.aclose()
     copy = path.read_bytes()
     await store(request(2))
-    for file in tmp_path.iterdir():
-        file.unlink()
+    for name in ("crib.db", "crib.db-wal", "crib.db-shm"):
+        (tmp_path / name).unlink()
     if replaced:
         path.write_bytes(copy)
     with pytest.raises(UnreachableError, match="removed or replaced"):
@@ -160,7 +164,7 @@ async def test_a_folder_that_changes_leaves_the_file_where_it_is(
     monkeypatch.chdir(tmp_path / "other")
     await asyncio.gather(*(store(request(at)) for at in range(1, 4)))
     assert len(await store.pending()) == 4
-    assert list(Path().iterdir()) == []
+    assert not (tmp_path / "other" / "crib.db").exists()
     await store.aclose()
 
 
@@ -189,3 +193,28 @@ async def test_a_lock_that_is_not_let_go_is_named(
             await database.write("DELETE FROM approvals")
     await database.write("DELETE FROM approvals")
     await database.aclose()
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+async def test_a_program_that_logs_all_it_can_logs_nothing_that_was_kept(
+    caplog: pytest.LogCaptureFixture, level: int
+) -> None:
+    with caplog.at_level(level):
+        store = ApprovalStore("sqlite://")
+        await store(request())
+        assert len(await store.pending()) == 1
+        await store.aclose()
+    assert CANARY not in caplog.text
+    assert "sqlalchemy" not in caplog.text or level == logging.DEBUG
+
+
+async def test_statements_can_be_logged_without_what_is_in_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.DEBUG, "sqlalchemy.engine"):
+        store = ApprovalStore("sqlite://")
+        await store(request())
+        assert len(await store.pending()) == 1
+        await store.aclose()
+    assert "INSERT INTO approvals" in caplog.text
+    assert CANARY not in caplog.text

@@ -95,14 +95,12 @@ class Run:
                 await self._turns()
         except _Limit as reached:
             return self._end("limited", reached.name)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            return self._end("limited", "seconds")
         except asyncio.CancelledError:
             self._end("cancelled")
             raise
         except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                return self._end("limited", "seconds")
             self._fail(error)
             raise
         return self._end("waiting" if self._waiting else "completed")
@@ -169,8 +167,7 @@ class Run:
         for call in calls:
             self._watch.started(call)
         if limit is not None:  # none of them runs, and each has its record all the same
-            for call in calls:
-                await self._runner.refuse(call, caller=self._caller, scope=self._scope)
+            await self._runner.refuse_all(calls, caller=self._caller, scope=self._scope)
             raise _Limit(limit)
         outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=self._scope)
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))

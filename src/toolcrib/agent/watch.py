@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from toolcrib.agent.public_text import PublicText
 from toolcrib.runner.recorder import public_name
-from toolcrib.runner.redact import public_arguments
+from toolcrib.runner.redact import own_copy, public_arguments
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import ApprovalRequest
@@ -53,7 +53,7 @@ class Watch:
         self._streaming.clear()  # all calls of the reply are whole
         shown = None
         if isinstance(call, Hydrated):
-            shown = public_arguments(call.definition, call.arguments)
+            shown = own_copy(public_arguments(call.definition, call.arguments))
         self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
 
     def approval_requested(self, request: ApprovalRequest) -> None:

@@ -35,7 +35,7 @@ class GroupWriter(Generic[S, T]):
         """Queue from an event loop, any; the future is done once the item is committed."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # as in a child that was forked
                 self._closing = False
                 thread = threading.Thread(target=self._serve, name="toolcrib-audit", daemon=True)
                 thread.start()

@@ -11,7 +11,6 @@ import getpass
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from pathlib import Path
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
@@ -19,6 +18,7 @@ import typer
 
 from toolcrib.approvals import ApprovalStore
 from toolcrib.approvals.terminal import shown_arguments
+from toolcrib.cli.database import DATABASE, check_holds
 from toolcrib.cli.options import Json
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.cli.where import UnusableError
@@ -41,14 +41,13 @@ By: TypeAlias = Annotated[
     str | None,
     typer.Option("--by", metavar="NAME", help="Who answers; the login name if left out."),
 ]
-STORE = "sqlite:///crib.db"
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 @app.command("list")
 def list_pending(
     *,
-    store: Store = STORE,
+    store: Store = DATABASE,
     run: Annotated[
         str | None, typer.Option("--run", metavar="ID", help="Of this run only.")
     ] = None,
@@ -80,7 +79,7 @@ def list_pending(
 def approve(
     ids: Ids,
     *,
-    store: Store = STORE,
+    store: Store = DATABASE,
     by: By = None,
     arguments: Annotated[
         str | None,
@@ -99,7 +98,7 @@ def approve(
 def refuse(
     ids: Ids,
     *,
-    store: Store = STORE,
+    store: Store = DATABASE,
     by: By = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept, not sent.")] = "",
     as_json: Json = False,
@@ -128,10 +127,8 @@ def _answer(ids: list[str], answer: Answer, store: str, *, as_json: bool) -> Non
 
 
 def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]]) -> T:
-    """What `work` gives; a database file that is not there is a mistake, and is not made."""
-    file = url.removeprefix("sqlite:///").partition("?")[0]
-    if url.startswith("sqlite:///") and not Path(file).is_file():
-        raise UnusableError(f"--store {url}: there is no such file")
+    """What `work` gives."""
+    check_holds("approvals", url, "there are no approvals in it")
 
     async def opened() -> T:
         async with aclosing(ApprovalStore(url)) as approvals:

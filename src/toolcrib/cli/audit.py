@@ -24,13 +24,13 @@ from toolcrib.cli.audit_story import (
     stories,
     when,
 )
+from toolcrib.cli.database import shown
 from toolcrib.cli.options import Json
 from toolcrib.cli.render import out, print_json, printable, shortened
 from toolcrib.cli.where import UnusableError
 from toolcrib.values.record import ToolInvocationRecord
 
 SHOWN = 50
-_ON_ITS_WAY = ("started", "waiting")
 _COLUMNS = ("time", "run", "call", "tool", "outcome", "decision", "took")
 
 app = typer.Typer(no_args_is_help=True, help="Read, check and export the audit log.")
@@ -67,9 +67,9 @@ def list_calls(  # noqa: PLR0913  the options of a command line
         since=since,
         until=until,
     )
-    which = msgspec.structs.replace(which, newest=True)
+    which = msgspec.structs.replace(which, newest=True, latest=True, limit=limit)
     opened = given.log_to_read(log, key_file)
-    rows = given.used(opened, lambda audit: _newest(audit, which, limit))
+    rows = given.used(opened, lambda audit: audit.entries(which))
     if as_json:
         print_json([msgspec.to_builtins(entry) for entry in rows])
         return
@@ -92,7 +92,7 @@ def show(
 
     told = stories(given.used(given.log_to_read(log, key_file), entries)) if wanted else []
     if not told:
-        raise UnusableError(f"{given.shown(log)}: there is no run and no call '{wanted}' in it")
+        raise UnusableError(f"{shown(log)}: there is no run and no call '{wanted}' in it")
     if as_json:
         print_json({"id": wanted, "calls": [_story(call) for call in told]})
         return
@@ -100,21 +100,6 @@ def show(
         if number:
             out.print()
         _tell(call)
-
-
-async def _newest(log: AuditLog, which: AuditFilter, limit: int) -> list[AuditEntry]:
-    """Without what is overtaken: that a call began or waited, where there is news of it since."""
-    rows: list[AuditEntry] = []
-    told: set[tuple[str, str]] = set()
-    async for entry in log.stream(which):
-        call = entry.record.run_id, entry.record.id
-        if which.status is None and entry.record.status in _ON_ITS_WAY and call in told:
-            continue
-        told.add(call)
-        rows.append(entry)
-        if len(rows) == limit:
-            break
-    return rows
 
 
 def _row(record: ToolInvocationRecord) -> tuple[str, ...]:

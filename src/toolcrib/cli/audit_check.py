@@ -7,9 +7,9 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import msgspec
 import typer
@@ -17,6 +17,7 @@ import typer
 from toolcrib.audit import Head, Verification, verify_jsonl
 from toolcrib.cli import audit_log as given
 from toolcrib.cli.audit_story import when
+from toolcrib.cli.database import shown
 from toolcrib.cli.options import Json
 from toolcrib.cli.render import json_text, out, print_json, printable
 from toolcrib.cli.where import UnusableError
@@ -44,12 +45,14 @@ def verify(
     Prints the head: kept elsewhere and given to a later --head, it shows what a recomputed chain
     would hide.
     """
+    if filtered and jsonl is None:
+        raise UnusableError("--filtered is about an export: give --jsonl FILE")
     kept = None if head is None else given.head_of(head)
     if jsonl is not None:
         where, found = str(jsonl), _verify_file(jsonl, key_file, kept, filtered=filtered)
     else:
         opened = given.log_to_read(log, key_file, damaged=True)
-        where, found = given.shown(log), given.used(opened, lambda audit: audit.verify(head=kept))
+        where, found = shown(log), given.used(opened, lambda audit: audit.verify(head=kept))
     if as_json:
         print_json({"log": where, "ok": found.ok, **msgspec.to_builtins(found)})
     else:
@@ -91,12 +94,13 @@ def export(  # noqa: PLR0913  the options of a command line
         until=until,
     )
     which = msgspec.structs.replace(which, limit=limit)
+    if file is None and as_json:
+        raise UnusableError("--json tells of a FILE: name it")
     opened = given.log_to_read(log, key_file)
     if file is None:
         given.used(opened, lambda audit: _print_lines(audit.export(which)))
         return
-    target = Path(os.path.realpath(file))  # a link stays one
-    written = given.used(opened, lambda audit: _write_lines(audit.export(which), target))
+    written = given.used(opened, lambda audit: _write_lines(audit.export(which), file))
     if as_json:
         print_json({"file": str(file), "entries": written})
     else:
@@ -122,9 +126,9 @@ def prune(
         typer.confirm(f"Remove all entries before {when(limit)} from the log?", abort=True)
     removed = given.used(opened, lambda audit: audit.prune(before=limit))
     if as_json:
-        print_json({"log": given.shown(log), "before": limit, "removed": removed})
+        print_json({"log": shown(log), "before": limit, "removed": removed})
     else:
-        out.print(printable(f"{given.shown(log)}: {_entries(removed)} removed"))
+        out.print(printable(f"{shown(log)}: {_entries(removed)} removed"))
 
 
 def _say(where: str, found: Verification) -> None:
@@ -151,6 +155,8 @@ def _verify_file(
 
 async def _print_lines(lines: AsyncIterator[str]) -> None:
     """As they are, for `verify`; but a terminal is shown nothing that it would act upon."""
+    if sys.stdout is None:
+        raise UnusableError("there is no stdout to write to: name a FILE")
     async for line in lines:
         shown = f"{json_text(json.loads(line))}\n" if out.is_terminal else line
         sys.stdout.buffer.write(shown.encode())
@@ -158,26 +164,40 @@ async def _print_lines(lines: AsyncIterator[str]) -> None:
 
 
 async def _write_lines(lines: AsyncIterator[str], target: Path) -> int:
-    """Beside its place, then moved there in one step; only the owner can read it."""
-    part: Path | None = None
+    """How many were written."""
     written = 0
     try:
-        handle, name = tempfile.mkstemp(prefix=".export.", suffix=".part", dir=target.parent)
-        part = Path(name)
-        with os.fdopen(handle, "wb") as file:
+        with _opened(target) as file:
             async for line in lines:
                 file.write(line.encode())
                 written += 1
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
     except OSError as error:
         raise SourceError(f"{target}: the export cannot be written ({error.strerror})") from None
-    finally:
-        if part is not None:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
     return written
+
+
+@contextlib.contextmanager
+def _opened(target: Path) -> Iterator[BinaryIO]:
+    """Written beside its place, then moved there in one step; only the owner can read it.
+
+    What is there and is no file (a pipe, a device) stays what it is, and is written to.
+    """
+    if target.exists() and not target.is_file():
+        with target.open("wb") as other:
+            yield other
+        return
+    place = Path(os.path.realpath(target))  # a link stays one
+    handle, name = tempfile.mkstemp(prefix=".export.", suffix=".part", dir=place.parent)
+    try:
+        with os.fdopen(handle, "wb") as part:
+            yield part
+            part.flush()
+            os.fsync(part.fileno())
+        Path(name).replace(place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
 
 
 def _entries(count: int) -> str:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, TypeAlias, TypeVar, get_args
@@ -20,12 +18,13 @@ from typing import Annotated, TypeAlias, TypeVar, get_args
 import typer
 
 from toolcrib.audit import AuditFilter, AuditLog, Head
+from toolcrib.cli.database import DATABASE, check_holds, check_url, existing_file
 from toolcrib.cli.where import UnusableError
-from toolcrib.errors import ErrorCode, SourceError
+from toolcrib.errors import ErrorCode
 from toolcrib.values.record import RecordStatus
 
 T = TypeVar("T")
-LOG = "sqlite:///crib.db"
+LOG = DATABASE
 KEY = "TOOLCRIB_AUDIT_KEY"
 
 Log: TypeAlias = Annotated[
@@ -71,9 +70,6 @@ _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _AGO = re.compile(r"([0-9]{1,9})([smhdw])")
 _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
-_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
-_PASSWORD = re.compile(r"(://[^:/@]*:).*@", re.DOTALL)
-_MAGIC = b"SQLite format 3\0"
 
 
 def asked(
@@ -114,29 +110,23 @@ def head_of(text: str) -> Head:
     return Head(int(found[1]), found[2])
 
 
-def log_to_write(url: str, key_file: Path | None) -> AuditLog:
-    """A log that is made if it is not there."""
-    if "://" not in url:
-        raise UnusableError(f"{url}: give the URL of a database, such as {LOG}")
+def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
+    """The log that calls are recorded in, if there is to be one; it is made if it is not there."""
+    if url is None:
+        if key_file is not None:
+            raise UnusableError("--key-file is the key of a log: give --audit URL")
+        return None
+    check_url(url)
     return AuditLog(url, key=key_of(key_file))
 
 
 def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> AuditLog:
     """A log that is there. Raises UnusableError if it is not; `damaged` ones, if that is expected."""
-    log = log_to_write(url, key_file)
-    file = _file_of(url)
-    if file is None:
-        return log
-    if not file.is_file():
-        raise UnusableError(f"{url}: there is no such file")
-    if not damaged:
-        _check(url, file)
-    return log
-
-
-def shown(url: str) -> str:
-    """The URL less the password in it."""
-    return _PASSWORD.sub(r"\1***@", url)
+    if damaged:
+        existing_file(url)
+    else:
+        check_holds("audit_entries", url, "there is no audit log in it")
+    return AuditLog(url, key=key_of(key_file))
 
 
 def used(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
@@ -176,32 +166,3 @@ def _code(given: str) -> ErrorCode:
         return ErrorCode(given)
     except ValueError:
         raise UnusableError(f"--code {given}: there are {', '.join(ErrorCode)}") from None
-
-
-def _file_of(url: str) -> Path | None:
-    """The file of a SQLite database; None for a server's, of which nothing is known here."""
-    found = _SQLITE.fullmatch(url)
-    if found is None or (found[1] or "").startswith("file:"):
-        return None
-    if found[1] in (None, "", ":memory:"):
-        raise UnusableError(f"{url}: a database in memory is gone with its program")
-    return Path(found[1])
-
-
-def _check(url: str, file: Path) -> None:
-    """Whether the file is a database that holds a log: to open another one would put tables into it."""
-    try:
-        with file.open("rb") as opened:
-            start = opened.read(len(_MAGIC))
-    except OSError as error:
-        raise SourceError(f"{url}: {error.strerror}") from None
-    if start != _MAGIC:
-        raise SourceError(f"{url}: it is not a SQLite database")
-    query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'audit_entries'"
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            tables = database.execute(query).fetchone()[0]
-    except sqlite3.Error:
-        return  # the log says what is wrong with it
-    if not tables:
-        raise SourceError(f"{url}: there is no audit log in it")

@@ -40,7 +40,7 @@ def call(
 
     Exits with 1 if the call does not complete, its arguments being wrong included.
     """
-    log = None if audit is None else log_to_write(audit, key_file)
+    log = log_to_write(audit, key_file)
     sinks = () if log is None else (log,)
     runner = ToolRunner(load_catalog(tools), approver=approver(consent), sinks=sinks)
     text = _read_stdin() if arguments == "-" else arguments

@@ -56,7 +56,7 @@ def chat(
     if as_json and prompt is None:
         raise UnusableError("--json needs a prompt")
     asker = _Asker(approver(consent))
-    log = None if audit is None else log_to_write(audit, key_file)
+    log = log_to_write(audit, key_file)
     sinks = () if log is None else (log,)
     runner = ToolRunner(load_catalog(tools), approver=asker, sinks=sinks)
     session = Session(Agent(_client(model), runner))

@@ -1,6 +1,6 @@
 """Hydration: parse, resolve, validate and instantiate a tool call; repair its arguments once."""
 
-from toolcrib.hydrate.hydrate import hydrate
+from toolcrib.hydrate.hydrate import hydrate, hydrate_anew
 from toolcrib.hydrate.model_repair import ModelRepairer
 from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments
 from toolcrib.hydrate.repair import Repairer, RepairRequest, check_repairer, repair, repairable
@@ -15,6 +15,7 @@ __all__ = [
     "Sanitizer",
     "check_repairer",
     "hydrate",
+    "hydrate_anew",
     "parse_arguments",
     "repair",
     "repairable",

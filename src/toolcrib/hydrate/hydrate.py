@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 
 from toolcrib.errors import ErrorCode, Stage
@@ -54,6 +55,19 @@ def hydrate(call: ToolCall, offered: Offer | Catalog) -> HydrationResult:
         return _check(call, tool, sent, sent, notes=parsed.notes, started=started)
     notes = (*parsed.notes, "restored")
     return _check(call, tool, sent, restored, notes=notes, started=started)
+
+
+def hydrate_anew(hydrated: Hydrated, tool: Tool[..., Any]) -> HydrationResult:
+    """A call once more, of the arguments that it has now: judged, and with an instance of its own.
+
+    Whoever holds a call holds its arguments, too, and may have changed them since they were judged.
+    """
+    notes, arguments = hydrated.provenance.notes, hydrated.arguments
+    started = time.perf_counter()
+    judged = _check(hydrated.call, tool, arguments, arguments, notes=notes, started=started)
+    if isinstance(judged, Rejected):
+        return judged
+    return msgspec.structs.replace(judged, provenance=hydrated.provenance)
 
 
 def _restored(way_back: WayBack, validator: Validator, sent: JsonObject) -> JsonObject | None:

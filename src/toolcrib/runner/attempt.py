@@ -6,41 +6,29 @@ call had earlier. The runner writes down which it was.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, NamedTuple
 
 import msgspec
 
-from toolcrib.errors import ApprovalError, ErrorCode, SourceError
-from toolcrib.hydrate import hydrate
-from toolcrib.runner.approval import approval_request, checked_answer
-from toolcrib.runner.execute import cancel_requests
+from toolcrib.errors import ErrorCode
+from toolcrib.runner.approval import approval_request
+from toolcrib.runner.asking import answer_to, approved_call
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.gate import Gate
 from toolcrib.runner.intents import Intents
-from toolcrib.runner.memory import CallMemory, Print, key_of, print_of
+from toolcrib.runner.memory import CallMemory, key_of, print_of
 from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import Draft, write_all
-from toolcrib.runner.redact import project, redaction_missing, unmasked
+from toolcrib.runner.redact import project, redaction_missing
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, accepted
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
-from toolcrib.values.decision import (
-    Allow,
-    Answer,
-    ApprovalRequest,
-    Approve,
-    Approver,
-    Ask,
-    Decision,
-    Deny,
-    Refuse,
-)
-from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import canonical_json
+from toolcrib.values.decision import Allow, ApprovalRequest, Approver, Ask, Decision, Deny
+from toolcrib.values.definition import All, ToolDefinition
+from toolcrib.values.json import digest
 from toolcrib.values.record import CallError, Completed, Failed, Outcome, Sink, Waiting
 
 
@@ -61,15 +49,18 @@ class Setup(NamedTuple):
 
 
 class Attempt(msgspec.Struct):
-    """One call, once: `outcome`, then `close` with what came of it, or `ended_before`."""
+    """One call, once: `outcome`, then `close` with what came of it, or `ended_before`.
+
+    How far it came: its `key` is claimed, the policies have `counted` it, its tool has `begun`.
+    """
 
     setup: Setup
     draft: Draft
     context: PolicyContext
     scope: CallScope
-    key: str = ""
-    print_: Print = ("", "", "")
-    claimed: bool = False
+    key: str | None = None
+    counted: bool = False
+    begun: bool = False
 
     async def outcome(self, cancels: int) -> Outcome:
         """What comes of it. Raises Stopped, EndedBefore, CancelledError and what a sink raises.
@@ -78,51 +69,59 @@ class Attempt(msgspec.Struct):
         """
         setup, hydrated = self.setup, accepted(self.draft.hydrated)
         tool = self._runnable(hydrated)
-        self.key = key_of(self.scope.tally.run_id, hydrated.call.id)
-        self.print_ = print_of(hydrated, self.context.caller)
-        setup.memory.check(self.key, self.print_)
+        key = key_of(self.scope.tally.run_id, hydrated.call.id)
+        setup.memory.claim(key, print_of(hydrated, self.context.caller))
+        self.key = key
         decision = self._decide(hydrated)
         if not isinstance(decision, Allow):
-            approved = await self._asked(hydrated, decision)
+            approved = await self._asked(hydrated, decision, key)
             if isinstance(approved, Waiting):
                 return approved
             hydrated = approved
-        self._claim(hydrated)
+        self._count(hydrated)
         exclusive = hydrated.definition.annotations.exclusive
-        if not setup.gate.try_enter(exclusive):
-            await setup.gate.enter(exclusive)
+        place = setup.gate.try_enter(exclusive) or await setup.gate.enter(exclusive)
         try:
             if setup.intents.wanted:
-                await setup.intents.begin(self.key, self.draft, hydrated)
-            self.draft.key = self.key
+                await setup.intents.begin(key, self.draft, hydrated)
+            self.draft.key = key
+            self.begun = True
             value = await setup.executor.run(
-                tool, hydrated, self.context.caller, self.scope, key=self.key, cancels=cancels
+                tool, hydrated, self.context.caller, self.scope, key=key, cancels=cancels
             )
         finally:
-            setup.gate.leave(exclusive)
+            setup.gate.leave(place)
         return self._completed(tool, hydrated.definition, value)
 
     async def close(self, outcome: Outcome) -> None:
         """Remember and write down what came of it; whoever watches is told also if a sink fails."""
-        if self.claimed:
-            if self.draft.key and not isinstance(outcome, Waiting):
-                self.setup.memory.keep(self.key, outcome)
-                self._taint()
-            else:
-                self.setup.memory.release(self.key)
-            settle_all(self.setup.counting, outcome.record, self.context)
+        self.settle(outcome)
         try:
             await write_all(self.setup.sinks, outcome.record)
         finally:
             if self.scope.observer is not None:
                 self.scope.observer.finished(outcome)
 
+    def settle(self, outcome: Outcome) -> None:
+        """The part of `close` that waits for nothing: nobody waits for this call any more."""
+        key, memory = self.key, self.setup.memory
+        if key is None:
+            return
+        if self.begun and not isinstance(outcome, Waiting):
+            memory.keep(key, outcome)
+            self._taint()
+        else:
+            memory.release(key)
+        if self.counted:
+            settle_all(self.setup.counting, outcome.record, self.context)
+
     def ended_before(self, outcome: Completed | Failed) -> Completed | Failed:
         """The earlier outcome, once more: its content is as untrusted as ever, and it has its cost."""
         self._taint()
         definition = self.draft.hydrated.definition
-        if self.claimed:
+        if self.key is not None:
             self.setup.memory.release(self.key)
+        if self.counted:
             settle_all(self.setup.counting, outcome.record, self.context)
         elif definition is not None:
             self.scope.tally.count(definition.name, definition.annotations.cost)
@@ -148,10 +147,14 @@ class Attempt(msgspec.Struct):
         return entry.tool
 
     def _decide(self, hydrated: Hydrated) -> Decision:
-        decision = self.draft.decision = decide(self.setup.policies, hydrated, self.context)
+        """What the policies say. Whoever was asked about a call is heard, whatever they say now."""
+        decision = decide(self.setup.policies, hydrated, self.context)
+        if self.scope.asked and isinstance(decision, Allow) and self.scope.was_asked(hydrated.call):
+            decision = Ask("somebody was asked about this call before", "standard")
+        self.draft.decision = decision
         return decision
 
-    def _claim(self, hydrated: Hydrated) -> None:
+    def _count(self, hydrated: Hydrated) -> None:
         """From here on the call is made. Nothing is awaited between the decision and this, so that
         calls of one reply cannot share a last allowance."""
         if self.setup.counting:
@@ -161,99 +164,55 @@ class Attempt(msgspec.Struct):
                 raise Stopped(CallError.of(refused.code))
         definition = hydrated.definition
         self.scope.tally.count(definition.name, definition.annotations.cost)
-        self.setup.memory.claim(self.key, self.print_)
-        self.claimed = True
+        self.counted = True
 
-    async def _asked(self, hydrated: Hydrated, decision: Deny | Ask) -> Hydrated | Waiting:
+    async def _asked(self, hydrated: Hydrated, decision: Deny | Ask, key: str) -> Hydrated | Waiting:
         """The call that somebody approved: this one, or this one with other arguments."""
         draft, setup = self.draft, self.setup
-        await setup.intents.check(self.key, draft, hydrated)
+        await setup.intents.check(key, draft, hydrated)
         if isinstance(decision, Deny):
             raise Stopped(CallError.of(decision.code))
+        request, agreed = self._request(hydrated, decision), digest(hydrated.arguments)
+        draft.approval_id = request.id
+        answer = await answer_to(request, self.scope, setup.approver)
+        if answer is None:
+            return Waiting(draft.record("waiting"), request)
+        draft.approved_by = answer.by
+        approved = approved_call(hydrated, answer, setup.catalog)
+        if approved is not hydrated:
+            draft.edit(approved)
+            agreed = digest(approved.arguments)
+        again = self._decide(approved)  # the run may have spent more meanwhile
+        if isinstance(again, Deny):
+            raise Stopped(CallError.of(again.code))
+        if digest(approved.arguments) != agreed:  # a policy, or whoever made the call, changed them
+            raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
+        return approved
+
+    def _request(self, hydrated: Hydrated, decision: Ask) -> ApprovalRequest:
+        """The question; one that was asked before lapses when it said that it would."""
         request = approval_request(
             hydrated,
             decision,
             caller=self.context.caller,
             run=self.scope.tally,
-            seconds=setup.approval_seconds,
+            seconds=self.setup.approval_seconds,
         )
-        draft.approval_id = request.id
-        answer = await self._answer(request)
-        if answer is None:
-            return Waiting(draft.record("waiting"), request)
-        draft.approved_by = answer.by
-        approved = self._approved(hydrated, answer)
-        setup.memory.check(self.key, self.print_)  # the same call may have been made meanwhile
-        again = self._decide(approved)  # and the run may have spent more
-        if isinstance(again, Deny):
-            raise Stopped(CallError.of(again.code))
-        return approved
-
-    async def _answer(self, request: ApprovalRequest) -> Answer | None:
-        """The answer to this very question, if there is one. Raises Stopped."""
-        scope, approver = self.scope, self.setup.approver
-        given: object = scope.answers.get(request.id)
-        if given is None:
-            if _asked_differently(request, scope):
-                raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
-            if approver is None:
-                raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
-            if scope.observer is not None:
-                scope.observer.approval_requested(request)
-            given = await _ask(approver, request)
-        if given is None:
-            return None
-        try:
-            answer = checked_answer(given)
-        except ApprovalError as error:
-            raise Stopped(CallError.of(error.code)) from None
-        if isinstance(answer, Approve) and scope.asked.get(request.id, request).expired():
-            raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
-        return answer
-
-    def _approved(self, hydrated: Hydrated, answer: Answer) -> Hydrated:
-        """The call that was approved; edited arguments are hydrated anew, and the model is told."""
-        if isinstance(answer, Refuse):
-            raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
-        if answer.arguments is None:
-            return hydrated
-        text = canonical_json(unmasked(hydrated.definition, answer.arguments, hydrated.arguments))
-        call = msgspec.structs.replace(hydrated.call, arguments=text)
-        edited = accepted(hydrate(call, self.setup.catalog))
-        self.draft.edit(edited)
-        return edited
+        asked = self.scope.asked.get(request.id)
+        if asked is None:
+            return request
+        return msgspec.structs.replace(
+            request, asked_at=asked.asked_at, expires_at=asked.expires_at
+        )
 
     def _completed(self, tool: Tool[..., Any], definition: ToolDefinition, value: Any) -> Completed:
         plain, error = check_output(tool, value, self.setup.max_result_bytes)
         if error is not None:
             raise Stopped(error)
-        public = project(plain, definition.visible)
-        missing = redaction_missing(plain, definition.visible)
-        error = CallError.of(ErrorCode.REDACTION_MISSING) if missing else None
-        model = project(plain, definition.model_visible)
+        public, model = plain, project(plain, definition.model_visible)
+        if not isinstance(definition.visible, All):
+            public = project(plain, definition.visible)
+            if redaction_missing(plain, definition.visible):
+                error = CallError.of(ErrorCode.REDACTION_MISSING)
         record = self.draft.record("completed", public, error)
         return Completed(record, value, model, public, self.draft.notice())
-
-
-def _asked_differently(request: ApprovalRequest, scope: CallScope) -> bool:
-    """Whether this call was asked about with other arguments, a definition or a caller not these."""
-    return any(
-        asked.run_id == request.run_id and asked.call_id == request.call_id
-        for id_, asked in scope.asked.items()
-        if id_ != request.id and id_ in scope.answers
-    )
-
-
-async def _ask(approver: Approver, request: ApprovalRequest) -> Answer | None:
-    """An approver that fails has not approved. Raises SourceError where its store cannot be used."""
-    cancels = cancel_requests()
-    try:
-        return await approver(request)
-    except ApprovalError as error:
-        raise Stopped(CallError.of(error.code)) from None
-    except SourceError:
-        raise  # it may have the answer: the call is not over, as with a sink that cannot write
-    except (Exception, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and cancel_requests() > cancels:
-            raise
-        raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED)) from None

@@ -71,7 +71,7 @@ class Executor:
         try:
             if injection.plain:
                 return await execute(tool, hydrated.tool, injection.fixed, limit)
-            watch = None if scope.observer is None else CallWatch(scope.observer)
+            watch = CallWatch(scope.observer, self._max_bytes)
             context = CallContext(
                 hydrated.call.id,
                 scope.tally.run_id,

@@ -1,7 +1,10 @@
 """Who may run at the same time: up to a limit together, an exclusive call alone.
 
-First come, first served: a waiting exclusive call is not overtaken. Without contention nothing waits
-and nothing is allocated. One gate serves any number of event loops, in any threads.
+First come, first served: a waiting exclusive call is not overtaken. Without contention nothing waits.
+One gate serves any number of event loops, in any threads.
+
+A tool may make calls itself, and waits for them while it has its own place: such a call never waits
+for a place, or it might wait for the very tool that waits for it.
 """
 
 from __future__ import annotations
@@ -10,12 +13,34 @@ import asyncio
 import threading
 from collections import deque
 from contextlib import suppress
+from contextvars import ContextVar
+
+import msgspec
+
+from toolcrib.errors import ErrorCode
+from toolcrib.runner.stopped import Stopped
+from toolcrib.values.record import CallError
 
 _Ticket = tuple[bool, asyncio.Future[None]]
 
 
+class Place(msgspec.Struct, gc=False):
+    """That of one call, until it is `left`; `outer` is that of the tool which made the call.
+
+    `extra`: beyond the limit, within the place of `outer`.
+    """
+
+    gate: Gate
+    outer: Place | None
+    extra: bool = False
+    left: bool = False
+
+
+_PLACE: ContextVar[Place | None] = ContextVar("toolcrib_place", default=None)
+
+
 class Gate:
-    """`try_enter(exclusive)` or `await enter(exclusive)`, … `leave(exclusive)`."""
+    """`try_enter(exclusive) or await enter(exclusive)`, … `leave(place)`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -24,56 +49,69 @@ class Gate:
         self._queue: deque[_Ticket] = deque()
         self._lock = threading.Lock()
 
-    def try_enter(self, exclusive: bool) -> bool:
-        """Enter if nobody has to be waited for."""
+    def try_enter(self, exclusive: bool) -> Place | None:
+        """A place, if nobody has to be waited for."""
         with self._lock:
-            if self._queue or exclusive or self._alone or self._running >= self._limit:
-                return self._try_enter(exclusive)
-            self._running += 1  # the way of nearly all
-            return True
+            if self._queue or not self._fits(exclusive):
+                return None
+            self._running += 1
+            self._alone = exclusive
+        return self._taken()
 
-    async def enter(self, exclusive: bool) -> None:
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def enter(self, exclusive: bool) -> Place:
+        """A place, in turn. Raises Stopped for an exclusive call by a tool that has one."""
+        if self._is_within():
+            if exclusive:
+                text = "The tool runs alone, and so cannot be called by another tool."
+                raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, text))
+            return self._taken(extra=True)
+        ticket: _Ticket = (exclusive, asyncio.get_running_loop().create_future())
         with self._lock:
-            if self._try_enter(exclusive):
-                return
-            self._queue.append((exclusive, ticket))
+            self._queue.append(ticket)
+            self._wake()
         try:
-            await ticket
-        except asyncio.CancelledError:
-            self._give_back((exclusive, ticket))
+            await ticket[1]
+        except BaseException:
+            self._give_back(ticket)
             raise
+        return self._taken()
 
-    def leave(self, exclusive: bool) -> None:
+    def leave(self, place: Place) -> None:
+        place.left = True
+        if _PLACE.get() is place:
+            _PLACE.set(place.outer)
+        if place.extra:
+            return
         with self._lock:
             self._running -= 1
-            if exclusive:
-                self._alone = False
+            self._alone = False  # it was alone, or nobody is
             if self._queue:
                 self._wake()
 
-    def _try_enter(self, exclusive: bool) -> bool:
-        if self._queue or not self._fits(exclusive):
-            return False
-        self._admit(exclusive)
-        return True
+    def _taken(self, *, extra: bool = False) -> Place:
+        place = Place(self, _PLACE.get(), extra)
+        _PLACE.set(place)
+        return place
+
+    def _is_within(self) -> bool:
+        """Whether a tool that has a place here makes the call; maybe by way of another gate's tool."""
+        place = _PLACE.get()
+        while place is not None and (place.gate is not self or place.left):
+            place = place.outer
+        return place is not None
 
     def _fits(self, exclusive: bool) -> bool:
-        if exclusive:
-            return self._running == 0
-        return not self._alone and self._running < self._limit
-
-    def _admit(self, exclusive: bool) -> None:
-        self._running += 1
-        self._alone = exclusive
+        return not self._alone and self._running < (1 if exclusive else self._limit)
 
     def _give_back(self, ticket: _Ticket) -> None:
         """One that no longer waits leaves the queue, or the place that it was just given."""
-        with self._lock, suppress(ValueError):
-            self._queue.remove(ticket)
+        with self._lock:
+            try:
+                self._queue.remove(ticket)
+            except ValueError:
+                self._running -= 1
+                self._alone = False
             self._wake()
-            return
-        self.leave(ticket[0])
 
     def _wake(self) -> None:
         """Admitted here, told in its own loop; one whose loop is gone gives its place to the next."""
@@ -81,7 +119,8 @@ class Gate:
             exclusive, ticket = self._queue.popleft()
             with suppress(RuntimeError):
                 ticket.get_loop().call_soon_threadsafe(_tell, ticket)
-                self._admit(exclusive)
+                self._running += 1
+                self._alone = exclusive
 
 
 def _tell(ticket: asyncio.Future[None]) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolcrib.errors import ErrorCode, ToolcribError
-from toolcrib.runner.recorder import Draft
+from toolcrib.runner.recorder import Draft, to_the_end
 from toolcrib.runner.stopped import EndedBefore, Stopped
 from toolcrib.values.call import Hydrated
+from toolcrib.values.json import canonical_json
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -49,11 +50,11 @@ class Intents:
                 _judge(known, key, draft, hydrated)
                 pending = self.ledger.write(intent)  # begun before, and begun again
                 if pending is not None:
-                    await pending
+                    await to_the_end(pending)
         for sink in self._told:
             pending = sink.write(intent)
             if pending is not None:
-                await pending
+                await to_the_end(pending)
 
 
 def _judge(known: ToolInvocationRecord | None, key: str, draft: Draft, hydrated: Hydrated) -> None:
@@ -72,10 +73,16 @@ def _judge(known: ToolInvocationRecord | None, key: str, draft: Draft, hydrated:
 
 
 def _same(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
-    """Of a call with secrets there is no sha256, only its length."""
     return (
         known.definition_digest == asked.definition_digest
         and known.caller == asked.caller
         and known.arguments_sha256 == asked.arguments_sha256
         and known.arguments_bytes == asked.arguments_bytes
+        and (known.arguments_sha256 != "" or _looks_same(known, asked))
     )
+
+
+def _looks_same(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
+    """Of a call with secrets there is no sha256: what shows of it has to do, if nobody changed it."""
+    changed = known.edited or asked.edited or known.repaired or asked.repaired
+    return changed or canonical_json(known.arguments) == canonical_json(asked.arguments)

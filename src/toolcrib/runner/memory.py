@@ -28,34 +28,36 @@ def print_of(hydrated: Hydrated, caller: Caller) -> Print:
 
 
 class CallMemory:
-    """`check`, then `claim`, then `keep` or `release`; nothing is awaited between check and claim."""
+    """`claim`, then `keep` or `release`. One memory serves any number of threads."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._running: dict[str, Print] = {}
         self._finished: OrderedDict[str, tuple[Print, Completed | Failed]] = OrderedDict()
 
-    def check(self, key: str, print_: Print) -> None:
-        """Raises EndedBefore for the same call, Stopped if it runs or if the key is another call's."""
-        known = self._finished.get(key)
-        if known is not None and known[0] == print_:
-            raise EndedBefore(known[1])
-        if known is not None or key in self._running:
-            raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-
     def claim(self, key: str, print_: Print) -> None:
-        """The call begins."""
-        self._running[key] = print_
+        """The key is this call's until it is released or kept.
+
+        Raises EndedBefore for the same call, Stopped if it is on its way or the key is another call's.
+        """
+        if self._running.setdefault(key, print_) is not print_:  # one step: another thread may ask
+            raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
+        known = self._finished.get(key)
+        if known is None:
+            return
+        self.release(key)
+        if known[0] != print_:
+            raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
+        raise EndedBefore(known[1])
 
     def release(self, key: str) -> None:
         """The call did not begin after all."""
-        self._running.pop(key, None)
+        del self._running[key]
 
     def keep(self, key: str, outcome: Completed | Failed) -> None:
         """The call has run, and this came of it."""
-        print_ = self._running.pop(key)
-        if self._limit == 0:
-            return
-        if len(self._finished) >= self._limit:
-            self._finished.popitem(last=False)  # a plain dict would look ever longer for its first
-        self._finished[key] = print_, outcome
+        if self._limit:
+            if len(self._finished) >= self._limit:
+                self._finished.popitem(last=False)  # a plain dict would look ever longer for it
+            self._finished[key] = self._running[key], outcome
+        del self._running[key]

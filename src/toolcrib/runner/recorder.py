@@ -48,30 +48,30 @@ class Draft(msgspec.Struct):
 
     @classmethod
     def of(cls, hydrated: HydrationResult, caller: str, run_id: str, key_scope: KeyScope) -> Self:
-        draft = cls(hydrated, caller, run_id, key_scope, time.time(), time.perf_counter())
-        draft.take(hydrated)
-        return draft
+        """Of a call that has secrets there is no sha256: a digest over a short one can be tried out."""
+        text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
+        secret = hydrated.definition is not None and hydrated.definition.secret
+        return cls(
+            hydrated,
+            caller,
+            run_id,
+            key_scope,
+            time.time(),
+            time.perf_counter(),
+            _shown(hydrated),
+            len(text),
+            "" if secret else sha256(text).hexdigest(),
+        )
 
     def take(self, hydrated: HydrationResult) -> None:
-        """The call that the record is about; another one if its arguments were repaired.
-
-        A digest over a short secret can be tried out: of a call that has secrets there is none.
-        """
-        self._show(hydrated)
-        text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
-        self.size = len(text)
-        if hydrated.definition is None or not hydrated.definition.secret:
-            self.sha256 = sha256(text).hexdigest()
-
-    def edit(self, hydrated: HydrationResult) -> None:
-        """Whoever approved the call changed its arguments; the digest is that of what was sent."""
-        self._show(hydrated)
-        self.edited = True
-
-    def _show(self, hydrated: HydrationResult) -> None:
+        """What was made of the call by a repair; size and digest stay those of what was sent."""
         self.hydrated = hydrated
-        if isinstance(hydrated, Hydrated):  # a copy: a tool may change what it is given
-            self.arguments = own_copy(public_arguments(hydrated.definition, hydrated.arguments))
+        self.arguments = _shown(hydrated)
+
+    def edit(self, hydrated: Hydrated) -> None:
+        """Whoever approved the call changed its arguments; the digest is that of what was sent."""
+        self.take(hydrated)
+        self.edited = True
 
     def failed(self, error: CallError) -> Failed:
         return Failed(self.record("failed", error=error), error, self.notice())
@@ -95,7 +95,7 @@ class Draft(msgspec.Struct):
         over = status != "started"
         record = ToolInvocationRecord(
             id=call.id,
-            name=public_name(hydrated),
+            name=public_name(hydrated) if definition is None else call.name,
             status=status,
             started_at=self.started_at,
             run_id=self.run_id,
@@ -132,6 +132,13 @@ class Draft(msgspec.Struct):
         return rest
 
 
+def _shown(hydrated: HydrationResult) -> JsonObject | None:
+    """A copy, for a tool may change what it is given; nothing of a call that did not validate."""
+    if not isinstance(hydrated, Hydrated):
+        return None
+    return own_copy(public_arguments(hydrated.definition, hydrated.arguments))
+
+
 async def write_all(sinks: tuple[Sink, ...], record: ToolInvocationRecord) -> None:
     """Tell every sink, to the end, even when cancelled.
 
@@ -142,7 +149,7 @@ async def write_all(sinks: tuple[Sink, ...], record: ToolInvocationRecord) -> No
         try:
             pending = sink.write(record)
             if pending is not None:
-                await _to_the_end(pending)
+                await to_the_end(pending)
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below
             trouble = trouble or raised
     if trouble is not None:
@@ -155,12 +162,14 @@ def public_name(call: HydrationResult) -> str:
     return name if call.definition or _NAME.fullmatch(name) else "*"
 
 
-async def _to_the_end(pending: Awaitable[None]) -> None:
-    """Await something that a cancellation of the caller must not interrupt."""
-    task = asyncio.ensure_future(pending)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if not task.done():
+async def to_the_end(pending: Awaitable[None]) -> None:
+    """Await something that cancelling the caller, however often, must not interrupt."""
+    task, cancelled = asyncio.ensure_future(pending), False
+    while not task.done():
+        try:
             await asyncio.wait([task])
-        raise
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError from task.exception()
+    task.result()

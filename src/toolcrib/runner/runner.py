@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
-from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import Repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.attempt import Attempt, Setup
+from toolcrib.runner.checks import check_numbers, checked_sinks
 from toolcrib.runner.executor import ExceptionHook, Executor
 from toolcrib.runner.gate import Gate
 from toolcrib.runner.intents import Intents
@@ -22,13 +24,13 @@ from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, with_standard
 from toolcrib.runner.recorder import Draft
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import EndedBefore, Stopped, accepted
+from toolcrib.runner.stopped import EndedBefore, Stopped, rejection
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.call import HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller
 from toolcrib.values.offer import Offer
-from toolcrib.values.record import CallError, Failed, KeyScope, Outcome, Sink
+from toolcrib.values.record import CallError, KeyScope, Outcome, Sink
 
 DEFAULT_TIMEOUT = 60.0
 REMEMBERED = 1_000
@@ -44,7 +46,7 @@ class ToolRunner:
     is not run again, it has the same outcome; a sink that is a `Ledger` remembers all of them.
     `on_exception` is for debugging: it is given what a tool or a capability raised, which no record
     ever holds. Raises BindingError if a tool's capability is not bound, ApprovalError for what is no
-    approver.
+    approver, ToolcribError for what is no sink or no policy, and for a number that cannot be meant.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -62,8 +64,14 @@ class ToolRunner:
         max_result_bytes: int = MAX_RESULT_BYTES,
         on_exception: ExceptionHook | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise ToolcribError("concurrency is the number of calls that run together: 1 or more")
+        check_numbers(
+            timeout=timeout,
+            concurrency=concurrency,
+            remember=remember,
+            approval_seconds=approval_seconds,
+            max_result_bytes=max_result_bytes,
+        )
+        sinks = checked_sinks(sinks)
         self.catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
         self.catalog.check_bound()
         if approver is not None:
@@ -86,7 +94,7 @@ class ToolRunner:
             ),
             memory=CallMemory(remember),
             max_result_bytes=max_result_bytes,
-            sinks=tuple(sinks),
+            sinks=sinks,
         )
 
     async def hydrate(self, call: ToolCall, offer: Offer | None = None) -> HydrationResult:
@@ -110,7 +118,7 @@ class ToolRunner:
         CancelledError.
         """
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
-        hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
+        hydrated = self._hydrated(call)
         attempt = self._attempt(hydrated, caller, scope)
         draft, task = attempt.draft, asyncio.current_task()
         cancels = 0 if task is None else task.cancelling()
@@ -122,8 +130,9 @@ class ToolRunner:
             outcome = draft.failed(stopped.error)
         except EndedBefore as ended:
             return attempt.ended_before(ended.outcome)
-        except GeneratorExit:
-            raise  # the loop is gone: nothing can be awaited any more
+        except GeneratorExit:  # the loop is gone: nothing can be awaited any more
+            attempt.settle(draft.failed(CallError.of(ErrorCode.CANCELLED)))
+            raise
         except BaseException:  # an intent that could not be written, too
             await attempt.close(draft.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
@@ -132,11 +141,26 @@ class ToolRunner:
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
 
-    async def refuse(
-        self, call: HydrationResult, *, caller: Caller = ANONYMOUS, scope: CallScope
-    ) -> Failed:
-        """Record a call that a limit of its run keeps from running: `budget_exceeded`."""
-        return await self._fail(call, ErrorCode.BUDGET_EXCEEDED, caller, scope)
+    async def refuse_all(
+        self,
+        calls: Iterable[HydrationResult],
+        *,
+        caller: Caller = ANONYMOUS,
+        scope: CallScope,
+        code: ErrorCode = ErrorCode.BUDGET_EXCEEDED,
+    ) -> None:
+        """Record calls that a limit of their run keeps from running, each for a reason of its own if
+        it has one. Raises what a sink raises, and CancelledError, when all of them are recorded."""
+        trouble: BaseException | None = None
+        for call in calls:
+            attempt = self._attempt(call, caller, scope)
+            error = CallError.of(code) if call.success else rejection(call)
+            try:
+                await attempt.close(attempt.draft.failed(error))
+            except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below
+                trouble = trouble or raised
+        if trouble is not None:
+            raise trouble
 
     async def exec_all(
         self,
@@ -165,25 +189,14 @@ class ToolRunner:
         except BaseException:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for at in sorted(set(range(len(given))) - begun):
-                call = given[at]
-                call = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
-                await self._fail(call, ErrorCode.CANCELLED, caller, scope)
+            with suppress(asyncio.CancelledError):  # once more; it is over when all of them are
+                await asyncio.gather(*tasks, return_exceptions=True)
+            left = (self._hydrated(call) for at, call in enumerate(given) if at not in begun)
+            await self.refuse_all(left, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
             raise
 
-    async def _fail(
-        self, call: HydrationResult, code: ErrorCode, caller: Caller, scope: CallScope
-    ) -> Failed:
-        """Record a call that does not run, for a reason of its own or for `code`."""
-        attempt = self._attempt(call, caller, scope)
-        try:
-            accepted(call)
-            outcome = attempt.draft.failed(CallError.of(code))
-        except Stopped as stopped:
-            outcome = attempt.draft.failed(stopped.error)
-        await attempt.close(outcome)
-        return outcome
+    def _hydrated(self, call: ToolCall | HydrationResult) -> HydrationResult:
+        return hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
 
     def _attempt(self, call: HydrationResult, caller: Caller, scope: CallScope) -> Attempt:
         draft = Draft.of(call, caller.id, scope.tally.run_id, self._key_scope)

@@ -33,9 +33,14 @@ class EndedBefore(Exception):  # noqa: N818  likewise
 def accepted(result: HydrationResult) -> Hydrated:
     """The call, if it may run. Raises Stopped."""
     if isinstance(result, Rejected):
-        first = result.errors[0]
-        raise Stopped(CallError.of(first.code, first.message, details=result.errors))
+        raise Stopped(rejection(result))
     return result
+
+
+def rejection(rejected: Rejected) -> CallError:
+    """Why a call was rejected: the first reason, with all of them as details."""
+    first = rejected.errors[0]
+    return CallError.of(first.code, first.message, details=rejected.errors)
 
 
 def safe_error(raised: BaseException) -> CallError:

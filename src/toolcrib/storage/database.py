@@ -7,15 +7,18 @@ carries nothing of what was written, in its text or in its context.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from toolcrib.errors import SourceError
 from toolcrib.storage.dialect import (
+    advice,
     code_of,
     damage,
+    file_behind,
     for_update,
     open_engine,
     prepared,
@@ -84,11 +87,15 @@ class Transaction:
 
 
 class Database:
-    """Opened at first use. Raises MissingExtraError without SQLAlchemy, SourceError if unusable."""
+    """Opened at first use. Raises MissingExtraError without SQLAlchemy, SourceError if unusable.
+
+    Its connections belong to the process that opened it: a child that is forked meanwhile may not use
+    them (of SQLite's file it would lose the locks, and a server would hear two at once).
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._engine: Engine | None = None
+        self._open: _Open | None = None
         self._opening = threading.Lock()
 
     async def read(self, sql: str, /, **values: object) -> list[Row]:
@@ -112,29 +119,51 @@ class Database:
 
     async def aclose(self) -> None:
         """Close the connections; it opens again at its next use."""
-        if self._engine is not None:
-            await asyncio.to_thread(self._engine.dispose)
-            self._engine = None
+        await asyncio.to_thread(self._close)
 
     def _transact(self, work: Callable[[Transaction], T], *, write: bool) -> T:
-        with self._opened().connect() as connection, prepared(connection, write=write).begin():
+        engine, file, _ = self._opened()
+        with engine.connect() as connection, prepared(connection, write=write).begin():
             transaction = Transaction(connection)
             found = work(transaction)
             if write and transaction.failed:
                 raise SourceError("a statement failed, so nothing of its transaction is kept")
-            return found
+        if file_behind(engine) != file:
+            self._close()
+            raise UnreachableError("the database's file was removed or replaced while it was open")
+        return found
 
-    def _opened(self) -> Engine:
+    def _opened(self) -> _Open:
         with self._opening:
-            if self._engine is None:
+            if self._open is None:
                 engine = open_engine(self._url)
                 try:
                     _to_newest(engine)
                 except BaseException:
                     engine.dispose()
                     raise
-                self._engine = engine
-            return self._engine
+                self._open = _Open(engine, file_behind(engine), os.getpid())
+            if self._open.process != os.getpid():
+                raise UnreachableError(
+                    "the database was open when this process was forked: close it before, or open it"
+                    " in each process"
+                )
+            return self._open
+
+    def _close(self) -> None:
+        with self._opening:
+            opened = self._open
+            if opened is not None and opened.process == os.getpid():
+                opened.engine.dispose()
+                self._open = None
+
+
+class _Open(NamedTuple):
+    """An engine, the file that it was opened on, if it is one, and by which process."""
+
+    engine: Engine
+    file: object
+    process: int
 
 
 def _to_newest(engine: Engine) -> None:
@@ -154,7 +183,7 @@ def _quietly(work: Callable[[], T]) -> T:
         failure = f"the database's driver is not installed: {error.name}"
     except (sqlalchemy().exc.SQLAlchemyError, UnicodeError) as error:
         told = ", ".join(filter(None, (type(error).__name__, code_of(error))))
-        failure = f"the database cannot be used ({told}): check its URL and its state"
+        failure = f"the database cannot be used ({told}): {advice(error)}"
         kind = UnreachableError if unreachable(error) else SourceError
     raise kind(failure)  # out here it carries no context, which holds what was written
 

@@ -8,6 +8,7 @@ after a crash, and whoever only reads never waits for the writer.
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import time
 from typing import TYPE_CHECKING, Any
@@ -24,30 +25,37 @@ _PRAGMAS = (
     "fullfsync=ON",
     "foreign_keys=ON",
 )
-_IN_MEMORY = ("sqlite://", "sqlite:///:memory:")
+_IN_MEMORY = (None, "", ":memory:")
 _SCHEMA_LOCK = 7_665_646_001  # any number that no other program takes for its advisory lock
-_UNREACHABLE = (
-    "SQLITE_BUSY",
-    "SQLITE_CANTOPEN",
-    "SQLITE_FULL",
-    "SQLITE_LOCKED",
-    "SQLITE_NOMEM",
-    "SQLITE_PERM",
-    "SQLITE_READONLY",
-)
+_UNREACHABLE = {
+    "SQLITE_BUSY": "another program has locked it, and did not let go",
+    "SQLITE_CANTOPEN": "it is not there, or its folder is not",
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_LOCKED": "it is locked",
+    "SQLITE_NOMEM": "there is no memory left",
+    "SQLITE_PERM": "this user may not read it",
+    "SQLITE_READONLY": "this user may not write to it",
+}
 
 
 def open_engine(url: str) -> Engine:
     """An engine of which nothing has been asked yet; raises SQLAlchemyError for an unusable URL."""
     sa = sqlalchemy()
-    parsed = sa.engine.make_url(url)
+    try:
+        parsed = sa.engine.make_url(url)
+    except ValueError:
+        raise sa.exc.ArgumentError("a port is a number") from None
     options: dict[str, Any] = {"hide_parameters": True, "logging_name": "toolcrib"}
-    # the rows that are read would be logged all the same, where SQLAlchemy is to log all it can
-    logging.getLogger("sqlalchemy.engine.Engine.toolcrib").setLevel(logging.INFO)
-    if parsed in map(sa.engine.make_url, _IN_MEMORY):
+    logging.getLogger("sqlalchemy.engine.Engine.toolcrib").addFilter(_is_no_row)
+    if parsed.get_backend_name() != "sqlite":
+        options["pool_pre_ping"] = True  # servers and firewalls drop what is idle
+    elif parsed.database in _IN_MEMORY:
         # each connection would be a database of its own: one for all threads, one at a time
         options |= {"poolclass": sa.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
         options["connect_args"] = {"check_same_thread": False}
+    elif not parsed.database.startswith("file:"):
+        # every connection is to the same file, whatever becomes of the working folder
+        parsed = parsed.set(database=os.path.abspath(parsed.database))  # noqa: PTH100  a link stays
     engine: Engine = sa.create_engine(parsed, **options)
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "connect", _set_pragmas)
@@ -55,6 +63,23 @@ def open_engine(url: str) -> Engine:
     elif engine.dialect.name == "postgresql":
         sa.event.listen(engine, "connect", _confirm_on_disk)
     return engine
+
+
+def _is_no_row(told: logging.LogRecord) -> bool:
+    """SQLAlchemy hides what is written from its log, but not what is read, which it tells at DEBUG."""
+    return told.levelno > logging.DEBUG
+
+
+def file_behind(engine: Engine) -> object:
+    """What tells the file of a SQLite database from any other; None where there is no such file."""
+    name = engine.url.database or ""
+    if engine.dialect.name != "sqlite" or not os.path.isabs(name):  # noqa: PTH117  no path yet
+        return None
+    try:
+        found = os.stat(name)  # noqa: PTH116  once for each transaction
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def prepared(connection: Connection, *, write: bool) -> Connection:
@@ -90,10 +115,17 @@ def damage(connection: Connection) -> str:
     return "" if found == "ok" else " ".join(str(found).split())
 
 
+def advice(error: Exception) -> str:
+    """What is wrong, or where to look."""
+    known = (said for code, said in _UNREACHABLE.items() if code_of(error).startswith(code))
+    return next(known, "check its URL and its state")
+
+
 def unreachable(error: Exception) -> bool:
     """Whether an error is about reaching the database, rather than about what is in it."""
+    # sqlite3 calls most of its errors operational
     if isinstance(getattr(error, "orig", None), sqlite3.Error):
-        return code_of(error).startswith(_UNREACHABLE)  # it calls most of its errors operational
+        return code_of(error).startswith(tuple(_UNREACHABLE))
     return type(error).__name__ in ("OperationalError", "InterfaceError", "TimeoutError")
 
 

@@ -80,6 +80,9 @@ class CallContext(msgspec.Struct, frozen=True):
     observer: Observer | None = None
 
     def progress(self, part: JsonValue) -> None:
-        """Tell whoever watches the run; `part` is shown as it is, so put nothing secret in it."""
+        """Tell whoever watches the run; `part` is shown as it is, so put nothing secret in it.
+
+        What is not JSON, or larger than a result may be, ends the call as `invalid_output`.
+        """
         if self.observer is not None:
             self.observer.progress(self.call_id, part)

@@ -100,8 +100,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     `visible` is the allowlist of result fields for UI, logs, telemetry and audit, `model_visible`
     that for the model; both are dotted paths (`items[].id`) or `ALL`. Where nobody said what may be
     seen, `visible` is None, and nothing is: a result is then marked `redaction_missing`. `secret`
-    names top-level arguments that no record may show. Raises DefinitionError for text with a lone surrogate, which
-    no provider and no file can hold.
+    names top-level arguments that no record may show. Raises DefinitionError for text with a lone
+    surrogate, which no provider and no file can hold.
     """
 
     name: str

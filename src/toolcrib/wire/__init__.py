@@ -1,6 +1,7 @@
 """Provider formats: encoders and decoders without IO, and tables of them."""
 
 from toolcrib.values.message import ChatRequest
+from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire
 from toolcrib.wire.failure import http_error
 from toolcrib.wire.forms import FORMS, ToolForm
@@ -18,6 +19,7 @@ from toolcrib.wire.table import (
 from toolcrib.wire.views import ToolView
 
 __all__ = [
+    "ANTHROPIC",
     "FORMS",
     "OPENAI_CHAT",
     "WIRES",

@@ -82,7 +82,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """One provider format; `tools` is how it takes them, `history` how it is told what was said.
 
     `finish_reasons` maps lower-case reasons; unlisted ones mean `stop`. `auth` makes the headers
-    that carry a key. The rest are what servers of one format differ in: `max_tokens_key`;
+    that carry a key. `default_max_tokens` is sent where a provider insists on a limit and none was
+    asked for. The rest are what servers of one format differ in: `max_tokens_key`;
     `stream_usage`, whether usage in streams must be asked for; `text_calls`, whether a text that is
     nothing but `{"name", "parameters"}` of an offered tool is a call.
     """
@@ -96,6 +97,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     finish_reasons: Mapping[str, FinishReason]
     history: MakeHistory
     headers: Mapping[str, str] = {}
+    default_max_tokens: int = 0
     max_tokens_key: str = "max_tokens"
     stream_usage: bool = True
     text_calls: bool = False

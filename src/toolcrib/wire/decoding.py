@@ -165,7 +165,7 @@ class StreamDecoder:
         data = event.data
         if not data.startswith(b"{"):
             data = data.strip()
-            if not data or data.startswith(b":"):
+            if not data or data.startswith(b":") or event.name == b"ping":
                 return
             if data == _DONE:
                 self._ended = True

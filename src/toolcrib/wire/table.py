@@ -10,6 +10,7 @@ from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, Reply
 from toolcrib.values.offer import Offer
+from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.failure import http_error
 from toolcrib.wire.forms import FORMS, ToolForm
@@ -18,7 +19,7 @@ from toolcrib.wire.views import ToolView, forms_of, views_of
 
 OfferedTools: TypeAlias = Iterable[HasDefinition | ToolDefinition | Mapping[str, object]]
 
-WIRES: Mapping[str, Wire] = {wire.name: wire for wire in (OPENAI_CHAT,)}
+WIRES: Mapping[str, Wire] = {wire.name: wire for wire in (OPENAI_CHAT, ANTHROPIC)}
 
 
 def wire_of(wire: Wire | str) -> Wire:

@@ -2,8 +2,7 @@
 
 Arguments are read beside the author's schema. A null goes only where it is the value of an optional
 property that does not take null; where it is taken, it means null, and the default goes out as its
-value. The work is bounded: what would take more is passed on unchanged,
-for the author's schema to judge.
+value. The work is bounded: what would take more is passed on unchanged, for that schema to judge.
 """
 
 from __future__ import annotations

@@ -1,0 +1,92 @@
+"""Asking somebody about a call: whose answer counts, and which call it lets run.
+
+Nothing but a clear yes to this very question lets one run. What an approver raises is no yes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from toolcrib.errors import ApprovalError, ErrorCode, SourceError
+from toolcrib.hydrate import hydrate
+from toolcrib.runner.approval import checked_answer
+from toolcrib.runner.execute import cancel_requests
+from toolcrib.runner.redact import unmasked
+from toolcrib.runner.scope import CallScope
+from toolcrib.runner.stopped import Stopped, accepted
+from toolcrib.tools import Catalog
+from toolcrib.values.call import Hydrated
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
+from toolcrib.values.json import canonical_json
+from toolcrib.values.record import CallError
+
+
+async def answer_to(
+    request: ApprovalRequest, scope: CallScope, approver: Approver | None
+) -> Answer | None:
+    """The answer to this very question, if there is one. Raises Stopped.
+
+    One that was given beforehand counts; else the approver is asked. A yes lapses with its question.
+    """
+    given: object = scope.answers.get(request.id)
+    if given is None:
+        if _asked_differently(request, scope):
+            raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
+        if request.expired():
+            raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
+        if approver is None:
+            raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
+        if scope.observer is not None:
+            scope.observer.approval_requested(request)
+        given = await _ask(approver, request)
+    if given is None:
+        return None
+    try:
+        answer = checked_answer(given)
+    except ApprovalError as error:
+        raise Stopped(CallError.of(error.code)) from None
+    if isinstance(answer, Approve) and request.expired():
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
+    return answer
+
+
+def approved_call(hydrated: Hydrated, answer: Answer, catalog: Catalog) -> Hydrated:
+    """The call that may run: `hydrated` itself, or, hydrated anew, with the arguments that somebody
+    put in place of its own. Raises Stopped."""
+    if isinstance(answer, Refuse):
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
+    if answer.arguments is None:
+        return hydrated
+    definition = hydrated.definition
+    text = canonical_json(unmasked(definition, answer.arguments, hydrated.arguments))
+    call = msgspec.structs.replace(hydrated.call, name=definition.name, arguments=text)
+    return accepted(hydrate(call, catalog))
+
+
+def _asked_differently(request: ApprovalRequest, scope: CallScope) -> bool:
+    """Whether this call was asked about with other arguments, a definition or a caller not these."""
+    return any(
+        asked.run_id == request.run_id and asked.call_id == request.call_id
+        for id_, asked in scope.asked.items()
+        if id_ != request.id and id_ in scope.answers
+    )
+
+
+async def _ask(approver: Approver, request: ApprovalRequest) -> Answer | None:
+    """An approver that fails has not approved. Raises SourceError where its store cannot be used."""
+    cancels = cancel_requests()
+    try:
+        answer = await approver(request)
+    except ApprovalError as error:
+        raise Stopped(CallError.of(error.code)) from None
+    except SourceError:
+        raise  # it may have the answer: the call is not over, as with a sink that cannot write
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and cancel_requests() > cancels:
+            raise
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED)) from None
+    if cancel_requests() > cancels:
+        raise asyncio.CancelledError  # it caught that; what was cancelled does not run all the same
+    return answer

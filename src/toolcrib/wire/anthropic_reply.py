@@ -1,0 +1,240 @@
+"""The reply under construction: what events and whole bodies of Anthropic's messages add to it.
+
+A reply is a list of content blocks, numbered in a stream. Calls of our tools and text become what
+they are on every wire; the provider's own tools and thinking are nothing that we run or show.
+Shapes: https://platform.claude.com/docs/en/api/messages, …/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from toolcrib.errors import WireError
+from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
+from toolcrib.values.offer import Offer
+from toolcrib.wire.anthropic_blocks import Block, delta_of, kept
+from toolcrib.wire.base import Wire
+from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.decoding import Parts
+from toolcrib.wire.failure import reported_error
+from toolcrib.wire.json_text import mended
+
+_CUT: frozenset[FinishReason] = frozenset(
+    ("length", "content_filter", "refusal", "error", "incomplete")
+)
+"""A refusal stops a reply in its middle (…/test-and-evaluate/strengthen-guardrails/
+handle-streaming-refusals): what was there by then is not to be relied on."""
+
+_EVENTS = (
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+)
+_INPUT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+class _Block(msgspec.Struct):
+    input: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Body(msgspec.Struct):
+    content: list[_Block]
+
+
+class _Event(msgspec.Struct):
+    content_block: _Block
+
+
+_BODY_SLICES = msgspec.json.Decoder(_Body)
+_EVENT_SLICES = msgspec.json.Decoder(_Event)
+
+
+class AnthropicReply:
+    """Takes events or a body, gives the `Reply`. A call is a block, whatever the block's index."""
+
+    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
+        self.known = False
+        self.over = False
+        self.torn = False
+        self._wire = wire
+        self._offer = offer
+        self._blocks: list[Block] = []
+        self._by_index: dict[object, Block] = {}
+        self._text: list[str] = []
+        self._calls = CallAssembler(offer, ids)
+        self._reason = ""
+        self._cut: FinishReason | None = None
+        self._usage: dict[str, Any] = {}
+
+    def body(self, body: dict[str, Any], data: bytes) -> None:
+        if body.get("type") == "error":
+            raise reported_error(body)
+        content = body.get("content")
+        if not isinstance(content, list):
+            raise WireError("the reply has no content blocks: this is no message of Anthropic's")
+        self.known = True
+        inputs = _inputs(data) if any(map(_has_input, content)) else []
+        for at, form in enumerate(content):
+            self._end(self._begin(form, None, inputs[at] if inputs else b"", []), [])
+        self._take_reason(body)
+        self._take_usage(body)
+
+    def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
+        kind = event.get("type") or name.decode("utf-8", "replace")
+        self.known = self.known or kind in _EVENTS
+        match kind:
+            case "content_block_delta":
+                self._take_delta(event, parts)
+            case "content_block_start":
+                self._take_start(event, data, parts)
+            case "content_block_stop":
+                if block := self._by_index.get(_index(event)):
+                    self._end(block, parts)
+            case "message_start":
+                self._take_usage(event.get("message"))
+            case "message_delta":
+                self._take_reason(event.get("delta"))
+                self._take_usage(event)
+            case "message_stop":
+                self.over = True
+            case "error":
+                raise reported_error(event)
+
+    def _take_start(self, event: dict[str, Any], data: bytes, parts: Parts) -> None:
+        form = event.get("content_block")
+        given = _input_at_start(data) if _has_input(form) else b""
+        self._begin(form, _index(event), given, parts)
+
+    def _take_delta(self, event: dict[str, Any], parts: Parts) -> None:
+        delta = event.get("delta")
+        if not isinstance(delta, dict):
+            raise WireError("a `content_block_delta` has no delta")
+        kind, member = delta_of(delta)
+        block = self._at(_index(event), kind, parts)
+        value = delta.get(member) if member else delta
+        if member in ("", "citation"):
+            block.add(member, value)
+        elif isinstance(value, str):
+            self._add(block, member, value, parts)
+        elif value is not None:
+            raise WireError(f"the `{member}` of a delta is not text")
+
+    def _begin(self, form: Any, index: object, given: bytes, parts: Parts) -> Block:
+        """A new block. What it brings of its text is told at once, its input only at its end."""
+        if not isinstance(form, dict):
+            raise WireError("a content block is not an object")
+        block = Block(len(self._blocks), form)
+        self._blocks.append(block)
+        self._by_index[index] = block
+        if block.kind == "tool_use":
+            name, provider_id = form.get("name") or "", form.get("id") or ""
+            if not isinstance(name, str):
+                raise WireError("the name of a tool call is not text")
+            self._calls.piece(block.number, str(provider_id), name, "")
+            text = form.get("input")
+            block.given = text if isinstance(text, str) else given.decode("utf-8", "replace")
+        elif block.kind == "text" and (text := form.get("text")):
+            if not isinstance(text, str):
+                raise WireError("the text of a block is not text")
+            self._tell(text, parts)
+        return block
+
+    def _at(self, index: object, kind: str, parts: Parts) -> Block:
+        """The block that a delta adds to; one that nobody has announced begins with it."""
+        block = self._by_index.get(index)
+        if block is None and index is None and self._blocks:
+            block = self._blocks[-1]
+        if block is None or not block.takes(kind):
+            block = self._begin({"type": kind or "unknown"}, index, b"", parts)
+        return block
+
+    def _add(self, block: Block, member: str, text: str, parts: Parts) -> None:
+        if block.kind == "tool_use" and member == "partial_json":
+            if text:
+                block.given = ""
+            if part := self._calls.piece(block.number, "", "", text):
+                parts.append(part)
+            return
+        block.add(member, text)
+        if block.kind == "text" and text:
+            self._tell(text, parts)
+
+    def _end(self, block: Block, parts: Parts) -> None:
+        """Input that came with the beginning counts if none followed (gajae-code#1895)."""
+        given, block.given = block.given, ""
+        if given and (part := self._calls.piece(block.number, "", "", given)):
+            parts.append(part)
+
+    def _tell(self, text: str, parts: Parts) -> None:
+        self._text.append(text)
+        parts.append(TextPart(mended(text)))
+
+    def _take_reason(self, message: Any) -> None:
+        reason = message.get("stop_reason") if isinstance(message, dict) else None
+        if not reason or self._cut is not None:
+            return
+        self._reason = str(reason)
+        meaning = self._wire.finish_reasons.get(self._reason.lower())
+        self._cut = meaning if meaning in _CUT else None
+
+    def _take_usage(self, message: Any) -> None:
+        """The counts of a stream are totals so far; one that is missing stays as it was."""
+        usage = message.get("usage") if isinstance(message, dict) else None
+        if isinstance(usage, dict):
+            self._usage |= {key: usage[key] for key in usage if usage[key] is not None}
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """The reply. `ended` is whether the provider said that this was all of it."""
+        cut = self._cut
+        if cut is None and (self.torn or not (ended or self._reason)):
+            cut = "incomplete"
+        for block in self._blocks:
+            self._end(block, [])
+        calls, was_cut = self._calls.finish(cut=cut is not None)
+        if was_cut and cut is None:
+            cut = "length"
+        state = kept(self._blocks, cut=cut is not None)
+        message = Message(
+            "assistant",
+            mended("".join(self._text)),
+            calls,
+            provider_state=ProviderState(self._wire.name, state) if state else None,
+        )
+        finish = cut or ("tool_calls" if calls else "stop")
+        spent = sum(_count(self._usage, key) for key in _INPUT_TOKENS)
+        usage = Usage(1, spent, _count(self._usage, "output_tokens"))
+        return Reply(message, finish, usage, self._offer, self._reason or None, raw)
+
+
+def _index(event: dict[str, Any]) -> object:
+    index = event.get("index")
+    return index if type(index) is int or type(index) is str else None
+
+
+def _has_input(form: Any) -> bool:
+    return isinstance(form, dict) and form.get("type") == "tool_use" and bool(form.get("input"))
+
+
+def _inputs(data: bytes) -> list[bytes]:
+    """The inputs of all blocks of a body, as the very bytes."""
+    try:
+        return [bytes(block.input) for block in _BODY_SLICES.decode(data).content]
+    except (ValueError, RecursionError):
+        raise WireError("the input of a tool call cannot be read") from None
+
+
+def _input_at_start(data: bytes) -> bytes:
+    try:
+        return bytes(_EVENT_SLICES.decode(data).content_block.input)
+    except (ValueError, RecursionError):
+        raise WireError("the input of a tool call cannot be read") from None
+
+
+def _count(usage: dict[str, Any], key: str) -> int:
+    count = usage.get(key)
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0

@@ -1,0 +1,105 @@
+"""Requests of OpenAI Responses, and the wire's value.
+
+Nothing depends on what the server remembers: the whole conversation goes out with each request, and
+`store` is false unless `Settings.extra` says otherwise.
+Shapes: https://platform.openai.com/docs/api-reference/responses/create
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+import orjson
+
+from toolcrib.values.message import ChatRequest, FinishReason, ToolChoice
+from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.forms import OPENAI_RESPONSES_TOOLS
+from toolcrib.wire.openai_responses_history import ResponsesHistory
+from toolcrib.wire.openai_responses_reply import ResponsesReply
+from toolcrib.wire.request import (
+    SentTools,
+    checked_choice,
+    extra_members,
+    http_request,
+    remembered_history,
+    remembered_tools,
+)
+
+_OWN_KEYS = frozenset(("model", "input", "tools", "stream"))
+_ONLY_WITH_TOOLS = frozenset(("parallel_tool_calls", "tool_choice"))
+
+_REASONS = re.compile(r"(?:openai[/.])?(?:o\d|gpt-(?!5-chat)(?:[5-9]|\d\d)|codex-)")
+"""OpenAI's models that reason. Others refuse to be asked for it: "Encrypted content is not supported
+with this model"."""
+
+
+def encode(
+    wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
+) -> HttpRequest:
+    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent."""
+    tools = remembered_tools(wire, request.tools, memo)
+    make = partial(wire.history, wire.name, wire.tools.names, tools.names)
+    history = remembered_history(make, request, tools, memo)
+    body: dict[str, Any] = {"model": model, "input": orjson.Fragment(history.encoded())}
+    if request.tools:
+        body["tools"] = orjson.Fragment(tools.body)
+        if request.parallel_calls is not None:
+            body["parallel_tool_calls"] = request.parallel_calls
+    choice = checked_choice(request.tool_choice, tools)
+    if choice is not None:
+        body["tool_choice"] = _choice(choice)
+    body |= _settings(wire, request, tools)
+    if body.setdefault("store", False) is False and _REASONS.match(model):
+        body.setdefault("include", ["reasoning.encrypted_content"])
+    if stream:
+        body["stream"] = True
+    return http_request(wire, wire.path, body, stream=stream, offer=tools.offer)
+
+
+def _choice(choice: ToolChoice) -> Any:
+    if choice.mode == "tool":
+        return {"type": "function", "name": choice.name}
+    if choice.mode == "none" or not choice.allowed:
+        return choice.mode
+    tools = [{"type": "function", "name": name} for name in choice.allowed]
+    return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
+
+
+def _settings(wire: Wire, request: ChatRequest, tools: SentTools) -> dict[str, Any]:
+    settings, members = request.settings, dict[str, Any]()
+    if settings.temperature is not None:
+        members["temperature"] = settings.temperature
+    if settings.max_tokens is not None:
+        members[wire.max_tokens_key] = settings.max_tokens
+    unwanted = frozenset() if tools.names else _ONLY_WITH_TOOLS
+    return members | extra_members(settings.extra, own=_OWN_KEYS, unwanted=unwanted)
+
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "max_output_tokens": "length",
+    "max_tokens": "length",
+    "length": "length",
+    "max_prompt_tokens": "length",
+    "content_filter": "content_filter",
+}
+"""Reasons of a response that is `incomplete`; one that is not listed is just that."""
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+OPENAI_RESPONSES = Wire(
+    name="openai-responses",
+    path="/responses",
+    encode=encode,
+    tools=OPENAI_RESPONSES_TOOLS,
+    make_decoder=decoding_by(ResponsesReply),
+    auth=_bearer,
+    finish_reasons=_FINISH_REASONS,
+    history=ResponsesHistory,
+    max_tokens_key="max_output_tokens",
+)

@@ -1,0 +1,197 @@
+"""The output items of a response, assembled from its events.
+
+An event belongs to the item that it names by index and id, else by id, else by index; servers get
+each of these wrong. What is said at an item's end counts for more than the pieces before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from toolcrib.errors import WireError
+
+Place: TypeAlias = int | Literal["item", "event"]
+"""Where a call stands in the JSON: in a list of output at that index, in `item`, or in the event."""
+
+
+class _RawCall(msgspec.Struct):
+    arguments: msgspec.Raw = msgspec.Raw(b"null")
+    input: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _RawResponse(msgspec.Struct):
+    output: list[_RawCall] | None = None
+
+
+class _RawBody(_RawCall):
+    item: _RawCall | None = None
+    output: list[_RawCall] | None = None
+    response: _RawResponse | None = None
+
+
+_SLICES = msgspec.json.Decoder(_RawBody)
+
+
+class Source:
+    """The bytes that events or a body were read from, for arguments that are no text."""
+
+    __slots__ = ("_data", "_read")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._read: _RawBody | None = None
+
+    def slice(self, place: Place, key: str) -> str:
+        """The bytes of a call's `arguments` or `input`. Raises WireError."""
+        try:
+            body = self._read = self._read or _SLICES.decode(self._data)
+            call: Any = body.item if place == "item" else body
+            if isinstance(place, int):
+                call = ((body.response or body).output or [])[place]
+            return bytes(getattr(call, key)).decode()
+        except (ValueError, RecursionError, AttributeError, IndexError):
+            raise WireError("the arguments of a tool call are neither text nor an object") from None
+
+
+class Growing:
+    """Text that comes in pieces and then, perhaps, once more as a whole."""
+
+    __slots__ = ("_pieces", "size")
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self.size = 0
+
+    def __str__(self) -> str:
+        return "".join(self._pieces)
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self.size += len(piece)
+
+    def settle(self, whole: str) -> str:
+        """Take the whole, which an empty one is not; gives what the pieces had not said of it."""
+        if not whole:
+            return ""
+        size = self.size
+        goes_on = len(whole) >= size and whole.startswith(str(self))
+        self._pieces, self.size = [whole], len(whole)
+        return whole[size:] if goes_on else ""
+
+
+class Item:
+    """One output item: a call's `arguments` and our `call` id, or a message's `texts`, as they grow.
+
+    `final` is the item as the provider has it in the end; `settled` is whether it said of the
+    arguments that they are whole, `begun_with` what it gave for them before any piece.
+    """
+
+    __slots__ = (
+        "arguments",
+        "begun_with",
+        "call",
+        "call_id",
+        "final",
+        "id",
+        "index",
+        "kind",
+        "listed",
+        "name",
+        "own",
+        "settled",
+        "texts",
+    )
+
+    def __init__(self, kind: str, index: int | None, item_id: str) -> None:
+        self.kind = kind
+        self.index = index
+        self.id = item_id
+        self.call: str | None = None
+        self.call_id = ""
+        self.name = ""
+        self.own = ""
+        self.arguments = Growing()
+        self.begun_with = ""
+        self.texts: dict[int, Growing] = {}
+        self.settled = False
+        self.listed = False
+        self.final: dict[str, Any] | None = None
+
+    def text(self, at: int) -> Growing:
+        return self.texts.setdefault(at, Growing())
+
+
+class Items:
+    """The items of one response, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._all: list[Item] = []
+        self._by: dict[object, Item] = {}
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def open(self, kind: str, index: int | None, item_id: str) -> Item:
+        item = Item(kind, index, item_id)
+        self._all.append(item)
+        self._by |= dict.fromkeys(_keys(index, item_id), item)
+        return item
+
+    def called(self, item: Item, call_id: str) -> None:
+        """Take the id of a call, unless it has one."""
+        if call_id and not item.call_id:
+            item.call_id = call_id
+            self._by.setdefault(("call", call_id), item)
+
+    def begun(self, kind: str, index: int | None, item_id: str) -> Item:
+        """The item that begins: a new one, unless it is said again that this one has begun."""
+        for item in self._named(kind, index, item_id):
+            other = bool(item_id and item.id and item.id != item_id)
+            elsewhere = index is not None and item.index not in (None, index)
+            if item.final is None and not (other or elsewhere):
+                return item
+        return self.open(kind, index, item_id)
+
+    def growing(self, kind: str, index: int | None, item_id: str, call_id: str = "") -> Item:
+        """The item that goes on, or ends; a new one if it is the first that is heard of it."""
+        for item in self._named(kind, index, item_id):
+            same = (item_id and item.id == item_id) or (call_id and item.call_id == call_id)
+            if item.final is None or same:
+                return item
+        last = self._all[-1] if self._all and index is None else None
+        if last is not None and last.kind == kind and last.final is None:
+            return last
+        return self.open(kind, index, item_id)
+
+    def listed(self, kind: str, at: int, item_id: str, call_id: str) -> Item:
+        """The item at a place of the list that ends a stream; a new one if it never streamed."""
+        for key in (("id", item_id), ("call", call_id), ("at", at)):
+            item = self._by.get(key)
+            if item is not None and item.kind == kind and not item.listed:
+                break
+        else:
+            item = Item(kind, None, item_id)
+            self._all.append(item)
+        item.listed = True
+        return item
+
+    def _named(self, kind: str, index: int | None, item_id: str) -> Iterator[Item]:
+        for key in _keys(index, item_id):
+            item = self._by.get(key)
+            if item is not None and item.kind == kind:
+                yield item
+
+
+def _keys(index: int | None, item_id: str) -> Iterator[tuple[str | int, str | int]]:
+    if index is not None and item_id:
+        yield index, item_id
+    if item_id:
+        yield "id", item_id
+    if index is not None:
+        yield "at", index

@@ -1,0 +1,164 @@
+"""The reply under construction: what events and whole bodies of responses add to it.
+
+A response has no finish reason: its status says whether it is whole, its items what is in it.
+https://platform.openai.com/docs/api-reference/responses-streaming
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolcrib.errors import WireError
+from toolcrib.values.call import ToolCall
+from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, Usage
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import Wire
+from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.decoding import Parts
+from toolcrib.wire.failure import reported_error
+from toolcrib.wire.json_text import call_in_text, is_object, mended
+from toolcrib.wire.openai_responses_items import Source
+from toolcrib.wire.openai_responses_kept import kept_items
+from toolcrib.wire.openai_responses_output import Output
+
+_GOES_ON = frozenset(("queued", "in_progress"))
+_ENDS = {
+    "response.completed": "completed",
+    "response.incomplete": "incomplete",
+    "response.cancelled": "cancelled",
+    "response.failed": "failed",
+}
+_EVENTS: Mapping[str, Callable[[Output, dict[str, Any], Parts], None]] = {
+    "response.output_item.added": Output.begun,
+    "response.output_item.done": Output.done,
+    "response.function_call_arguments.delta": Output.arguments_delta,
+    "response.function_call_arguments.done": Output.arguments_done,
+    "response.custom_tool_call_input.delta": Output.arguments_delta,
+    "response.custom_tool_call_input.done": Output.arguments_done,
+    "response.output_text.delta": Output.text,
+    "response.output_text.done": Output.text,
+    "response.refusal.delta": Output.text,
+    "response.refusal.done": Output.text,
+}
+
+
+class ResponsesReply:
+    """Takes events, gives the `Reply`. `known`, `over` and `torn` are a `Builder`'s."""
+
+    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
+        self.known = self.over = self.torn = False
+        self._wire = wire
+        self._offer = offer
+        self._ids = ids
+        self._output = Output(offer, ids)
+        self._cut: FinishReason | None = None
+        self._reason = ""
+        self._response: dict[str, Any] = {}
+
+    def body(self, body: dict[str, Any], data: bytes) -> None:
+        if not isinstance(body.get("output"), list) and body.get("object") != "response":
+            raise WireError("the reply has no output: this is not a response")
+        self._output.source = Source(data)
+        self._output.listed(body.get("output"), [], streamed=False)
+        self._end(body, body.get("status"))
+
+    def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
+        kind = event.setdefault("type", name.decode("utf-8", "replace"))
+        if kind == "error":
+            raise reported_error({key: value for key, value in event.items() if key != "type"})
+        if not isinstance(kind, str) or not kind.startswith("response."):
+            return
+        self.known = True
+        self._output.source = Source(data)
+        if take := _EVENTS.get(kind):
+            take(self._output, event, parts)
+        elif isinstance(response := event.get("response"), dict):
+            self._response = response
+            if kind in _ENDS:
+                self._output.listed(response.get("output"), parts, streamed=True)
+                self._end(response, _status(response, _ENDS[kind]))
+        elif kind in _ENDS:
+            self._end({}, _ENDS[kind])
+
+    def _end(self, response: dict[str, Any], status: Any) -> None:
+        """Take the response that says how it all ended. Raises ProviderError if it failed."""
+        if status == "failed" or response.get("error"):
+            raise reported_error(response.get("error") or "the response failed")
+        self.known = self.over = True
+        self._response = response or self._response
+        details = response.get("incomplete_details")
+        reason = details.get("reason") if isinstance(details, dict) else None
+        self._reason = str(reason or status or "")
+        if reason or status == "incomplete":
+            self._cut = self._wire.finish_reasons.get(str(reason).lower(), "incomplete")
+        elif status == "cancelled" or status in _GOES_ON:
+            self._cut = "incomplete"
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """The reply. `ended` is whether the provider said that this was all of it."""
+        calls, cut = self._calls(self._cut_by_now(ended))
+        items = self._output.items
+        text = mended("".join(str(text) for item in items for text in item.texts.values()))
+        state = self._state(calls)
+        if not calls and cut is None and self._wire.text_calls and (call := self._in_text(text)):
+            calls, text, state = (call,), "", None
+        usage = self._response.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
+        return Reply(
+            Message("assistant", text, calls, provider_state=state),
+            cut or ("tool_calls" if calls else "refusal" if self._output.refused else "stop"),
+            Usage(1, _count(usage, "input_tokens"), _count(usage, "output_tokens")),
+            self._offer,
+            self._reason or None,
+            self._response or raw,
+        )
+
+    def _cut_by_now(self, ended: bool) -> FinishReason | None:
+        if self._cut is not None or self.torn or not ended:
+            return self._cut or "incomplete"
+        finals = [i.final for i in self._output.items if i.final and (i.call or i.texts)]
+        return "length" if any(f.get("status") == "incomplete" for f in finals) else None
+
+    def _calls(self, cut: FinishReason | None) -> tuple[tuple[ToolCall, ...], FinishReason | None]:
+        """The calls. One that no sign has ended, and whose arguments are not whole, was cut."""
+        assembler = CallAssembler(self._offer, self._ids)
+        for item in self._output.calls:
+            if not item.arguments.size:
+                item.arguments.settle(item.begun_with)
+            text = str(item.arguments)
+            if cut is None and not item.settled and (item.name or text) and not is_object(text):
+                cut = "incomplete"
+            assembler.whole(item.call_id or item.id, item.name, text)
+        calls, was_cut = assembler.finish(cut=cut is not None)
+        return calls, cut or ("length" if was_cut else None)
+
+    def _state(self, calls: tuple[ToolCall, ...]) -> ProviderState | None:
+        """The items for the next request; none if one of them has not come to its end."""
+        output = self._output
+        items = [item.final for item in output.items if item.final is not None]
+        if len(items) < len(output.items) or len(calls) < len(output.calls):
+            return None
+        kept = kept_items(items, stored=self._response.get("store") is not False)
+        return ProviderState(self._wire.name, kept) if kept else None
+
+    def _in_text(self, text: str) -> ToolCall | None:
+        found = call_in_text(text)
+        name = self._offer.own_name(found[0]) if found else ""
+        if found is None or name not in self._offer.tools:
+            return None
+        return ToolCall(f"{self._ids}0", "", name, found[1])
+
+
+def _status(response: dict[str, Any], says: str) -> Any:
+    """How a stream ended: by the event's own word, unless the status is a worse one.
+
+    Some servers' `status` is still that of the beginning.
+    """
+    status = response.get("status")
+    return says if says != "completed" or status is None or status in _GOES_ON else status
+
+
+def _count(usage: dict[str, Any], key: str) -> int:
+    count = usage.get(key)
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0

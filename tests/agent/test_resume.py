@@ -1,0 +1,148 @@
+"""Going on with a saved run: changed, twice, late, or with tools that are others by now."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolcrib import (
+    ALL,
+    Agent,
+    ApprovalRequest,
+    Approve,
+    Refuse,
+    RunResult,
+    RunState,
+    ToolRunner,
+    tool,
+)
+from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.decision import Answer
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+@tool(visible=ALL, safe=False)
+async def delete(path: str) -> str:
+    """Delete a path."""
+    RAN.append(path)
+    await asyncio.sleep(0)
+    return f"deleted {path}"
+
+
+async def later(_request: ApprovalRequest) -> None:
+    return None
+
+
+def agent(tools: list[Any], *turns: Any) -> Agent:
+    return Agent(ScriptedClient(list(turns)), ToolRunner(tools, approver=later))
+
+
+async def waiting() -> tuple[RunState, str]:
+    """A saved run that waits, and the id of its question."""
+    result = await agent([delete], call("delete", path="x")).run("go")
+    assert result.status == "waiting"
+    return RunState.from_json(result.state.to_json()), result.pending[0].id
+
+
+def told(result: RunResult) -> str:
+    """The code of the last error that the model was told, else what it was told."""
+    content = [m.content for m in result.messages if m.role == "tool"][-1]
+    try:
+        return str(json.loads(content)["error"]["code"])
+    except ValueError:
+        return content
+
+
+def arguments(saved: dict[str, Any]) -> None:
+    saved["messages"][-1]["tool_calls"][0]["arguments"] = '{"path": "/"}'
+
+
+def arguments_and_question(saved: dict[str, Any]) -> None:
+    arguments(saved)
+    saved["pending"][0]["arguments"] = {"path": "/"}
+
+
+def caller(saved: dict[str, Any]) -> None:
+    saved["caller"] = {"id": "eve"}
+
+
+def restored(saved: dict[str, Any]) -> None:
+    made = saved["messages"][-1]["tool_calls"][0]["id"]
+    saved["restored"] = {made: {"path": "/"}}
+
+
+def nonce(saved: dict[str, Any]) -> None:
+    saved["tally"]["nonce"] = "another"
+
+
+@pytest.mark.parametrize("change", [arguments, arguments_and_question, caller, restored, nonce])
+async def test_what_was_approved_is_not_what_was_put_in_its_place(
+    change: Callable[[dict[str, Any]], None],
+) -> None:
+    state, question = await waiting()
+    saved = json.loads(state.to_json())
+    change(saved)
+    changed = RunState.from_json(json.dumps(saved))
+    result = await agent([delete], "done").resume(changed, {question: Approve("grace")})
+    assert told(result) == "approval_mismatch"
+    assert RAN == []
+
+
+@pytest.mark.parametrize("answer", [Approve("grace"), Refuse()])
+async def test_an_answer_is_none_for_a_tool_that_is_another_by_now(answer: Answer) -> None:
+    @tool(visible=ALL, name="delete")
+    async def changed(path: str) -> str:
+        """Delete a path, without asking."""
+        RAN.append(path)
+        return path
+
+    state, question = await waiting()
+    result = await agent([changed], "done").resume(state, {question: answer})
+    assert told(result) == "approval_mismatch"
+    assert RAN == []
+
+
+async def test_resumed_twice_in_one_process_it_runs_once() -> None:
+    state, question = await waiting()
+    going_on = agent([delete], "done", "done")
+    first = await going_on.resume(state, {question: Approve("grace")})
+    second = await going_on.resume(state, {question: Approve("grace")})
+    assert (told(first), told(second)) == ("deleted x", "deleted x")
+    assert RAN == ["x"]
+
+
+async def test_resumed_twice_at_once_it_runs_once() -> None:
+    state, question = await waiting()
+    going_on = agent([delete], "done", "done")
+    answers = {question: Approve("grace")}
+    both = await asyncio.gather(*(going_on.resume(state, answers) for _ in range(2)))
+    assert sorted(map(told, both)) == ["deleted x", "duplicate_call"]
+    assert RAN == ["x"]
+
+
+async def test_waiting_again_does_not_put_off_when_a_question_lapses() -> None:
+    state, _ = await waiting()
+    again = await agent([delete]).resume(state)
+    assert again.status == "waiting"
+    assert again.pending == state.pending
+
+
+async def test_a_question_lapses_whether_or_not_it_was_answered() -> None:
+    state, question = await waiting()
+    old = tuple(msgspec.structs.replace(r, expires_at=1.0) for r in state.pending)
+    state = msgspec.structs.replace(state, pending=old)
+    answers: list[dict[str, Answer]] = [{}, {question: Approve("grace")}]
+    for given in answers:
+        assert told(await agent([delete], "done").resume(state, given)) == "approval_expired"
+    assert RAN == []

@@ -1,0 +1,146 @@
+"""Who may run at the same time: turns, places, and calls that a tool makes itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from itertools import count
+from typing import Any
+
+import pytest
+
+from toolcrib import ALL, Completed, Failed, ToolCall, ToolRunner, run_sync, tool
+from toolcrib.errors import ErrorCode
+from toolcrib.runner.gate import Gate
+from toolcrib.values.record import Outcome
+
+IDS = count()
+
+
+@tool(visible=ALL)
+async def leaf() -> int:
+    """Do it."""
+    await asyncio.sleep(0)
+    return 1
+
+
+@tool(visible=ALL, exclusive=True)
+async def alone() -> int:
+    """Do it alone."""
+    await asyncio.sleep(0)
+    return 1
+
+
+def call(name: str) -> ToolCall:
+    return ToolCall(f"c{next(IDS)}", "", name, "{}")
+
+
+async def ended(work: Any) -> Any:
+    async with asyncio.timeout(5):
+        return await work
+
+
+def caller(name: str, calls: Callable[[], Any], *, exclusive: bool = False) -> Any:
+    """A tool that makes calls: its value is the names of what they ended as."""
+
+    async def calling() -> list[str]:
+        outcomes: list[Outcome] = await calls()
+        return [
+            str(o.error.code) if isinstance(o, Failed) else type(o).__name__ for o in outcomes
+        ]
+
+    return tool(visible=ALL, name=name, description="Call others.", exclusive=exclusive)(calling)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("many", [1, 5])
+async def test_a_call_by_a_tool_waits_for_no_place(exclusive: bool, many: int) -> None:
+    outer = caller(
+        "outer", lambda: runner.exec_all([call("leaf") for _ in range(many)]), exclusive=exclusive
+    )
+    runner = ToolRunner([outer, leaf], concurrency=1, timeout=None)
+    outcomes = await ended(runner.exec_all([call("outer") for _ in range(3)]))
+    assert [o.value for o in outcomes] == [["Completed"] * many] * 3
+    assert (await ended(runner.exec(call("leaf")))).value == 1
+
+
+async def test_a_blocking_tool_may_make_calls_in_a_loop_of_its_own() -> None:
+    @tool(visible=ALL)
+    def outer() -> int:
+        """Call another."""
+        outcome = run_sync(runner.exec(call("leaf")))
+        assert isinstance(outcome, Completed)
+        return int(outcome.value)
+
+    runner = ToolRunner([outer, leaf], concurrency=1, timeout=None)
+    assert (await ended(runner.exec(call("outer")))).value == 1
+
+
+async def test_two_runners_may_call_each_other() -> None:
+    first_tool = caller("first", lambda: second.exec_all([call("second")]))
+    second_tool = caller("second", lambda: first.exec_all([call("leaf")]))
+    first = ToolRunner([first_tool, leaf], concurrency=1, timeout=None)
+    second = ToolRunner([second_tool], concurrency=1, timeout=None)
+    assert (await ended(first.exec(call("first")))).value == ["Completed"]
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_what_runs_alone_is_called_by_no_tool(exclusive: bool) -> None:
+    outer = caller("outer", lambda: runner.exec_all([call("alone")]), exclusive=exclusive)
+    runner = ToolRunner([outer, alone], timeout=None)
+    assert (await ended(runner.exec(call("outer")))).value == [ErrorCode.NOT_RUNNABLE]
+    assert (await ended(runner.exec(call("alone")))).value == 1
+
+
+async def test_what_a_tool_leaves_behind_waits_its_turn() -> None:
+    left: list[asyncio.Task[Outcome]] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def later() -> Outcome:
+        await begun.wait()
+        return await runner.exec(call("alone"))
+
+    @tool(visible=ALL)
+    async def outer() -> None:
+        """Leave something behind."""
+        left.append(asyncio.ensure_future(later()))
+
+    @tool(visible=ALL)
+    async def busy() -> int:
+        """Take a place."""
+        begun.set()
+        await go_on.wait()
+        return 1
+
+    runner = ToolRunner([outer, alone, busy], timeout=None)
+    await runner.exec(call("outer"))
+    running = asyncio.ensure_future(runner.exec(call("busy")))
+    await begun.wait()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not left[0].done()
+    go_on.set()
+    assert isinstance(await ended(left[0]), Completed)
+    assert isinstance(await running, Completed)
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+async def test_a_waiting_call_whose_coroutine_is_closed_gives_its_place_back(
+    admitted: bool,
+) -> None:
+    gate = Gate(1)
+    place = gate.try_enter(False)
+    assert place is not None
+
+    async def other() -> Any:
+        return await gate.enter(False)
+
+    waiting = other()
+    Context().run(waiting.send, None)
+    if admitted:
+        gate.leave(place)
+    waiting.close()
+    if not admitted:
+        gate.leave(place)
+    assert gate.try_enter(True) is not None

@@ -1,0 +1,245 @@
+"""A call that is cancelled, or whose event loop is gone, at each place where it waits for something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from types import coroutine
+from typing import Any, Protocol
+
+import pytest
+
+from toolcrib import (
+    ALL,
+    Allow,
+    Approve,
+    Catalog,
+    Failed,
+    ToolCall,
+    ToolRunner,
+    capability,
+    tool,
+)
+from toolcrib.errors import ErrorCode
+from toolcrib.runner import CallScope
+from toolcrib.runner.gate import Gate
+from toolcrib.tools import per_call
+from toolcrib.values.context import RunTally
+from toolcrib.values.record import Outcome, ToolInvocationRecord
+
+MOST = 60
+
+
+@capability
+class Db(Protocol):
+    def rows(self) -> int: ...
+
+
+class Kept:
+    """All that a call tells, opens and counts, each with places to wait at."""
+
+    intents = True
+
+    def __init__(self) -> None:
+        self.ran = 0
+        self.counted = 0
+        self.opened = 0
+        self.writing = 0
+        self.records: list[ToolInvocationRecord] = []
+        self.told: list[Outcome] = []
+
+    async def __aenter__(self) -> Kept:
+        await asyncio.sleep(0)
+        self.opened += 1
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.opened -= 1
+        await asyncio.sleep(0)
+
+    def rows(self) -> int:
+        return 1
+
+    def __call__(self, *_: object) -> Allow:
+        return Allow()
+
+    def count(self, *_: object) -> None:
+        self.counted += 1
+
+    def settle(self, *_: object) -> None:
+        self.counted -= 1
+
+    async def write(self, record: ToolInvocationRecord) -> None:
+        self.writing += 1
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        self.writing -= 1
+        self.records.append(record)
+
+    def approval_requested(self, _request: object) -> None: ...
+
+    def progress(self, _call_id: str, _part: object) -> None: ...
+
+    def finished(self, outcome: Outcome) -> None:
+        self.told.append(outcome)
+
+
+class Ledger(Kept):
+    async def find(self, key: str) -> ToolInvocationRecord | None:
+        await asyncio.sleep(0)
+        found = [r for r in self.records if r.idempotency_key == key]
+        return found[-1] if found else None
+
+    async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        known = await self.find(intent.idempotency_key)
+        if known is None:
+            self.records.append(intent)
+            await asyncio.sleep(0)
+        return known
+
+
+def reads(kept: Kept) -> Any:
+    @tool(visible=ALL, safe=False, name="f")
+    async def f(db: Db) -> int:
+        """Read."""
+        kept.ran += 1
+        await asyncio.sleep(0)
+        return db.rows()
+
+    return f
+
+
+def reads_alone(kept: Kept) -> Any:
+    @tool(visible=ALL, safe=False, exclusive=True, name="f")
+    async def f(db: Db) -> int:
+        """Read."""
+        kept.ran += 1
+        await asyncio.sleep(0)
+        return db.rows()
+
+    return f
+
+
+def streams(kept: Kept) -> Any:
+    @tool(visible=ALL, safe=False, name="f")
+    async def f(db: Db) -> AsyncIterator[int]:
+        """Read."""
+        kept.ran += 1
+        await asyncio.sleep(0)
+        yield db.rows()
+
+    return f
+
+
+async def approves(_request: object) -> Approve:
+    await asyncio.sleep(0)
+    return Approve(by="grace")
+
+
+@coroutine
+def stepped(call: Coroutine[Any, Any, Any], at: set[int]) -> Generator[Any, Any, Any]:
+    """The call; cancelled where it waits for the `at`th time."""
+    step, given, waits = call.send, None, 0
+    while True:
+        try:
+            pending = step(given)
+        except StopIteration as finished:
+            return finished.value
+        waits += 1
+        if waits in at:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        try:
+            step, given = call.send, (yield pending)
+        except BaseException as raised:  # noqa: BLE001
+            step, given = call.throw, raised  # type: ignore[assignment]
+
+
+def prepared(kept: Kept, target: Any) -> tuple[ToolRunner, Callable[[], Coroutine[Any, Any, Any]]]:
+    catalog = Catalog([target]).bind({Db: per_call(lambda: kept)} if target.needs else {})
+    runner = ToolRunner(catalog, policy=kept, approver=approves, sinks=[kept], concurrency=1)
+    call = ToolCall("run_1_0", "", "f", "{}")
+    return runner, lambda: runner.exec(call, scope=CallScope(RunTally("run_1"), observer=kept))
+
+
+async def hold(gate: Gate, begun: asyncio.Event) -> None:
+    """Another call, which has the only place for a while."""
+    place = gate.try_enter(False)
+    assert place is not None
+    begun.set()
+    for _ in range(15):
+        await asyncio.sleep(0)
+    gate.leave(place)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("contended", [False, True])
+@pytest.mark.parametrize("make", [reads, reads_alone, streams])
+@pytest.mark.parametrize("kind", [Kept, Ledger])
+async def test_cancelled_wherever_it_waits(
+    kind: type[Kept], make: Any, contended: bool, times: int
+) -> None:
+    """One final record, told once; nothing stays open, counted, claimed, half written or behind."""
+    for at in range(1, MOST):
+        kept = kind()
+        runner, call = prepared(kept, make(kept))
+        setup, before = runner._setup, asyncio.all_tasks()
+        others = []
+        if contended:
+            begun = asyncio.Event()
+            others.append(asyncio.ensure_future(hold(setup.gate, begun)))
+            await begun.wait()
+        task = asyncio.ensure_future(stepped(call(), {at + n for n in range(times)}))
+        async with asyncio.timeout(5):
+            await asyncio.wait([task, *others])
+        assert [r.status for r in kept.records if r.status != "started"] == [
+            kept.told[0].record.status
+        ]
+        assert len(kept.told) == 1
+        assert (kept.counted, kept.opened, kept.writing) == (0, 0, 0)
+        assert (setup.gate._running, len(setup.gate._queue), setup.memory._running) == (0, 0, {})
+        assert asyncio.all_tasks() <= before | {task, *others}
+        ran = kept.ran
+        again = await call()
+        assert not isinstance(again, Failed) or again.error.code is not ErrorCode.DUPLICATE_CALL
+        assert kept.ran <= 1
+        assert again.replayed or not ran
+        if not task.cancelled():
+            assert at > 5
+            return
+    pytest.fail("it waits more often than was tried")
+
+
+@pytest.mark.parametrize("kind", [Kept, Ledger])
+async def test_an_event_loop_that_is_gone_leaves_nothing_claimed(kind: type[Kept]) -> None:
+    @tool(visible=ALL, safe=False, name="f")
+    async def f() -> int:
+        """Wait."""
+        kept.ran += 1
+        await asyncio.sleep(0)
+        return 1
+
+    for at in range(1, MOST):
+        kept = kind()
+        runner, call = prepared(kept, f)
+        if not await asyncio.ensure_future(closed(call(), at)):
+            assert at > 4
+            return
+        setup = runner._setup
+        assert kept.counted == 0
+        assert (setup.gate._running, len(setup.gate._queue), setup.memory._running) == (0, 0, {})
+    pytest.fail("it waits more often than was tried")
+
+
+@coroutine
+def closed(call: Coroutine[Any, Any, Any], at: int) -> Generator[Any, Any, bool]:
+    """Whether the call was closed where it waits for the `at`th time; False if it ended before."""
+    for _ in range(at):
+        try:
+            pending = call.send(None)
+        except StopIteration:
+            return False
+        yield pending
+    call.close()
+    return True
