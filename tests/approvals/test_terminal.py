@@ -187,3 +187,34 @@ async def test_several_questions_are_asked_one_after_the_other(
     assert capsys.readouterr().err == (
         'Run pay {"n": 1}? (risky) [y/N] Run pay {"n": 2}? (risky) [y/N] '
     )
+
+
+def test_one_question_at_a_time_however_many_loops_ask() -> None:
+    """Two loops in turns: neither may make the other forget whose turn it is."""
+
+    class Counting(io.StringIO):
+        asking = 0
+        most = 0
+
+        def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]
+            Counting.asking += 1
+            Counting.most = max(Counting.most, Counting.asking)
+            line = super().readline()
+            together.wait(0.01)
+            Counting.asking -= 1
+            return line
+
+    together = threading.Event()
+    approver = TerminalApprover(source=Counting("y\n" * 40))
+
+    async def asks() -> list[Any]:
+        return await asyncio.gather(*(approver(request(n=n)) for n in range(5)))
+
+    answers: list[Any] = []
+    threads = [threading.Thread(target=lambda: answers.extend(asyncio.run(asks()))) for _ in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [Approve(by="terminal")] * 20
+    assert Counting.most == 1

@@ -19,6 +19,7 @@ def test_every_code_stands_at_its_stage() -> None:
     for code in ErrorCode:
         codes[code.info.stage.value].add(code.value)
     codes[Stage.INSTANTIATE.value] = {"invalid_arguments"}  # its code is the one of validation
+    codes[Stage.OUTPUT.value] -= {"redaction_missing"}  # no call ends with it: it completes
     assert told == codes
     assert [stage for stage, _ in rows] == [stage.value for stage in Stage]
 

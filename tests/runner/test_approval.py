@@ -6,6 +6,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -38,6 +39,7 @@ from toolcrib.runner.approval import check_approver, checked_answer, differing
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer
+from toolcrib.values.json import JsonObject
 
 CALL = ToolCall("call_0", "", "delete", '{"path": "a", "password": "hush"}')
 
@@ -372,10 +374,8 @@ async def test_an_approver_that_catches_the_cancellation_lets_nothing_run() -> N
 
     async def stubborn(_request: ApprovalRequest) -> Answer:
         asked.set()
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            pass
         return Approve(by="grace")
 
     @tool(visible=ALL, safe=False)
@@ -400,6 +400,12 @@ async def pay(cents: list[int]) -> int:
     return sum(cents)
 
 
+def more(arguments: JsonObject) -> None:
+    cents = arguments["cents"]
+    assert isinstance(cents, list)
+    cents.append(1_000_000)
+
+
 PAY = ToolCall("c", "", "pay", '{"cents": [1]}')
 
 
@@ -411,7 +417,7 @@ async def test_what_was_approved_is_what_runs(edited: Any) -> None:
     def greedy(hydrated: Hydrated, _context: PolicyContext) -> Allow:
         seen.append(hydrated)
         if len(seen) == 2:
-            hydrated.arguments["cents"].append(1_000_000)
+            more(hydrated.arguments)
         return Allow()
 
     async def approves(_request: ApprovalRequest) -> Answer:
@@ -427,8 +433,8 @@ async def test_a_call_that_is_changed_while_somebody_is_asked_does_not_run() -> 
     assert isinstance(hydrated, Hydrated)
 
     async def approves(request: ApprovalRequest) -> Answer:
-        request.arguments["cents"].append(5)  # its own copy
-        hydrated.arguments["cents"].append(1_000_000)
+        more(request.arguments)  # its own copy
+        more(hydrated.arguments)
         return Approve(by="grace")
 
     outcome = await ToolRunner([pay], approver=approves).exec(hydrated)
@@ -438,7 +444,7 @@ async def test_a_call_that_is_changed_while_somebody_is_asked_does_not_run() -> 
 
 async def test_an_approver_may_change_its_own_copy_of_the_arguments() -> None:
     async def approves(request: ApprovalRequest) -> Answer:
-        request.arguments["cents"].append(1_000_000)
+        more(request.arguments)
         return Approve(by="grace")
 
     outcome = await ToolRunner([pay], approver=approves).exec(PAY)

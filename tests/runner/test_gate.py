@@ -46,9 +46,7 @@ def caller(name: str, calls: Callable[[], Any], *, exclusive: bool = False) -> A
 
     async def calling() -> list[str]:
         outcomes: list[Outcome] = await calls()
-        return [
-            str(o.error.code) if isinstance(o, Failed) else type(o).__name__ for o in outcomes
-        ]
+        return [str(o.error.code) if isinstance(o, Failed) else type(o).__name__ for o in outcomes]
 
     return tool(visible=ALL, name=name, description="Call others.", exclusive=exclusive)(calling)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from types import coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import pytest
 
@@ -48,7 +48,7 @@ class Kept:
         self.records: list[ToolInvocationRecord] = []
         self.told: list[Outcome] = []
 
-    async def __aenter__(self) -> Kept:
+    async def __aenter__(self) -> Self:
         await asyncio.sleep(0)
         self.opened += 1
         return self
@@ -153,7 +153,7 @@ def stepped(call: Coroutine[Any, Any, Any], at: set[int]) -> Generator[Any, Any,
         try:
             step, given = call.send, (yield pending)
         except BaseException as raised:  # noqa: BLE001
-            step, given = call.throw, raised  # type: ignore[assignment]
+            step, given = call.throw, raised
 
 
 def prepared(kept: Kept, target: Any) -> tuple[ToolRunner, Callable[[], Coroutine[Any, Any, Any]]]:

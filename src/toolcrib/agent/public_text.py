@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import cache
 from typing import Final, Self
 
 import orjson
@@ -29,26 +30,29 @@ _NAMED = rf'"{_INSIDE}"{_S}:{_S}'
 _FLAT = rf"(?:{_PLAIN}|\{{(?:{_S}{_NAMED}{_PLAIN}{_S},)*+{_S}{_NAMED}{_PLAIN}{_S}\}})"
 
 
-def _state(tokens: str, run: str = "") -> re.Pattern[str]:
+def _state(tokens: str, run: str = "") -> str:
     """What may come: members or items that need no look, white space, one token; each may lack."""
-    return re.compile(rf"{run}{_S}(?:{tokens})?+")
+    return rf"{run}{_S}(?:{tokens})?+"
+
+
+_compiled = cache(re.compile)  # when first used: it takes longer than importing all the rest
 
 
 _VALUE = rf'(?P<text>")|(?P<open>[\[{{])|(?P<scalar>{_SCALAR})(?=[ \t\n\r,\]}}])'
 _BEGIN: Final = _state(r"(?P<begin>\{)")
 _FIRST_NAME: Final = _state(r'(?P<name>")|(?P<close>\})')
 _NAME: Final = _state('(?P<name>")')
-_IN_NAME: Final = re.compile(f'{_INSIDE}(?P<named>")?+')
+_IN_NAME: Final = f'{_INSIDE}(?P<named>")?+'
 _FIRST_KEY: Final = _state(r'(?P<key>")|(?P<close>\})')
 _KEY: Final = _state('(?P<key>")', run=rf"(?:{_S}{_NAMED}{_PLAIN}{_S},)*+")
-_IN_KEY: Final = re.compile(f'{_INSIDE}(?P<keyed>")?+')
+_IN_KEY: Final = f'{_INSIDE}(?P<keyed>")?+'
 _COLON: Final = _state("(?P<colon>:)")
 _OF_KEY: Final = _state(_VALUE)
 _FIRST_ITEM: Final = _state(_VALUE + r"|(?P<close>\])")
 _ITEM: Final = _state(_VALUE, run=rf"(?:{_S}{_FLAT}{_S},)*+")
-_IN_TEXT: Final = re.compile(f'{_INSIDE}(?P<ended>")?+')
+_IN_TEXT: Final = f'{_INSIDE}(?P<ended>")?+'
 _AFTER: Final = _state(r"(?P<comma>,)|(?P<close>[\]}])")
-_OVER: Final = re.compile(".*+", re.DOTALL)
+_OVER: Final = "(?s:.*+)"
 _NEXT: Final = {
     "key": _IN_KEY,
     "keyed": _COLON,
@@ -90,7 +94,7 @@ class PublicText:
         at, length = 0, len(text)
         while at < length:
             state = self._state
-            found = state.match(text, at)
+            found = _compiled(state).match(text, at)
             if found is None or found.end() == at:
                 break
             token, taken = found.lastgroup, text[at : found.end()]

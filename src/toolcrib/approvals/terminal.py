@@ -9,6 +9,7 @@ import sys
 import threading
 from contextlib import suppress
 from typing import TextIO
+from weakref import WeakKeyDictionary
 
 from toolcrib.threads import in_thread
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
@@ -31,13 +32,13 @@ class TerminalApprover:
     def __init__(self, *, by: str = "terminal", source: TextIO | None = None) -> None:
         self._by = by
         self._source = source
-        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+        self._turn = threading.Lock()  # the terminal is one, however many loops there are
 
     async def __call__(self, request: ApprovalRequest) -> Answer:
-        loop = asyncio.get_running_loop()
-        if self._turns is None or self._turns[0] is not loop:  # a lock holds in one loop only
-            self._turns = loop, asyncio.Lock()
-        async with self._turns[1]:
+        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             text, given_up = question(request), threading.Event()
             try:
                 answer = await in_thread(lambda: self._ask(text, given_up))
@@ -48,6 +49,10 @@ class TerminalApprover:
         return Refuse("not approved at the terminal", by=self._by)
 
     def _ask(self, text: str, given_up: threading.Event) -> str:
+        with self._turn:
+            return self._asked(text, given_up)
+
+    def _asked(self, text: str, given_up: threading.Event) -> str:
         source = self._source or sys.stdin
         if source is None or (self._source is None and not source.isatty()) or given_up.is_set():
             return ""

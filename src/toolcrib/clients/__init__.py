@@ -1,5 +1,6 @@
 """Clients: how a model is asked, over HTTP or in process."""
 
+from toolcrib.clients.anthropic import AnthropicClient
 from toolcrib.clients.base import WireClient, plan_of, request_of
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.named import client_for
@@ -16,6 +17,7 @@ from toolcrib.values.message import Settings
 
 __all__ = [
     "AiohttpTransport",
+    "AnthropicClient",
     "LLMClient",
     "LocalClient",
     "OpenAIClient",

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from toolcrib.clients.anthropic import AnthropicClient
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.openai import OpenAIClient
 from toolcrib.errors import RequestError
 from toolcrib.values.client import LLMClient
 
 _PROVIDERS: Mapping[str, Callable[[str], LLMClient]] = {
+    "anthropic": AnthropicClient,
     "local": LocalClient,
     "openai": OpenAIClient,
 }
-_FORMS = "local, local:FILE.gguf, openai:MODEL, or URL#MODEL for a server that speaks OpenAI's wire"
+_FORMS = "local, local:FILE.gguf, openai:MODEL, anthropic:MODEL, or URL#MODEL for a server that speaks OpenAI's wire"
 
 
 def client_for(name: str) -> LLMClient:
-    """The client for `local`, `local:FILE.gguf`, `openai:MODEL` or `URL#MODEL`.
+    """The client for `local`, `local:FILE.gguf`, `openai:MODEL`, `anthropic:MODEL` or `URL#MODEL`.
 
     Raises RequestError for a name of another form, and what the client raises: AuthenticationError
     for a missing key, SourceError for a missing file, MissingExtraError for a missing extra.

@@ -166,7 +166,9 @@ class Attempt(msgspec.Struct):
         self.scope.tally.count(definition.name, definition.annotations.cost)
         self.counted = True
 
-    async def _asked(self, hydrated: Hydrated, decision: Deny | Ask, key: str) -> Hydrated | Waiting:
+    async def _asked(
+        self, hydrated: Hydrated, decision: Deny | Ask, key: str
+    ) -> Hydrated | Waiting:
         """The call that somebody approved: this one, or this one with other arguments."""
         draft, setup = self.draft, self.setup
         await setup.intents.check(key, draft, hydrated)
@@ -215,4 +217,5 @@ class Attempt(msgspec.Struct):
             if redaction_missing(plain, definition.visible):
                 error = CallError.of(ErrorCode.REDACTION_MISSING)
         record = self.draft.record("completed", public, error)
-        return Completed(record, value, model, public, self.draft.notice())
+        notice = self.draft.notice() if self.draft.edited else ""
+        return Completed(record, value, model, public, notice)

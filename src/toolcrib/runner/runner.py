@@ -118,7 +118,7 @@ class ToolRunner:
         CancelledError.
         """
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
-        hydrated = self._hydrated(call)
+        hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
         attempt = self._attempt(hydrated, caller, scope)
         draft, task = attempt.draft, asyncio.current_task()
         cancels = 0 if task is None else task.cancelling()

@@ -6,6 +6,7 @@ from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire
 from toolcrib.wire.failure import http_error
 from toolcrib.wire.forms import FORMS, ToolForm
 from toolcrib.wire.openai_chat import OPENAI_CHAT
+from toolcrib.wire.openai_responses import OPENAI_RESPONSES
 from toolcrib.wire.table import (
     WIRES,
     decode,
@@ -22,6 +23,7 @@ __all__ = [
     "ANTHROPIC",
     "FORMS",
     "OPENAI_CHAT",
+    "OPENAI_RESPONSES",
     "WIRES",
     "ChatRequest",
     "Decoder",

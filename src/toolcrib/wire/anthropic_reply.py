@@ -7,6 +7,7 @@ Shapes: https://platform.claude.com/docs/en/api/messages, …/build-with-claude/
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ _EVENTS = (
     "content_block_stop",
     "message_delta",
     "message_stop",
+    "ping",
 )
 _INPUT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -78,9 +80,9 @@ class AnthropicReply:
         if not isinstance(content, list):
             raise WireError("the reply has no content blocks: this is no message of Anthropic's")
         self.known = True
-        inputs = _inputs(data) if any(map(_has_input, content)) else []
-        for at, form in enumerate(content):
-            self._end(self._begin(form, None, inputs[at] if inputs else b"", []), [])
+        inputs = _inputs(content, data) if any(map(_has_input, content)) else [b""] * len(content)
+        for form, given in zip(content, inputs, strict=True):
+            self._end(self._begin(form, None, given, []), [])
         self._take_reason(body)
         self._take_usage(body)
 
@@ -107,7 +109,7 @@ class AnthropicReply:
 
     def _take_start(self, event: dict[str, Any], data: bytes, parts: Parts) -> None:
         form = event.get("content_block")
-        given = _input_at_start(data) if _has_input(form) else b""
+        given = _input_at_start(form, data) if _has_input(form) else b""
         self._begin(form, _index(event), given, parts)
 
     def _take_delta(self, event: dict[str, Any], parts: Parts) -> None:
@@ -220,19 +222,27 @@ def _has_input(form: Any) -> bool:
     return isinstance(form, dict) and form.get("type") == "tool_use" and bool(form.get("input"))
 
 
-def _inputs(data: bytes) -> list[bytes]:
+def _inputs(content: list[Any], data: bytes) -> list[bytes]:
     """The inputs of all blocks of a body, as the very bytes."""
     try:
         return [bytes(block.input) for block in _BODY_SLICES.decode(data).content]
     except (ValueError, RecursionError):
-        raise WireError("the input of a tool call cannot be read") from None
+        return [_again(form) for form in content]
 
 
-def _input_at_start(data: bytes) -> bytes:
+def _input_at_start(form: Any, data: bytes) -> bytes:
     try:
         return bytes(_EVENT_SLICES.decode(data).content_block.input)
     except (ValueError, RecursionError):
-        raise WireError("the input of a tool call cannot be read") from None
+        return _again(form)
+
+
+def _again(form: Any) -> bytes:
+    """An input out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    try:
+        return json.dumps(form["input"]).encode() if _has_input(form) else b""
+    except RecursionError:
+        raise WireError("the input of a tool call is nested too deeply") from None
 
 
 def _count(usage: dict[str, Any], key: str) -> int:

@@ -119,6 +119,7 @@ class StreamDecoder:
         self._ended = False
         self._size = 0
         self._head: dict[str, Any] = {}
+        self._any = False
 
     @property
     def done(self) -> bool:
@@ -145,7 +146,7 @@ class StreamDecoder:
             self._take_rest()
         if self._failure is not None:
             raise self._failure
-        if not self._builder.known and (self._head or self._events.foreign):
+        if not self._builder.known and (self._any or self._events.foreign):
             raise WireError("the reply is neither JSON nor a stream of this wire's events")
         return self._builder.finish(ended=self._ended, raw=self._head or None)
 
@@ -178,6 +179,7 @@ class StreamDecoder:
             for line in data.split(b"\n"):
                 self._take(Event(event.name, line), parts)
             return
+        self._any = True
         if not self._head:
             self._head = {key: value for key, value in chunk.items() if key not in _HEAVY}
         if chunk.get("error") or event.name == b"error":

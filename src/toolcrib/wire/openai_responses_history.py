@@ -19,11 +19,12 @@ from toolcrib.wire.openai_responses_kept import CALLS, message_text
 class ResponsesHistory(History):
     """https://platform.openai.com/docs/api-reference/responses/create, `input`.
 
-    OpenAI refuses a `call_id` longer than 64. System messages keep their places, which
-    `instructions` would not; OpenAI reads the role as `developer` where a model knows only that.
+    OpenAI refuses a `call_id` longer than 64: `string_above_max_length`. System messages keep their
+    places, which `instructions` would not give them; a model that knows only the `developer` role
+    gets them as that.
     """
 
-    ids = IdRule("A-Za-z0-9_-", 64)
+    ids = IdRule(r"\x21-\x7e", 64)
 
     def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
         super().__init__(wire, rule, names)
@@ -66,7 +67,7 @@ class ResponsesHistory(History):
             return None
         kept, left, custom = [], list(reversed(calls)), set()
         for item in items:
-            if not isinstance(item, dict) or item.get("type") not in CALLS:
+            if not isinstance(item, dict) or str(item.get("type")) not in CALLS:
                 kept.append(item)
             elif left and (item.get("call_id") or item.get("id")) == left[-1].call.provider_id:
                 call = left.pop()

@@ -69,8 +69,9 @@ class Growing:
         return "".join(self._pieces)
 
     def add(self, piece: str) -> None:
-        self._pieces.append(piece)
-        self.size += len(piece)
+        if piece:
+            self._pieces.append(piece)
+            self.size += len(piece)
 
     def settle(self, whole: str) -> str:
         """Take the whole, which an empty one is not; gives what the pieces had not said of it."""

@@ -22,7 +22,7 @@ from toolcrib.wire.openai_responses_items import Source
 from toolcrib.wire.openai_responses_kept import kept_items
 from toolcrib.wire.openai_responses_output import Output
 
-_GOES_ON = frozenset(("queued", "in_progress"))
+_GOES_ON = ("queued", "in_progress")
 _ENDS = {
     "response.completed": "completed",
     "response.incomplete": "incomplete",
@@ -127,7 +127,8 @@ class ResponsesReply:
             if not item.arguments.size:
                 item.arguments.settle(item.begun_with)
             text = str(item.arguments)
-            if cut is None and not item.settled and (item.name or text) and not is_object(text):
+            begun = not item.settled and bool(item.name or text)
+            if cut is None and begun and not is_object(mended(text)):
                 cut = "incomplete"
             assembler.whole(item.call_id or item.id, item.name, text)
         calls, was_cut = assembler.finish(cut=cut is not None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from pydantic import ImportString, Secret, TypeAdapter
@@ -30,9 +31,16 @@ def _core(hint: Any) -> Any:
     return TypeAdapter(hint).core_schema
 
 
-# What tells these two, however they are subclassed and subscribed.
-_SECRET_SERIALIZER = _core(Secret[int])["serialization"]["function"]
-_IMPORTER = _core(ImportString)["function"]["function"]
+@cache
+def _secret_serializer() -> object:
+    """What tells a secret, however it is subclassed and subscribed."""
+    return _core(Secret[int])["serialization"]["function"]
+
+
+@cache
+def _importer() -> object:
+    """What tells an `ImportString`."""
+    return _core(ImportString)["function"]["function"]
 
 
 class SchemaGenerator(Generator):
@@ -135,7 +143,7 @@ class SchemaGenerator(Generator):
     def json_or_python_schema(self, schema: Any) -> Json:
         if _is_hashable(schema):
             return tight.scalar_items({}) if self.mode == "validation" else {}
-        if schema.get("serialization", {}).get("function") is not _SECRET_SERIALIZER:
+        if schema.get("serialization", {}).get("function") is not _secret_serializer():
             return super().json_or_python_schema(schema)
         shown = self.mode == "serialization"  # as asterisks
         made = {"type": "string"} if shown else super().json_or_python_schema(schema)
@@ -143,7 +151,7 @@ class SchemaGenerator(Generator):
 
     def by_functions(self, schema: Any) -> Json:
         function = schema.get("function")
-        if isinstance(function, dict) and function.get("function") is _IMPORTER:
+        if isinstance(function, dict) and function.get("function") is _importer():
             raise PydanticInvalidForJsonSchema("an ImportString runs the module that a model names")
         return super().by_functions(schema)
 
