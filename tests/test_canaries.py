@@ -133,7 +133,7 @@ edited, secret              .     .     .     .   .      .      .    .    .     
 edited, not valid           .     .     .     .   .      .      .    .    .     .       .      .     .
 who approves                .     x     x     .   x      x      x    .    .     .       .      .     .
 who refuses                 .     x     x     .   x      x      x    .    .     .       .      .     .
-reason to refuse            .     .     .     .   .      .      .    .    .     .       .      .     .
+reason to refuse            .     x     x     .   .      .      x    .    .     .       .      .     .
 provider's error            .     x     .     .   .      .      .    .    .     .       .      x     .
 sink's exception            .     .     .     .   .      .      .    .    .     .       .      x     .
 exception of its __del__    .     .     .     .   .      .      .    .    .     .       x      .     .

@@ -1,4 +1,4 @@
-"""A repairer in the loop: policy asks, the history holds what a provider accepts, a saved run goes on."""
+"""A repairer in the loop: policy asks, history is what a provider accepts, a saved run goes on."""
 
 from __future__ import annotations
 

@@ -184,6 +184,8 @@ async def test_whoever_reads_an_event_may_change_it_and_changes_no_call() -> Non
     async for event in Agent(client, ToolRunner([pay], approver=later)).stream("go"):
         if isinstance(event, ToolCallStarted):
             assert event.arguments is not None
-            event.arguments["items"].append("b")
+            items = event.arguments["items"]
+            assert isinstance(items, list)
+            items.append("b")
             event.arguments["to"] = "eve"
     assert ran == [("ada", ["a"])]

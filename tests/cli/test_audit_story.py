@@ -59,6 +59,10 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
         f"It did not run: eve refused it, after {POLICY_ASKED}.",
     ),
     (
+        [told(ErrorCode.APPROVAL_REFUSED, ASKED, approved_by="eve", refusal="too much")],
+        f"It did not run: eve refused it (too much), after {POLICY_ASKED}.",
+    ),
+    (
         [told(ErrorCode.APPROVAL_EXPIRED, ASKED)],
         f"It did not run: {POLICY_ASKED}, and the answer came too late.",
     ),

@@ -55,16 +55,41 @@ def test_openai_itself_needs_a_key(base_url: str | None) -> None:
         OpenAIClient("m", base_url=base_url)
 
 
+@pytest.mark.parametrize("base_url", [None, OTHER])
+def test_either_api(base_url: str | None) -> None:
+    chat = OpenAIClient("m", base_url=base_url, api_key="k")
+    responses = OpenAIClient("m", api="responses", base_url=base_url, api_key="k")
+    assert (chat.wire.name, responses.wire.name) == ("openai-chat", "openai-responses")
+    assert responses.wire.max_tokens_key == "max_output_tokens"
+    assert responses._headers == chat._headers == {"Authorization": "Bearer k"}
+    with pytest.raises(RequestError, match="'completions'"):
+        OpenAIClient("m", api="completions", api_key="k")  # type: ignore[arg-type]
+
+
 def test_clients_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    assert client_for("openai:gpt-5").model == "gpt-5"
+    for name, wire in (("openai", "openai-chat"), ("openai-responses", "openai-responses")):
+        client = client_for(f"{name}:gpt-5")
+        assert isinstance(client, OpenAIClient)
+        assert (client.model, client.wire.name) == ("gpt-5", wire)
     server = client_for(f"{OTHER}#org/model:7b")
     assert isinstance(server, OpenAIClient)
     assert (server.model, server._base) == ("org/model:7b", OTHER)
 
 
 @pytest.mark.parametrize(
-    "name", ["", "gpt-5", "openai:", "local:", "nobody:x", OTHER, f"{OTHER}#", "https://#m"]
+    "name",
+    [
+        "",
+        "gpt-5",
+        "openai:",
+        "openai-responses:",
+        "local:",
+        "nobody:x",
+        OTHER,
+        f"{OTHER}#",
+        "https://#m",
+    ],
 )
 def test_names_that_mean_no_client(name: str) -> None:
     with pytest.raises(RequestError):

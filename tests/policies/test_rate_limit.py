@@ -13,8 +13,7 @@ from policies.policy_helpers import CANARY, call_of, context_of
 
 from toolcrib import ALL, Caller, Completed, Deny, ErrorCode, Failed, ToolCall, ToolRunner, tool
 from toolcrib.errors import MissingExtraError, ToolcribError
-from toolcrib.policies import CountingPolicy, rate_limit
-from toolcrib.policies import rate
+from toolcrib.policies import CountingPolicy, rate, rate_limit
 from toolcrib.runner.policy import count_all, decide
 from toolcrib.values.context import RunTally
 

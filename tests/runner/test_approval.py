@@ -411,7 +411,7 @@ PAY = ToolCall("c", "", "pay", '{"cents": [1]}')
 
 @pytest.mark.parametrize("edited", [None, {"cents": [2]}])
 async def test_what_was_approved_is_what_runs(edited: Any) -> None:
-    """Whoever changes the arguments after they were approved gets no call out of it."""
+    """A policy that changes the arguments after they were approved changes a copy."""
     seen: list[Hydrated] = []
 
     def greedy(hydrated: Hydrated, _context: PolicyContext) -> Allow:
@@ -424,11 +424,13 @@ async def test_what_was_approved_is_what_runs(edited: Any) -> None:
         return Approve(by="grace", arguments=edited)
 
     outcome = await ToolRunner([pay], policy=greedy, approver=approves).exec(PAY)
-    assert isinstance(outcome, Failed)
-    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+    assert len(seen) == 2
+    assert isinstance(outcome, Completed)
+    assert outcome.value == (1 if edited is None else 2)
+    assert outcome.record.arguments == (edited or {"cents": [1]})
 
 
-async def test_a_call_that_is_changed_while_somebody_is_asked_does_not_run() -> None:
+async def test_a_call_that_is_changed_while_somebody_is_asked_runs_as_approved() -> None:
     hydrated = hydrate(PAY, Catalog([pay]))
     assert isinstance(hydrated, Hydrated)
 
@@ -438,8 +440,8 @@ async def test_a_call_that_is_changed_while_somebody_is_asked_does_not_run() -> 
         return Approve(by="grace")
 
     outcome = await ToolRunner([pay], approver=approves).exec(hydrated)
-    assert isinstance(outcome, Failed)
-    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 1
 
 
 async def test_an_approver_may_change_its_own_copy_of_the_arguments() -> None:

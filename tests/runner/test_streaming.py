@@ -365,17 +365,25 @@ def around() -> list[Any]:
 async def test_what_an_author_tells_is_json(part: Any, watched: bool, blocking: bool) -> None:
     if blocking:
 
+        @tool(visible=ALL, name="t")
         def tells(ctx: CallContext) -> int:
+            """Tell."""
             ctx.progress(part)
             return 1
+
+        subject: Any = tells
     else:
 
-        async def tells(ctx: CallContext) -> int:
+        @tool(visible=ALL, name="t")
+        async def tells_later(ctx: CallContext) -> int:
+            """Tell."""
             ctx.progress(part)
             return 1
 
+        subject = tells_later
+
     watch = Watch()
-    outcome = await run([tool(visible=ALL, name="t")(tells)], watch=watch if watched else None)
+    outcome = await run([subject], watch=watch if watched else None)
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.INVALID_OUTPUT
     assert watch.parts == []
@@ -385,9 +393,9 @@ async def test_what_was_told_is_as_it_was_then() -> None:
     @tool(visible=ALL, name="t")
     async def tells(ctx: CallContext) -> int:
         """Tell, and go on changing it."""
-        part = {"n": [1]}
-        ctx.progress(part)
-        part["n"].append(2)
+        numbers: list[JsonValue] = [1]
+        ctx.progress({"n": numbers})
+        numbers.append(2)
         return 1
 
     watch = Watch()

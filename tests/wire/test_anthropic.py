@@ -66,6 +66,11 @@ SENT_CALL = {
     "input": {"city": "Rome"},
 }
 
+KNOWN: dict[str, Any] = {
+    "tools": [{"name": "get_weather", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "none"},
+}
+
 GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
     "text only": (asked(), START),
     "tools": (asked(**TOOLS), START | {"tools": [TOOL]}),
@@ -138,8 +143,10 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
             Message.tool(CALL, "sunny"),
             Message.assistant("Sunny."),
             Message.user("Thanks."),
+            **TOOLS,
         ),
         START
+        | {"tools": [TOOL]}
         | {
             "messages": [
                 {"role": "user", "content": "Weather in Rome?"},
@@ -155,13 +162,14 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
             ],
         },
     ),
-    "all results of a turn in one message, errors flagged": (
+    "all results in one message, errors flagged, no tool on offer any more": (
         asked(
             Message.assistant("Let me see.", (CALL, OTHER)),
             Message.tool(OTHER, "down", is_error=True),
             Message.tool(CALL, ""),
         ),
         START
+        | KNOWN
         | {
             "messages": [
                 {

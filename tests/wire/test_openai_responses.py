@@ -281,7 +281,12 @@ OWN_TEXT = {
     "phase": "commentary",
     "content": [{"type": "output_text", "text": "Let me see.", "annotations": []}],
 }
-SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "q"}}
+SEARCH = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"type": "search"},
+}
 
 
 def said(*items: Any, text: str = "", calls: tuple[ToolCall, ...] = (CALL,)) -> list[Message]:

@@ -221,7 +221,7 @@ def test_done_instead_of_an_end_is_an_end_of_what_was_whole() -> None:
 
 
 def test_parts_are_what_the_reply_is_made_of() -> None:
-    text = {"of": "output_text", "id": "msg_1", "content_index": 0}
+    text: dict[str, Any] = {"of": "output_text", "id": "msg_1", "content_index": 0}
     body = sse_of(
         {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress"}},
         begun(message()),
@@ -288,7 +288,7 @@ def test_wire_names_come_back_as_own_names() -> None:
     assert (reply.tool_calls[0].name, reply.offer) == ("weather.now", offer)
 
 
-LENGTH = {"incomplete_details": {"reason": "max_output_tokens"}}
+LENGTH: dict[str, Any] = {"incomplete_details": {"reason": "max_output_tokens"}}
 CUT: dict[str, tuple[bytes, str, str | None]] = {
     "incomplete": (
         sse_of(done(F), ended(F, status="incomplete", type="incomplete", **LENGTH)),
@@ -379,7 +379,7 @@ def test_whole_bodies(body: bytes, calls: list[Call], text: str, finish: str) ->
 
 
 def test_refusals_stream_as_text() -> None:
-    text = {"of": "refusal", "id": "msg_1"}
+    text: dict[str, Any] = {"of": "refusal", "id": "msg_1"}
     refused = message("I will not.", kind="refusal")
     reading = decoder("openai-responses")
     parts = reading.feed(sse_of(begun(message()), piece("I will ", **text), piece("not.", **text),

@@ -174,7 +174,8 @@ def _stopped(record: ToolInvocationRecord) -> str:
         return decided
     if error.code is ErrorCode.APPROVAL_REFUSED:
         who = record.approved_by or "whoever was asked"
-        return f"{who} refused it, after {decided}" if decided else f"{who} refused it"
+        why = f" ({record.refusal})" if record.refusal else ""
+        return f"{who} refused it{why}, after {decided}" if decided else f"{who} refused it{why}"
     stopped = _NOT_RUN.get(error.code) or error_text(error)
     return f"{decided}, and {stopped}" if isinstance(record.decision, Ask) else stopped
 

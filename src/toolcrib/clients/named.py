@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from toolcrib.clients.anthropic import AnthropicClient
 from toolcrib.clients.local import LocalClient
@@ -14,8 +15,12 @@ _PROVIDERS: Mapping[str, Callable[[str], LLMClient]] = {
     "anthropic": AnthropicClient,
     "local": LocalClient,
     "openai": OpenAIClient,
+    "openai-responses": partial(OpenAIClient, api="responses"),
 }
-_FORMS = "local, local:FILE.gguf, openai:MODEL, anthropic:MODEL, or URL#MODEL for a server that speaks OpenAI's wire"
+_FORMS = (
+    "local, local:FILE.gguf, openai:MODEL, openai-responses:MODEL, anthropic:MODEL, "
+    "or URL#MODEL for a server that speaks OpenAI's wire"
+)
 
 
 def client_for(name: str) -> LLMClient:

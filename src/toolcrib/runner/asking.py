@@ -13,7 +13,7 @@ from toolcrib.errors import ApprovalError, ErrorCode, SourceError
 from toolcrib.hydrate import hydrate
 from toolcrib.runner.approval import checked_answer
 from toolcrib.runner.execute import cancel_requests
-from toolcrib.runner.redact import unmasked
+from toolcrib.runner.redact import own_copy, unmasked
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, accepted
 from toolcrib.tools import Catalog
@@ -39,7 +39,8 @@ async def answer_to(
         if approver is None:
             raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
         if scope.observer is not None:
-            scope.observer.approval_requested(request)
+            shown = msgspec.structs.replace(request, arguments=own_copy(request.arguments))
+            scope.observer.approval_requested(shown)  # who looks changes nothing of what is asked
         given = await _ask(approver, request)
     if given is None:
         return None

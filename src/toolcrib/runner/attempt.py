@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from toolcrib.errors import ErrorCode
+from toolcrib.hydrate import hydrate_anew
 from toolcrib.runner.approval import approval_request
 from toolcrib.runner.asking import answer_to, approved_call
 from toolcrib.runner.executor import Executor
@@ -20,15 +21,14 @@ from toolcrib.runner.memory import CallMemory, key_of, print_of
 from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import Draft, write_all
-from toolcrib.runner.redact import project, redaction_missing
+from toolcrib.runner.redact import own_copy, project, redaction_missing
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, accepted
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
-from toolcrib.values.decision import Allow, ApprovalRequest, Approver, Ask, Decision, Deny
+from toolcrib.values.decision import Allow, ApprovalRequest, Approver, Ask, Decision, Deny, Refuse
 from toolcrib.values.definition import All, ToolDefinition
-from toolcrib.values.json import digest
 from toolcrib.values.record import CallError, Completed, Failed, Outcome, Sink, Waiting
 
 
@@ -72,12 +72,12 @@ class Attempt(msgspec.Struct):
         key = key_of(self.scope.tally.run_id, hydrated.call.id)
         setup.memory.claim(key, print_of(hydrated, self.context.caller))
         self.key = key
-        decision = self._decide(hydrated)
+        decision, runs = self._decide(hydrated), hydrated
         if not isinstance(decision, Allow):
-            approved = await self._asked(hydrated, decision, key)
+            approved = await self._asked(tool, hydrated, decision, key)
             if isinstance(approved, Waiting):
                 return approved
-            hydrated = approved
+            runs, hydrated = approved, _copy(approved)
         self._count(hydrated)
         exclusive = hydrated.definition.annotations.exclusive
         place = setup.gate.try_enter(exclusive) or await setup.gate.enter(exclusive)
@@ -87,7 +87,7 @@ class Attempt(msgspec.Struct):
             self.draft.key = key
             self.begun = True
             value = await setup.executor.run(
-                tool, hydrated, self.context.caller, self.scope, key=key, cancels=cancels
+                tool, runs, self.context.caller, self.scope, key=key, cancels=cancels
             )
         finally:
             setup.gate.leave(place)
@@ -167,28 +167,32 @@ class Attempt(msgspec.Struct):
         self.counted = True
 
     async def _asked(
-        self, hydrated: Hydrated, decision: Deny | Ask, key: str
+        self, tool: Tool[..., Any], hydrated: Hydrated, decision: Deny | Ask, key: str
     ) -> Hydrated | Waiting:
-        """The call that somebody approved: this one, or this one with other arguments."""
+        """The call that somebody approved: this one, or this one with other arguments.
+
+        What is asked about is what runs: nobody else, no policy either, holds its arguments, or the
+        instance that is made of them.
+        """
         draft, setup = self.draft, self.setup
         await setup.intents.check(key, draft, hydrated)
         if isinstance(decision, Deny):
             raise Stopped(CallError.of(decision.code))
-        request, agreed = self._request(hydrated, decision), digest(hydrated.arguments)
+        hydrated = accepted(hydrate_anew(_copy(hydrated), tool))
+        draft.take(hydrated)
+        request = self._request(hydrated, decision)
         draft.approval_id = request.id
         answer = await answer_to(request, self.scope, setup.approver)
         if answer is None:
             return Waiting(draft.record("waiting"), request)
         draft.approved_by = answer.by
+        draft.refusal = answer.reason if isinstance(answer, Refuse) else ""
         approved = approved_call(hydrated, answer, setup.catalog)
         if approved is not hydrated:
             draft.edit(approved)
-            agreed = digest(approved.arguments)
-        again = self._decide(approved)  # the run may have spent more meanwhile
+        again = self._decide(_copy(approved))  # the run may have spent more meanwhile
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))
-        if digest(approved.arguments) != agreed:  # a policy, or whoever made the call, changed them
-            raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
         return approved
 
     def _request(self, hydrated: Hydrated, decision: Ask) -> ApprovalRequest:
@@ -219,3 +223,7 @@ class Attempt(msgspec.Struct):
         record = self.draft.record("completed", public, error)
         notice = self.draft.notice() if self.draft.edited else ""
         return Completed(record, value, model, public, notice)
+
+
+def _copy(hydrated: Hydrated) -> Hydrated:
+    return msgspec.structs.replace(hydrated, arguments=own_copy(hydrated.arguments))

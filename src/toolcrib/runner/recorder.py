@@ -43,6 +43,7 @@ class Draft(msgspec.Struct):
     decision: Decision | None = None
     approved_by: str | None = None
     approval_id: str = ""
+    refusal: str = ""
     edited: bool = False
     key: str = ""
 
@@ -122,7 +123,7 @@ class Draft(msgspec.Struct):
         rest: dict[str, Any] = {} if error is None else {"error": error}
         if self.approval_id:
             rest["approval_id"], rest["approved_by"] = self.approval_id, self.approved_by
-            rest["edited"] = self.edited
+            rest["edited"], rest["refusal"] = self.edited, self.refusal
         if provenance.repaired:
             rest["repaired"], rest["repaired_by"] = True, provenance.repaired_by
         if provenance.notes:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from toolcrib.errors import ErrorCode
-from toolcrib.hydrate import Repairer, hydrate, repair
+from toolcrib.hydrate import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.attempt import Attempt, Setup
 from toolcrib.runner.checks import check_numbers, checked_sinks
@@ -46,7 +46,8 @@ class ToolRunner:
     is not run again, it has the same outcome; a sink that is a `Ledger` remembers all of them.
     `on_exception` is for debugging: it is given what a tool or a capability raised, which no record
     ever holds. Raises BindingError if a tool's capability is not bound, ApprovalError for what is no
-    approver, ToolcribError for what is no sink or no policy, and for a number that cannot be meant.
+    approver, ToolcribError for what is no repairer, no sink or no policy, and for a number that
+    cannot be meant.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -76,6 +77,8 @@ class ToolRunner:
         self.catalog.check_bound()
         if approver is not None:
             check_approver(approver)
+        if repairer is not None:
+            check_repairer(repairer)
         self.approver = approver
         self._repairer = repairer
         intents = Intents(sinks)

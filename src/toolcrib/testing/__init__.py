@@ -1,5 +1,6 @@
 """For tests of what is built with toolcrib: a scripted model, loopback servers, a sink in memory."""
 
+from toolcrib.testing.anthropic_server import AnthropicServer, anthropic_server
 from toolcrib.testing.loopback import (
     OpenAIServer,
     cut,
@@ -13,10 +14,12 @@ from toolcrib.testing.script import ScriptedCall, call, raw_call
 from toolcrib.testing.scripted import ScriptedClient
 
 __all__ = [
+    "AnthropicServer",
     "MemorySink",
     "OpenAIServer",
     "ScriptedCall",
     "ScriptedClient",
+    "anthropic_server",
     "call",
     "cut",
     "die_after",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 import orjson
@@ -83,12 +83,23 @@ def http_error(
 class OpenAIServer:
     """`url` is the base URL for a client; `requests` the bodies received, `headers` their headers."""
 
+    base: ClassVar[str] = "/v1"
+    path: ClassVar[str] = "/chat/completions"
+
     def __init__(self, turns: Iterable[ServerTurn]) -> None:
         self.url = ""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self._turns = list(turns)
         self._next = 0
+
+    def fault(self, body: Any) -> str | None:
+        """Why the provider would refuse this request, or None."""
+        return fault_of(body)
+
+    def answer(self, turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
+        """The body for a turn, the `number`th of the server."""
+        return _answer(turn, number=number, stream=stream)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -97,7 +108,7 @@ class OpenAIServer:
             return await self._send(request, http_error(400, "the body is not JSON"))
         self.requests.append(body)
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
-        fault = fault_of(body)
+        fault = self.fault(body)
         if fault is not None:
             return await self._send(request, http_error(400, fault))
         if self._next >= len(self._turns):
@@ -109,7 +120,7 @@ class OpenAIServer:
         dying = turn.after if isinstance(turn, DyingTurn) else None
         turn = turn.turn if isinstance(turn, DyingTurn) else turn
         if not isinstance(turn, RawTurn):
-            turn = _answer(turn, number=self._next, stream=bool(body.get("stream")))
+            turn = self.answer(turn, number=self._next, stream=bool(body.get("stream")))
         return await self._send(request, turn, dying)
 
     async def _send(
@@ -132,6 +143,9 @@ class OpenAIServer:
         return response
 
 
+S = TypeVar("S", bound=OpenAIServer)
+
+
 def _web() -> ModuleType:
     try:
         from aiohttp import web
@@ -143,16 +157,23 @@ def _web() -> ModuleType:
 @contextlib.asynccontextmanager
 async def openai_server(turns: Iterable[ServerTurn]) -> AsyncIterator[OpenAIServer]:
     """`async with openai_server(["Hello."]) as server:` and a client with `base_url=server.url`."""
-    server, library = OpenAIServer(turns), _web()
+    async with serving(OpenAIServer(turns)) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def serving(server: S) -> AsyncIterator[S]:
+    """Runs a server on a free port."""
+    library = _web()
     app = library.Application(client_max_size=1 << 28)
-    app.router.add_post("/v1/chat/completions", server.handle)
+    app.router.add_post(server.base + server.path, server.handle)
     runner = library.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
         site = library.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0][:2]
-        server.url = f"http://{host}:{port}/v1"
+        server.url = f"http://{host}:{port}{server.base}"
         yield server
     finally:
         await runner.cleanup()
@@ -162,7 +183,7 @@ def _answer(turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTu
     said = spoken(turn.turn if isinstance(turn, CutTurn) else turn)
     reason = "tool_calls" if said.calls else "stop"
     if isinstance(turn, CutTurn):
-        said, reason = _halved(said), "length"
+        said, reason = halved(said), "length"
     ids = [f"call_{number}_{at}" for at in range(len(said.calls))]
     if stream:
         return RawTurn(b"".join(_events(said, ids, reason)))
@@ -208,7 +229,8 @@ def _function(made: ScriptedCall) -> dict[str, str]:
     return {"name": made.name, "arguments": made.arguments}
 
 
-def _halved(said: Spoken) -> Spoken:
+def halved(said: Spoken) -> Spoken:
+    """What is left of a turn that was cut: half of its last call, or else of its text."""
     if not said.calls:
         return Spoken(said.text[: len(said.text) // 2], ())
     last = said.calls[-1]

@@ -79,7 +79,7 @@ class Approve(msgspec.Struct, frozen=True, tag="approve"):
 
 
 class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
-    """No, and why; the model is told that it was refused, not the reason."""
+    """No, and why: for the record. The model is told that it was refused, not the reason."""
 
     reason: str = ""
     by: str = ""

@@ -33,6 +33,7 @@ from toolcrib.wire.request import (
 
 _OWN_KEYS = frozenset(("model", "messages", "system", "tools", "stream"))
 _ONLY_WITH_TOOLS = frozenset(("tool_choice",))
+_ANY = {"type": "object"}
 _MODES = {"auto": "auto", "none": "none", "required": "any", "tool": "tool"}
 
 
@@ -42,7 +43,9 @@ def encode(
     """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
 
     A choice among some tools has no form here: the others are not sent with that request, which
-    costs its cache, and the model cannot call them.
+    costs its cache, and the model cannot call them. Where calls were made and no tool is on offer any
+    more, the tools that were called are named all the same, and may not be called: "Requests which
+    include `tool_use` or `tool_result` blocks must define tools".
     """
     tools = remembered_tools(wire, request.tools, memo)
     history = _history(wire, request, tools, memo)
@@ -57,6 +60,9 @@ def encode(
         body["tools"] = orjson.Fragment(tools.body)
         if said := _choice(choice, request.parallel_calls):
             body["tool_choice"] = said
+    elif history.called:
+        body["tools"] = [{"name": name, "input_schema": _ANY} for name in history.called]
+        body["tool_choice"] = {"type": "none"}
     body |= _settings(wire, request, tools)
     if stream:
         body["stream"] = True

@@ -18,7 +18,8 @@ class AnthropicHistory(History):
     """https://platform.claude.com/docs/en/api/messages/create, `messages`.
 
     `instructions` are the texts of the system messages: they have a place of their own in a request,
-    wherever they stood. Several messages of one role in a row are one turn to Anthropic.
+    wherever they stood. `called` are the names of the tools that were called, as they are sent.
+    Several messages of one role in a row are one turn to Anthropic.
     """
 
     ids = IdRule("A-Za-z0-9_-", 64)
@@ -26,6 +27,7 @@ class AnthropicHistory(History):
     def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
         super().__init__(wire, rule, names)
         self.instructions: list[str] = []
+        self.called: dict[str, None] = {}
 
     @property
     def silent(self) -> bool:
@@ -43,6 +45,7 @@ class AnthropicHistory(History):
         return _message("user", [*map(_image, message.images), *_text(message.content)])
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
+        self.called |= dict.fromkeys(call.name for call in calls)
         state = self.state(message)
         if not calls and not state:
             return _message("assistant", message.content if message.content.strip() else "")

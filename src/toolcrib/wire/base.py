@@ -84,8 +84,10 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     `finish_reasons` maps lower-case reasons; unlisted ones mean `stop`. `auth` makes the headers
     that carry a key. `default_max_tokens` is sent where a provider insists on a limit and none was
     asked for. The rest are what servers of one format differ in: `max_tokens_key`;
-    `stream_usage`, whether usage in streams must be asked for; `text_calls`, whether a text that is
-    nothing but `{"name", "parameters"}` of an offered tool is a call.
+    `stream_usage`, whether usage in streams must be asked for; `required_choice`, the word for a
+    choice of at least one tool; `allowed_tools`, whether a choice can be among some of the tools (if
+    not, the others are not sent); `text_calls`, whether a text that is nothing but
+    `{"name", "parameters"}` of an offered tool is a call.
     """
 
     name: str
@@ -100,6 +102,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     default_max_tokens: int = 0
     max_tokens_key: str = "max_tokens"
     stream_usage: bool = True
+    required_choice: str = "required"
+    allowed_tools: bool = True
     text_calls: bool = False
 
     def __repr__(self) -> str:

@@ -78,10 +78,14 @@ class CallAssembler:
         call.fragments.append(text)
         return ArgumentsPart(call.id, call.own, text)
 
-    def whole(self, provider_id: str, name: str, text: str) -> None:
-        self._continue(self._open(None), provider_id, name)
-        if text:
-            self._calls[-1].fragments.append(text)
+    def whole(self, provider_id: str, name: str, text: str) -> ArgumentsPart | None:
+        """Take a call in one piece, and give the part to display, if there is something to."""
+        call = self._open(None)
+        self._continue(call, provider_id, name)
+        if not text:
+            return None
+        call.fragments.append(text)
+        return ArgumentsPart(call.id, call.own, text)
 
     def finish(self, *, cut: bool) -> tuple[tuple[ToolCall, ...], bool]:
         """The calls, and whether the reply was cut: known before, or seen by its last arguments.

@@ -7,9 +7,11 @@ the decoder tells it whether the stream came to its end.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
 import orjson
 
 from toolcrib.errors import ClientError, WireError
@@ -25,6 +27,7 @@ Parts = list[TextPart | ArgumentsPart]
 
 _DONE = b"[DONE]"
 _BLANK = b"\xef\xbb\xbf \t\r\n"
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _HEAVY = frozenset(("choices", "candidates", "content", "output", "message", "response", "delta"))
 
 
@@ -68,11 +71,18 @@ class Frames(Protocol):
     def close(self) -> Event | None: ...
 
 
-def decoding_by(build: MakeBuilder, frames: Callable[[], Frames] = EventStream) -> MakeDecoder:
-    """The decoder of a wire, from what is its own."""
+def decoding_by(
+    build: MakeBuilder, frames: Callable[[], Frames] = EventStream, *, bodies: bool = True
+) -> MakeDecoder:
+    """The decoder of a wire, from what is its own.
+
+    Without `bodies`, a reply that is not streamed is a stream of one event.
+    """
 
     def make_decoder(wire: Wire, *, streaming: bool, offer: Offer, ids: str) -> Decoder:
         builder = build(wire, offer=offer, ids=ids)
+        if not bodies:
+            return StreamDecoder(builder, frames())
         return EitherDecoder(builder, frames) if streaming else WholeDecoder(builder)
 
     return make_decoder
@@ -102,11 +112,26 @@ class WholeDecoder:
         body = b"".join(self._pieces)
         if not body.strip(_BLANK):
             raise WireError("the reply is empty")
+        if body.lstrip(_BLANK).startswith(b"["):
+            return self._list(body)
         payload = _parsed(body)
         if payload.get("error"):
             raise reported_error(payload["error"])
         self._builder.body(payload, body)
         return self._builder.finish(ended=True, raw=payload)
+
+    def _list(self, body: bytes) -> Reply:
+        """The events of a stream as one JSON array: Gemini's, where `alt=sse` was not asked for."""
+        chunks = []
+        for data in _items(body):
+            chunk = _parsed(data)
+            if chunk.get("error"):
+                raise reported_error(chunk["error"])
+            self._builder.event(chunk, data, b"", [])
+            chunks.append(chunk)
+        if not self._builder.known:
+            raise _no_object(body)
+        return self._builder.finish(ended=False, raw=chunks)
 
 
 class StreamDecoder:
@@ -225,6 +250,21 @@ def _parsed(data: bytes) -> dict[str, Any]:
     if isinstance(payload, list) and len(payload) == 1:
         payload = payload[0]
     if not isinstance(payload, dict):
-        said = safe_text(data[:2000].decode("utf-8", "replace"), 200)
-        raise WireError(f"the provider sent something that is no JSON object: {said}")
+        raise _no_object(data)
     return payload
+
+
+def _items(data: bytes) -> list[bytes]:
+    """The items of a JSON array, each as its bytes. Raises WireError if it is none."""
+    try:
+        return [bytes(item) for item in _ITEMS.decode(data.lstrip(_BLANK))]
+    except (ValueError, RecursionError):
+        items = parsed(data.lstrip(_BLANK))
+        if not isinstance(items, list):
+            raise _no_object(data) from None
+        return [json.dumps(item).encode() for item in items]
+
+
+def _no_object(data: bytes) -> WireError:
+    said = safe_text(data[:2000].decode("utf-8", "replace"), 200)
+    return WireError(f"the provider sent something that is no JSON object: {said}")

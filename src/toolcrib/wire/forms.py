@@ -130,6 +130,7 @@ OPENAI_CHAT_TOOLS = ToolForm(
     shape=openai_chat,
     long_description=_OPENAI_DESCRIPTION,
 )
+MISTRAL_TOOLS = msgspec.structs.replace(OPENAI_CHAT_TOOLS, name="mistral", long_description=None)
 OPENAI_RESPONSES_TOOLS = ToolForm(
     name="openai-responses",
     names=_OPENAI_NAMES,

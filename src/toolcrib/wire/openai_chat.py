@@ -23,6 +23,7 @@ from toolcrib.wire.request import (
     checked_choice,
     extra_members,
     http_request,
+    narrowed,
     remembered_history,
     remembered_tools,
 )
@@ -38,14 +39,16 @@ def encode(
     tools = remembered_tools(wire, request.tools, memo)
     make = partial(wire.history, wire.name, wire.tools.names, tools.names)
     history = remembered_history(make, request, tools, memo)
+    choice = checked_choice(request.tool_choice, tools)
+    if choice is not None and choice.allowed and not wire.allowed_tools:
+        tools, choice = narrowed(wire, tools, request.tool_choice.allowed), ToolChoice(choice.mode)
     body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
     if request.tools:
         body["tools"] = orjson.Fragment(tools.body)
         if request.parallel_calls is not None:
             body["parallel_tool_calls"] = request.parallel_calls
-    choice = checked_choice(request.tool_choice, tools)
     if choice is not None:
-        body["tool_choice"] = _choice(choice)
+        body["tool_choice"] = _choice(wire, choice)
     body |= _settings(wire, request, tools)
     if stream:
         body["stream"] = True
@@ -54,12 +57,12 @@ def encode(
     return http_request(wire, wire.path, body, stream=stream, offer=tools.offer)
 
 
-def _choice(choice: ToolChoice) -> Any:
+def _choice(wire: Wire, choice: ToolChoice) -> Any:
     if choice.allowed:
         tools = [{"type": "function", "function": {"name": name}} for name in choice.allowed]
         return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
     if choice.mode != "tool":
-        return choice.mode
+        return wire.required_choice if choice.mode == "required" else choice.mode
     return {"type": "function", "function": {"name": choice.name}}
 
 

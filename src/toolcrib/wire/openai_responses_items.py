@@ -36,18 +36,20 @@ _SLICES = msgspec.json.Decoder(_RawBody)
 
 
 class Source:
-    """The bytes that events or a body were read from, for arguments that are no text."""
+    """The bytes that an event or a body was read from, for arguments that are no text."""
 
-    __slots__ = ("_data", "_read")
+    __slots__ = ("_body", "_of", "data")
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._read: _RawBody | None = None
+    def __init__(self) -> None:
+        self.data = self._of = b""
+        self._body = _RawBody()
 
     def slice(self, place: Place, key: str) -> str:
         """The bytes of a call's `arguments` or `input`. Raises WireError."""
         try:
-            body = self._read = self._read or _SLICES.decode(self._data)
+            if self._of is not self.data:
+                self._body, self._of = _SLICES.decode(self.data), self.data
+            body = self._body
             call: Any = body.item if place == "item" else body
             if isinstance(place, int):
                 call = ((body.response or body).output or [])[place]
@@ -161,6 +163,9 @@ class Items:
 
     def growing(self, kind: str, index: int | None, item_id: str, call_id: str = "") -> Item:
         """The item that goes on, or ends; a new one if it is the first that is heard of it."""
+        known = self._by.get((index, item_id))
+        if known is not None and known.kind == kind and known.final is None:
+            return known
         for item in self._named(kind, index, item_id):
             same = (item_id and item.id == item_id) or (call_id and item.call_id == call_id)
             if item.final is None or same:

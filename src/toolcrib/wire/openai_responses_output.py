@@ -20,14 +20,14 @@ from toolcrib.wire.openai_responses_kept import CALLS, texts_of
 class Output:
     """The items so far. `calls` are those for us to run, `refused` whether a refusal is there.
 
-    `source` is what the event was read from.
+    `source` holds the bytes of the event that is taken.
     """
 
     def __init__(self, offer: Offer, ids: str) -> None:
         self.items = Items()
         self.calls: list[Item] = []
         self.refused = False
-        self.source = Source(b"")
+        self.source = Source()
         self._offer = offer
         self._ids = ids
 

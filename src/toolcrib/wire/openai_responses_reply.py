@@ -18,7 +18,6 @@ from toolcrib.wire.calls import CallAssembler
 from toolcrib.wire.decoding import Parts
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import call_in_text, is_object, mended
-from toolcrib.wire.openai_responses_items import Source
 from toolcrib.wire.openai_responses_kept import kept_items
 from toolcrib.wire.openai_responses_output import Output
 
@@ -59,18 +58,20 @@ class ResponsesReply:
     def body(self, body: dict[str, Any], data: bytes) -> None:
         if not isinstance(body.get("output"), list) and body.get("object") != "response":
             raise WireError("the reply has no output: this is not a response")
-        self._output.source = Source(data)
+        self._output.source.data = data
         self._output.listed(body.get("output"), [], streamed=False)
         self._end(body, body.get("status"))
 
     def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
-        kind = event.setdefault("type", name.decode("utf-8", "replace"))
+        kind = event.get("type")
+        if kind is None:
+            kind = event["type"] = name.decode("utf-8", "replace")
         if kind == "error":
             raise reported_error({key: value for key, value in event.items() if key != "type"})
         if not isinstance(kind, str) or not kind.startswith("response."):
             return
         self.known = True
-        self._output.source = Source(data)
+        self._output.source.data = data
         if take := _EVENTS.get(kind):
             take(self._output, event, parts)
         elif isinstance(response := event.get("response"), dict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
@@ -65,6 +65,17 @@ def remembered_history(
     return history
 
 
+def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:
+    """Only the tools of these own names; the others are known to the offer, but not on it.
+
+    For wires that can keep a model from a tool in no other way. They are not remembered.
+    """
+    own = frozenset(allowed)
+    few = _encoded(wire, [tool for name, tool in tools.offer.tools.items() if name in own])
+    offer = msgspec.structs.replace(few.offer, known=frozenset(tools.names) - own)
+    return msgspec.structs.replace(few, offer=offer)
+
+
 def checked_choice(choice: ToolChoice, tools: SentTools) -> ToolChoice | None:
     """The choice with wire names; None where nothing need be said. Raises RequestError."""
     if (choice.mode == "auto" and not choice.allowed) or (
@@ -89,7 +100,13 @@ def extra_members(
 
 
 def http_request(
-    wire: Wire, path: str, body: Mapping[str, Any], *, stream: bool, offer: Offer
+    wire: Wire,
+    path: str,
+    body: Mapping[str, Any],
+    *,
+    stream: bool,
+    offer: Offer,
+    streamed_as: str = "text/event-stream",
 ) -> HttpRequest:
     """Raises RequestError for settings that are no JSON."""
     try:
@@ -97,7 +114,7 @@ def http_request(
     except TypeError as error:
         raise RequestError(f"the settings cannot be sent as JSON: {error}") from None
     headers = {"Content-Type": "application/json", **wire.headers}
-    headers["Accept"] = "text/event-stream" if stream else "application/json"
+    headers["Accept"] = streamed_as if stream else "application/json"
     return HttpRequest("POST", path, headers, data, offer)
 
 

@@ -1,0 +1,151 @@
+"""Requests of Gemini's generateContent, and the wire's value.
+
+What goes out is what the wire has a place for: the model and whether to stream are said in the path,
+system messages beside the list of the others, settings in `generationConfig`.
+Shapes: https://ai.google.dev/api/generate-content
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+from urllib.parse import quote
+
+import orjson
+
+from toolcrib.errors import RequestError
+from toolcrib.values.message import ChatRequest, FinishReason, ToolChoice
+from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.forms import GEMINI_TOOLS
+from toolcrib.wire.gemini_history import GeminiHistory
+from toolcrib.wire.gemini_reply import GeminiReply
+from toolcrib.wire.history import dumps
+from toolcrib.wire.request import (
+    SentTools,
+    checked_choice,
+    extra_members,
+    http_request,
+    remembered_history,
+    remembered_tools,
+)
+
+_OWN_KEYS = frozenset(("model", "contents", "systemInstruction", "tools"))
+_MODES = {"auto": "VALIDATED", "none": "NONE", "required": "ANY", "tool": "ANY"}
+"""AUTO takes no names; VALIDATED is the same choice with them, and arguments held to the schema."""
+
+
+def encode(
+    wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
+) -> HttpRequest:
+    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+
+    Gemini has no way to ask for one call at a time, so `parallel_calls=False` is refused.
+    """
+    tools = remembered_tools(wire, request.tools, memo)
+    history = _history(wire, request, tools, memo)
+    body: dict[str, Any] = {}
+    if history.instructions:
+        parts = [{"text": text} for text in history.instructions]
+        body["systemInstruction"] = orjson.Fragment(dumps({"parts": parts}))
+    body["contents"] = orjson.Fragment(history.encoded())
+    if request.tools:
+        body["tools"] = orjson.Fragment(tools.body)
+        if request.parallel_calls is False:
+            raise RequestError(
+                "Gemini has no way to ask for one call at a time: leave parallel_calls open"
+            )
+    extra = extra_members(request.settings.extra, own=_OWN_KEYS)
+    choice = checked_choice(request.tool_choice, tools)
+    config = {} if choice is None else {"functionCallingConfig": _choice(choice)}
+    _merge(body, "toolConfig", config, extra)
+    _merge(body, "generationConfig", _settings(wire, request), extra)
+    path = _path(wire, model, stream=stream)
+    return http_request(wire, path, body | extra, stream=stream, offer=tools.offer)
+
+
+def _path(wire: Wire, model: str, *, stream: bool) -> str:
+    """A model with a slash is the name of a resource (`tunedModels/…`), others are below `models/`."""
+    name = model if "/" in model else f"models/{model}"
+    if any(step in ("", ".", "..") for step in name.split("/")):
+        raise RequestError(f"{model!r} names no model of Gemini's")
+    method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+    return f"{wire.path}/{quote(name, safe='/@')}:{method}"
+
+
+def _history(
+    wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None
+) -> GeminiHistory:
+    make = cast("Callable[..., GeminiHistory]", wire.history)
+    made = partial(make, wire.name, wire.tools.names, tools.names)
+    history = remembered_history(made, request, tools, memo)
+    if history.silent:
+        raise RequestError("there is nothing to send: no message but the system's has any content")
+    return history
+
+
+def _choice(choice: ToolChoice) -> dict[str, Any]:
+    form: dict[str, Any] = {"mode": _MODES[choice.mode]}
+    names = (choice.name,) if choice.mode == "tool" else choice.allowed
+    if names and choice.mode != "none":
+        form["allowedFunctionNames"] = list(names)
+    return form
+
+
+def _settings(wire: Wire, request: ChatRequest) -> dict[str, Any]:
+    settings, members = request.settings, dict[str, Any]()
+    if settings.temperature is not None:
+        members["temperature"] = settings.temperature
+    if settings.max_tokens is not None:
+        members[wire.max_tokens_key] = settings.max_tokens
+    return members
+
+
+def _merge(body: dict[str, Any], key: str, own: Mapping[str, Any], extra: dict[str, Any]) -> None:
+    """Set a member that is ours and that `Settings.extra` may add to; what is extra wins."""
+    more = extra.pop(key, None)
+    if more is not None and not isinstance(more, Mapping):
+        raise RequestError(f"Settings.extra: {key!r} is not an object")
+    if merged := {**own, **(more or {})}:
+        body[key] = merged
+
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "max_tokens": "length",
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "blocklist": "content_filter",
+    "prohibited_content": "content_filter",
+    "spii": "content_filter",
+    "model_armor": "content_filter",
+    "image_safety": "content_filter",
+    "image_prohibited_content": "content_filter",
+    "image_recitation": "content_filter",
+    # The call is whole, but of a tool that was not declared: hydration says so to the model.
+    "unexpected_tool_call": "tool_calls",
+    # Vertex may say the number. Those from 5 on mean one thing there and another at Google AI.
+    "1": "stop",
+    "2": "length",
+    "3": "content_filter",
+    "4": "content_filter",
+}
+"""Unlisted ones mean `error` on this wire: every reason but STOP says that something went wrong."""
+
+
+def _key(key: str) -> dict[str, str]:
+    return {"x-goog-api-key": key}
+
+
+GEMINI = Wire(
+    name="gemini",
+    path="",
+    encode=encode,
+    tools=GEMINI_TOOLS,
+    make_decoder=decoding_by(GeminiReply),
+    auth=_key,
+    finish_reasons=_FINISH_REASONS,
+    history=GeminiHistory,
+    max_tokens_key="maxOutputTokens",
+)

@@ -1,0 +1,71 @@
+"""The messages of a Gemini request: contents made of parts, and all results of a turn in one of them.
+
+What says nothing is left out: Gemini refuses a content without parts, and a text without characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolcrib.values.message import Image, Message
+from toolcrib.wire.gemini_parts import replayed
+from toolcrib.wire.history import History, IdRule, SentCall, SentResult
+from toolcrib.wire.names import NameRule
+
+
+class GeminiHistory(History):
+    """https://ai.google.dev/api/caching#Content.
+
+    `instructions` are the texts of the system messages: they have a place of their own in a request,
+    wherever they stood. Calls get an id even where the model gave none: a result names it, and two
+    calls of one tool are told apart.
+    """
+
+    ids = IdRule(r"\x21-\x7e", 128)
+    given_ids = IdRule(r"\x00-\U0010ffff", 65_536)
+
+    def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
+        super().__init__(wire, rule, names)
+        self.instructions: list[str] = []
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was said but by the system."""
+        return not self._encoded
+
+    def system(self, message: Message) -> Sequence[Any]:
+        if message.content:
+            self.instructions.append(message.content)
+        return []
+
+    def user(self, message: Message) -> Sequence[Any]:
+        parts = [_image(image) for image in message.images]
+        return _content("user", [*parts, {"text": message.content}] if message.content else parts)
+
+    def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
+        return _content("model", replayed(self.state(message), message.content, calls))
+
+    def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
+        return _content("user", [_result(result) for result in results])
+
+
+def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": role, "parts": parts}] if parts else []
+
+
+def _result(result: SentResult) -> dict[str, Any]:
+    """The text under one key, so that no key of a tool's own can mean anything to the server."""
+    key = "error" if result.message.is_error else "output"
+    response = {"id": result.id, "name": result.name, "response": {key: result.message.content}}
+    return {"functionResponse": response}
+
+
+def _image(image: Image) -> dict[str, Any]:
+    if image.data:
+        return {"inlineData": {"mimeType": image.media_type, "data": image.data}}
+    if image.url.startswith("data:"):
+        kind, _, data = image.url.removeprefix("data:").partition(",")
+        return {"inlineData": {"mimeType": kind.removesuffix(";base64"), "data": data}}
+    file = {"fileUri": image.url}
+    return {"fileData": file | {"mimeType": image.media_type} if image.media_type else file}

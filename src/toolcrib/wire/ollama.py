@@ -1,0 +1,111 @@
+"""Requests of Ollama's chat, and the wire's value.
+
+The server keeps of a tool what its model's template shows, and has no say in whether one is called.
+Shapes: https://docs.ollama.com/api/chat
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import orjson
+
+from toolcrib.errors import RequestError
+from toolcrib.values.message import ChatRequest, FinishReason, ToolChoice
+from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.forms import OLLAMA_TOOLS
+from toolcrib.wire.lines import LineStream
+from toolcrib.wire.ollama_history import OllamaHistory
+from toolcrib.wire.ollama_reply import OllamaReply
+from toolcrib.wire.request import (
+    SentTools,
+    checked_choice,
+    extra_members,
+    http_request,
+    narrowed,
+    remembered_history,
+    remembered_tools,
+)
+
+_OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
+
+
+def encode(
+    wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
+) -> HttpRequest:
+    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+
+    There is no `tool_choice`: tools that may not be called are not sent with that request, and one
+    that insists on a call, or on no more than one, is refused here.
+    """
+    tools = remembered_tools(wire, request.tools, memo)
+    make = partial(wire.history, wire.name, wire.tools.names, tools.names)
+    history = remembered_history(make, request, tools, memo)
+    tools = _callable(wire, request, tools)
+    body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
+    if tools.names:
+        body["tools"] = orjson.Fragment(tools.body)
+    body |= _settings(wire, request)
+    body["stream"] = stream  # left out, it is true
+    return http_request(
+        wire, wire.path, body, stream=stream, offer=tools.offer, streamed_as="application/x-ndjson"
+    )
+
+
+def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
+    """The tools that the choice leaves. Raises RequestError for a choice that cannot be kept to."""
+    choice = checked_choice(request.tool_choice, tools) or ToolChoice()
+    if choice.mode in ("required", "tool"):
+        raise RequestError(
+            f"tool_choice {choice.mode!r}: Ollama cannot be told to call a tool; "
+            "leave it `auto` and ask for the call in the prompt"
+        )
+    if tools.names and request.parallel_calls is False:
+        raise RequestError(
+            "parallel_calls=False: Ollama cannot be held to one call in a reply; leave it None"
+        )
+    if choice.mode == "none":
+        return narrowed(wire, tools, ())
+    return narrowed(wire, tools, request.tool_choice.allowed) if choice.allowed else tools
+
+
+def _settings(wire: Wire, request: ChatRequest) -> dict[str, Any]:
+    """What concerns the model goes into `options`, with those of `extra`, which come first."""
+    settings, options = request.settings, dict[str, Any]()
+    if settings.temperature is not None:
+        options["temperature"] = settings.temperature
+    if settings.max_tokens is not None:
+        options[wire.max_tokens_key] = settings.max_tokens
+    members = extra_members(settings.extra, own=_OWN_KEYS)
+    given = members.get("options")
+    if given is not None and not isinstance(given, dict):
+        raise RequestError("Settings.extra: `options` of Ollama is an object")
+    options |= given or {}
+    return members | ({"options": options} if options else {})
+
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "length": "length",
+    "content_filter": "content_filter",
+    "error": "error",
+}
+
+
+def _bearer(key: str) -> dict[str, str]:
+    """For ollama.com; a server of one's own asks for no key."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+OLLAMA = Wire(
+    name="ollama",
+    path="/api/chat",
+    encode=encode,
+    tools=OLLAMA_TOOLS,
+    make_decoder=decoding_by(OllamaReply, LineStream, bodies=False),
+    auth=_bearer,
+    finish_reasons=_FINISH_REASONS,
+    history=OllamaHistory,
+    max_tokens_key="num_predict",
+)
