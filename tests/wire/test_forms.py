@@ -44,6 +44,7 @@ MEMBERS: dict[str, tuple[set[str], set[str], str]] = {
     "anthropic": ({"name", "description", "input_schema"}, set(), "input_schema"),
     "ollama": ({"type", "function"}, {"name", "description", "parameters"}, "parameters"),
     "gemini": ({"name", "description", "parametersJsonSchema"}, set(), "parametersJsonSchema"),
+    "mistral": ({"type", "function"}, {"name", "description", "parameters"}, "parameters"),
 }
 
 
@@ -51,7 +52,7 @@ def test_the_table_of_forms() -> None:
     assert list(FORMS) == list(MEMBERS)
     assert all(form_of(name) is form for name, form in FORMS.items())
     assert form_of(OPENAI_CHAT) is FORMS["openai-chat"]
-    with pytest.raises(RequestError, match="'smoke'; there are: anthropic, gemini, ollama"):
+    with pytest.raises(RequestError, match="'smoke'; there are: anthropic, gemini, mistral, ollama"):
         form_of("smoke")
 
 
@@ -66,7 +67,7 @@ def test_exact_members(wire: str, tool: str) -> None:
     if not definition.description:
         described.remove("description")
     said = view.strict or definition.strict is False
-    if wire in ("openai-chat", "anthropic") and said:
+    if wire in ("openai-chat", "mistral", "anthropic") and said:
         described.add("strict")
     if wire == "anthropic" and definition.examples:
         described.add("input_examples")

@@ -125,6 +125,15 @@ STREAMS: dict[str, tuple[list[Event], list[Call]]] = {
         [begun(called(id=None), None), piece(A1, id=None, index=None), done(called(A1, id=None), None),
          begun(called(id=None, call_id="y", name="g"), None), piece(B2, id=None, index=None),
          done(called(B2, id=None, call_id="y", name="g"), None), ended()], BOTH),
+    "items without ids or index": (  # llama.cpp
+        [begun(called(id=None), None), piece(A1, id="x", index=None),
+         begun(called(id=None, call_id="y", name="g"), None), piece(B2, id="y", index=None),
+         done(called(A1, id=None), None), done(called(B2, id=None, call_id="y", name="g"), None),
+         ended(called(A1, id=None), called(B2, id=None, call_id="y", name="g"))], BOTH),
+    "items without ids or index, interleaved": (
+        [begun(called(id=None), None), begun(called(id=None, call_id="y", name="g"), None),
+         piece('{"a"', id="x", index=None), piece(B2, id="y", index=None),
+         piece(":1}", id="x", index=None), ended()], BOTH),
     "one id for two": ([begun(F0), begun(called(call_id="y", name="g"), 1), piece(A1),
                         piece(B2, index=1), done(F), done(called(B2, call_id="y", name="g"), 1),
                         ended()], BOTH),

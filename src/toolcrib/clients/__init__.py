@@ -2,6 +2,7 @@
 
 from toolcrib.clients.anthropic import AnthropicClient
 from toolcrib.clients.base import WireClient, plan_of, request_of
+from toolcrib.clients.gemini import GeminiClient
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.named import client_for
 from toolcrib.clients.openai import OpenAIClient
@@ -18,6 +19,7 @@ from toolcrib.values.message import Settings
 __all__ = [
     "AiohttpTransport",
     "AnthropicClient",
+    "GeminiClient",
     "LLMClient",
     "LocalClient",
     "OpenAIClient",

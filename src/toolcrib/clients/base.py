@@ -218,6 +218,7 @@ def _seconds(value: str) -> float | None:
 def _joined(base: str, path: str) -> str:
     """`path` below `base`; a query in the base (Azure's `api-version`) stays at the end."""
     start, mark, query = base.partition("?")
+    mark = "&" if mark and "?" in path else mark
     return f"{start.rstrip('/')}{path}{mark}{query}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from toolcrib.clients.anthropic import AnthropicClient
+from toolcrib.clients.gemini import GeminiClient
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.openai import OpenAIClient
 from toolcrib.errors import RequestError
@@ -13,18 +14,19 @@ from toolcrib.values.client import LLMClient
 
 _PROVIDERS: Mapping[str, Callable[[str], LLMClient]] = {
     "anthropic": AnthropicClient,
+    "gemini": GeminiClient,
     "local": LocalClient,
     "openai": OpenAIClient,
     "openai-responses": partial(OpenAIClient, api="responses"),
 }
 _FORMS = (
-    "local, local:FILE.gguf, openai:MODEL, openai-responses:MODEL, anthropic:MODEL, "
+    "local, local:FILE.gguf, openai:MODEL, openai-responses:MODEL, anthropic:MODEL, gemini:MODEL, "
     "or URL#MODEL for a server that speaks OpenAI's wire"
 )
 
 
 def client_for(name: str) -> LLMClient:
-    """The client for `local`, `local:FILE.gguf`, `openai:MODEL`, `anthropic:MODEL` or `URL#MODEL`.
+    """The client for `local`, `local:FILE.gguf`, `URL#MODEL`, or `PROVIDER:MODEL` (`gemini:MODEL`).
 
     Raises RequestError for a name of another form, and what the client raises: AuthenticationError
     for a missing key, SourceError for a missing file, MissingExtraError for a missing extra.

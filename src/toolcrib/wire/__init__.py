@@ -5,6 +5,9 @@ from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire
 from toolcrib.wire.failure import http_error
 from toolcrib.wire.forms import FORMS, ToolForm
+from toolcrib.wire.gemini import GEMINI
+from toolcrib.wire.mistral import MISTRAL
+from toolcrib.wire.ollama import OLLAMA
 from toolcrib.wire.openai_chat import OPENAI_CHAT
 from toolcrib.wire.openai_responses import OPENAI_RESPONSES
 from toolcrib.wire.table import (
@@ -22,6 +25,9 @@ from toolcrib.wire.views import ToolView
 __all__ = [
     "ANTHROPIC",
     "FORMS",
+    "GEMINI",
+    "MISTRAL",
+    "OLLAMA",
     "OPENAI_CHAT",
     "OPENAI_RESPONSES",
     "WIRES",

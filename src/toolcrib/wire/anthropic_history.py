@@ -76,10 +76,10 @@ def _result(result: SentResult) -> dict[str, Any]:
 
 def _image(image: Image) -> dict[str, Any]:
     source = {"type": "url", "url": image.url}
+    head, _, data = image.url.partition(";base64,")
     if image.data:
         source = {"type": "base64", "media_type": image.media_type, "data": image.data}
-    elif image.url.startswith("data:"):
-        kind, _, data = image.url.removeprefix("data:").partition(",")
-        media_type = kind.removesuffix(";base64")
+    elif head.startswith("data:") and data:  # of addresses, Anthropic takes only https
+        media_type = head.removeprefix("data:").partition(";")[0]
         source = {"type": "base64", "media_type": media_type, "data": data}
     return {"type": "image", "source": source}

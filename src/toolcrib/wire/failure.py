@@ -31,7 +31,7 @@ def http_error(status: int, body: bytes, *, retry_after: float | None = None) ->
     """The error for an HTTP status outside 200..299. `retry_after` in seconds."""
     said = _said(body)
     at = f"(HTTP {status}){said}"
-    if status in (401, 403):
+    if status in (401, 403) or (status == 400 and b"API_KEY_INVALID" in body):  # Gemini's way
         return AuthenticationError(f"the provider did not accept the key {at}", status)
     if status == 429:
         return RateLimitError(f"the provider has had too many requests {at}", status, retry_after)

@@ -170,5 +170,6 @@ FORMS: Mapping[str, ToolForm] = {
         ANTHROPIC_TOOLS,
         OLLAMA_TOOLS,
         GEMINI_TOOLS,
+        MISTRAL_TOOLS,
     )
 }

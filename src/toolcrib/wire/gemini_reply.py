@@ -31,7 +31,7 @@ from toolcrib.wire.gemini_parts import KeptParts
 from toolcrib.wire.json_text import mended
 
 _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
-_UNSAID = frozenset(("", "0", "finish_reason_unspecified", "block_reason_unspecified"))
+_UNSAID = frozenset(("", "0", "finish_reason_unspecified", "blocked_reason_unspecified"))
 _NATURAL = (None, "stop", "tool_calls")
 _INPUT_TOKENS = ("promptTokenCount", "toolUsePromptTokenCount")
 _OUTPUT_TOKENS = ("candidatesTokenCount", "thoughtsTokenCount")

@@ -147,10 +147,11 @@ class Items:
         return item
 
     def called(self, item: Item, call_id: str) -> None:
-        """Take the id of a call, unless it has one."""
+        """Take the id of a call, unless it has one. llama.cpp takes it for the item's."""
         if call_id and not item.call_id:
             item.call_id = call_id
             self._by.setdefault(("call", call_id), item)
+            self._by.setdefault(("id", call_id), item)
 
     def begun(self, kind: str, index: int | None, item_id: str) -> Item:
         """The item that begins: a new one, unless it is said again that this one has begun."""
@@ -166,13 +167,14 @@ class Items:
         known = self._by.get((index, item_id))
         if known is not None and known.kind == kind and known.final is None:
             return known
-        for item in self._named(kind, index, item_id):
+        for item in self._named(kind, index, item_id, call_id):
             same = (item_id and item.id == item_id) or (call_id and item.call_id == call_id)
-            if item.final is None or same:
+            if same or (item.final is None and not _another(item, call_id)):
                 return item
         last = self._all[-1] if self._all and index is None else None
         if last is not None and last.kind == kind and last.final is None:
-            return last
+            if not _another(last, call_id):
+                return last
         return self.open(kind, index, item_id)
 
     def listed(self, kind: str, at: int, item_id: str, call_id: str) -> Item:
@@ -187,17 +189,25 @@ class Items:
         item.listed = True
         return item
 
-    def _named(self, kind: str, index: int | None, item_id: str) -> Iterator[Item]:
-        for key in _keys(index, item_id):
+    def _named(
+        self, kind: str, index: int | None, item_id: str, call_id: str = ""
+    ) -> Iterator[Item]:
+        for key in _keys(index, item_id, call_id):
             item = self._by.get(key)
             if item is not None and item.kind == kind:
                 yield item
 
 
-def _keys(index: int | None, item_id: str) -> Iterator[tuple[str | int, str | int]]:
+def _keys(index: int | None, item_id: str, call_id: str = "") -> Iterator[tuple[str | int, ...]]:
     if index is not None and item_id:
         yield index, item_id
     if item_id:
         yield "id", item_id
+    if call_id:
+        yield "call", call_id
     if index is not None:
         yield "at", index
+
+
+def _another(item: Item, call_id: str) -> bool:
+    return bool(item.call_id and call_id and item.call_id != call_id)

@@ -14,13 +14,18 @@ from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.failure import http_error
 from toolcrib.wire.forms import FORMS, ToolForm
+from toolcrib.wire.gemini import GEMINI
+from toolcrib.wire.mistral import MISTRAL
+from toolcrib.wire.ollama import OLLAMA
 from toolcrib.wire.openai_chat import OPENAI_CHAT
 from toolcrib.wire.openai_responses import OPENAI_RESPONSES
 from toolcrib.wire.views import ToolView, forms_of, views_of
 
 OfferedTools: TypeAlias = Iterable[HasDefinition | ToolDefinition | Mapping[str, object]]
 
-WIRES: Mapping[str, Wire] = {wire.name: wire for wire in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC)}
+WIRES: Mapping[str, Wire] = {
+    wire.name: wire for wire in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, GEMINI, MISTRAL, OLLAMA)
+}
 
 
 def wire_of(wire: Wire | str) -> Wire:
