@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
 import pytest
 
-from toolcrib.clients import OpenAIClient, client_for
+from toolcrib import ALL, Agent, tool
+from toolcrib.clients import OpenAIClient, Outgoing, Response, client_for
 from toolcrib.clients.base import _seconds
 from toolcrib.clients.transport import _proxy
 from toolcrib.errors import AuthenticationError, RequestError
@@ -75,6 +80,58 @@ def test_clients_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     server = client_for(f"{OTHER}#org/model:7b")
     assert isinstance(server, OpenAIClient)
     assert (server.model, server._base) == ("org/model:7b", OTHER)
+
+
+RESPONSES: list[list[dict[str, Any]]] = [
+    [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "call_1",
+            "name": "double",
+            "arguments": '{"n": 2}',
+        },
+    ],
+    [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "4"}]}],
+]
+
+
+class Scripted:
+    """A transport, and its own response, that answers from `RESPONSES`."""
+
+    def __init__(self) -> None:
+        self.sent: list[Outgoing] = []
+        self.status, self.headers = 200, {"content-type": "application/json"}
+
+    async def send(self, request: Outgoing) -> Response:
+        self.sent.append(request)
+        return self
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        output = RESPONSES[len(self.sent) - 1]
+        yield json.dumps({"object": "response", "status": "completed", "output": output}).encode()
+
+    async def aclose(self, *, whole: bool = True) -> None:
+        pass
+
+
+@tool(visible=ALL)
+async def double(n: int) -> int:
+    """Double a number."""
+    return 2 * n
+
+
+async def test_an_agent_keeps_the_models_reasoning() -> None:
+    server = Scripted()
+    client = OpenAIClient("gpt-5", api="responses", api_key="k", transport=server)
+    result = await Agent(client, [double]).run("double 2")
+    assert result.text == "4"
+    assert {request.url for request in server.sent} == {f"{OPENAI}/responses"}
+    first, second = (json.loads(request.body) for request in server.sent)
+    assert (first["store"], first["include"]) == (False, ["reasoning.encrypted_content"])
+    assert second["input"][1:3] == RESPONSES[0]
+    assert second["input"][3]["call_id"] == "call_1"
 
 
 @pytest.mark.parametrize(

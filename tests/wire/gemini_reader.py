@@ -24,6 +24,7 @@ _DATA = frozenset(("args", "response", "parameters", "parametersJsonSchema", "re
                    "responseJsonSchema", "labels"))  # fmt: skip
 """Members whose keys are an application's own."""
 _DECLARED = {"name": "name", "description": "description", "parametersJsonSchema": "input_schema"}
+_TYPES = ("", "string", "number", "integer", "boolean", "array", "object")
 STAND_IN = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 
 
@@ -36,8 +37,8 @@ def request_of(body: Json) -> ChatRequest:
     system = body.get("systemInstruction", {}).get("parts", ())
     messages = [Message.system(part["text"]) for part in system]
     open_calls: list[ToolCall] = []
-    for number, content in enumerate(body["contents"]):
-        if content.get("role") == "model":
+    for number, content in enumerate(_turns(body)):
+        if content["role"] == "model":
             message, open_calls = _model(content["parts"], f"c{number}_")
             messages.append(message)
         else:
@@ -49,6 +50,18 @@ def request_of(body: Json) -> ChatRequest:
     extra |= {"generationConfig": generation, "toolConfig": config}
     tools = tuple(map(_tool, declared(body)))
     return ChatRequest(tuple(messages), tools, choice, Settings(temperature, most, extra))  # type: ignore[arg-type]
+
+
+def _turns(body: Json) -> list[Json]:
+    """The contents, those of one role in a row as one."""
+    turns: list[Json] = []
+    for content in body["contents"]:
+        role = content.get("role") or "user"
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["parts"] = turns[-1]["parts"] + content["parts"]
+        else:
+            turns.append({"role": role, "parts": content["parts"]})
+    return turns
 
 
 def declared(body: Json) -> list[Json]:
@@ -86,12 +99,13 @@ def _model(parts: list[Json], ids: str) -> tuple[Message, list[ToolCall]]:
     calls: list[ToolCall] = []
     forms: list[Json] = []
     for part in parts:
+        form = part
         if call := part.get("functionCall"):
             made = f"{ids}{len(calls)}"
             text = json.dumps(call.get("args", {}))
             calls.append(ToolCall(made, call.get("id", ""), call["name"], text))
-            part = part | {"functionCall": {"id": made}}
-        forms.append(part)
+            form = form | {"functionCall": {"id": made}}
+        forms.append(form)
     text = "".join(form["text"] for form in forms if "text" in form and not form.get("thought"))
     state = ProviderState("gemini", forms)
     return Message("assistant", text, tuple(calls), provider_state=state), list(calls)
@@ -102,7 +116,9 @@ def _user(parts: list[Json], calls: list[ToolCall]) -> Iterable[Message]:
         if result := part.get("functionResponse"):
             if "parts" in result:
                 raise Unsupported("a result that is not text")
-            call = next(c for c in calls if _answers(result, c))
+            call = next((c for c in calls if _answers(result, c)), None)
+            if call is None:
+                raise Unsupported("a result of no call")
             calls.remove(call)
             key, text = answer_of(result["response"])
             yield Message.tool(call, text, is_error=key == "error")
@@ -144,14 +160,15 @@ def camel(value: Any) -> Any:
 
 
 def _json_schema(value: Any) -> Any:
-    """OpenAPI's form, in which types are in upper case."""
+    """OpenAPI's form, in which types are in upper case, or numbers."""
     if isinstance(value, list):
         return [_json_schema(item) for item in value]
     if not isinstance(value, dict):
         return value
     form = {key: _json_schema(item) for key, item in value.items()}
-    if isinstance(form.get("type"), str):
-        form["type"] = form["type"].lower()
+    kind = form.get("type")
+    if isinstance(kind, int | str):
+        form["type"] = _TYPES[kind] if isinstance(kind, int) else kind.lower()
     return form
 
 
@@ -161,14 +178,7 @@ def normal(body: Json, *, like: Json | None = None) -> Json:
     Of what was made for want of a better, ids and signatures, only that counts which is in `like`.
     """
     body = json.loads(json.dumps(body))
-    contents: list[Json] = []
-    for content in body["contents"]:
-        role, parts = content.get("role") or "user", content["parts"]
-        if contents and contents[-1]["role"] == role:
-            contents[-1]["parts"] += parts
-        else:
-            contents.append({"role": role, "parts": parts})
-    body["contents"] = contents
+    body["contents"] = _turns(body)
     for part in _parts(body):
         if result := part.get("functionResponse"):
             result["response"] = answer_of(result["response"])
@@ -194,7 +204,7 @@ def _plain(member: tuple[str, Any]) -> tuple[str, Any]:
         return key, {name: value[name] for name in value if name != "functionCallingConfig"}
     if key == "tools":
         forms = [form for tool in value for form in tool["functionDeclarations"]]
-        return key, [form for form in forms if form.pop("description", None) != "" or True]
+        return key, [{k: v for k, v in form.items() if v != ""} for form in forms]
     return key, value
 
 

@@ -4,7 +4,9 @@ from toolcrib.clients.anthropic import AnthropicClient
 from toolcrib.clients.base import WireClient, plan_of, request_of
 from toolcrib.clients.gemini import GeminiClient
 from toolcrib.clients.local import LocalClient
+from toolcrib.clients.mistral import MistralClient
 from toolcrib.clients.named import client_for
+from toolcrib.clients.ollama import OllamaClient
 from toolcrib.clients.openai import OpenAIClient
 from toolcrib.clients.transport import (
     AiohttpTransport,
@@ -22,6 +24,8 @@ __all__ = [
     "GeminiClient",
     "LLMClient",
     "LocalClient",
+    "MistralClient",
+    "OllamaClient",
     "OpenAIClient",
     "Outgoing",
     "Response",

@@ -8,6 +8,8 @@ from functools import partial
 from toolcrib.clients.anthropic import AnthropicClient
 from toolcrib.clients.gemini import GeminiClient
 from toolcrib.clients.local import LocalClient
+from toolcrib.clients.mistral import MistralClient
+from toolcrib.clients.ollama import OllamaClient
 from toolcrib.clients.openai import OpenAIClient
 from toolcrib.errors import RequestError
 from toolcrib.values.client import LLMClient
@@ -16,12 +18,14 @@ _PROVIDERS: Mapping[str, Callable[[str], LLMClient]] = {
     "anthropic": AnthropicClient,
     "gemini": GeminiClient,
     "local": LocalClient,
+    "mistral": MistralClient,
+    "ollama": OllamaClient,
     "openai": OpenAIClient,
     "openai-responses": partial(OpenAIClient, api="responses"),
 }
 _FORMS = (
     "local, local:FILE.gguf, openai:MODEL, openai-responses:MODEL, anthropic:MODEL, gemini:MODEL, "
-    "or URL#MODEL for a server that speaks OpenAI's wire"
+    "mistral:MODEL, ollama:MODEL, or URL#MODEL for a server that speaks OpenAI's wire"
 )
 
 

@@ -47,8 +47,9 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     `started_at` and `ended_at` are seconds since the epoch, `seconds` is the monotonic duration.
     `arguments` is None for a call that did not validate: of that, only length and sha256 are kept.
     `notes` names the liberties that were taken in reading them, `repaired_by` who repaired them;
-    `edited` says that whoever approved the call changed them, `refusal` why somebody did not. A call with the same
-    `idempotency_key` does not run twice: as far as this process knows, or as the `store` knows.
+    `edited` says that whoever approved the call changed them, `refusal` why somebody did not. A call
+    with the same `idempotency_key` does not run twice: as far as this process knows, or as the
+    `store` knows.
     """
 
     id: str

@@ -1,6 +1,7 @@
 """The messages of a Gemini request: contents made of parts, and all results of a turn in one of them.
 
-What says nothing is left out: Gemini refuses a content without parts, and a text without characters.
+What says nothing is left out, since a content needs parts, but not at the beginning: a model's calls
+must follow a user's turn, if only an empty one.
 """
 
 from __future__ import annotations
@@ -41,13 +42,19 @@ class GeminiHistory(History):
 
     def user(self, message: Message) -> Sequence[Any]:
         parts = [_image(image) for image in message.images]
-        return _content("user", [*parts, {"text": message.content}] if message.content else parts)
+        if message.content:
+            parts.append({"text": message.content})
+        return _content("user", parts) or self._beginning()
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
-        return _content("model", replayed(self.state(message), message.content, calls))
+        parts = replayed(self.state(message), message.content, calls)
+        return [*self._beginning(), *_content("model", parts)]
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
         return _content("user", [_result(result) for result in results])
+
+    def _beginning(self) -> Sequence[Any]:
+        return [] if self._encoded else _content("user", [{"text": ""}])
 
 
 def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ _SPACE = b" \t\r"
 
 
 class LineStream:
-    """The splitter; its values are events without a name. No line is `foreign`: each is to be JSON."""
+    """The splitter; its values are events without a name. `foreign` counts lines that begin none."""
 
     __slots__ = ("_held", "_limit", "_open", "_start", "_tail", "foreign")
 
@@ -43,7 +43,7 @@ class LineStream:
 
     def close(self) -> Event | None:
         """What was left without an end: a value, whole or only the beginning of one."""
-        last = self._line(b"".join(self._tail))
+        last = self._line(b"".join(self._tail)) if self._tail else None
         if last is None and self._open:
             last = Event(b"", b"\n".join(self._open))
         self._tail, self._open = [], []
@@ -61,7 +61,11 @@ class LineStream:
                 return None
             line, self._open = b"\n".join(self._open), []
         self._held = 0
-        return Event(b"", line) if line.strip(_SPACE) else None
+        bare = line.lstrip(_SPACE)
+        if not bare:
+            return None
+        self.foreign += not bare.startswith(b"{")
+        return Event(b"", bare)
 
     def _hold(self, piece: bytes) -> None:
         self._tail.append(piece)

@@ -41,7 +41,8 @@ def encode(
     history = remembered_history(make, request, tools, memo)
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None and choice.allowed and not wire.allowed_tools:
-        tools, choice = narrowed(wire, tools, request.tool_choice.allowed), ToolChoice(choice.mode)
+        tools = narrowed(wire, tools, request.tool_choice.allowed)
+        choice = checked_choice(ToolChoice(choice.mode, request.tool_choice.name), tools)
     body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
     if request.tools:
         body["tools"] = orjson.Fragment(tools.body)
@@ -58,12 +59,12 @@ def encode(
 
 
 def _choice(wire: Wire, choice: ToolChoice) -> Any:
-    if choice.allowed:
-        tools = [{"type": "function", "function": {"name": name}} for name in choice.allowed]
-        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
-    if choice.mode != "tool":
+    if choice.mode == "tool":
+        return {"type": "function", "function": {"name": choice.name}}
+    if choice.mode == "none" or not choice.allowed:
         return wire.required_choice if choice.mode == "required" else choice.mode
-    return {"type": "function", "function": {"name": choice.name}}
+    tools = [{"type": "function", "function": {"name": name}} for name in choice.allowed]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
 
 
 def _settings(wire: Wire, request: ChatRequest, tools: SentTools) -> dict[str, Any]:

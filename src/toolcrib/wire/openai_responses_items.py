@@ -168,14 +168,13 @@ class Items:
         if known is not None and known.kind == kind and known.final is None:
             return known
         for item in self._named(kind, index, item_id, call_id):
-            same = (item_id and item.id == item_id) or (call_id and item.call_id == call_id)
-            if same or (item.final is None and not _another(item, call_id)):
+            if not _another(item, index, item_id, call_id):
                 return item
         last = self._all[-1] if self._all and index is None else None
-        if last is not None and last.kind == kind and last.final is None:
-            if not _another(last, call_id):
-                return last
-        return self.open(kind, index, item_id)
+        if last is None or last.kind != kind or last.final is not None:
+            return self.open(kind, index, item_id)
+        other = call_id and last.call_id and last.call_id != call_id
+        return self.open(kind, index, item_id) if other else last
 
     def listed(self, kind: str, at: int, item_id: str, call_id: str) -> Item:
         """The item at a place of the list that ends a stream; a new one if it never streamed."""
@@ -209,5 +208,12 @@ def _keys(index: int | None, item_id: str, call_id: str = "") -> Iterator[tuple[
         yield "at", index
 
 
-def _another(item: Item, call_id: str) -> bool:
-    return bool(item.call_id and call_id and item.call_id != call_id)
+def _another(item: Item, index: int | None, item_id: str, call_id: str) -> bool:
+    """Whether what is named is not that item, although one of its names is the item's."""
+    other_id = bool(item_id and item.id and item.id != item_id)
+    other_call = bool(call_id and item.call_id and item.call_id != call_id)
+    elsewhere = index is not None and item.index is not None and item.index != index
+    if item.final is None:
+        return other_call or (other_id and elsewhere)
+    named = (item_id and item.id == item_id) or (call_id and item.call_id == call_id)
+    return not named or other_call or other_id

@@ -71,6 +71,8 @@ def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:
     For wires that can keep a model from a tool in no other way. They are not remembered.
     """
     own = frozenset(allowed)
+    if own == tools.names.keys():
+        return tools
     few = _encoded(wire, [tool for name, tool in tools.offer.tools.items() if name in own])
     offer = msgspec.structs.replace(few.offer, known=frozenset(tools.names) - own)
     return msgspec.structs.replace(few, offer=offer)
