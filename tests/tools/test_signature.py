@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 import typing
 from dataclasses import InitVar, dataclass
 from typing import Annotated, Any, Literal, NamedTuple
@@ -315,7 +316,13 @@ def constructed_of(parameter: str, hint: Any) -> Any:
 @pytest.mark.parametrize(("parameter", "place"), [("first", "'first'"), ("return", "return type")])
 @pytest.mark.parametrize(("make", "read"), [(taking, read_function), (constructed_of, read_class)])
 @pytest.mark.parametrize(
-    "hint", [nested(101), nested(2_000), nested(100_000), list[nested(2_000) | None]]
+    "hint",
+    [
+        nested(101),
+        nested(2_000),
+        nested(100_000),
+        types.GenericAlias(list, (nested(2_000) | None,)),
+    ],
 )
 def test_a_hint_that_is_nested_too_deep_is_refused(
     make: Any, read: Any, parameter: str, place: str, hint: Any

@@ -92,10 +92,17 @@ def test_the_default_is_eager_and_says_what_it_is() -> None:
 
 
 def test_tools_whose_results_are_described_alike_share_a_validator() -> None:
-    def one(a: int) -> dict[str, int]: ...
-    def two(b: str) -> dict[str, int]: ...
-    def third(a: int) -> dict[str, str]: ...
-    def fourth(a: int) -> dict[str, int]: ...
+    def one(a: int) -> dict[str, int]:
+        return {}
+
+    def two(b: str) -> dict[str, int]:
+        return {}
+
+    def third(a: int) -> dict[str, str]:
+        return {}
+
+    def fourth(a: int) -> dict[str, int]:
+        return {}
 
     fourth.__doc__ = "Count.\n\nReturns:\n    " + "How many of each. " * 20
     made = [tool_of(tool(visible=ALL)(f)) for f in (one, two, third, fourth, fourth)]
