@@ -17,7 +17,7 @@ chat: .venv/.run
 
 test: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest --cov
+	$(BIN)/python -m pytest --cov -n auto --dist loadfile
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

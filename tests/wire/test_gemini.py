@@ -326,7 +326,7 @@ LATER_CALL = {"functionCall": {"id": "r_1", "name": "other", "args": {}}}
             ],
         ),
         ("", (), [THOUGHT, OWN_TOOL]),
-        ("", (LATER,), [THOUGHT, OWN_TOOL, LATER_CALL]),
+        ("", (LATER,), [THOUGHT, OWN_TOOL, LATER_CALL | {"thoughtSignature": STAND_IN}]),
     ],
 )
 def test_what_a_model_sent_goes_back_around_what_the_message_says(

@@ -21,7 +21,7 @@ def check_tools(tools: Tools, providers: Iterable[str] | None = None) -> list[Fi
 
     `tools`: a catalog, or a list of tools, catalogs and definition dictionaries, where a dictionary
     that is no definition becomes a finding and the others are checked all the same. `providers`:
-    names of `toolcrib.wire` forms (`openai` for both of OpenAI's), all five if left out. Findings
+    names of `toolcrib.wire` forms (`openai` for both of OpenAI's), all of them if left out. Findings
     are in the order of the tools, then of providers, rules and pointers; those about all tools
     together come last. Nothing is imported, sent or run.
 

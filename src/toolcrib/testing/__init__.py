@@ -10,12 +10,16 @@ from toolcrib.testing.loopback import (
     raw,
 )
 from toolcrib.testing.memory import MemorySink
+from toolcrib.testing.mistral_server import MistralServer, mistral_server
+from toolcrib.testing.ollama_server import OllamaServer, ollama_server
 from toolcrib.testing.script import ScriptedCall, call, raw_call
 from toolcrib.testing.scripted import ScriptedClient
 
 __all__ = [
     "AnthropicServer",
     "MemorySink",
+    "MistralServer",
+    "OllamaServer",
     "OpenAIServer",
     "ScriptedCall",
     "ScriptedClient",
@@ -24,6 +28,8 @@ __all__ = [
     "cut",
     "die_after",
     "http_error",
+    "mistral_server",
+    "ollama_server",
     "openai_server",
     "raw",
     "raw_call",

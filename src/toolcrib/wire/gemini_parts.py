@@ -81,11 +81,9 @@ def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str,
 
 
 def _signed(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, with a signature on the first call if there is none anywhere."""
-    if any("thoughtSignature" in part for part in parts):
-        return parts
+    """The same, the first call with a signature at any rate; Gemini signs no other."""
     first = next((n for n, part in enumerate(parts) if "functionCall" in part), None)
-    if first is not None:
+    if first is not None and "thoughtSignature" not in parts[first]:
         parts[first] = parts[first] | {"thoughtSignature": _NO_SIGNATURE}
     return parts
 

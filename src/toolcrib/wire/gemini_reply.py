@@ -116,6 +116,7 @@ class GeminiReply:
                 self._seen, self._index = True, index
             if index == self._index:
                 self._add(candidate, data, at, parts)
+                break
 
     def _add(self, candidate: dict[str, Any], data: bytes, at: int, parts: Parts) -> None:
         content = candidate.get("content") or {}

@@ -1,0 +1,210 @@
+"""Where Ollama's client gets its server from, and how it talks to a real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolcrib import ALL, Agent, tool
+from toolcrib.clients import OllamaClient, OpenAIClient, WireClient, client_for
+from toolcrib.errors import (
+    AuthenticationError,
+    ClientError,
+    ConnectionFailed,
+    ProviderError,
+    RateLimitError,
+    RequestError,
+)
+from toolcrib.testing import call, cut, die_after, http_error, ollama_server, openai_server, raw
+from toolcrib.values.message import ChatRequest, Message, Reply, Settings, TextPart, Usage
+
+CANARY = "canary-0123456789abcdef"
+HI = ChatRequest((Message.user("Hi"),), id_prefix="r_0_")
+LONG = "add_" + "x" * 90  # both take 64 characters
+ADD: dict[str, Any] = {
+    "name": LONG,
+    "description": "Add.",
+    "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
+}
+
+HOSTS: list[tuple[str, str]] = [
+    ("", "http://localhost:11434"),
+    ("gpu-box", "http://gpu-box:11434"),
+    ("gpu-box:8080", "http://gpu-box:8080"),
+    (":8080", "http://127.0.0.1:8080"),
+    ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104  where a server listens
+    ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+    ("[::]:8080", "http://[::1]:8080"),
+    ("[fe80::1]", "http://[fe80::1]:11434"),
+    ("gpu-box/ollama/", "http://gpu-box:11434/ollama"),
+    ("http://gpu-box", "http://gpu-box"),
+    ("https://ollama.com/", "https://ollama.com"),
+    ("https://me:secret@gpu-box:8080/x?y=1", "https://me:secret@gpu-box:8080/x?y=1"),
+    (" gpu-box\n", "http://gpu-box:11434"),
+]
+
+
+@pytest.mark.parametrize(("host", "base"), HOSTS)
+def test_sources(host: str, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    client = OllamaClient("m")
+    assert (client._base, "Authorization" in client._headers) == (base, False)
+    monkeypatch.setenv("OLLAMA_HOST", "http://elsewhere")
+    if host:
+        assert OllamaClient("m", base_url=host.strip())._base == base
+
+
+@pytest.mark.parametrize("host", ["ftp://gpu-box", "http://", "gpu-box:port", "http://[::1"])
+def test_a_host_that_is_none(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    with pytest.raises(RequestError, match="base URL"):
+        OllamaClient("m")
+
+
+def test_a_key_is_for_whom_it_is_passed() -> None:
+    client = OllamaClient("m", base_url="https://ollama.com", api_key=" k\n")
+    assert client._headers == {"Authorization": "Bearer k"}
+
+
+def test_the_client_by_name() -> None:
+    client = client_for("ollama:qwen3:4b")
+    assert isinstance(client, OllamaClient)
+    assert client.model == "qwen3:4b"
+    with pytest.raises(RequestError, match="ollama:MODEL"):
+        client_for("ollama:")
+
+
+async def reply_of(client: WireClient, request: ChatRequest, *, stream: bool) -> Reply:
+    if not stream:
+        return await client.chat(request)
+    parts = [part async for part in client.stream(request)]
+    last = parts[-1]
+    assert isinstance(last, Reply)
+    assert "".join(part.text for part in parts if isinstance(part, TextPart)) == last.text
+    return last
+
+
+def answered(request: ChatRequest, reply: Reply) -> ChatRequest:
+    results = [Message.tool(made, "x", is_error=n == 1) for n, made in enumerate(reply.tool_calls)]
+    return msgspec.structs.replace(request, messages=(*request.messages, reply.message, *results))
+
+
+def offered(body: dict[str, Any]) -> Any:
+    name = body["tools"][0]["function"]["name"]
+    return ["Let me add. ", call(name, a=1), call(name, a=2)]
+
+
+both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+@both
+async def test_a_conversation(stream: bool) -> None:
+    request = ChatRequest(
+        (Message.system("Be brief."), Message.user("Hi")),
+        (ADD,),  # type: ignore[arg-type]
+        settings=Settings(0.5, 99),
+        id_prefix="r_0_",
+    )
+    async with (
+        ollama_server([offered, "3"]) as server,
+        OllamaClient("m", base_url=server.url, api_key=CANARY) as client,
+    ):
+        reply = await reply_of(client, request, stream=stream)
+        assert (reply.text, reply.finish) == ("Let me add. ", "tool_calls")
+        assert reply.usage == Usage(1, 11, 7)
+        assert [(c.id, c.provider_id, c.name, c.arguments) for c in reply.tool_calls] == [
+            ("r_0_0", "call_1_0", LONG, '{"a":1}'),
+            ("r_0_1", "call_1_1", LONG, '{"a":2}'),
+        ]
+        assert (await reply_of(client, answered(request, reply), stream=stream)).text == "3"
+    assert server.headers[0]["authorization"] == f"Bearer {CANARY}"
+    assert [bool(body.get("stream")) for body in server.requests] == [stream] * 2
+    roles = [message["role"] for message in server.requests[1]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "tool"]
+
+
+@both
+async def test_a_conversation_moves_between_providers(stream: bool) -> None:
+    """Ids, names and results of one provider are made legal for the other, there and back."""
+    request = msgspec.structs.replace(HI, tools=(ADD,))
+    async with (
+        openai_server([offered, "Bye"]) as openai,
+        ollama_server([offered]) as server,
+        OpenAIClient("m", base_url=openai.url) as first,
+        OllamaClient("m", base_url=server.url) as second,
+    ):
+        request = answered(request, await reply_of(first, request, stream=stream))
+        request = msgspec.structs.replace(request, id_prefix="r_1_")
+        request = answered(request, await reply_of(second, request, stream=stream))
+        assert (await reply_of(first, request, stream=stream)).text == "Bye"
+    assert {made.name for message in request.messages for made in message.tool_calls} == {LONG}
+
+
+@both
+async def test_a_cut_reply_is_a_reply_with_nothing_to_run(stream: bool) -> None:
+    request = msgspec.structs.replace(HI, tools=(ADD,))
+    async with (
+        ollama_server([cut(["Hm. ", call("add", a=1), call("add", a=2)])]) as server,
+        OllamaClient("m", base_url=server.url) as client,
+    ):
+        reply = await reply_of(client, request, stream=stream)
+    assert reply.finish == "length"
+    assert {made.complete for made in reply.tool_calls} == {False}
+
+
+@both
+@pytest.mark.parametrize("after", [0, 1, 200, 400])
+async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after: int) -> None:
+    turn: list[Any] = ["Let me add. ", call("add", a=1)]
+    async with (
+        ollama_server([die_after(after if stream else after // 5, turn)]) as server,
+        OllamaClient("m", base_url=server.url) as client,
+    ):
+        with pytest.raises(ConnectionFailed):
+            await reply_of(client, HI, stream=stream)
+
+
+@both
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(404, RequestError), (401, AuthenticationError), (429, RateLimitError), (503, ProviderError)],
+)
+async def test_refusals(status: int, kind: type[ClientError], stream: bool) -> None:
+    async with (
+        ollama_server([http_error(status, f"{CANARY} because", retry_after=1.5)]) as server,
+        OllamaClient("m", base_url=server.url, api_key=CANARY) as client,
+    ):
+        with pytest.raises(kind, match="because") as caught:
+            await reply_of(client, HI, stream=stream)
+    assert type(caught.value) is kind
+    assert caught.value.status == status
+    assert CANARY not in str(caught.value)
+
+
+async def test_a_server_that_fails_in_the_middle_of_a_stream() -> None:
+    body = '{"message":{"role":"assistant","content":"Hm"},"done":false}\n{"error":"overloaded"}\n'
+    async with (
+        ollama_server([raw(body, content_type="application/x-ndjson")]) as server,
+        OllamaClient("m", base_url=server.url) as client,
+    ):
+        with pytest.raises(ProviderError, match="overloaded"):
+            await reply_of(client, HI, stream=True)
+
+
+@tool(visible=ALL)
+async def double(n: int) -> int:
+    """Double a number."""
+    return 2 * n
+
+
+async def test_an_agent() -> None:
+    async with (
+        ollama_server([call("double", n=2), "4"]) as server,
+        OllamaClient("m", base_url=server.url) as client,
+    ):
+        result = await Agent(client, [double]).run("double 2")
+    assert result.text == "4"
+    assert [m["role"] for m in server.requests[1]["messages"]] == ["user", "assistant", "tool"]
+    assert server.requests[1]["messages"][2]["tool_name"] == "double"
