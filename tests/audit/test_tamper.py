@@ -86,7 +86,10 @@ SQL: list[tuple[str, int | None]] = [
 SQL += [(f"UPDATE audit_entries SET {name} = {name} || 'x' WHERE seq = 11", 11) for name in COLUMNS]
 SQL += [(f"UPDATE audit_entries SET {name} = '' WHERE seq = 11", 11) for name in COLUMNS]
 SQL += [
-    (f"UPDATE audit_entries SET {name} = replace({name}, 'a', 'b') WHERE seq = 9", 9)
+    (
+        f"UPDATE audit_entries SET {name} = replace({name}, substr({name}, 1, 1), 'x') WHERE seq = 9",
+        9,
+    )
     for name in ("record", "previous", "hash")
 ]
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 import pytest
+from named import named
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from toolcrib import (
@@ -246,7 +247,7 @@ def test_what_was_offered_is_found_in_the_offer() -> None:
         (f'{{"limit": {"9" * 41}}}', ErrorCode.TOO_LARGE),
         ('{"query": "' + CANARY * 1_000_000 + '"}', ErrorCode.TOO_LARGE),
     ],
-    ids=lambda x: ascii(x)[:30],
+    ids=named,
 )
 def test_text_that_cannot_be_read(text: str, code: ErrorCode) -> None:
     result = check("search", text)

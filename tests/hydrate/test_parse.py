@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from named import named
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import Parsed, ParseFailure, parse, parse_arguments
@@ -68,7 +69,7 @@ ACCEPTED: list[tuple[str, Any, tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "value", "notes"), ACCEPTED, ids=lambda x: ascii(x)[:40])
+@pytest.mark.parametrize(("text", "value", "notes"), ACCEPTED, ids=named)
 def test_what_is_read(text: str, value: Any, notes: tuple[str, ...]) -> None:
     parsed = parse_arguments(text)
     assert parsed == Parsed(value, notes)
@@ -146,7 +147,7 @@ REFUSED: list[tuple[str, ErrorCode, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "code", "words"), REFUSED, ids=lambda x: ascii(x)[:40])
+@pytest.mark.parametrize(("text", "code", "words"), REFUSED, ids=named)
 def test_what_is_refused(text: str, code: ErrorCode, words: str) -> None:
     failure = parse_arguments(text)
     assert isinstance(failure, ParseFailure)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
+from named import named
 from pydantic import AfterValidator
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Offer, Rejected, ToolCall, hydrate, tool
@@ -109,7 +110,7 @@ async def test_a_repaired_call_may_run_and_both_texts_are_told(sent: str) -> Non
         ('{"text": "' + "x" * MAX_BYTES + '"}', None),
         ("[" * 1000, None),
     ],
-    ids=lambda x: ascii(x)[:30],
+    ids=named,
 )
 async def test_a_repair_that_fails(
     sent: str, given: str, still: list[tuple[Stage, str]] | None

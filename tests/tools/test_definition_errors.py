@@ -11,6 +11,7 @@ from datetime import date
 from typing import Any, Protocol
 
 import pytest
+from named import named
 from pydantic import BaseModel, Field, RootModel
 
 from toolcrib import (
@@ -379,7 +380,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "text"), OPTIONS, ids=lambda x: str(x)[:50])
+@pytest.mark.parametrize(("options", "text"), OPTIONS, ids=named)
 def test_options(options: dict[str, Any], text: str) -> None:
     with pytest.raises(DefinitionError, match=text):
         tool(**{"visible": ALL, **options})(fine)
@@ -402,7 +403,7 @@ SCHEMAS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "text", "pointer"), SCHEMAS, ids=lambda x: str(x)[:50])
+@pytest.mark.parametrize(("schema", "text", "pointer"), SCHEMAS, ids=named)
 def test_schemas(schema: dict[str, Any], text: str, pointer: str) -> None:
     with pytest.raises(SchemaError, match=f"tool 'needs_a', input_schema: .*{text}") as caught:
         tool(visible=ALL, input_schema=schema)(needs_a)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from named import named
 
 from toolcrib.values.json import canonical_json, digest, json_copy, sha256_hex
 
@@ -160,7 +161,7 @@ def test_numbers_that_json_lacks(value: object) -> None:
         {("a",): 1},
         "\ud800",
     ],
-    ids=repr,
+    ids=named,
 )
 def test_what_is_not_json(value: object) -> None:
     with pytest.raises(TypeError):

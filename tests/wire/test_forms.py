@@ -52,7 +52,9 @@ def test_the_table_of_forms() -> None:
     assert list(FORMS) == list(MEMBERS)
     assert all(form_of(name) is form for name, form in FORMS.items())
     assert form_of(OPENAI_CHAT) is FORMS["openai-chat"]
-    with pytest.raises(RequestError, match="'smoke'; there are: anthropic, gemini, mistral, ollama"):
+    with pytest.raises(
+        RequestError, match="'smoke'; there are: anthropic, gemini, mistral, ollama"
+    ):
         form_of("smoke")
 
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import pytest
+from named import named
 from pydantic import BaseModel, Field, Secret, SecretStr
 
 from toolcrib import ALL, Catalog, Hydrated, Rejected, ToolCall, hydrate, tool
@@ -36,7 +37,7 @@ HIDDEN: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "default"), HIDDEN, ids=lambda x: ascii(x)[:40])
+@pytest.mark.parametrize(("hint", "default"), HIDDEN, ids=named)
 def test_what_its_own_schema_refuses_is_not_shown(hint: Any, default: Any) -> None:
     schema: Any = derive_input([Parameter("x", hint, default)]).schema
     assert "default" not in schema["properties"]["x"]
@@ -54,7 +55,7 @@ SHOWN: list[tuple[Any, Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "default", "shown"), SHOWN, ids=lambda x: ascii(x)[:40])
+@pytest.mark.parametrize(("hint", "default", "shown"), SHOWN, ids=named)
 def test_what_it_accepts_is_shown(hint: Any, default: Any, shown: Any) -> None:
     schema: Any = derive_input([Parameter("x", hint, default)]).schema
     assert schema["properties"]["x"]["default"] == shown

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 import pytest
+from named import named
 from pydantic import (
     Base64Bytes,
     BaseModel,
@@ -103,7 +104,7 @@ CASES: list[tuple[str, Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "hint", "value"), CASES, ids=lambda x: str(x)[:40])
+@pytest.mark.parametrize(("name", "hint", "value"), CASES, ids=named)
 def test_each_exception_is_refused_at_instantiate(name: str, hint: Any, value: Any) -> None:
     def take(x: Any) -> None: ...
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NewType, Optional, Required
 from uuid import UUID
 
 import pytest
+from named import named
 from pydantic import BaseModel, Field, RootModel, SecretStr
 from typing_extensions import TypedDict
 
@@ -150,7 +151,7 @@ HINTS: list[tuple[Any, dict[str, Any], Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "schema", "value", "typed"), HINTS, ids=lambda x: str(x)[:40])
+@pytest.mark.parametrize(("hint", "schema", "value", "typed"), HINTS, ids=named)
 def test_hints(hint: Any, schema: dict[str, Any], value: Any, typed: Any) -> None:
     derived = derive_input([Parameter("x", hint)])
     assert derived.schema == {
@@ -190,9 +191,7 @@ MODELS: list[tuple[Any, str, dict[str, Any], Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("hint", "name", "schema", "value", "typed"), MODELS, ids=lambda x: str(x)[:30]
-)
+@pytest.mark.parametrize(("hint", "name", "schema", "value", "typed"), MODELS, ids=named)
 def test_models_are_definitions(
     hint: Any, name: str, schema: dict[str, Any], value: Any, typed: Any
 ) -> None:
@@ -284,7 +283,7 @@ def test_defaults_are_shown_as_json(hint: Any, default: Any, shown: Any) -> None
         (SecretStr, SecretStr("hidden")),
         (str, "\ud800"),
     ],
-    ids=str,
+    ids=named,
 )
 def test_defaults_that_json_lacks_are_not_shown(hint: Any, default: Any) -> None:
     derived = derive_input([Parameter("x", hint, default)])
@@ -309,7 +308,7 @@ def test_no_parameters() -> None:
         (Annotated[str, Field(pattern=r"a\Z")], "cannot be expressed in JSON Schema"),
         ("NotThere", "'NotThere' in it is not defined"),
     ],
-    ids=lambda x: str(x)[:40],
+    ids=named,
 )
 def test_what_json_cannot_express_names_the_parameter(hint: Any, text: str) -> None:
     with pytest.raises(DefinitionError, match=text) as caught:
@@ -356,7 +355,7 @@ def test_an_integer_that_no_float_can_hold() -> None:
         (Point, POINT),
         (set[str], {"type": "array", "uniqueItems": True, "items": STRING}),
     ],
-    ids=lambda x: str(x)[:30],
+    ids=named,
 )
 def test_results(hint: Any, schema: Any) -> None:
     derived = derive_output(hint)

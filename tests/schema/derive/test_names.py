@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, NamedTuple, NotRequired, Required, TypeVar
 
 import pytest
+from named import named
 from pydantic import BaseModel, Field
 
 from toolcrib.schema import Parameter, compile_validator, derive_input, derive_output
@@ -157,7 +158,7 @@ PLAIN = {"to": "x", "back": None}
         (Annotated[Move, Field(description="Where to.")], PLAIN, PLAIN),
         (Leg, [PLAIN], Leg(PLAIN)),  # type: ignore[arg-type]
     ],
-    ids=lambda x: str(x)[:40],
+    ids=named,
 )
 def test_typed_dicts_of_typing(hint: Any, value: Any, typed: Any) -> None:
     derived = derive_input([Parameter("x", hint)])

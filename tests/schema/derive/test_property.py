@@ -18,6 +18,7 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from named import named
 from pydantic import (
     UUID4,
     AliasChoices,
@@ -205,7 +206,7 @@ quick = settings(
 )
 
 
-@pytest.mark.parametrize("hint", HINTS, ids=lambda x: str(x)[:60])
+@pytest.mark.parametrize("hint", HINTS, ids=named)
 def test_what_the_schema_accepts_can_be_built(hint: Any) -> None:
     derived = derive_input([Parameter("x", hint)])
     convert = derived.converters.get("x", lambda plain: plain)

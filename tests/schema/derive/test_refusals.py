@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import pytest
+from named import named
 from pydantic import BaseModel, Field, ImportString, InstanceOf, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
@@ -124,7 +125,7 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("hint", "why"), REFUSED, ids=lambda x: str(x)[:50])
+@pytest.mark.parametrize(("hint", "why"), REFUSED, ids=named)
 def test_the_error_names_the_parameter_and_says_why(hint: Any, why: str) -> None:
     with pytest.raises(DefinitionError, match=why) as caught:
         derive_input([Parameter("good", Plain), Parameter("bad", hint)])

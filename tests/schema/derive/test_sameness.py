@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from annotated_types import Ge
+from named import named
 from pydantic import BaseModel, Field
 
 from toolcrib.errors import DefinitionError
@@ -53,14 +54,14 @@ PAIRS: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "two"), PAIRS, ids=lambda x: str(x)[:30])
+@pytest.mark.parametrize(("one", "two"), PAIRS, ids=named)
 def test_each_has_its_own_schema(one: Any, two: Any) -> None:
     first, second = schema_of(one), schema_of(two)
     assert first != second
     assert (schema_of(one), schema_of(two)) == (first, second)
 
 
-@pytest.mark.parametrize(("one", "two"), PAIRS, ids=lambda x: str(x)[:30])
+@pytest.mark.parametrize(("one", "two"), PAIRS, ids=named)
 def test_each_has_its_own_schema_in_a_dataclass(one: Any, two: Any) -> None:
     first, second = (
         schema_of(make_dataclass("Same", [("held", hint)], namespace={"__module__": __name__}))

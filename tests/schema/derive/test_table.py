@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
 import pytest
+from named import named
 from pydantic import (
     UUID4,
     AliasPath,
@@ -176,7 +177,7 @@ ROWS: list[tuple[Any, Any, list[tuple[Any, Any]], list[Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "schema", "good", "bad"), ROWS, ids=lambda x: str(x)[:50])
+@pytest.mark.parametrize(("hint", "schema", "good", "bad"), ROWS, ids=named)
 def test_rows(hint: Any, schema: Any, good: list[tuple[Any, Any]], bad: list[Any]) -> None:
     derived = derive_input([Parameter("x", hint)])
     properties: Any = derived.schema["properties"]
@@ -210,7 +211,7 @@ def test_rows(hint: Any, schema: Any, good: list[tuple[Any, Any]], bad: list[Any
         (ByPath, "AliasPath"),
         (tuple[int, *tuple[str, ...]], "an unpacked tuple"),
     ],
-    ids=lambda x: str(x)[:40],
+    ids=named,
 )
 def test_what_cannot_be_said_names_the_parameter(hint: Any, text: str) -> None:
     with pytest.raises(DefinitionError, match=text) as caught:
