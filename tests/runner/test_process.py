@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -92,12 +93,29 @@ def wait_until_gone(*pids: int) -> None:
         time.sleep(0.01)
 
 
+_BEFORE: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _children_before() -> None:
+    """Other tests of this process may keep a server running."""
+    _BEFORE.clear()
+    _BEFORE.update(_children())
+
+
+def _children() -> set[int]:
+    """Of this process, those that nobody has waited for included."""
+    children: set[int] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended by now
+            told = (process / "stat").read_text(encoding="utf-8", errors="replace")
+            if told.rpartition(")")[2].split()[1] == str(os.getpid()):
+                children.add(int(process.name))
+    return children
+
+
 def no_children_left() -> bool:
-    try:
-        os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return True
-    return False
+    return _children() <= _BEFORE
 
 
 async def test_it_runs_elsewhere_and_what_it_prints_goes_nowhere(
