@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated
 
@@ -89,7 +90,8 @@ def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
     if debug:
         raise error
     if as_json:
-        print_json({"error": {"kind": type(error).__name__, "message": str(error)}})
+        with suppress(OSError):  # stdout may be what failed
+            print_json({"error": {"kind": type(error).__name__, "message": str(error)}})
     kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "
     line = printable(f"{kind}{error}").replace("\n", " ")
     sys.stderr.write(f"toolcrib: {line}\n")

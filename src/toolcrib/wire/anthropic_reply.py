@@ -20,7 +20,7 @@ from toolcrib.wire.base import Wire
 from toolcrib.wire.calls import CallAssembler
 from toolcrib.wire.decoding import Parts
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import mended
+from toolcrib.wire.json_text import counted, mended
 
 _CUT: frozenset[FinishReason] = frozenset(
     ("length", "content_filter", "refusal", "error", "incomplete")
@@ -208,8 +208,8 @@ class AnthropicReply:
             provider_state=ProviderState(self._wire.name, state) if state else None,
         )
         finish = cut or ("tool_calls" if calls else "stop")
-        spent = sum(_count(self._usage, key) for key in _INPUT_TOKENS)
-        usage = Usage(1, spent, _count(self._usage, "output_tokens"))
+        spent = counted(self._usage, *_INPUT_TOKENS)
+        usage = Usage(1, spent, counted(self._usage, "output_tokens"))
         return Reply(message, finish, usage, self._offer, self._reason or None, raw)
 
 
@@ -243,8 +243,3 @@ def _again(form: Any) -> bytes:
         return json.dumps(form["input"]).encode() if _has_input(form) else b""
     except RecursionError:
         raise WireError("the input of a tool call is nested too deeply") from None
-
-
-def _count(usage: dict[str, Any], key: str) -> int:
-    count = usage.get(key)
-    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0

@@ -28,7 +28,7 @@ from toolcrib.wire.calls import CallAssembler
 from toolcrib.wire.decoding import Parts
 from toolcrib.wire.gemini_partial import PartialArguments
 from toolcrib.wire.gemini_parts import KeptParts
-from toolcrib.wire.json_text import mended
+from toolcrib.wire.json_text import counted, mended
 
 _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
 _UNSAID = frozenset(("", "0", "finish_reason_unspecified", "blocked_reason_unspecified"))
@@ -212,7 +212,7 @@ class GeminiReply:
             calls,
             provider_state=ProviderState(self._wire.name, state) if state else None,
         )
-        spent, made = (_count(self._usage, keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
+        spent, made = (counted(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
         finish = cut or ("tool_calls" if calls else "stop")
         return Reply(message, finish, Usage(1, spent, made), self._offer, self._reason or None, raw)
 
@@ -244,8 +244,3 @@ def _again(part: dict[str, Any]) -> str:
         return json.dumps(part["functionCall"]["args"]) if _has_args(part) else ""
     except RecursionError:
         raise WireError("the arguments of a call are nested too deeply") from None
-
-
-def _count(usage: dict[str, Any], keys: tuple[str, ...]) -> int:
-    counts = (usage.get(key) for key in keys)
-    return sum(n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n > 0)

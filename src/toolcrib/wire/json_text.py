@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -141,3 +142,9 @@ class Balance:
             else:
                 self._depth += 1 if mark in "[{" else -1
                 self._opened = True
+
+
+def counted(usage: Mapping[str, Any], *keys: str) -> int:
+    """The sum of what is counted under these keys; what is no count, or is not there, is nothing."""
+    counts = (usage.get(key) for key in keys)
+    return sum(n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n > 0)

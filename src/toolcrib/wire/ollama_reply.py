@@ -10,14 +10,13 @@ from typing import Any
 import msgspec
 
 from toolcrib.errors import WireError
-from toolcrib.values.call import ToolCall
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.calls import CallAssembler, written_call
 from toolcrib.wire.decoding import Parts
-from toolcrib.wire.json_text import call_in_text, mended
+from toolcrib.wire.json_text import counted, mended
 
 
 class _Function(msgspec.Struct):
@@ -102,24 +101,17 @@ class OllamaReply:
         if was_cut and cut is None:
             cut = "length"
         if not calls and cut is None and self._wire.text_calls:
-            calls, text = self._from_text(text)
+            call = written_call(text, self._offer, self._ids)
+            calls, text = ((call,), "") if call is not None else ((), text)
         message = Message.assistant(text, calls)
         if self._thinking:
             state = ProviderState(self._wire.name, {"thinking": mended("".join(self._thinking))})
             message = msgspec.structs.replace(message, provider_state=state)
-        usage = Usage(1, self._count("prompt_eval_count"), self._count("eval_count"))
+        usage = Usage(
+            1, counted(self._last, "prompt_eval_count"), counted(self._last, "eval_count")
+        )
         finish = cut or ("tool_calls" if calls else "stop")
         return Reply(message, finish, usage, self._offer, said, self._last or raw)
-
-    def _from_text(self, text: str) -> tuple[tuple[ToolCall, ...], str]:
-        found = call_in_text(text)
-        if found is None or self._offer.own_name(found[0]) not in self._offer.tools:
-            return (), text
-        return (ToolCall(f"{self._ids}0", "", self._offer.own_name(found[0]), found[1]),), ""
-
-    def _count(self, key: str) -> int:
-        count = self._last.get(key)
-        return count if type(count) is int and count > 0 else 0
 
 
 def _text(message: JsonObject, key: str) -> str:

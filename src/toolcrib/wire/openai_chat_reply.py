@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 
 from toolcrib.errors import WireError
-from toolcrib.values.call import ToolCall
 from toolcrib.values.message import FinishReason, Message, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.calls import CallAssembler, written_call
 from toolcrib.wire.decoding import Parts
-from toolcrib.wire.json_text import call_in_text, mended
+from toolcrib.wire.json_text import counted, mended
 
 _CUT: frozenset[FinishReason] = frozenset(("length", "content_filter", "error", "incomplete"))
 
@@ -208,26 +207,18 @@ class ChatReply:
         if was_cut and cut is None:
             cut = "length"
         if not calls and cut is None and self._wire.text_calls:
-            calls, text = self._from_text(text)
+            call = written_call(text, self._offer, self._ids)
+            calls, text = ((call,), "") if call is not None else ((), text)
         return Reply(
             Message.assistant(text, calls),
             cut or ("tool_calls" if calls else "refusal" if self._refused else "stop"),
             Usage(
-                1, _count(self._usage, "prompt_tokens"), _count(self._usage, "completion_tokens")
+                1, counted(self._usage, "prompt_tokens"), counted(self._usage, "completion_tokens")
             ),
             self._offer,
             self._reason or None,
             raw,
         )
-
-    def _from_text(self, text: str) -> tuple[tuple[ToolCall, ...], str]:
-        found = call_in_text(text)
-        if found is None:
-            return (), text
-        name = self._offer.own_name(found[0])
-        if name not in self._offer.tools:
-            return (), text
-        return (ToolCall(f"{self._ids}0", "", name, found[1]),), ""
 
 
 def _key(choice: dict[str, Any], *, whole: bool) -> str:
@@ -243,8 +234,3 @@ def _custom(call: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(custom, dict):
         return {}
     return {"name": custom.get("name"), "arguments": custom.get("input")}
-
-
-def _count(usage: dict[str, Any], key: str) -> int:
-    count = usage.get(key)
-    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0

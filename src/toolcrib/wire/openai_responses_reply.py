@@ -14,10 +14,10 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.calls import CallAssembler, written_call
 from toolcrib.wire.decoding import Parts
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import call_in_text, is_object, mended
+from toolcrib.wire.json_text import counted, is_object, mended
 from toolcrib.wire.openai_responses_kept import kept_items
 from toolcrib.wire.openai_responses_output import Output
 
@@ -102,14 +102,16 @@ class ResponsesReply:
         items = self._output.items
         text = mended("".join(str(text) for item in items for text in item.texts.values()))
         state = self._state(calls)
-        if not calls and cut is None and self._wire.text_calls and (call := self._in_text(text)):
-            calls, text, state = (call,), "", None
+        if not calls and cut is None and self._wire.text_calls:
+            call = written_call(text, self._offer, self._ids)
+            if call is not None:
+                calls, text, state = (call,), "", None
         usage = self._response.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         return Reply(
             Message("assistant", text, calls, provider_state=state),
             cut or ("tool_calls" if calls else "refusal" if self._output.refused else "stop"),
-            Usage(1, _count(usage, "input_tokens"), _count(usage, "output_tokens")),
+            Usage(1, counted(usage, "input_tokens"), counted(usage, "output_tokens")),
             self._offer,
             self._reason or None,
             self._response or raw,
@@ -144,13 +146,6 @@ class ResponsesReply:
         kept = kept_items(items, stored=self._response.get("store") is not False)
         return ProviderState(self._wire.name, kept) if kept else None
 
-    def _in_text(self, text: str) -> ToolCall | None:
-        found = call_in_text(text)
-        name = self._offer.own_name(found[0]) if found else ""
-        if found is None or name not in self._offer.tools:
-            return None
-        return ToolCall(f"{self._ids}0", "", name, found[1])
-
 
 def _status(response: dict[str, Any], says: str) -> Any:
     """How a stream ended: by the event's own word, unless the status is a worse one.
@@ -159,8 +154,3 @@ def _status(response: dict[str, Any], says: str) -> Any:
     """
     status = response.get("status")
     return says if says != "completed" or status is None or status in _GOES_ON else status
-
-
-def _count(usage: dict[str, Any], key: str) -> int:
-    count = usage.get(key)
-    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
