@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-import msgspec
 import orjson
 
 from toolcrib.errors import RequestError
@@ -27,6 +26,7 @@ from toolcrib.wire.request import (
     checked_choice,
     extra_members,
     http_request,
+    narrowed,
     remembered_history,
     remembered_tools,
 )
@@ -95,10 +95,7 @@ def _narrowed(
         return tools, choice
     if choice.mode == "required" and len(own) == 1:
         return tools, ToolChoice("tool", choice.allowed[0])
-    allowed = [tool for name, tool in tools.offer.tools.items() if name in own]
-    few = remembered_tools(wire, allowed, None)
-    offer = msgspec.structs.replace(few.offer, known=frozenset(tools.names) - own)
-    return msgspec.structs.replace(few, offer=offer), choice
+    return narrowed(wire, tools, own), choice
 
 
 def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:

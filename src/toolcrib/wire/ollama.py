@@ -21,6 +21,7 @@ from toolcrib.wire.ollama_history import OllamaHistory
 from toolcrib.wire.ollama_reply import OllamaReply
 from toolcrib.wire.request import (
     SentTools,
+    bearer,
     checked_choice,
     extra_members,
     http_request,
@@ -93,18 +94,13 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 }
 
 
-def _bearer(key: str) -> dict[str, str]:
-    """For ollama.com; a server of one's own asks for no key."""
-    return {"Authorization": f"Bearer {key}"}
-
-
 OLLAMA = Wire(
     name="ollama",
     path="/api/chat",
     encode=encode,
     tools=OLLAMA_TOOLS,
     make_decoder=decoding_by(OllamaReply, LineStream, bodies=False),
-    auth=_bearer,
+    auth=bearer,  # none on one's own machine; ollama.com wants one
     finish_reasons=_FINISH_REASONS,
     history=OllamaHistory,
     max_tokens_key="num_predict",

@@ -19,13 +19,13 @@ from toolcrib.wire.forms import OPENAI_CHAT_TOOLS
 from toolcrib.wire.openai_chat_history import ChatHistory
 from toolcrib.wire.openai_chat_reply import ChatReply
 from toolcrib.wire.request import (
-    SentTools,
+    bearer,
     checked_choice,
-    extra_members,
     http_request,
     narrowed,
     remembered_history,
     remembered_tools,
+    settings_members,
 )
 
 _OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
@@ -50,7 +50,7 @@ def encode(
             body["parallel_tool_calls"] = request.parallel_calls
     if choice is not None:
         body["tool_choice"] = _choice(wire, choice)
-    body |= _settings(wire, request, tools)
+    body |= settings_members(wire, request, tools, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS)
     if stream:
         body["stream"] = True
         if wire.stream_usage:
@@ -65,16 +65,6 @@ def _choice(wire: Wire, choice: ToolChoice) -> Any:
         return wire.required_choice if choice.mode == "required" else choice.mode
     tools = [{"type": "function", "function": {"name": name}} for name in choice.allowed]
     return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
-
-
-def _settings(wire: Wire, request: ChatRequest, tools: SentTools) -> dict[str, Any]:
-    settings, members = request.settings, dict[str, Any]()
-    if settings.temperature is not None:
-        members["temperature"] = settings.temperature
-    if settings.max_tokens is not None:
-        members[wire.max_tokens_key] = settings.max_tokens
-    unwanted = frozenset() if tools.names else _ONLY_WITH_TOOLS
-    return members | extra_members(settings.extra, own=_OWN_KEYS, unwanted=unwanted)
 
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -94,17 +84,13 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 }
 
 
-def _bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
-
-
 OPENAI_CHAT = Wire(
     name="openai-chat",
     path="/chat/completions",
     encode=encode,
     tools=OPENAI_CHAT_TOOLS,
     make_decoder=decoding_by(ChatReply),
-    auth=_bearer,
+    auth=bearer,
     finish_reasons=_FINISH_REASONS,
     history=ChatHistory,
 )

@@ -20,12 +20,12 @@ from toolcrib.wire.forms import OPENAI_RESPONSES_TOOLS
 from toolcrib.wire.openai_responses_history import ResponsesHistory
 from toolcrib.wire.openai_responses_reply import ResponsesReply
 from toolcrib.wire.request import (
-    SentTools,
+    bearer,
     checked_choice,
-    extra_members,
     http_request,
     remembered_history,
     remembered_tools,
+    settings_members,
 )
 
 _OWN_KEYS = frozenset(("model", "input", "tools", "stream"))
@@ -51,7 +51,7 @@ def encode(
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None:
         body["tool_choice"] = _choice(choice)
-    body |= _settings(wire, request, tools)
+    body |= settings_members(wire, request, tools, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS)
     if body.setdefault("store", False) is False and _REASONS.match(model):
         body.setdefault("include", ["reasoning.encrypted_content"])
     if stream:
@@ -68,16 +68,6 @@ def _choice(choice: ToolChoice) -> Any:
     return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
 
 
-def _settings(wire: Wire, request: ChatRequest, tools: SentTools) -> dict[str, Any]:
-    settings, members = request.settings, dict[str, Any]()
-    if settings.temperature is not None:
-        members["temperature"] = settings.temperature
-    if settings.max_tokens is not None:
-        members[wire.max_tokens_key] = settings.max_tokens
-    unwanted = frozenset() if tools.names else _ONLY_WITH_TOOLS
-    return members | extra_members(settings.extra, own=_OWN_KEYS, unwanted=unwanted)
-
-
 _FINISH_REASONS: dict[str, FinishReason] = {
     "max_output_tokens": "length",
     "max_tokens": "length",
@@ -88,17 +78,13 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 """Reasons of a response that is `incomplete`; one that is not listed is just that."""
 
 
-def _bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
-
-
 OPENAI_RESPONSES = Wire(
     name="openai-responses",
     path="/responses",
     encode=encode,
     tools=OPENAI_RESPONSES_TOOLS,
     make_decoder=decoding_by(ResponsesReply),
-    auth=_bearer,
+    auth=bearer,
     finish_reasons=_FINISH_REASONS,
     history=ResponsesHistory,
     max_tokens_key="max_output_tokens",

@@ -101,6 +101,32 @@ def extra_members(
     return {key: value for key, value in extra.items() if key not in unwanted}
 
 
+def settings_members(
+    wire: Wire,
+    request: ChatRequest,
+    tools: SentTools,
+    *,
+    own: AbstractSet[str],
+    only_with_tools: AbstractSet[str],
+) -> dict[str, Any]:
+    """Temperature, token limit and `Settings.extra`, as OpenAI's wires have them: in the body itself.
+
+    `own` are the members that the request makes itself. Raises RequestError for one in `extra`.
+    """
+    settings, members = request.settings, dict[str, Any]()
+    if settings.temperature is not None:
+        members["temperature"] = settings.temperature
+    if settings.max_tokens is not None:
+        members[wire.max_tokens_key] = settings.max_tokens
+    unwanted = frozenset[str]() if tools.names else only_with_tools
+    return members | extra_members(settings.extra, own=own, unwanted=unwanted)
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that carries a key on most wires (RFC 6750)."""
+    return {"Authorization": f"Bearer {key}"}
+
+
 def http_request(
     wire: Wire,
     path: str,
