@@ -7,6 +7,7 @@ import sys
 import threading
 import types
 import typing
+from collections.abc import Iterator
 from dataclasses import dataclass, make_dataclass
 from datetime import date
 from enum import Enum
@@ -133,8 +134,17 @@ def _of_each_other() -> tuple[Any, Any]:
     return made["One"], made["Two"]
 
 
+@pytest.fixture
+def often_switched() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("often_switched")
 def test_typed_dicts_of_each_other_in_threads() -> None:
-    for _ in range(10):
+    for _ in range(20):
         one: Any
         two: Any
         one, two = _of_each_other()

@@ -7,6 +7,7 @@ Such a class is given the hook that an author could give it, which describes an 
 from __future__ import annotations
 
 import dataclasses
+import threading
 import types
 import typing
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import typing_extensions
 from pydantic import GetCoreSchemaHandler
 
 _HOOK = "__get_pydantic_core_schema__"
+_ONE_TWIN = threading.Lock()  # `lru_cache` alone would let two threads each make a twin of a class
 
 
 def make_readable(hint: Any) -> None:
@@ -59,7 +61,9 @@ def _field_hints(cls: type) -> dict[str, Any]:
 
 
 def _describe_twin(cls: Any, source: Any, handler: GetCoreSchemaHandler) -> Any:
-    twin, arguments = _twin(cls), get_args(source)
+    arguments = get_args(source)
+    with _ONE_TWIN:
+        twin = _twin(cls)
     if arguments:
         twin = twin[arguments]
     return handler.generate_schema(twin)  # the call itself cannot be recursive
