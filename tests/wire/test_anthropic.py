@@ -21,7 +21,7 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.wire import ANTHROPIC, Memo, encode
-from toolcrib.wire.anthropic_history import AnthropicHistory
+from toolcrib.wire.anthropic.history import AnthropicHistory
 from toolcrib.wire.base import PlainTool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

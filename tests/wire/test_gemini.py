@@ -21,7 +21,7 @@ from toolcrib.values.message import (
 )
 from toolcrib.wire import GEMINI, Memo, decode, encode
 from toolcrib.wire.base import PlainTool
-from toolcrib.wire.gemini_history import GeminiHistory
+from toolcrib.wire.gemini.history import GeminiHistory
 
 Json = dict[str, Any]
 

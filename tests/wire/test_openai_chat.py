@@ -15,7 +15,7 @@ from toolcrib.values.message import ChatRequest, Image, Message, Settings, ToolC
 from toolcrib.wire import OPENAI_CHAT, Memo, encode, encode_tools, wire_of
 from toolcrib.wire.base import PlainTool
 from toolcrib.wire.names import NameRule
-from toolcrib.wire.openai_chat_history import ChatHistory
+from toolcrib.wire.openai_chat.history import ChatHistory
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

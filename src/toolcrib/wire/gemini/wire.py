@@ -19,8 +19,8 @@ from toolcrib.values.message import ChatRequest, FinishReason, ToolChoice
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import GEMINI_TOOLS
-from toolcrib.wire.gemini_history import GeminiHistory
-from toolcrib.wire.gemini_reply import GeminiReply
+from toolcrib.wire.gemini.history import GeminiHistory
+from toolcrib.wire.gemini.reply import GeminiReply
 from toolcrib.wire.history import dumps
 from toolcrib.wire.request import (
     SentTools,

@@ -9,8 +9,8 @@ import msgspec
 
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import MISTRAL_TOOLS
-from toolcrib.wire.mistral_history import MistralHistory
-from toolcrib.wire.mistral_reply import MistralReply
+from toolcrib.wire.mistral.history import MistralHistory
+from toolcrib.wire.mistral.reply import MistralReply
 from toolcrib.wire.openai_chat import OPENAI_CHAT
 
 MISTRAL = msgspec.structs.replace(

@@ -17,8 +17,8 @@ from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import OLLAMA_TOOLS
 from toolcrib.wire.lines import LineStream
-from toolcrib.wire.ollama_history import OllamaHistory
-from toolcrib.wire.ollama_reply import OllamaReply
+from toolcrib.wire.ollama.history import OllamaHistory
+from toolcrib.wire.ollama.reply import OllamaReply
 from toolcrib.wire.request import (
     SentTools,
     bearer,

@@ -13,7 +13,7 @@ from toolcrib.values.message import Image, Message
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import mended
 from toolcrib.wire.names import NameRule
-from toolcrib.wire.openai_responses_kept import CALLS, message_text
+from toolcrib.wire.openai_responses.kept import CALLS, message_text
 
 
 class ResponsesHistory(History):

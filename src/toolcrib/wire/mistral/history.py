@@ -7,7 +7,7 @@ from typing import Any
 
 from toolcrib.values.message import Message
 from toolcrib.wire.history import IdRule, SentCall
-from toolcrib.wire.openai_chat_history import ChatHistory
+from toolcrib.wire.openai_chat.history import ChatHistory
 
 
 class MistralHistory(ChatHistory):

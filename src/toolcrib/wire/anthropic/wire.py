@@ -15,8 +15,8 @@ import orjson
 
 from toolcrib.errors import RequestError
 from toolcrib.values.message import ChatRequest, FinishReason, ToolChoice
-from toolcrib.wire.anthropic_history import AnthropicHistory
-from toolcrib.wire.anthropic_reply import AnthropicReply
+from toolcrib.wire.anthropic.history import AnthropicHistory
+from toolcrib.wire.anthropic.reply import AnthropicReply
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import ANTHROPIC_TOOLS

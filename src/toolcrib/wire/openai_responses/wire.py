@@ -17,8 +17,8 @@ from toolcrib.values.message import ChatRequest, FinishReason, ToolChoice
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import OPENAI_RESPONSES_TOOLS
-from toolcrib.wire.openai_responses_history import ResponsesHistory
-from toolcrib.wire.openai_responses_reply import ResponsesReply
+from toolcrib.wire.openai_responses.history import ResponsesHistory
+from toolcrib.wire.openai_responses.reply import ResponsesReply
 from toolcrib.wire.request import (
     bearer,
     checked_choice,

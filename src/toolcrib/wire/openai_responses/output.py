@@ -13,8 +13,8 @@ from toolcrib.values.message import ArgumentsPart, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.decoding import Parts
 from toolcrib.wire.json_text import mended
-from toolcrib.wire.openai_responses_items import Item, Items, Place, Source
-from toolcrib.wire.openai_responses_kept import CALLS, texts_of
+from toolcrib.wire.openai_responses.items import Item, Items, Place, Source
+from toolcrib.wire.openai_responses.kept import CALLS, texts_of
 
 
 class Output:

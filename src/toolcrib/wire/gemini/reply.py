@@ -26,8 +26,8 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.calls import CallAssembler
 from toolcrib.wire.decoding import Parts
-from toolcrib.wire.gemini_partial import PartialArguments
-from toolcrib.wire.gemini_parts import KeptParts
+from toolcrib.wire.gemini.partial import PartialArguments
+from toolcrib.wire.gemini.parts import KeptParts
 from toolcrib.wire.json_text import counted, mended
 
 _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")

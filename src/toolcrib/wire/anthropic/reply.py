@@ -15,7 +15,7 @@ import msgspec
 from toolcrib.errors import WireError
 from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
-from toolcrib.wire.anthropic_blocks import Block, delta_of, kept
+from toolcrib.wire.anthropic.blocks import Block, delta_of, kept
 from toolcrib.wire.base import Wire
 from toolcrib.wire.calls import CallAssembler
 from toolcrib.wire.decoding import Parts

@@ -16,7 +16,7 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.decoding import Parts
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.openai_chat_reply import ChatReply
+from toolcrib.wire.openai_chat.reply import ChatReply
 
 
 class MistralReply(ChatReply):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolcrib.values.message import Image, Message
-from toolcrib.wire.gemini_parts import replayed
+from toolcrib.wire.gemini.parts import replayed
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult
 from toolcrib.wire.names import NameRule
 

@@ -16,8 +16,8 @@ from toolcrib.values.message import ChatRequest, FinishReason, ToolChoice
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import OPENAI_CHAT_TOOLS
-from toolcrib.wire.openai_chat_history import ChatHistory
-from toolcrib.wire.openai_chat_reply import ChatReply
+from toolcrib.wire.openai_chat.history import ChatHistory
+from toolcrib.wire.openai_chat.reply import ChatReply
 from toolcrib.wire.request import (
     bearer,
     checked_choice,

@@ -18,8 +18,8 @@ from toolcrib.wire.calls import CallAssembler, written_call
 from toolcrib.wire.decoding import Parts
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import counted, is_object, mended
-from toolcrib.wire.openai_responses_kept import kept_items
-from toolcrib.wire.openai_responses_output import Output
+from toolcrib.wire.openai_responses.kept import kept_items
+from toolcrib.wire.openai_responses.output import Output
 
 _GOES_ON = ("queued", "in_progress")
 _ENDS = {

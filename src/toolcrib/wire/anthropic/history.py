@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolcrib.values.message import Image, Message
-from toolcrib.wire.anthropic_blocks import replayed
+from toolcrib.wire.anthropic.blocks import replayed
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult
 from toolcrib.wire.names import NameRule
 

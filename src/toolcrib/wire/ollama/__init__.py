@@ -1,0 +1,5 @@
+"""Ollama's chat."""
+
+from toolcrib.wire.ollama.wire import OLLAMA
+
+__all__ = ["OLLAMA"]
