@@ -41,20 +41,23 @@ def hydrate(call: ToolCall, offered: Offer | Catalog) -> HydrationResult:
     started = time.perf_counter()
     if not call.complete:
         return _reject(call, started, ErrorCode.TRUNCATED)
-    tool = _resolve(call.name, offered)
-    if not isinstance(tool, Tool):
+    if isinstance(offered, Catalog):
+        entry = offered.entry(call.name)
+        tool = ErrorCode.UNKNOWN_TOOL if entry is None else entry.tool
+    else:
+        tool = _offered(call.name, offered)
+    if isinstance(tool, ErrorCode):
         return _reject(call, started, tool)
     parsed = parse_arguments(call.arguments)
     if isinstance(parsed, ParseFailure):
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
-    way_back = offered.ways_back.get(call.name) if isinstance(offered, Offer) else None
-    sent, restored = parsed.value, None
-    if way_back is not None and tool.validator is not None:
-        restored = _restored(way_back, tool.validator, sent)
-    if restored is None:
-        return _check(call, tool, sent, sent, notes=parsed.notes, started=started)
-    notes = (*parsed.notes, "restored")
-    return _check(call, tool, sent, restored, notes=notes, started=started)
+    sent, notes = parsed.value, parsed.notes
+    if isinstance(offered, Offer) and tool.validator is not None:
+        way_back = offered.ways_back.get(call.name)
+        restored = None if way_back is None else _restored(way_back, tool.validator, sent)
+        if restored is not None:
+            return _check(call, tool, sent, restored, (*notes, "restored"), started)
+    return _check(call, tool, sent, sent, notes, started)
 
 
 def hydrate_anew(hydrated: Hydrated, tool: Tool[..., Any]) -> HydrationResult:
@@ -64,7 +67,7 @@ def hydrate_anew(hydrated: Hydrated, tool: Tool[..., Any]) -> HydrationResult:
     """
     notes, arguments = hydrated.provenance.notes, hydrated.arguments
     started = time.perf_counter()
-    judged = _check(hydrated.call, tool, arguments, arguments, notes=notes, started=started)
+    judged = _check(hydrated.call, tool, arguments, arguments, notes, started)
     if isinstance(judged, Rejected):
         return judged
     return msgspec.structs.replace(judged, provenance=hydrated.provenance)
@@ -84,14 +87,11 @@ def _restored(way_back: WayBack, validator: Validator, sent: JsonObject) -> Json
     return restored
 
 
-def _resolve(name: str, offered: Offer | Catalog) -> Tool[..., Any] | ErrorCode:
-    if isinstance(offered, Catalog):
-        entry = offered.entry(name)
-        return ErrorCode.UNKNOWN_TOOL if entry is None else entry.tool
-    thing = offered.tools.get(name)
+def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
+    thing = offer.tools.get(name)
     if thing is not None:
         return tool_of(thing)
-    return ErrorCode.NOT_OFFERED if name in offered.known else ErrorCode.UNKNOWN_TOOL
+    return ErrorCode.NOT_OFFERED if name in offer.known else ErrorCode.UNKNOWN_TOOL
 
 
 def _check(
@@ -99,7 +99,6 @@ def _check(
     tool: Tool[..., Any],
     sent: JsonObject,
     arguments: JsonObject,
-    *,
     notes: tuple[str, ...],
     started: float,
 ) -> HydrationResult:
@@ -115,7 +114,12 @@ def _check(
             for path, _, message in validator.violations(arguments)
         ) or (_error(ErrorCode.INVALID_ARGUMENTS),)
     if not errors:
-        instance, errors = _instantiate(tool, arguments)
+        try:
+            instance = tool.build(arguments)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
+            errors = _not_built(raised, arguments, definition)
     provenance = Provenance(
         call.provider_id,
         call.arguments,
@@ -132,26 +136,25 @@ def _check(
     return Hydrated(call, instance, definition, arguments, provenance)
 
 
-def _instantiate(
-    tool: Tool[..., Any], arguments: JsonObject
-) -> tuple[Any, tuple[HydrationError, ...]]:
-    """What a schema cannot say (an author's own checks) is judged here, by the author's own code."""
-    try:
-        return tool.build(arguments), ()
-    except NotAcceptedError as error:
-        faults = error.faults
-    except ValidationError as error:
-        faults = value_faults(error)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException:  # noqa: BLE001  an author's code, or a panic in Rust; its text may leak
+def _not_built(
+    raised: BaseException, arguments: JsonObject, definition: ToolDefinition
+) -> tuple[HydrationError, ...]:
+    """What a schema cannot say (an author's own checks) is judged by the author's own code.
+
+    The text of what that raises may hold values: only the faults of converters are told.
+    """
+    if isinstance(raised, NotAcceptedError):
+        faults = raised.faults
+    elif isinstance(raised, ValidationError):
+        faults = value_faults(raised)
+    else:
         faults = (((), "the tool does not accept these arguments"),)
-    return None, tuple(
+    return tuple(
         HydrationError(
             Stage.INSTANTIATE,
             ErrorCode.INVALID_ARGUMENTS,
             text,
-            _path(where, arguments, tool.definition),
+            _path(where, arguments, definition),
         )
         for where, text in faults
     )

@@ -15,6 +15,7 @@ from math import isinf
 from typing import Any, NamedTuple
 
 import jiter
+import msgspec
 import orjson
 
 from toolcrib.errors import ErrorCode
@@ -27,6 +28,7 @@ MAX_NODES = 100_000
 MAX_DIGITS = 40
 
 _DEEPEST_WRITTEN = 254
+_SHORT = 2 * MAX_DEPTH
 _COUNTED = 8192  # bytes; in less, counting brackets is quicker than wrapping
 _SPACE = b" \t\n\r"
 _HUGE_INT = 10**MAX_DIGITS
@@ -48,7 +50,7 @@ _REASONS = {
 }
 
 
-class Parsed(NamedTuple):
+class Parsed(msgspec.Struct, frozen=True, gc=False):
     """`notes` names the liberties taken: `empty_arguments`, `single_quotes` and the like."""
 
     value: JsonObject
@@ -68,7 +70,11 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
     Limits: 1 MiB, depth 100, 100,000 nodes, integers of 40 digits. Blank text and `null` are `{}`
     (providers send them for calls without arguments); an object that was encoded twice is unwrapped.
     """
-    if len(text) > MAX_BYTES:
+    if len(text) < _SHORT:
+        value = _read_short(text)
+        if value.__class__ is dict:
+            return Parsed(value)
+    elif len(text) > MAX_BYTES:
         return _too_large(f"they are longer than {MAX_BYTES} bytes")
     try:
         data = text.encode()
@@ -82,6 +88,18 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
     if failure is not None:
         return _single_quoted(text) or failure
     return Parsed(value) if isinstance(value, dict) else _unwrapped(value)
+
+
+def _read_short(text: str) -> Any:
+    """Nothing but what the fast path takes; too short to be too deep, or to hold too many values."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    written, data = orjson.dumps(value), text.encode()
+    if written == data or written.replace(b" ", b"") == data.replace(b" ", b""):
+        return value  # `translate` would take longer over its table than over so short a text
+    return None
 
 
 def _unwrapped(value: JsonValue) -> Parsed | ParseFailure:
@@ -118,16 +136,34 @@ def _read_carefully(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
 
 def _written(value: JsonValue, data: bytes) -> tuple[bytes, bool]:
     """Compact text of a value, and True if its depth is surely allowed; no text if orjson refuses."""
-    if len(data) < 2 * MAX_DEPTH:
+    if len(data) < _SHORT:
         return orjson.dumps(value), True
     if len(data) < _COUNTED and data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
         return orjson.dumps(value), True
     if _WRAPS:
         with suppress(orjson.JSONEncodeError):
-            return orjson.dumps(_wrapped(value, _WRAPS))[_WRAPS:-_WRAPS], True
+            return _written_within(value, _WRAPS), True
     with suppress(orjson.JSONEncodeError):
         return orjson.dumps(value), False
     return b"", False
+
+
+def _written_within(value: JsonValue, wraps: int) -> bytes:
+    """Its text; orjson refuses what is too deep to be written inside of so many lists.
+
+    They are used again: making them anew would be a quarter of the work for the garbage collector.
+    """
+    try:
+        outermost, innermost = _SPARE.pop()
+    except IndexError:
+        innermost = []
+        outermost = _wrapped(innermost, wraps - 1)
+    innermost.append(value)
+    try:
+        return orjson.dumps(outermost)[wraps:-wraps]
+    finally:
+        innermost.clear()
+        _SPARE.append((outermost, innermost))
 
 
 def _wrapped(value: JsonValue, times: int) -> JsonValue:
@@ -143,6 +179,7 @@ def _writes(depth: int) -> bool:
         return False
 
 
+_SPARE: list[tuple[JsonValue, list[JsonValue]]] = []
 # None where orjson has another limit: then what may be too deep is walked
 _WRAPS = (
     _DEEPEST_WRITTEN - MAX_DEPTH

@@ -6,29 +6,32 @@ call had earlier. The runner writes down which it was.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Coroutine
 from typing import Any, NamedTuple
 
 import msgspec
 
 from toolcrib.errors import ErrorCode
-from toolcrib.hydrate import hydrate_anew
+from toolcrib.hydrate import Repairer, hydrate_anew, repair
 from toolcrib.runner.approval import approval_request
 from toolcrib.runner.asking import answer_to, approved_call
+from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor
-from toolcrib.runner.gate import Gate
+from toolcrib.runner.gate import Gate, Place
 from toolcrib.runner.intents import Intents
 from toolcrib.runner.memory import CallMemory, key_of, print_of
 from toolcrib.runner.output import check_output
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
-from toolcrib.runner.recorder import Draft, write_all
+from toolcrib.runner.recorder import Draft, tell
 from toolcrib.runner.redact import own_copy, project, redaction_missing
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import Stopped, accepted
+from toolcrib.runner.stopped import EndedBefore, Stopped, accepted
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, ApprovalRequest, Approver, Ask, Decision, Deny, Refuse
-from toolcrib.values.definition import All, ToolDefinition
+from toolcrib.values.definition import ALL
 from toolcrib.values.record import CallError, Completed, Failed, Outcome, Sink, Waiting
 
 
@@ -62,12 +65,16 @@ class Attempt(msgspec.Struct):
     counted: bool = False
     begun: bool = False
 
-    async def outcome(self, cancels: int) -> Outcome:
-        """What comes of it. Raises Stopped, EndedBefore, CancelledError and what a sink raises.
+    async def outcome(self, cancels: int, repairer: Repairer | None) -> Outcome:
+        """What comes of it, repaired first if need be. Raises Stopped, EndedBefore, CancelledError and
+        what a sink raises.
 
         `cancels` is what `cancel_requests` said before.
         """
-        setup, hydrated = self.setup, accepted(self.draft.hydrated)
+        setup = self.setup
+        if repairer is not None and not self.draft.hydrated.success:
+            self.draft.take(await repair(self.draft.hydrated, setup.catalog, repairer))
+        hydrated = accepted(self.draft.hydrated)
         tool = self._runnable(hydrated)
         key = key_of(self.scope.tally.run_id, hydrated.call.id)
         setup.memory.claim(key, print_of(hydrated, self.context.caller))
@@ -91,16 +98,23 @@ class Attempt(msgspec.Struct):
             )
         finally:
             setup.gate.leave(place)
-        return self._completed(tool, hydrated.definition, value)
+        return completed(self.draft, tool, value, setup.max_result_bytes)
+
+    async def rest(
+        self, tool: Tool[..., Any], work: Coroutine[Any, Any, Any], place: Place, cancels: int
+    ) -> Outcome:
+        """What comes of a call whose tool has begun already, and which `work` ends."""
+        setup, hydrated = self.setup, accepted(self.draft.hydrated)
+        try:
+            value = await setup.executor.finish(work, hydrated, cancels)
+        finally:
+            setup.gate.leave(place)
+        return completed(self.draft, tool, value, setup.max_result_bytes)
 
     async def close(self, outcome: Outcome) -> None:
         """Remember and write down what came of it; whoever watches is told also if a sink fails."""
         self.settle(outcome)
-        try:
-            await write_all(self.setup.sinks, outcome.record)
-        finally:
-            if self.scope.observer is not None:
-                self.scope.observer.finished(outcome)
+        await tell(self.setup.sinks, outcome, self.scope)
 
     def settle(self, outcome: Outcome) -> None:
         """The part of `close` that waits for nothing: nobody waits for this call any more."""
@@ -211,18 +225,46 @@ class Attempt(msgspec.Struct):
             request, asked_at=asked.asked_at, expires_at=asked.expires_at
         )
 
-    def _completed(self, tool: Tool[..., Any], definition: ToolDefinition, value: Any) -> Completed:
-        plain, error = check_output(tool, value, self.setup.max_result_bytes)
-        if error is not None:
-            raise Stopped(error)
-        public, model = plain, project(plain, definition.model_visible)
-        if not isinstance(definition.visible, All):
-            public = project(plain, definition.visible)
-            if redaction_missing(plain, definition.visible):
-                error = CallError.of(ErrorCode.REDACTION_MISSING)
-        record = self.draft.record("completed", public, error)
-        notice = self.draft.notice() if self.draft.edited else ""
-        return Completed(record, value, model, public, notice)
+
+def completed(draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int) -> Completed:
+    """The outcome of a call that gave `value`. Raises Stopped for what is no valid result."""
+    definition = tool.definition
+    plain, error = check_output(tool, value, max_bytes)
+    if error is not None:
+        raise Stopped(error)
+    public = model = plain
+    if definition.model_visible is not ALL:
+        model = project(plain, definition.model_visible)
+    if definition.visible is not ALL:
+        public = project(plain, definition.visible)
+        if redaction_missing(plain, definition.visible):
+            error = CallError.of(ErrorCode.REDACTION_MISSING)
+    record = draft.record("completed", public, error)
+    return Completed(record, value, model, public, draft.notice() if draft.edited else "")
+
+
+async def concluded(attempt: Attempt, work: Awaitable[Outcome], cancels: int) -> Outcome:
+    """What comes of `work`, remembered and told, whatever ends it; see `ToolRunner.exec`.
+
+    `cancels` is what `cancel_requests` said before.
+    """
+    draft = attempt.draft
+    try:
+        outcome = await work
+    except Stopped as stopped:
+        outcome = draft.failed(stopped.error)
+    except EndedBefore as ended:
+        return attempt.ended_before(ended.outcome)
+    except GeneratorExit:  # the loop is gone: nothing can be awaited any more
+        attempt.settle(draft.failed(CallError.of(ErrorCode.CANCELLED)))
+        raise
+    except BaseException:  # an intent that could not be written, too
+        await attempt.close(draft.failed(CallError.of(ErrorCode.CANCELLED)))
+        raise
+    await attempt.close(outcome)
+    if cancel_requests() > cancels:
+        raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
+    return outcome
 
 
 def _copy(hydrated: Hydrated) -> Hydrated:

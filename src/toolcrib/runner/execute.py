@@ -37,8 +37,8 @@ async def execute(
     except StopIteration as finished:
         return finished.value
     except GeneratorExit:
-        raise _exit_of_its_own() from None
-    return await limited(_resumed(started, pending), seconds)
+        raise exit_of_its_own() from None
+    return await limited(resumed(started, pending), seconds)
 
 
 async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
@@ -84,8 +84,8 @@ async def own(steps: Steps) -> Any:
     except StopIteration as finished:
         return finished.value
     except GeneratorExit:
-        raise _exit_of_its_own() from None
-    return await _resumed(steps, pending)
+        raise exit_of_its_own() from None
+    return await resumed(steps, pending)
 
 
 def called(work: Callable[[], T]) -> T:
@@ -93,7 +93,7 @@ def called(work: Callable[[], T]) -> T:
     try:
         return work()
     except GeneratorExit:
-        raise _exit_of_its_own() from None
+        raise exit_of_its_own() from None
 
 
 async def awaited(thing: Any) -> Any:
@@ -109,7 +109,7 @@ async def _from_thread(work: Callable[[], Any]) -> Any:
 
 
 @coroutine
-def _resumed(steps: Steps, pending: Any) -> Generator[Any, Any, Any]:
+def resumed(steps: Steps, pending: Any) -> Generator[Any, Any, Any]:
     """The rest of what has been stepped once and waits for `pending`."""
     given: Any
     while True:
@@ -127,10 +127,10 @@ def _resumed(steps: Steps, pending: Any) -> Generator[Any, Any, Any]:
         except StopIteration as finished:
             return finished.value
         except GeneratorExit:
-            raise _exit_of_its_own() from None
+            raise exit_of_its_own() from None
         finally:
             given = None  # its traceback holds this frame
 
 
-def _exit_of_its_own() -> RuntimeError:
+def exit_of_its_own() -> RuntimeError:
     return RuntimeError("GeneratorExit was raised by the tool")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -46,7 +46,7 @@ class Executor:
         self._timeout = timeout
         self._on_exception = on_exception
         self._max_bytes = max_result_bytes
-        self._injections = {e.tool.definition.name: injection(e) for e in catalog.entries}
+        self.injections = {e.tool.definition.name: injection(e) for e in catalog.entries}
 
     async def run(
         self,
@@ -65,7 +65,7 @@ class Executor:
         """
         definition = hydrated.definition
         limit = definition.annotations.timeout or self._timeout
-        injection = self._injections[definition.name]
+        injection = self.injections[definition.name]
         before = cancel_requests() if cancels is None else cancels
         watch = None
         try:
@@ -86,6 +86,14 @@ class Executor:
         finally:
             if watch is not None:
                 watch.over = True
+
+    async def finish(self, work: Coroutine[Any, Any, Any], hydrated: Hydrated, cancels: int) -> Any:
+        """The value of a tool that has begun already; otherwise as `run`."""
+        limit = hydrated.definition.annotations.timeout or self._timeout
+        try:
+            return await limited(work, limit)
+        except BaseException as raised:  # noqa: BLE001  a tool may raise anything
+            raise self._ended(raised, hydrated.call, cancels) from None
 
     async def _with(
         self,

@@ -50,6 +50,15 @@ class CallMemory:
             raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
         raise EndedBefore(known[1])
 
+    def try_claim(self, key: str, print_: Print) -> bool:
+        """`claim`, if nothing is known of the key; else nothing is done."""
+        if self._running.setdefault(key, print_) is not print_:
+            return False
+        if key not in self._finished:
+            return True
+        del self._running[key]
+        return False
+
     def release(self, key: str) -> None:
         """The call did not begin after all."""
         del self._running[key]

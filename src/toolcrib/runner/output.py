@@ -31,14 +31,25 @@ class Unusable(Exception):  # noqa: N818  an outcome; it never leaves the runner
         return CallError.of(ErrorCode.INVALID_OUTPUT, text)
 
 
+_NO_JSON = Unusable("it is not JSON")
+
+
 def check_output(
     tool: Tool[..., Any], value: object, max_bytes: int = MAX_RESULT_BYTES
 ) -> tuple[JsonValue, CallError | None]:
     """The result as JSON, valid by the output schema; or `invalid_output`, saying what is wrong."""
     try:
-        plain = None if value is None else read_json(json_text(value, max_bytes))
+        if value.__class__ in _PLAIN:
+            text = to_json(value, inf_nan_mode="constants", fallback=_plain)
+            if len(text) > max_bytes:
+                return None, too_large(max_bytes).error
+            plain: JsonValue = from_json(text, allow_inf_nan=False)
+        else:
+            plain = None if value is None else read_json(json_text(value, max_bytes))
     except Unusable as unusable:
         return None, unusable.error
+    except _WRONG:
+        return None, _NO_JSON.error
     validator = tool.output_validator
     if validator is not None and not validator.is_valid(plain):
         found = validator.violations(plain)

@@ -7,18 +7,20 @@ import re
 import time
 from collections.abc import Awaitable
 from hashlib import sha256
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
 from toolcrib.runner.redact import masked_arguments, own_copy, public_arguments
-from toolcrib.values.call import Hydrated, HydrationResult, Provenance
+from toolcrib.runner.scope import CallScope
+from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import Decision
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json
 from toolcrib.values.record import (
     CallError,
     Failed,
     KeyScope,
+    Outcome,
     RecordStatus,
     Sink,
     ToolInvocationRecord,
@@ -48,8 +50,17 @@ class Draft(msgspec.Struct):
     key: str = ""
 
     @classmethod
-    def of(cls, hydrated: HydrationResult, caller: str, run_id: str, key_scope: KeyScope) -> Self:
-        """Of a call that has secrets there is no sha256: a digest over a short one can be tried out."""
+    def of(  # by position: one is made for every call
+        cls,
+        hydrated: HydrationResult,
+        caller: str,
+        run_id: str,
+        key_scope: KeyScope,
+        fresh: bool = False,
+    ) -> Self:
+        """`fresh`: nobody but the runner has had the call since it was hydrated.
+
+        Of a call that has secrets there is no sha256: a digest over a short one can be tried out."""
         text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
         secret = hydrated.definition is not None and hydrated.definition.secret
         return cls(
@@ -59,7 +70,7 @@ class Draft(msgspec.Struct):
             key_scope,
             time.time(),
             time.perf_counter(),
-            _shown(hydrated),
+            _shown(hydrated, fresh),
             len(text),
             "" if secret else sha256(text).hexdigest(),
         )
@@ -67,7 +78,7 @@ class Draft(msgspec.Struct):
     def take(self, hydrated: HydrationResult) -> None:
         """What was made of the call by a repair; size and digest stay those of what was sent."""
         self.hydrated = hydrated
-        self.arguments = _shown(hydrated)
+        self.arguments = _shown(hydrated, False)
 
     def edit(self, hydrated: Hydrated) -> None:
         """Whoever approved the call changed its arguments; the digest is that of what was sent."""
@@ -90,69 +101,69 @@ class Draft(msgspec.Struct):
     def record(
         self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
     ) -> ToolInvocationRecord:
-        """What is known by now. What most calls do not have is added only where it is."""
+        """What is known by now."""
         hydrated = self.hydrated
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
         over = status != "started"
-        record = ToolInvocationRecord(
-            id=call.id,
-            name=public_name(hydrated) if definition is None else call.name,
-            status=status,
-            started_at=self.started_at,
-            run_id=self.run_id,
-            caller=self.caller,
-            provider_id=call.provider_id,
-            definition_digest="" if definition is None else definition.digest,
-            arguments=self.arguments,
-            arguments_bytes=self.size,
-            arguments_sha256=self.sha256,
-            result=result,
-            decision=self.decision,
-            validated=provenance.validated,
-            validator=provenance.validator,
-            idempotency_key=self.key,
-            key_scope=self.key_scope,
-            ended_at=time.time() if over else None,
-            seconds=time.perf_counter() - self.clock if over else None,
+        return ToolInvocationRecord(  # by position: so many keywords would take most of the time
+            call.id,
+            public_name(hydrated) if definition is None else call.name,
+            status,
+            self.started_at,
+            self.run_id,
+            self.caller,
+            call.provider_id,
+            "" if definition is None else definition.digest,
+            self.arguments,
+            self.size,
+            self.sha256,
+            result,
+            error,
+            self.decision,
+            self.approved_by,
+            provenance.validated,
+            provenance.no_schema_mode,
+            provenance.repaired,
+            provenance.repaired_by,
+            provenance.notes,
+            provenance.validator,
+            self.approval_id,
+            self.refusal,
+            self.edited,
+            self.key,
+            self.key_scope,
+            time.time() if over else None,
+            time.perf_counter() - self.clock if over else None,
         )
-        rest = self._unusual(provenance, error)
-        return msgspec.structs.replace(record, **rest) if rest else record
-
-    def _unusual(self, provenance: Provenance, error: CallError | None) -> dict[str, Any]:
-        """Half the time of making a record goes into the number of keywords."""
-        rest: dict[str, Any] = {} if error is None else {"error": error}
-        if self.approval_id:
-            rest["approval_id"], rest["approved_by"] = self.approval_id, self.approved_by
-            rest["edited"], rest["refusal"] = self.edited, self.refusal
-        if provenance.repaired:
-            rest["repaired"], rest["repaired_by"] = True, provenance.repaired_by
-        if provenance.notes:
-            rest["notes"] = provenance.notes
-        if provenance.no_schema_mode is not None:
-            rest["no_schema_mode"] = provenance.no_schema_mode
-        return rest
 
 
-def _shown(hydrated: HydrationResult) -> JsonObject | None:
+def _shown(hydrated: HydrationResult, fresh: bool) -> JsonObject | None:
     """A copy, for a tool may change what it is given; nothing of a call that did not validate."""
     if not isinstance(hydrated, Hydrated):
         return None
-    return own_copy(public_arguments(hydrated.definition, hydrated.arguments))
+    arguments = public_arguments(hydrated.definition, hydrated.arguments)
+    if fresh and arguments is hydrated.provenance.parsed and not hydrated.provenance.notes:
+        return own_copy(arguments, hydrated.call.arguments)
+    return own_copy(arguments)
 
 
-async def write_all(sinks: tuple[Sink, ...], record: ToolInvocationRecord) -> None:
-    """Tell every sink, to the end, even when cancelled.
+async def tell(sinks: tuple[Sink, ...], outcome: Outcome, scope: CallScope | None) -> None:
+    """Tell every sink, to the end, even when cancelled, and then whoever watches.
 
     What went wrong with a sink is raised when all of them have been told.
     """
     trouble: BaseException | None = None
-    for sink in sinks:
-        try:
-            pending = sink.write(record)
-            if pending is not None:
-                await to_the_end(pending)
-        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below
-            trouble = trouble or raised
+    try:
+        for sink in sinks:
+            try:
+                pending = sink.write(outcome.record)
+                if pending is not None:
+                    await to_the_end(pending)
+            except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below
+                trouble = trouble or raised
+    finally:
+        if scope is not None and scope.observer is not None:
+            scope.observer.finished(outcome)
     if trouble is not None:
         raise trouble
 

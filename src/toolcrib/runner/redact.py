@@ -69,12 +69,12 @@ def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObjec
     return {name: original[name] if name in hidden else value for name, value in edited.items()}
 
 
-def own_copy(arguments: JsonObject) -> JsonObject:
-    """The same arguments, sharing no list and no object with these."""
+def own_copy(arguments: JsonObject, text: str | None = None) -> JsonObject:
+    """The same arguments, sharing no list and no object with these; `text` is theirs, if known."""
     if _CONTAINERS.isdisjoint(map(type, arguments.values())):
         return dict(arguments)
     try:
-        copied: JsonObject = orjson.loads(orjson.dumps(arguments))
+        copied: JsonObject = orjson.loads(orjson.dumps(arguments) if text is None else text)
     except TypeError:  # an integer beyond 64 bits; these bytes are our own, and at once read back
         copied = marshal.loads(marshal.dumps(arguments))  # noqa: S302
     return copied

@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
-from toolcrib.runner.attempt import Attempt, Setup
+from toolcrib.runner.attempt import Attempt, Setup, concluded
 from toolcrib.runner.checks import check_numbers, checked_sinks
+from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import ExceptionHook, Executor
 from toolcrib.runner.gate import Gate
 from toolcrib.runner.intents import Intents
 from toolcrib.runner.memory import CallMemory
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, with_standard
-from toolcrib.runner.recorder import Draft
+from toolcrib.runner.recorder import Draft, tell
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import EndedBefore, Stopped, rejection
+from toolcrib.runner.short_way import ShortWay, short_way
+from toolcrib.runner.stopped import rejection
 from toolcrib.tools import Catalog, Tools
-from toolcrib.values.call import HydrationResult, Rejected, ToolCall
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller
 from toolcrib.values.offer import Offer
-from toolcrib.values.record import CallError, KeyScope, Outcome, Sink
+from toolcrib.values.record import CallError, Completed, KeyScope, Outcome, Sink
 
 DEFAULT_TIMEOUT = 60.0
 REMEMBERED = 1_000
@@ -99,6 +101,7 @@ class ToolRunner:
             max_result_bytes=max_result_bytes,
             sinks=sinks,
         )
+        self._short_ways = _short_ways(self._setup)
 
     async def hydrate(self, call: ToolCall, offer: Offer | None = None) -> HydrationResult:
         """Check one call against what was offered, by default all tools; repair it once if allowed."""
@@ -120,29 +123,20 @@ class ToolRunner:
         Raises only what a sink raises, SourceError where an approver's store cannot be used, and
         CancelledError.
         """
-        scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
-        attempt = self._attempt(hydrated, caller, scope)
-        draft, task = attempt.draft, asyncio.current_task()
-        cancels = 0 if task is None else task.cancelling()
-        try:
-            if self._repairer is not None and hydrated is not call and not hydrated.success:
-                draft.take(await repair(hydrated, self.catalog, self._repairer))
-            outcome = await attempt.outcome(cancels)
-        except Stopped as stopped:
-            outcome = draft.failed(stopped.error)
-        except EndedBefore as ended:
-            return attempt.ended_before(ended.outcome)
-        except GeneratorExit:  # the loop is gone: nothing can be awaited any more
-            attempt.settle(draft.failed(CallError.of(ErrorCode.CANCELLED)))
-            raise
-        except BaseException:  # an intent that could not be written, too
-            await attempt.close(draft.failed(CallError.of(ErrorCode.CANCELLED)))
-            raise
-        await attempt.close(outcome)
-        if task is not None and task.cancelling() > cancels:
-            raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
-        return outcome
+        if isinstance(hydrated, Hydrated):
+            way = self._short_ways.get(hydrated.definition.name)
+            fresh = hydrated is not call
+            told = None if way is None else way.begin(hydrated, caller, scope, fresh)
+            if isinstance(told, Completed):
+                await tell(self._setup.sinks, told, scope)
+                return told
+            if told is not None:
+                return await told
+        scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
+        attempt, cancels = self._attempt(hydrated, caller, scope), cancel_requests()
+        repairer = None if hydrated is call else self._repairer
+        return await concluded(attempt, attempt.outcome(cancels, repairer), cancels)
 
     async def refuse_all(
         self,
@@ -204,3 +198,8 @@ class ToolRunner:
     def _attempt(self, call: HydrationResult, caller: Caller, scope: CallScope) -> Attempt:
         draft = Draft.of(call, caller.id, scope.tally.run_id, self._key_scope)
         return Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
+
+
+def _short_ways(setup: Setup) -> Mapping[str, ShortWay]:
+    found = {entry.tool.definition.name: short_way(setup, entry) for entry in setup.catalog.entries}
+    return {name: way for name, way in found.items() if way is not None}

@@ -14,6 +14,7 @@ from toolcrib.errors import ToolcribError
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
+from toolcrib.values.definition import ToolDefinition
 
 ALLOWED: Final = Allow("nothing about this tool asks for more", "standard")
 
@@ -31,16 +32,24 @@ class Standard(msgspec.Struct, frozen=True):
         if self.repaired_reads not in ("ask", "allow"):
             raise ToolcribError("repaired_reads is 'ask' or 'allow'")
 
+    def always_allows(self, definition: ToolDefinition) -> bool:
+        """Whether nothing about a tool itself asks or denies, whoever calls it."""
+        marks = definition.annotations
+        return (
+            marks.safe
+            and not marks.requires_approval
+            and not marks.allowed_roles
+            and marks.threat_level != "high"
+            and definition.no_schema_mode is None
+        )
+
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
         definition = hydrated.definition
         marks = definition.annotations
         if marks.allowed_roles and not set(marks.allowed_roles) & set(context.caller.roles):
             return Deny(f"it needs one of the roles {', '.join(marks.allowed_roles)}", "standard")
         if (
-            marks.safe
-            and not marks.requires_approval
-            and marks.threat_level != "high"
-            and definition.no_schema_mode is None
+            self.always_allows(definition)
             and not hydrated.provenance.repaired
             and not (context.run.tainted and not marks.read_only)
         ):

@@ -1,7 +1,14 @@
 """JSON Schema: derived from Python, guarded, compiled to validators. Knows no tools."""
 
 from toolcrib.schema.bundle import bundle_refs
-from toolcrib.schema.derive import Converter, DerivedInput, Parameter, derive_input, derive_output
+from toolcrib.schema.derive import (
+    KEPT_AS_IT_IS,
+    Converter,
+    DerivedInput,
+    Parameter,
+    derive_input,
+    derive_output,
+)
 from toolcrib.schema.docstring import DocumentedSignature, read_docstring
 from toolcrib.schema.guard import check_schema
 from toolcrib.schema.lazy import LazyValidator
@@ -14,6 +21,7 @@ from toolcrib.schema.validator import (
 )
 
 __all__ = [
+    "KEPT_AS_IT_IS",
     "Converter",
     "DerivedInput",
     "DocumentedSignature",

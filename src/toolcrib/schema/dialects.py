@@ -170,6 +170,14 @@ GEMINI = Dialect(
     compact_over=65_536,
 )
 
+# "schema must be an object" (https://docs.cohere.com/reference/errors); what else is unsupported
+# (https://docs.cohere.com/docs/structured-outputs) is so only where a request has `strict_tools`.
+COHERE = Dialect(
+    name="cohere",
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "not", "$ref"}),
+    booleans=False,
+)
+
 # What every endpoint here takes.
 PORTABLE = Dialect(
     name="portable",

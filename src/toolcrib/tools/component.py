@@ -16,7 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from pydantic import ValidationError
 
 from toolcrib.errors import DefinitionError
-from toolcrib.schema import Converter, Validator, ValidatorFactory
+from toolcrib.schema import KEPT_AS_IT_IS, Converter, Validator, ValidatorFactory
 from toolcrib.tools.capability import Need
 from toolcrib.tools.checked import compile_schema
 from toolcrib.tools.faults import NotAcceptedError, value_faults
@@ -103,6 +103,7 @@ class Tool(Generic[P, R]):
 
     __slots__ = (
         "__weakref__",
+        "_converting",
         "_original",
         "_target",
         "accepts",
@@ -143,6 +144,7 @@ class Tool(Generic[P, R]):
         self.validator = validator
         self.output_validator = output_validator
         self.converters = converters or {}
+        self._converting = tuple((n, c, KEPT_AS_IT_IS.get(c)) for n, c in self.converters.items())
         self.takes_object = takes_object
         self.accepts = accepts
         self.needs = needs
@@ -207,8 +209,8 @@ class Tool(Generic[P, R]):
         if not self.converters:
             return arguments
         typed: dict[str, Any] = dict(arguments)
-        for name, converter in self.converters.items():
-            if name not in arguments:
+        for name, converter, kept in self._converting:
+            if name not in arguments or arguments[name].__class__ is kept:
                 continue
             try:
                 typed[name] = converter(arguments[name])
@@ -242,7 +244,9 @@ class Tool(Generic[P, R]):
         """Run it: a coroutine, a generator of parts, or for a blocking tool the result itself."""
         if self.is_class:
             return instance.run(**injected)
-        return instance.function(**instance.arguments, **injected)
+        if injected:
+            return instance.function(**instance.arguments, **injected)
+        return instance.function(**instance.arguments)
 
 
 def tool_of(thing: object) -> Tool[..., Any]:

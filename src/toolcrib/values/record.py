@@ -41,7 +41,7 @@ RecordStatus: TypeAlias = Literal["started", "completed", "failed", "waiting"]
 KeyScope: TypeAlias = Literal["process", "store"]
 
 
-class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ToolInvocationRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One call, as it may be read by anybody who may read the log.
 
     `started_at` and `ended_at` are seconds since the epoch, `seconds` is the monotonic duration.

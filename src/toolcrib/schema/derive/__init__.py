@@ -7,7 +7,7 @@ typed arguments, but for those that `EXCEPTIONS` lists; a hint that JSON Schema 
 only a part of it, is an error.
 """
 
-from toolcrib.schema.derive.adapters import Converter
+from toolcrib.schema.derive.adapters import KEPT_AS_IT_IS, Converter
 from toolcrib.schema.derive.parameters import (
     NO_DEFAULT,
     DerivedInput,
@@ -23,6 +23,7 @@ from toolcrib.schema.derive.tight import EXCEPTIONS
 
 __all__ = [
     "EXCEPTIONS",
+    "KEPT_AS_IT_IS",
     "NO_DEFAULT",
     "Converter",
     "DerivedInput",

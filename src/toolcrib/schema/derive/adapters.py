@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -46,6 +46,10 @@ def real(value: float) -> float:
     if isinstance(value, int | float):
         return float(value)
     raise ValueError("not a number")
+
+
+KEPT_AS_IT_IS: Mapping[Converter, type] = {whole: int, real: float}
+"""What a converter gives back as it came, which saves the call of most of them."""
 
 
 def reader(adapter: Adapter) -> Converter:
