@@ -92,9 +92,39 @@ ROOMS = {
         "require_roles",
         "standard",
     ],
-    "toolcrib.clients": ["LLMClient", "LocalClient", "OpenAIClient", "Settings", "WireClient"],
-    "toolcrib.wire": ["OPENAI_CHAT", "ChatRequest", "Decoder", "HttpRequest", "Wire", "decode"],
-    "toolcrib.testing": ["MemorySink", "ScriptedClient", "call", "openai_server"],
+    "toolcrib.clients": [
+        "AnthropicClient",
+        "BedrockClient",
+        "CohereClient",
+        "GeminiClient",
+        "LLMClient",
+        "LocalClient",
+        "MistralClient",
+        "OllamaClient",
+        "OpenAIClient",
+        "Retries",
+        "Settings",
+        "SigningTransport",
+        "Timeouts",
+        "Transport",
+        "WireClient",
+        "client_for",
+        "cost_of",
+        "fallback",
+    ],
+    "toolcrib.wire": [
+        "OPENAI_CHAT",
+        "ChatRequest",
+        "Decoder",
+        "HttpRequest",
+        "Wire",
+        "decode",
+        "decoder",
+        "detect",
+        "encode",
+        "encode_tools",
+    ],
+    "toolcrib.testing": ["MemorySink", "ScriptedClient", "call", "cassette", "openai_server"],
     "toolcrib.errors": ["ErrorCode", "ToolError", "ToolcribError"],
     "toolcrib.kit": ["catalog"],
 }
@@ -128,7 +158,8 @@ def test_the_core_imports_no_extra() -> None:
     code = (
         "import sys, toolcrib, toolcrib.approvals, toolcrib.audit, toolcrib.policies; "
         "print([m for m in ('aiohttp', 'typer', 'rich', 'numpy', 'wordllama', 'xllamacpp', 'pint', "
-        "'simpleeval', 'sqlalchemy', 'psycopg', 'limits', 'opentelemetry') if m in sys.modules])"
+        "'simpleeval', 'sqlalchemy', 'psycopg', 'limits', 'opentelemetry', 'tenacity', 'botocore', "
+        "'genai_prices') if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -20,8 +20,10 @@ Two families, kept apart:
     └── ClientError              a provider, as seen from here; .status where there is one
         ├── RequestError         it refused the request (4xx)
         │   ├── AuthenticationError
+        │   ├── ContentFilterError
         │   └── RateLimitError   .retry_after in seconds, where given
         ├── ProviderError        it failed (5xx, an error event in the stream)
+        │   └── OverloadedError  it has more to do than it can (503, 529)
         ├── ConnectionFailed     it was not reached, or the connection broke
         └── WireError            it answered in a form that is not the wire's
     ToolError                    raised by a tool's author: its text is safe for the model to read
@@ -215,10 +217,14 @@ class MissingExtraError(ToolcribError, ImportError):
 class ClientError(ToolcribError):
     """A provider could not be used. `status` is its HTTP status, where there was one.
 
-    Raised out of a run, `state` is the `RunState` that it had reached.
+    `retryable` says whether the same request may succeed when it is made again, `retry_after` in how
+    many seconds, where the provider said it. Raised out of a run, `state` is the `RunState` that it
+    had reached.
     """
 
     state: Any = None
+    retryable: bool = False
+    retry_after: float | None = None
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -233,8 +239,14 @@ class AuthenticationError(RequestError):
     """The key is missing, wrong, or lacks a right (401, 403)."""
 
 
+class ContentFilterError(RequestError):
+    """A content filter of the provider stopped the request; one that stops a reply is its `finish`."""
+
+
 class RateLimitError(RequestError):
     """Too many requests (429); `retry_after` in seconds where the provider said it."""
+
+    retryable = True
 
     def __init__(
         self, message: str, status: int | None = None, retry_after: float | None = None
@@ -246,9 +258,17 @@ class RateLimitError(RequestError):
 class ProviderError(ClientError):
     """The provider failed: a 5xx, or an error event in a stream."""
 
+    retryable = True
+
+
+class OverloadedError(ProviderError):
+    """The provider has more to do than it can: 503, 529, or its own word for that."""
+
 
 class ConnectionFailed(ClientError):  # noqa: N818  what happened, in the words of the field
     """The provider was not reached, or the connection broke before the reply was whole."""
+
+    retryable = True
 
 
 class WireError(ClientError):

@@ -165,3 +165,39 @@ async def hangs() -> str:
 
     async with openai_server([call("hangs"), "Yes"]) as server:
         assert await asyncio.to_thread(talk, server.url) == "0"
+
+
+async def test_a_cassette_is_recorded_and_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns: list[ServerTurn] = [call("calculate", expression="1+1"), "Two."]
+    file = tmp_path / "tapes" / "two.json"
+
+    async def told(server_turns: list[ServerTurn], *more: str) -> tuple[int, str, str]:
+        return await chat(server_turns, "1+1?", "--cassette", str(file), *more, capsys=capsys)
+
+    for recorded in (turns, []):
+        code, out, err = await told(recorded)
+        assert (code, out.splitlines()[-1], err) == (0, "Two.", "")
+    code, out, _ = await told([turns[0], "It is two."], "--record")
+    assert (code, out.splitlines()[-1]) == (0, "It is two.")
+    code, out, _ = await told([])
+    assert out.splitlines()[-1] == "It is two."
+    code, _, err = await chat([], "1+2?", "--cassette", str(file), capsys=capsys)
+    assert code == 1
+    assert "was not recorded. Nearest is exchanges[0]" in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--record",), "--record needs --cassette FILE"),
+        (("--cassette", "x.json", "--model", "local"), "--model: a local model sends no requests"),
+    ],
+)
+def test_a_cassette_that_makes_no_sense(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["chat", "hi", *arguments]) == 2
+    assert told in capsys.readouterr().err

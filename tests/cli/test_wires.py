@@ -1,7 +1,8 @@
-"""`toolcrib encode`: one JSON value on stdout, what is lost on stderr."""
+"""`toolcrib encode` and `decode`: one value on stdout, what there is to say about it on stderr."""
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolcrib.cli import run
-from toolcrib.wire import FORMS
+from toolcrib.wire import FORMS, WIRES
 
 TOOL = {
     "name": "book",
@@ -39,7 +40,7 @@ def test_every_form_is_one_json_value(
     code, value, said = encoded(capsys, "--wire", wire, "--tools", tools, *more)
     assert code == 0
     (first, *rest) = value[0]["functionDeclarations"] if wire == "gemini" else value
-    assert first.get("function", first)["name"] == "book"
+    assert (first.get("function") or first.get("toolSpec") or first)["name"] == "book"
     assert len(rest) == 1
     lines = said.splitlines()
     assert all(line.startswith(("book: ", "x" * 100)) for line in lines)
@@ -75,3 +76,110 @@ def test_what_a_strict_tool_does_not_get_is_told(
     code, value, said = encoded(capsys, "--wire", "openai-chat", "--tools", str(path))
     assert value[0]["function"]["strict"] is True
     assert "without strict" not in said
+
+
+def conversation(tmp_path: Path, value: Any) -> str:
+    path = tmp_path / "conversation.json"
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_conversation_becomes_the_body_of_a_request(
+    wire: str, tools: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = {"id": "1", "provider_id": "", "name": "book", "arguments": '{"when":"now"}'}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Book."},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "content": "done", "call_id": "1", "name": "book"},
+    ]
+    for value in (messages, {"run_id": "x", "messages": messages}):
+        file = conversation(tmp_path, value)
+        code, body, said = encoded(capsys, file, "--wire", wire, "--tools", tools, "-m", "some")
+        assert code == 0
+        assert "POST /" in said
+        text = json.dumps(body)
+        assert all(part in text for part in ("Be brief.", "Book.", "done", "Book a table."))
+        assert ("some" in text) is (
+            wire not in ("gemini", "bedrock-converse")
+        )  # theirs is the path
+
+
+@pytest.mark.parametrize("value", [{}, "text", [{"role": "nobody"}], {"messages": 1}])
+def test_what_is_no_conversation_says_so(
+    value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = conversation(tmp_path, value)
+    code, _, said = encoded(capsys, file)
+    assert code == 2
+    assert said.startswith(f"toolcrib: {file}: it is no conversation: ")
+
+
+HELLO = {
+    "openai-chat": {"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]},
+    "anthropic": {
+        "type": "message",
+        "content": [{"type": "text", "text": "Hello"}],
+        "stop_reason": "end_turn",
+    },
+    "gemini": {"candidates": [{"content": {"parts": [{"text": "Hello"}]}, "finishReason": "STOP"}]},
+    "ollama": {"message": {"content": "Hello"}, "done": True, "done_reason": "stop"},
+}
+
+
+def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run(["decode", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("wire", HELLO)
+def test_a_body_is_told_by_its_content(
+    wire: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = conversation(tmp_path, HELLO[wire])
+    code, out, err = decoded(capsys, file)
+    assert (code, out) == (0, "Hello\n")
+    assert err.splitlines()[0] == f"wire: {wire}"
+    code, out, err = decoded(capsys, file, "--json")
+    assert (code, json.loads(out)["wire"], json.loads(out)["text"]) == (0, wire, "Hello")
+    code, out, err = decoded(capsys, file, "--wire", wire)
+    assert (code, out) == (0, "Hello\n")
+    assert "wire:" not in err
+
+
+def test_a_body_of_no_wire_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = conversation(tmp_path, {"nothing": 1})
+    code, out, err = decoded(capsys, file)
+    assert (code, out) == (1, "")
+    assert err.startswith("toolcrib: the body is of no known wire (openai-chat, ")
+    assert err.endswith('{"nothing": 1}; name it with --wire\n')
+    code, _, err = decoded(capsys, file, "--wire", "smoke")
+    assert (code, err.partition(":")[2][:14]) == (2, " --wire smoke:")
+
+
+def test_stdin_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ((), ("-",)):
+        body = io.BytesIO(json.dumps(HELLO["ollama"]).encode())
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(body))
+        code, out, _ = decoded(capsys, *arguments)
+        assert (code, out) == (0, "Hello\n")
+
+
+def test_calls_in_the_text_are_read_when_asked_for(
+    tools: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '<tool_call>\n{"name": "book", "arguments": {"when": "now"}}\n</tool_call>'
+    body = {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
+    file = conversation(tmp_path, body)
+    code, out, _ = decoded(capsys, file)
+    assert (code, out.startswith("<tool_call>")) == (0, True)
+    code, out, _ = decoded(capsys, file, "--text-calls", "hermes", "--tools", tools)
+    assert (code, out) == (0, 'book {"when": "now"}\n')
+    code, out, _ = decoded(capsys, file, "--text-calls", "hermes")  # the kit has no such tool
+    assert (code, out.startswith("<tool_call>")) == (0, True)
+    code, _, err = decoded(capsys, file, "--text-calls", "smoke")
+    assert code == 2
+    assert "--text-calls smoke: there is no such syntax; there are: hermes, " in err

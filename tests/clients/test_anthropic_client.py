@@ -12,6 +12,7 @@ from toolcrib.errors import (
     AuthenticationError,
     ClientError,
     ConnectionFailed,
+    OverloadedError,
     ProviderError,
     RateLimitError,
     RequestError,
@@ -41,7 +42,7 @@ TWO: list[Any] = ["Let me add. ", call(LONG, a=1), call(LONG, a=2)]
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -70,6 +71,27 @@ def test_sources(
     client = AnthropicClient("m", **given)  # type: ignore[arg-type]
     assert (client._base, client._headers.get("x-api-key")) == expected
     assert "Authorization" not in client._headers
+
+
+TOKENS: list[tuple[dict[str, str], dict[str, str], dict[str, str]]] = [
+    ({}, {}, {"Authorization": "Bearer t"}),
+    ({"ANTHROPIC_API_KEY": "k"}, {}, {"x-api-key": "k"}),
+    ({}, {"api_key": "k"}, {"x-api-key": "k"}),
+    ({}, {"base_url": OTHER}, {}),
+    ({"ANTHROPIC_BASE_URL": OTHER}, {}, {"Authorization": "Bearer t"}),
+]
+
+
+@pytest.mark.parametrize(("environment", "given", "expected"), TOKENS)
+def test_a_token_in_place_of_a_key(
+    environment: dict[str, str],
+    given: dict[str, str],
+    expected: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {"ANTHROPIC_AUTH_TOKEN": " t\n", **environment}.items():
+        monkeypatch.setenv(name, value)
+    assert AnthropicClient("m", **given)._headers == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("base_url", [None, ANTHROPIC])
@@ -169,7 +191,7 @@ async def test_a_cut_reply_is_a_reply_with_nothing_to_run(stream: bool) -> None:
 async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after: int) -> None:
     async with (
         anthropic_server([die_after(after if stream else after // 5, TWO)]) as server,
-        AnthropicClient("m", base_url=server.url) as client,
+        AnthropicClient("m", retries=None, base_url=server.url) as client,
     ):
         with pytest.raises(ConnectionFailed):
             await reply_of(client, HI, stream=stream)
@@ -178,12 +200,17 @@ async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after
 @both
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(400, RequestError), (401, AuthenticationError), (429, RateLimitError), (529, ProviderError)],
+    [
+        (400, RequestError),
+        (401, AuthenticationError),
+        (429, RateLimitError),
+        (529, OverloadedError),
+    ],
 )
 async def test_refusals(status: int, kind: type[ClientError], stream: bool) -> None:
     async with (
         anthropic_server([http_error(status, f"{CANARY} because", retry_after=1.5)]) as server,
-        AnthropicClient("m", base_url=server.url, api_key=CANARY) as client,
+        AnthropicClient("m", retries=None, base_url=server.url, api_key=CANARY) as client,
     ):
         with pytest.raises(kind, match="because") as caught:
             await reply_of(client, HI, stream=stream)
@@ -197,7 +224,7 @@ async def test_an_overloaded_server_in_the_middle_of_a_stream() -> None:
     body = f'event: ping\ndata: {{"type": "ping"}}\n\nevent: error\ndata: {event}\n\n'
     async with (
         anthropic_server([raw(body)]) as server,
-        AnthropicClient("m", base_url=server.url) as client,
+        AnthropicClient("m", retries=None, base_url=server.url) as client,
     ):
         with pytest.raises(ProviderError, match=r"Overloaded \(overloaded_error\)"):
             await reply_of(client, HI, stream=True)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from toolcrib.clients import GeminiClient, Outgoing, WireClient, client_for
-from toolcrib.clients.base import _joined
+from toolcrib.clients.address import joined
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
     ConnectionFailed,
+    OverloadedError,
     ProviderError,
     RateLimitError,
     RequestError,
@@ -83,7 +84,7 @@ def test_the_client_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_query_of_the_wire_and_one_of_the_server(base: str, path: str, url: str) -> None:
-    assert _joined(base, path) == url
+    assert joined(base, path) == url
 
 
 class Answer:
@@ -169,7 +170,7 @@ async def test_a_reply_that_breaks_off_is_an_error(stream: bool) -> None:
 @both
 async def test_a_malformed_call_is_an_error_that_says_so(stream: bool) -> None:
     answer = Answer(200, reply_body(stream=stream, why="MALFORMED_FUNCTION_CALL"))
-    client = GeminiClient("m", api_key=CANARY, transport=Canned(answer))
+    client = GeminiClient("m", retries=None, api_key=CANARY, transport=Canned(answer))
     with pytest.raises(ProviderError, match="MALFORMED_FUNCTION_CALL"):
         await parts_of(client, stream=stream)
 
@@ -186,13 +187,13 @@ WRONG_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API
         (403, [], AuthenticationError),
         (404, [], RequestError),
         (429, [], RateLimitError),
-        (503, [], ProviderError),
+        (503, [], OverloadedError),
     ],
 )
 async def test_refusals(status: int, details: Any, kind: type[ClientError], stream: bool) -> None:
     error = {"code": status, "message": f"{CANARY} because", "status": "X", "details": details}
     answer = Answer(status, json.dumps({"error": error}).encode())
-    client = GeminiClient("m", api_key=CANARY, transport=Canned(answer))
+    client = GeminiClient("m", retries=None, api_key=CANARY, transport=Canned(answer))
     with pytest.raises(kind, match="because") as caught:
         await parts_of(client, stream=stream)
     assert type(caught.value) is kind

@@ -13,7 +13,7 @@ from toolcrib.errors import (
     AuthenticationError,
     ClientError,
     ConnectionFailed,
-    ProviderError,
+    OverloadedError,
     RateLimitError,
     RequestError,
 )
@@ -160,7 +160,7 @@ async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after
     turn: list[Any] = ["Let me add. ", call("add", a=1)]
     async with (
         mistral_server([die_after(after if stream else after // 5, turn)]) as server,
-        MistralClient("m", base_url=server.url) as client,
+        MistralClient("m", retries=None, base_url=server.url) as client,
     ):
         with pytest.raises(ConnectionFailed):
             await reply_of(client, HI, stream=stream)
@@ -169,12 +169,17 @@ async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after
 @both
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(404, RequestError), (401, AuthenticationError), (429, RateLimitError), (503, ProviderError)],
+    [
+        (404, RequestError),
+        (401, AuthenticationError),
+        (429, RateLimitError),
+        (503, OverloadedError),
+    ],
 )
 async def test_refusals(status: int, kind: type[ClientError], stream: bool) -> None:
     async with (
         mistral_server([http_error(status, f"{CANARY} because", retry_after=1.5)]) as server,
-        MistralClient("m", base_url=server.url, api_key=CANARY) as client,
+        MistralClient("m", retries=None, base_url=server.url, api_key=CANARY) as client,
     ):
         with pytest.raises(kind, match="because") as caught:
             await reply_of(client, HI, stream=stream)
@@ -187,9 +192,9 @@ async def test_a_server_that_fails_in_the_middle_of_a_stream() -> None:
     body = 'data: {"object": "error", "message": "overloaded", "code": "3505"}\n\n'
     async with (
         mistral_server([raw(body)]) as server,
-        MistralClient("m", base_url=server.url) as client,
+        MistralClient("m", base_url=server.url, retries=None) as client,
     ):
-        with pytest.raises(ProviderError, match="overloaded"):
+        with pytest.raises(OverloadedError, match="overloaded"):
             await reply_of(client, HI, stream=True)
 
 

@@ -13,6 +13,7 @@ from toolcrib.errors import (
     AuthenticationError,
     ClientError,
     ConnectionFailed,
+    OverloadedError,
     ProviderError,
     RateLimitError,
     RequestError,
@@ -160,7 +161,7 @@ async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after
     turn: list[Any] = ["Let me add. ", call("add", a=1)]
     async with (
         ollama_server([die_after(after if stream else after // 5, turn)]) as server,
-        OllamaClient("m", base_url=server.url) as client,
+        OllamaClient("m", retries=None, base_url=server.url) as client,
     ):
         with pytest.raises(ConnectionFailed):
             await reply_of(client, HI, stream=stream)
@@ -169,12 +170,17 @@ async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after
 @both
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(404, RequestError), (401, AuthenticationError), (429, RateLimitError), (503, ProviderError)],
+    [
+        (404, RequestError),
+        (401, AuthenticationError),
+        (429, RateLimitError),
+        (503, OverloadedError),
+    ],
 )
 async def test_refusals(status: int, kind: type[ClientError], stream: bool) -> None:
     async with (
         ollama_server([http_error(status, f"{CANARY} because", retry_after=1.5)]) as server,
-        OllamaClient("m", base_url=server.url, api_key=CANARY) as client,
+        OllamaClient("m", retries=None, base_url=server.url, api_key=CANARY) as client,
     ):
         with pytest.raises(kind, match="because") as caught:
             await reply_of(client, HI, stream=stream)

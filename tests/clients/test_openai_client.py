@@ -10,7 +10,6 @@ import pytest
 
 from toolcrib import ALL, Agent, tool
 from toolcrib.clients import OpenAIClient, Outgoing, Response, client_for
-from toolcrib.clients.base import _seconds
 from toolcrib.clients.transport import _proxy
 from toolcrib.errors import AuthenticationError, RequestError
 
@@ -151,15 +150,6 @@ async def test_an_agent_keeps_the_models_reasoning() -> None:
 def test_names_that_mean_no_client(name: str) -> None:
     with pytest.raises(RequestError):
         client_for(name)
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("", None), ("2", 2.0), ("0.5", 0.5), ("-3", 0.0), ("soon", None),
-     ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0)],
-)  # fmt: skip
-def test_retry_after(value: str, seconds: float | None) -> None:
-    assert _seconds(value) == seconds
 
 
 def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

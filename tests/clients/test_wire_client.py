@@ -24,6 +24,7 @@ from toolcrib.errors import (
     AuthenticationError,
     ClientError,
     ConnectionFailed,
+    OverloadedError,
     ProviderError,
     RateLimitError,
     RequestError,
@@ -128,7 +129,7 @@ STATUSES: list[tuple[int, type[ClientError]]] = [
     (404, RequestError),
     (429, RateLimitError),
     (500, ProviderError),
-    (503, ProviderError),
+    (503, OverloadedError),
 ]
 
 
@@ -138,7 +139,7 @@ async def test_refusals(status: int, kind: type[ClientError], stream: bool) -> N
     said = f"wrong key {CANARY} or Bearer {CANARY}, because"
     async with (
         openai_server([http_error(status, said, retry_after=1.5)]) as server,
-        OpenAIClient("m", base_url=server.url, api_key=CANARY) as client,
+        OpenAIClient("m", retries=None, base_url=server.url, api_key=CANARY) as client,
     ):
         with pytest.raises(kind) as caught:
             await reply_of(client, HI, stream=stream)
@@ -163,7 +164,9 @@ async def test_a_key_in_a_200_is_masked_too(stream: bool) -> None:
     body = json.dumps({"error": {"message": f"no access for {secret}"}})
     async with (
         openai_server([raw(body, content_type="application/json")]) as server,
-        WireClient(OPENAI_CHAT, "m", base_url=server.url, headers={"api-key": secret}) as client,
+        WireClient(
+            OPENAI_CHAT, "m", retries=None, base_url=server.url, headers={"api-key": secret}
+        ) as client,
     ):
         with pytest.raises(ProviderError, match=r"no access for \[key\]"):
             await reply_of(client, HI, stream=stream)
@@ -175,7 +178,7 @@ async def test_a_key_in_a_200_is_masked_too(stream: bool) -> None:
 async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after: int) -> None:
     async with (
         openai_server([die_after(after, TWO)]) as server,
-        OpenAIClient("m", base_url=server.url, api_key=CANARY) as client,
+        OpenAIClient("m", retries=None, base_url=server.url, api_key=CANARY) as client,
     ):
         parts: list[Any] = []
 
@@ -213,7 +216,7 @@ async def test_a_server_that_dies_after_the_last_call_but_before_the_end() -> No
 async def test_a_stream_that_ends_early_without_an_error(body: str) -> None:
     async with (
         openai_server([raw(body)]) as server,
-        OpenAIClient("m", base_url=server.url) as client,
+        OpenAIClient("m", retries=None, base_url=server.url) as client,
     ):
         with pytest.raises(ConnectionFailed, match="before it was whole"):
             await reply_of(client, HI, stream=True)
@@ -233,7 +236,7 @@ BROKEN: list[tuple[str, str, type[ClientError], str]] = [
 async def test_what_is_no_reply(body: str, kind: str, error: type[ClientError], said: str) -> None:
     async with (
         openai_server([raw(body, content_type=kind)]) as server,
-        OpenAIClient("m", base_url=server.url) as client,
+        OpenAIClient("m", retries=None, base_url=server.url) as client,
     ):
         with pytest.raises(error, match=said):
             await reply_of(client, HI, stream=True)
@@ -267,7 +270,7 @@ async def test_nobody_listens() -> None:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         async with OpenAIClient(
-            "m", base_url=f"http://127.0.0.1:{port}/v1", api_key=CANARY
+            "m", retries=None, base_url=f"http://127.0.0.1:{port}/v1", api_key=CANARY
         ) as client:
             with pytest.raises(
                 ConnectionFailed, match=rf"127.0.0.1:{port}: no connection"
@@ -446,7 +449,7 @@ async def test_a_query_in_the_base_url_stays() -> None:
             return
 
     base = "https://h/openai/deployments/d/?api-version=1"
-    client = WireClient("openai-chat", "m", base_url=base, transport=Seeing())
+    client = WireClient("openai-chat", "m", base_url=base, transport=Seeing(), retries=None)
     with pytest.raises(ConnectionFailed):
         await client.chat(HI)
     assert seen == ["https://h/openai/deployments/d/chat/completions?api-version=1"]

@@ -182,7 +182,8 @@ def test_no_tool_of_theirs_would_be_refused_by_anybody() -> None:
     told.check("mcp_all_as_linted", told.of_findings(f for f in found if not f.provider))
 
 
-def test_the_forms_are_the_five_and_one_that_tells_what_another_does() -> None:
-    assert set(FORMS) == {*FORM_NAMES, "mistral"}
+def test_the_forms_are_the_five_and_those_that_tell_what_another_does() -> None:
+    assert set(FORMS) == {*FORM_NAMES, "mistral", "cohere", "bedrock-converse"}
+    assert FORMS["bedrock-converse"].dialect is FORMS["anthropic"].dialect
     assert FORMS["mistral"].dialect is FORMS["openai-chat"].dialect
     assert FORMS["mistral"].shape is FORMS["openai-chat"].shape

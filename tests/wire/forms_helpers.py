@@ -74,4 +74,4 @@ TOOLS: dict[str, ToolDefinition] = {
 
 
 def inner(form: Any) -> Any:
-    return form.get("function", form)
+    return form.get("function") or form.get("toolSpec") or form

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolcrib.errors import ClientError, ProviderError, WireError
+from toolcrib.errors import ClientError, OverloadedError, ProviderError, WireError
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import ArgumentsPart, Message, ProviderState, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
@@ -209,7 +209,7 @@ def test_parts_are_what_the_reply_is_made_of() -> None:
         ArgumentsPart("r_1_1", "g", '{"b": 2}'),
     ]
     assert reading.done
-    assert (reply.text, reply.usage) == ("Let me.", Usage(1, 125, 30))
+    assert (reply.text, reply.usage) == ("Let me.", Usage(1, 125, 30, 100, 20))
     assert [call.id for call in reply.tool_calls] == ["r_1_0", "r_1_1"]
     assert reply.message.provider_state is None
 
@@ -380,7 +380,7 @@ def test_what_was_cut_does_not_go_back() -> None:
 
 ERRORS: list[tuple[bytes, type[ClientError], str]] = [
     (sse_of({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
-     ProviderError, "Overloaded (overloaded_error)"),
+     OverloadedError, "Overloaded (overloaded_error)"),
     (sse_of(START, *ONE, reason(), {"type": "error", "error": {"message": "late"}}), ProviderError,
      "late"),
     (b'data: {"type": "error", "message": "bare"}\n\n', ProviderError, "bare"),

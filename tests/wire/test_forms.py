@@ -29,11 +29,11 @@ from toolcrib.wire.names import wire_name
 
 
 def parts(wire: str, form: Any) -> tuple[set[str], set[str]]:
-    """The members of a tool's JSON, and those of its `function` where there is one."""
-    return set(form), set(form.get("function", {}))
+    """The members of a tool's JSON, and those of its `function` or `toolSpec` where there is one."""
+    return set(form), set(form.get("function") or form.get("toolSpec") or {})
 
 
-# wire: the members outside, the members in `function`, and where the schema is
+# wire: the members outside, those in `function` or `toolSpec`, and where the schema is
 MEMBERS: dict[str, tuple[set[str], set[str], str]] = {
     "openai-chat": ({"type", "function"}, {"name", "description", "parameters"}, "parameters"),
     "openai-responses": (
@@ -45,6 +45,8 @@ MEMBERS: dict[str, tuple[set[str], set[str], str]] = {
     "ollama": ({"type", "function"}, {"name", "description", "parameters"}, "parameters"),
     "gemini": ({"name", "description", "parametersJsonSchema"}, set(), "parametersJsonSchema"),
     "mistral": ({"type", "function"}, {"name", "description", "parameters"}, "parameters"),
+    "cohere": ({"type", "function"}, {"name", "description", "parameters"}, "parameters"),
+    "bedrock-converse": ({"toolSpec"}, {"name", "description", "inputSchema"}, "inputSchema"),
 }
 
 
@@ -53,7 +55,7 @@ def test_the_table_of_forms() -> None:
     assert all(form_of(name) is form for name, form in FORMS.items())
     assert form_of(OPENAI_CHAT) is FORMS["openai-chat"]
     with pytest.raises(
-        RequestError, match="'smoke'; there are: anthropic, gemini, mistral, ollama"
+        RequestError, match="'smoke'; there are: anthropic, bedrock-converse, cohere, gemini"
     ):
         form_of("smoke")
 
@@ -66,15 +68,18 @@ def test_exact_members(wire: str, tool: str) -> None:
     outer, function, schema = MEMBERS[wire]
     outer, function = set(outer), set(function)
     described = function or outer
-    if not definition.description:
+    if not definition.description and wire != "cohere":
         described.remove("description")
     said = view.strict or definition.strict is False
+    if wire == "bedrock-converse" and view.strict:
+        described.add("strict")
     if wire in ("openai-chat", "mistral", "anthropic") and said:
         described.add("strict")
     if wire == "anthropic" and definition.examples:
         described.add("input_examples")
     assert parts(wire, view.form) == (outer, function)
-    assert inner(view.form)[schema] == view.schema
+    told: Any = inner(view.form)[schema]
+    assert (told["json"] if wire == "bedrock-converse" else told) == view.schema
     assert view.definition is definition
     assert view.form.get("type", "function") == "function"
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolcrib.errors import ClientError, ProviderError, WireError
+from toolcrib.errors import ClientError, ProviderError, RequestError, WireError
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import (
     ArgumentsPart,
@@ -327,8 +327,8 @@ def test_what_must_go_back_is_kept(parts: list[Json], state: list[Json] | None) 
 
 
 ERRORS: list[tuple[bytes, type[ClientError], str]] = [
-    (b'{"error": {"code": 400, "message": "no", "status": "INVALID"}}', ProviderError, "no"),
-    (b'[{"error": {"code": 400, "message": "no"}}]', ProviderError, "no"),
+    (b'{"error": {"code": 400, "message": "no", "status": "INVALID"}}', RequestError, "no"),
+    (b'[{"error": {"code": 400, "message": "no"}}]', RequestError, "no"),
     (b'[{"candidates": []}, {"error": {"message": "late"}}]', ProviderError, "late"),
     (sse_of(chunk(ONE), {"error": {"message": "late"}}), ProviderError, "late"),
     (sse_of(chunk(ONE), "{broken"), WireError, "no JSON object"),

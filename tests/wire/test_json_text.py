@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.wire.json_text import Balance, call_in_text, ends_early, is_object, mended, settled
+from toolcrib.wire.json_text import Balance, ends_early, is_object, mended, settled
 
 SETTLED = [
     ("", "{}"),
@@ -86,19 +86,3 @@ def test_not_an_object(text: str) -> None:
 def test_mended_text_can_be_encoded() -> None:
     assert mended("a\ud83d\ude00b") == "a😀b"
     assert mended("a\ud83db").encode() == "a\ufffdb".encode()
-
-
-CALLS_IN_TEXT = [
-    ('{"name": "f", "parameters": {"a": 1}}', ("f", '{"a": 1}')),
-    (' {"name": "f", "arguments": {}} ', ("f", "{}")),
-    ('{"name": "Alice"}', None),
-    ('{"name": "f", "parameters": [1]}', None),
-    ('{"name": "f", "parameters": {}, "why": 1}', None),
-    ('I call {"name": "f", "parameters": {}}', None),
-    ("", None),
-]
-
-
-@pytest.mark.parametrize(("text", "call"), CALLS_IN_TEXT)
-def test_call_in_text(text: str, call: tuple[str, str] | None) -> None:
-    assert call_in_text(text) == call

@@ -185,7 +185,7 @@ def test_a_call_in_a_text_is_one_of_the_wires_quirks() -> None:
     offer = Offer.of([PlainTool(tool)])
     body = lines(line(True, "stop", content='{"name": "f", "parameters": {"a": 1}}'))
     assert decode(OLLAMA, body, offer=offer).finish == "stop"
-    wire = msgspec.structs.replace(OLLAMA, text_calls=True)
+    wire = msgspec.structs.replace(OLLAMA, text_calls="llama")
     reply = decode(wire, body, offer=offer)
     assert (calls_of(reply), reply.text) == ([("", "f", '{"a": 1}')], "")
     assert decode(wire, body).tool_calls == ()

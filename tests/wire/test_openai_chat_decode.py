@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
+    OverloadedError,
     ProviderError,
     RateLimitError,
     RequestError,
@@ -323,7 +324,7 @@ def test_reasons_are_normalised_and_kept() -> None:
 def test_a_call_in_the_text_is_text_unless_the_wire_says_otherwise() -> None:
     body = whole(content='{"name": "f", "parameters": {"a": 1}}')
     assert decode("openai-chat", body, offer=OFFER).finish == "stop"
-    llama = msgspec.structs.replace(OPENAI_CHAT, text_calls=True)
+    llama = msgspec.structs.replace(OPENAI_CHAT, text_calls="llama")
     reply = decode(llama, body, offer=OFFER)
     assert (calls_of(reply), reply.text) == ([("", "f", '{"a": 1}')], "")
     unknown = whole(content='{"name": "other", "parameters": {}}')
@@ -331,13 +332,13 @@ def test_a_call_in_the_text_is_text_unless_the_wire_says_otherwise() -> None:
 
 
 ERRORS: list[tuple[bytes, type[ClientError], str]] = [
-    (sse_of({"error": {"message": "busy", "code": "overloaded"}}, done=False), ProviderError,
+    (sse_of({"error": {"message": "busy", "code": "overloaded"}}, done=False), OverloadedError,
      "busy (overloaded)"),
     (sse_of(delta(content="Hi"), {"error": "text only"}), ProviderError, "text only"),
     (b'event: error\ndata: {"message": "bad"}\n\n', ProviderError, "bad"),
     (sse_of(delta("tool_calls", tool_calls=ONE), {"choices": [], "error": {"message": "late"}}),
      ProviderError, "late"),
-    (b'{"error": {"message": "no", "code": 429}}', ProviderError, "no"),
+    (b'{"error": {"message": "no", "code": 429}}', RateLimitError, "no"),
     (b'[{"error": {"message": "in a list"}}]', ProviderError, "in a list"),
     (sse_of("Number of choices must be greater than 0."), WireError, "Number of choices"),
     (sse_of("{broken", delta("stop")), WireError, "no JSON object"),
@@ -396,7 +397,7 @@ STATUSES: list[tuple[int, type[ClientError]]] = [
     (422, RequestError),
     (429, RateLimitError),
     (500, ProviderError),
-    (503, ProviderError),
+    (503, OverloadedError),
     (302, WireError),
 ]
 

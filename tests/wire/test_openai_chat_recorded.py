@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolcrib.errors import ClientError, ProviderError, WireError
+from toolcrib.errors import ClientError, WireError
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart
 from toolcrib.values.offer import Offer
@@ -201,7 +201,7 @@ def edge_outcome(case: Row, **changes: Any) -> tuple[bool, str]:
         reply = decode(wire, case["body"], offer=Offer.of([PlainTool(definition)]))
     except ClientError as error:
         said = (expected.get("error") or "\0") in str(error)
-        return said and isinstance(error, ProviderError | WireError), str(error)
+        return said, str(error)
     runnable = [c for c in calls_of(reply) if reply.finish == "tool_calls"]
     wanted = [(c["id"], c["name"], c["arguments"]) for c in expected["tool_calls"]]
     good = len(runnable) == len(wanted) and all(
@@ -221,4 +221,4 @@ def test_edge_cases(edge_cases: list[Row]) -> None:
 
 def test_a_call_in_a_text_is_one_of_the_wires_quirks(edge_cases: list[Row]) -> None:
     (case,) = [case for case in edge_cases if case["id"] == "llama-bare-json"]
-    assert edge_outcome(case, text_calls=True)[0]
+    assert edge_outcome(case, text_calls="llama")[0]

@@ -126,7 +126,7 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
                 {"role": "user", "content": "Weather in Rome?"},
                 SENT_CALL,
                 RESULT,
-                {"role": "assistant", "content": "Sunny."},
+                {"type": "message", "role": "assistant", "content": "Sunny."},
                 {"role": "system", "content": "Now in French."},
             ],
         },
@@ -136,7 +136,7 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
         BASE
         | {
             "input": [
-                {"role": "assistant", "content": "Let me see."},
+                {"type": "message", "role": "assistant", "content": "Let me see."},
                 SENT_CALL,
                 RESULT | {"output": "no"},
             ],
@@ -144,7 +144,7 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
     ),
     "nothing said": (
         asked(Message.assistant("")),
-        BASE | {"input": [{"role": "assistant", "content": ""}]},
+        BASE | {"input": [{"type": "message", "role": "assistant", "content": ""}]},
     ),
     "images": (
         asked(Message.user("What?", (Image("image/png", "aGk="), Image(url="https://a.test/b")))),

@@ -459,7 +459,7 @@ def test_the_state_is_that_of_a_wire_by_its_own_name() -> None:
 def test_a_call_in_the_text_is_text_unless_the_wire_says_otherwise() -> None:
     body = whole(message('{"name": "f", "parameters": {"a": 1}}'))
     assert decode("openai-responses", body, offer=OFFER).finish == "stop"
-    llama = msgspec.structs.replace(OPENAI_RESPONSES, text_calls=True)
+    llama = msgspec.structs.replace(OPENAI_RESPONSES, text_calls="llama")
     reply = decode(llama, body, offer=OFFER)
     assert (calls_of(reply), reply.text) == ([("", "f", '{"a": 1}')], "")
 

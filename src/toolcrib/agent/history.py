@@ -21,6 +21,9 @@ class History:
     def __init__(self, messages: Iterable[Message], text_of: Callable[[ToolCall], str]) -> None:
         self._messages = list(messages)
         self._text_of = text_of
+        self._ids: set[str] = set()
+        for message in self._messages:
+            self._ids.update(call.id for call in message.tool_calls)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -34,12 +37,12 @@ class History:
 
     def append(self, message: Message) -> None:
         self._messages.append(message)
+        self._ids.update(call.id for call in message.tool_calls)
 
     def with_new_ids(self, reply: Reply, prefix: str) -> Reply:
         """A client may repeat an id; here each call has its own, or results would be mixed up."""
         calls = reply.tool_calls
-        known = {call.id for message in self._messages for call in message.tool_calls}
-        if not calls or len({c.id for c in calls} - known) == len(calls):
+        if not calls or len({c.id for c in calls} - self._ids) == len(calls):
             return reply
         renamed = tuple(
             msgspec.structs.replace(call, id=f"{prefix}{at}") for at, call in enumerate(calls)

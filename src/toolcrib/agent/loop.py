@@ -61,6 +61,7 @@ class Run:
         self._runner = runner
         self._offered = offered
         self._tools: tuple[HasDefinition, ...] = ()
+        self._told = (Offer(), Offer())
         self._limits = limits
         self._output_type = output
         self._output: Any = None
@@ -186,12 +187,17 @@ class Run:
         return None
 
     def _offer(self, offer: Offer) -> Offer:
-        """What was offered, with the names of what was not: both errors have their own code."""
-        if not offer.tools:
-            offer = Offer.of(self._tools)
-        return msgspec.structs.replace(
-            offer, known=frozenset(self._runner.catalog.names) - offer.tools.keys()
-        )
+        """What was offered, with the names of what was not: both errors have their own code.
+
+        A client that sent the same tools gives the same offer, and the names are told apart once.
+        """
+        given, told = self._told
+        if given is not offer:
+            named = offer if offer.tools else Offer.of(self._tools)
+            known = frozenset(self._runner.catalog.names) - named.tools.keys()
+            told = msgspec.structs.replace(named, known=known)
+            self._told = (offer, told)
+        return told
 
     def _seconds_left(self) -> float | None:
         if self._limits.seconds is None:

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from toolcrib.cli import approvals, audit, call, chat, local, pick, tools, wires
+from toolcrib.cli import approvals, audit, call, chat, local, pick, providers, tools, wires
 from toolcrib.cli.render import print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import ToolcribError
@@ -33,6 +33,7 @@ app.command("call")(call.call)
 app.command("pick")(pick.pick)
 app.command("encode")(wires.encode)
 app.command("decode")(wires.decode)
+app.command("providers")(providers.providers)
 app.add_typer(tools.app, name="tools")
 app.add_typer(local.app, name="local")
 app.add_typer(audit.app, name="audit")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -17,9 +18,10 @@ from toolcrib.cli.options import Consent, Json, Tools, approver
 from toolcrib.cli.render import err, print_json, printable
 from toolcrib.cli.screen import Screen
 from toolcrib.cli.where import UnusableError, load_catalog
-from toolcrib.clients import client_for
+from toolcrib.clients import Transport, client_for
 from toolcrib.errors import AuthenticationError, RequestError, SourceError, ToolcribError
 from toolcrib.runner import ToolRunner
+from toolcrib.testing import cassette
 from toolcrib.values.client import LLMClient
 from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller
 from toolcrib.values.event import Event
@@ -28,7 +30,7 @@ from toolcrib.values.run import RunResult
 _CALLER = Caller("cli")
 
 
-def chat(
+def chat(  # noqa: PLR0913  the options of a command
     prompt: Annotated[
         str | None, typer.Argument(help="What to ask; left out, it is a conversation.")
     ] = None,
@@ -47,6 +49,15 @@ def chat(
     consent: Consent = None,
     audit: Record = None,
     key_file: KeyFile = None,
+    tape: Annotated[
+        Path | None,
+        typer.Option(
+            "--cassette",
+            metavar="FILE",
+            help="Replay the provider's answers from FILE; record them where there is none.",
+        ),
+    ] = None,
+    anew: Annotated[bool, typer.Option("--record", help="With --cassette: record anew.")] = False,
     as_json: Json = False,
 ) -> int:
     """Ask a model that may call tools, and see every call: what, with what, allowed by what.
@@ -55,12 +66,18 @@ def chat(
     """
     if as_json and prompt is None:
         raise UnusableError("--json needs a prompt")
+    if anew and tape is None:
+        raise UnusableError("--record needs --cassette FILE")
     asker = _Asker(approver(consent))
     log = log_to_write(audit, key_file)
     sinks = () if log is None else (log,)
     runner = ToolRunner(load_catalog(tools), approver=asker, sinks=sinks)
-    session = Session(Agent(_client(model), runner))
-    with asyncio.Runner() as loop:
+    with contextlib.ExitStack() as stack:
+        transport = None
+        if tape is not None:
+            transport = stack.enter_context(cassette(tape, record="all" if anew else "once"))
+        session = Session(Agent(_client(model, transport), runner))
+        loop = stack.enter_context(asyncio.Runner())
         try:
             if prompt is None:
                 return _converse(loop, session, asker, model)
@@ -85,9 +102,9 @@ class _Asker:
             return await self._ask(request)
 
 
-def _client(model: str) -> LLMClient:
+def _client(model: str, transport: Transport | None) -> LLMClient:
     try:
-        return client_for(model)
+        return client_for(model, transport=transport)
     except AuthenticationError:
         raise
     except RequestError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,10 +14,13 @@ import typer
 from toolcrib.cli.options import Json, Tools
 from toolcrib.cli.render import err, out, print_json, printable, shortened
 from toolcrib.cli.where import UnusableError, load_catalog
+from toolcrib.errors import WireError
 from toolcrib.schema.lower import Effect, Loss
-from toolcrib.values.message import Reply
-from toolcrib.wire import FORMS, WIRES, encode_tools, tool_views
+from toolcrib.values.message import ChatRequest, Message, Reply
+from toolcrib.values.offer import Offer
+from toolcrib.wire import FORMS, SYNTAXES, WIRES, detect, encode_tools, tool_views, wire_of
 from toolcrib.wire import decode as decode_body
+from toolcrib.wire import encode as encode_request
 
 FormName: TypeAlias = Annotated[
     str,
@@ -28,43 +32,82 @@ FormName: TypeAlias = Annotated[
     ),
 ]
 WireName: TypeAlias = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--wire",
         metavar="W",
-        help=f"One of: {', '.join(WIRES)}.",
+        help=f"One of: {', '.join(WIRES)}; told from the content if left out.",
         autocompletion=lambda: list(WIRES),
+    ),
+]
+TextCalls: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--text-calls",
+        metavar="SYNTAX",
+        help=f"Read calls of the tools that stand in the text: {', '.join(SYNTAXES)}.",
+        autocompletion=lambda: list(SYNTAXES),
     ),
 ]
 
 
-def encode(*, wire: FormName = "openai-chat", tools: Tools = None, as_json: Json = True) -> None:
+def encode(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="A conversation (JSON: messages, or a saved run); - is stdin."
+        ),
+    ] = None,
+    *,
+    wire: FormName = "openai-chat",
+    tools: Tools = None,
+    model: Annotated[str, typer.Option("--model", "-m", metavar="M")] = "MODEL",
+    as_json: Json = True,
+) -> None:
     """Show the tools as a provider is sent them (JSON), and on stderr what that loses.
 
-    Exits with 1 if the provider would refuse one of them, and the request with it.
+    With FILE, show the whole body of the request instead. Exits with 1 if the provider would refuse
+    one of the tools, and the request with it.
     """
-    _check_wire(wire, FORMS)
+    _check("--wire", wire, FORMS, "wire")
     del as_json  # it is JSON either way; the option is there because every command has it
+    messages = None if file is None else _conversation(file)
     catalog = load_catalog(tools)
     for view in tool_views(wire, catalog):
         for loss in view.losses:
             err.print(_loss_line(view.definition.name, loss), style=_STYLES[loss.effect])
-    print_json(encode_tools(wire, catalog))
+    if messages is None:
+        print_json(encode_tools(wire, catalog))
+        return
+    sent = encode_request(wire, ChatRequest(messages, tuple(catalog)), model=model)
+    err.print(printable(f"{sent.method} {sent.path}"))
+    print_json(json.loads(sent.body))
 
 
 def decode(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A recorded body; stdin if left out.")
+        Path | None, typer.Argument(metavar="FILE", help="A recorded body; stdin if - or left out.")
     ] = None,
     *,
-    wire: WireName = "openai-chat",
+    wire: WireName = None,
+    text_calls: TextCalls = None,
+    tools: Tools = None,
     as_json: Json = False,
 ) -> None:
     """Read a recorded response body, whole or streamed: its text, its calls, how it finished."""
-    _check_wire(wire, WIRES)
-    reply = decode_body(wire, _read(file))
+    if wire is not None:
+        _check("--wire", wire, WIRES, "wire")
+    if text_calls is not None:
+        _check("--text-calls", text_calls, SYNTAXES, "syntax")
+    body = _read(file)
+    spoken = wire_of(wire or _detected(body))
+    offer = None
+    if text_calls is not None:
+        spoken = msgspec.structs.replace(spoken, text_calls=text_calls)
+        offer = Offer.of(load_catalog(tools))
+    reply = decode_body(spoken, body, offer=offer)
     if as_json:
-        print_json(_plain(reply))
+        print_json(_plain(spoken.name, reply))
         return
     if reply.text:
         out.print(printable(reply.text))
@@ -74,9 +117,33 @@ def decode(
     err.print(f"finish: {reply.finish} (the provider said {printable(str(reply.provider_finish))})")
 
 
-def _check_wire(wire: str, known: Iterable[str]) -> None:
-    if wire not in known:
-        raise UnusableError(f"--wire {wire}: there is no such wire; there are: {', '.join(known)}")
+def _detected(body: bytes) -> str:
+    try:
+        wire = detect(body)
+    except WireError as error:
+        raise WireError(f"{error}; name it with --wire") from None
+    err.print(f"wire: {wire}")
+    return wire
+
+
+class _Conversation(msgspec.Struct):
+    messages: tuple[Message, ...]
+
+
+def _conversation(file: Path) -> tuple[Message, ...]:
+    """The messages in a file: a list of them, or an object such as a saved run that has one."""
+    try:
+        found = msgspec.json.decode(_read(file), type=_Conversation | tuple[Message, ...])
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UnusableError(f"{file}: it is no conversation: {error}") from None
+    return found.messages if isinstance(found, _Conversation) else found
+
+
+def _check(option: str, value: str, known: Iterable[str], kind: str) -> None:
+    if value not in known:
+        raise UnusableError(
+            f"{option} {value}: there is no such {kind}; there are: {', '.join(known)}"
+        )
 
 
 _STYLES: dict[Effect, str] = {"refused": "red", "lost": "yellow", "doubtful": "dim"}
@@ -89,9 +156,9 @@ def _loss_line(name: str, loss: Loss) -> str:
 
 
 def _read(file: Path | None) -> bytes:
-    if file is None and sys.stdin is None:
+    if (file is None or str(file) == "-") and sys.stdin is None:
         raise UnusableError("there is no stdin to read: name a file")
-    if file is None:
+    if file is None or str(file) == "-":
         return sys.stdin.buffer.read()
     try:
         return file.read_bytes()
@@ -99,8 +166,9 @@ def _read(file: Path | None) -> bytes:
         raise UnusableError(f"{file}: it cannot be read ({error.strerror})") from None
 
 
-def _plain(reply: Reply) -> object:
+def _plain(wire: str, reply: Reply) -> object:
     return {
+        "wire": wire,
         "text": reply.text,
         "tool_calls": [msgspec.to_builtins(call) for call in reply.tool_calls],
         "finish": reply.finish,

@@ -1,32 +1,33 @@
 """A client is a wire, a transport and a base URL; all three are values that can be replaced.
 
 A call leaves a client only inside a whole `Reply`: a connection that breaks, or a stream that ends
-without saying so, is an error, and what had arrived by then is nothing but text on a screen.
+without saying so, is an error, and what had arrived by then is nothing but text on a screen. A request
+is made again only while nothing of its answer has been given away.
 """
 
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import os
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from typing import Any, Self
-from urllib.parse import urlsplit
+from typing import Any, Self, TypedDict
 
 import msgspec
 
+from toolcrib.clients.address import checked_headers, checked_url, joined
+from toolcrib.clients.refusal import refusal
+from toolcrib.clients.retry import Attempts, Retries
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Timeouts, Transport
-from toolcrib.errors import ClientError, ConnectionFailed, ProviderError, RequestError
+from toolcrib.errors import ClientError, ConnectionFailed, ProviderError
 from toolcrib.hydrate import hydrate
 from toolcrib.tools import Catalog, ToolLike, as_tools
 from toolcrib.values.client import Plan
+from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings, StreamPart, TextPart
-from toolcrib.wire import Decoder, Memo, Wire, decoder, encode, http_error, wire_of
+from toolcrib.wire import Decoder, Memo, TextSyntax, Wire, decoder, encode, syntax_of, wire_of
 
 Tools = Iterable[ToolLike | Catalog | Mapping[str, Any]]
 
-_LONGEST_ERROR = 64 * 1024
 _SHORTEST_SECRET = 6
 
 
@@ -63,15 +64,32 @@ class Closing:
         await self.aclose()
 
 
+class Options(TypedDict, total=False):
+    """What the client of every provider takes as `WireClient` does."""
+
+    headers: Mapping[str, str] | None
+    settings: Settings
+    transport: Transport | None
+    timeouts: Timeouts | None
+    retries: Retries | None
+    text_calls: TextSyntax | str | None
+
+
+def with_headers(own: Mapping[str, str], options: Options) -> Options:
+    """The options with these headers, where they do not have others of the same name."""
+    return {**options, "headers": {**own, **(options.get("headers") or {})}}
+
+
 class WireClient(Closing):
     """An `LLMClient` for any server that speaks a known wire.
 
     `wire` is a name or a `Wire`; `headers` go with every request; `settings` are the defaults for
-    requests that leave them open. One client serves any number of concurrent requests, also from
-    several event loops one after the other.
+    requests that leave them open; `retries` says how often a request is made, None for once;
+    `text_calls` is the syntax, by name or as a value, of calls that the model writes in its text. One
+    client serves any number of concurrent requests, also from several event loops one after the other.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
         self,
         wire: Wire | str,
         model: str,
@@ -81,14 +99,20 @@ class WireClient(Closing):
         settings: Settings = Settings(),  # noqa: B008  frozen
         transport: Transport | None = None,
         timeouts: Timeouts | None = None,
+        retries: Retries | None = Retries(),  # noqa: B008  frozen
+        text_calls: TextSyntax | str | None = None,
     ) -> None:
         self.wire = wire_of(wire)
+        if text_calls is not None:
+            self.wire = msgspec.structs.replace(self.wire, text_calls=syntax_of(text_calls))
         self.settings = settings
         self._model = model
         self._base = checked_url(base_url)
-        self._headers = _checked_headers(headers or {})
+        self._headers = checked_headers(headers or {})
         self._transport = transport or AiohttpTransport(timeouts)
+        self._retries = retries
         self._memo = Memo()
+        self._offered: tuple[HasDefinition, ...] = ()
 
     @property
     def model(self) -> str:
@@ -96,26 +120,55 @@ class WireClient(Closing):
 
     async def chat(self, request: ChatRequest) -> Reply:
         """The whole reply. Raises ClientError; see its subclasses for what went wrong."""
+        attempts = Attempts(self._retries)
+        while True:
+            try:
+                return await self._reply(request)
+            except ClientError as error:
+                failure = error
+            await attempts.after(failure)
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        """Text and arguments as they come, and the whole `Reply` last. Raises ClientError."""
+        attempts = Attempts(self._retries)
+        while True:
+            begun = False
+            try:
+                async with contextlib.aclosing(self._parts(request)) as parts:
+                    async for part in parts:
+                        begun = True
+                        yield part
+            except ClientError as error:
+                if begun:
+                    raise
+                failure = error
+            else:
+                return
+            await attempts.after(failure)
+
+    async def _reply(self, request: ChatRequest) -> Reply:
         async with self._exchange(request, stream=False) as (response, reading):
             async for data in response.chunks():
                 reading.feed(data)
                 if reading.done:
                     break
-            return _whole(reading.finish())
+            return self._whole(reading.finish())
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
-        """Text and arguments as they come, and the whole `Reply` last. Raises ClientError."""
-        told = False
+    async def _parts(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
+        told: list[str] = []
         async with self._exchange(request, stream=True) as (response, reading):
             async for data in response.chunks():
                 for part in reading.feed(data):
-                    told = told or isinstance(part, TextPart)
+                    if isinstance(part, TextPart):
+                        told.append(part.text)
                     yield part
                 if reading.done:
                     break
-            reply = _whole(reading.finish())
-        if reply.text and not told:  # a server that does not stream answers in one piece
-            yield TextPart(reply.text)
+            reply = self._whole(reading.finish())
+        said = "".join(told)
+        if reply.text.startswith(said) and reply.text != said:
+            # all of it from a server that does not stream, or what might have become a call
+            yield TextPart(reply.text[len(said) :])
         yield reply
 
     async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
@@ -138,7 +191,7 @@ class WireClient(Closing):
         sent = encode(self.wire, request, model=self._model, stream=stream, memo=self._memo)
         outgoing = Outgoing(
             method=sent.method,
-            url=_joined(self._base, sent.path),
+            url=joined(self._base, sent.path),
             headers={**sent.headers, **self._headers},
             body=sent.body,
         )
@@ -146,7 +199,7 @@ class WireClient(Closing):
         whole = False
         try:
             if not 200 <= response.status < 300:
-                raise await _refusal(response)
+                raise await refusal(response)
             streaming = stream or "event-stream" in response.headers.get("content-type", "")
             yield response, decoder(self.wire, streaming, sent.offer, request.id_prefix)
             whole = True
@@ -157,6 +210,14 @@ class WireClient(Closing):
         finally:
             await response.aclose(whole=whole)
 
+    def _whole(self, reply: Reply) -> Reply:
+        if reply.finish == "incomplete":
+            reason = f" (its reason: {reply.provider_finish})" if reply.provider_finish else ""
+            raise ConnectionFailed(f"the reply ended before it was whole{reason}")
+        if reply.finish == "error":
+            raise ProviderError(f"the provider broke off its reply: {reply.provider_finish}")
+        return msgspec.structs.replace(reply, model=self._model)
+
     def _completed(self, request: ChatRequest) -> ChatRequest:
         """The request with this client's settings where it leaves them open."""
         own, asked = self.settings, request.settings
@@ -165,10 +226,13 @@ class WireClient(Closing):
                 own.temperature if asked.temperature is None else asked.temperature,
                 own.max_tokens if asked.max_tokens is None else asked.max_tokens,
                 {**own.extra, **asked.extra},
+                asked.provider_tools or own.provider_tools,
             )
             request = msgspec.structs.replace(request, settings=asked)
-        if not all(hasattr(tool, "get_definition") for tool in request.tools):
-            request = msgspec.structs.replace(request, tools=as_tools(request.tools))
+        if request.tools is not self._offered:
+            if not all(hasattr(tool, "get_definition") for tool in request.tools):
+                request = msgspec.structs.replace(request, tools=as_tools(request.tools))
+            self._offered = request.tools
         return request
 
     def _masked(self, argument: object) -> object:
@@ -180,64 +244,3 @@ class WireClient(Closing):
                 if len(secret) >= _SHORTEST_SECRET:
                     argument = argument.replace(secret, "[key]")
         return argument
-
-
-def _whole(reply: Reply) -> Reply:
-    if reply.finish == "incomplete":
-        reason = f" (its reason: {reply.provider_finish})" if reply.provider_finish else ""
-        raise ConnectionFailed(f"the reply ended before it was whole{reason}")
-    if reply.finish == "error":
-        raise ProviderError(f"the provider broke off its reply: {reply.provider_finish}")
-    return reply
-
-
-async def _refusal(response: Response) -> ClientError:
-    """The error in an answer that is no success, with as much of its text as can be had."""
-    body = b""
-    with contextlib.suppress(ConnectionFailed):
-        async for data in response.chunks():
-            body += data
-            if len(body) > _LONGEST_ERROR:
-                break
-    retry_after = _seconds(response.headers.get("retry-after", ""))
-    return http_error(response.status, body, retry_after=retry_after)
-
-
-def _seconds(value: str) -> float | None:
-    """`Retry-After` (RFC 9110, 10.2.3): seconds, or a date; None if it is neither."""
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
-def _joined(base: str, path: str) -> str:
-    """`path` below `base`; a query in the base (Azure's `api-version`) stays at the end."""
-    start, mark, query = base.partition("?")
-    mark = "&" if mark and "?" in path else mark
-    return f"{start.rstrip('/')}{path}{mark}{query}"
-
-
-def checked_url(url: str) -> str:
-    """The URL itself. Raises RequestError if it is none that can be requested."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
-    except ValueError:  # brackets that do not close, a port that is none
-        usable = False
-    if not usable:
-        raise RequestError("the base URL must begin with http:// or https:// and name a server")
-    return url
-
-
-def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    for name, value in headers.items():
-        if not value.isascii() or not value.isprintable():
-            raise RequestError(
-                f"the value of the header {name!r} holds a character that is not allowed"
-            )
-    return dict(headers)

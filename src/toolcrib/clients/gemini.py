@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from urllib.parse import urlsplit
+from typing import Unpack
 
-from toolcrib.clients.base import WireClient, checked_url
-from toolcrib.clients.transport import Timeouts, Transport
-from toolcrib.errors import AuthenticationError
-from toolcrib.values.message import Settings
+from toolcrib.clients.address import checked_url
+from toolcrib.clients.base import Options, WireClient, with_headers
+from toolcrib.clients.keys import key_of, same_server
 from toolcrib.wire import GEMINI
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
@@ -33,23 +30,14 @@ class GeminiClient(WireClient):
         *,
         base_url: str | None = None,
         api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: Settings = Settings(),  # noqa: B008  frozen
-        transport: Transport | None = None,
-        timeouts: Timeouts | None = None,
+        **options: Unpack[Options],
     ) -> None:
         base = checked_url(base_url or GEMINI_URL)
-        key = (api_key or "").strip()
-        if urlsplit(base).hostname == urlsplit(GEMINI_URL).hostname:
-            key = key or next(filter(None, (os.environ.get(n, "").strip() for n in _KEYS)), "")
-            if not key:
-                raise AuthenticationError("there is no key: set GEMINI_API_KEY, or pass api_key=…")
+        own = same_server(base, GEMINI_URL)
+        key = key_of(api_key, *_KEYS, looked_up=own, needed=own)
         super().__init__(
             GEMINI,
             model,
             base_url=base,
-            headers={**(GEMINI.auth(key) if key else {}), **(headers or {})},
-            settings=settings,
-            transport=transport,
-            timeouts=timeouts,
+            **with_headers(GEMINI.auth(key) if key else {}, options),
         )

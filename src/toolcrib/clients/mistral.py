@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from urllib.parse import urlsplit
+from typing import Unpack
 
-from toolcrib.clients.base import WireClient, checked_url
-from toolcrib.clients.transport import Timeouts, Transport
-from toolcrib.errors import AuthenticationError
-from toolcrib.values.message import Settings
+from toolcrib.clients.address import checked_url
+from toolcrib.clients.base import Options, WireClient, with_headers
+from toolcrib.clients.keys import key_of, same_server
 from toolcrib.wire import MISTRAL
 
 MISTRAL_URL = "https://api.mistral.ai/v1"
@@ -29,23 +26,14 @@ class MistralClient(WireClient):
         *,
         base_url: str | None = None,
         api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: Settings = Settings(),  # noqa: B008  frozen
-        transport: Transport | None = None,
-        timeouts: Timeouts | None = None,
+        **options: Unpack[Options],
     ) -> None:
         base = checked_url(base_url or MISTRAL_URL)
-        key = (api_key or "").strip()
-        if not key and urlsplit(base).hostname == urlsplit(MISTRAL_URL).hostname:
-            key = os.environ.get("MISTRAL_API_KEY", "").strip()
-            if not key:
-                raise AuthenticationError("there is no key: set MISTRAL_API_KEY, or pass api_key=…")
+        own = same_server(base, MISTRAL_URL)
+        key = key_of(api_key, "MISTRAL_API_KEY", looked_up=own, needed=own)
         super().__init__(
             MISTRAL,
             model,
             base_url=base,
-            headers={**(MISTRAL.auth(key) if key else {}), **(headers or {})},
-            settings=settings,
-            transport=transport,
-            timeouts=timeouts,
+            **with_headers(MISTRAL.auth(key) if key else {}, options),
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from typing import Unpack
 from urllib.parse import urlsplit
 
-from toolcrib.clients.base import WireClient, checked_url
-from toolcrib.clients.transport import Timeouts, Transport
+from toolcrib.clients.address import checked_url
+from toolcrib.clients.base import Options, WireClient, with_headers
+from toolcrib.clients.keys import key_of
 from toolcrib.errors import RequestError
-from toolcrib.values.message import Settings
 from toolcrib.wire import OLLAMA
 
 OLLAMA_URL = "http://localhost:11434"
@@ -37,20 +37,14 @@ class OllamaClient(WireClient):
         *,
         base_url: str | None = None,
         api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: Settings = Settings(),  # noqa: B008  frozen
-        transport: Transport | None = None,
-        timeouts: Timeouts | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        key = (api_key or "").strip()
+        key = key_of(api_key, looked_up=False, needed=False)
         super().__init__(
             OLLAMA,
             model,
             base_url=_url(base_url or os.environ.get("OLLAMA_HOST", "").strip() or OLLAMA_URL),
-            headers={**(OLLAMA.auth(key) if key else {}), **(headers or {})},
-            settings=settings,
-            transport=transport,
-            timeouts=timeouts,
+            **with_headers(OLLAMA.auth(key) if key else {}, options),
         )
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Literal
-from urllib.parse import urlsplit
+from typing import Literal, Unpack
 
 import msgspec
 
-from toolcrib.clients.base import WireClient, checked_url
-from toolcrib.clients.transport import Timeouts, Transport
-from toolcrib.errors import AuthenticationError, RequestError
-from toolcrib.values.message import Settings
+from toolcrib.clients.address import checked_url
+from toolcrib.clients.base import Options, WireClient, with_headers
+from toolcrib.clients.keys import key_of, same_server
+from toolcrib.clients.sdk import SdkClient, over_sdk
+from toolcrib.errors import RequestError
 from toolcrib.wire import OPENAI_CHAT, OPENAI_RESPONSES, Wire
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -29,8 +28,11 @@ class OpenAIClient(WireClient):
 
     `base_url` and `api_key` default to `OPENAI_BASE_URL` and `OPENAI_API_KEY`, the base then to
     OpenAI's own. A `base_url` that is passed here gets no key from the environment, which is meant
-    for another server: pass `api_key` if it wants one. Raises AuthenticationError where OpenAI's
-    own server is meant and there is no key, RequestError for an API that there is not.
+    for another server: pass `api_key` if it wants one. Instead of both, `sdk` is a client of the
+    openai package (`AsyncOpenAI`, `AsyncAzureOpenAI`), which has its own, and stays yours to close.
+
+    Raises AuthenticationError where OpenAI's own server is meant and there is no key, RequestError for
+    an API that there is not, and for an `sdk` that is none.
     """
 
     def __init__(
@@ -40,29 +42,20 @@ class OpenAIClient(WireClient):
         api: Literal["chat", "responses"] = "chat",
         base_url: str | None = None,
         api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: Settings = Settings(),  # noqa: B008  frozen
-        transport: Transport | None = None,
-        timeouts: Timeouts | None = None,
+        sdk: SdkClient | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        base = base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
-        checked_url(base)
-        key = (api_key or "").strip()
-        is_openai = urlsplit(base).hostname == urlsplit(OPENAI_URL).hostname
-        if not key and (base_url is None or is_openai):
-            key = os.environ.get("OPENAI_API_KEY", "").strip()
-        if not key and is_openai:
-            raise AuthenticationError("there is no key: set OPENAI_API_KEY, or pass api_key=…")
+        if sdk is not None:
+            base, options = over_sdk(sdk, options, base_url=base_url, api_key=api_key)
+        else:
+            base = base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+        is_openai = same_server(checked_url(base), OPENAI_URL)
         wire = _wire(api, is_openai=is_openai)
-        super().__init__(
-            wire,
-            model,
-            base_url=base,
-            headers={**(wire.auth(key) if key else {}), **(headers or {})},
-            settings=settings,
-            transport=transport,
-            timeouts=timeouts,
-        )
+        if sdk is None:
+            look = base_url is None or is_openai
+            key = key_of(api_key, "OPENAI_API_KEY", looked_up=look, needed=is_openai)
+            options = with_headers(wire.auth(key) if key else {}, options)
+        super().__init__(wire, model, base_url=base, **options)
 
 
 def _wire(api: str, *, is_openai: bool) -> Wire:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ from toolcrib.errors import ConnectionFailed, MissingExtraError
 if TYPE_CHECKING:
     import aiohttp
 
-_LINGER = 0.2
+LINGER = 0.2
 """Seconds that a whole reply's connection is given to end, so that it can be used again."""
 
 
@@ -77,35 +77,50 @@ class AiohttpTransport:
     """Connections are kept per event loop, and closed with it at the latest.
 
     aiohttp is imported at the first request. Proxies are those of the environment (`HTTPS_PROXY`,
-    `NO_PROXY`); redirects are not followed, since they would carry the key elsewhere.
+    `NO_PROXY`) when a server is first asked; redirects are not followed, since they would carry the
+    key elsewhere. A connection that was kept, and turns out to have been closed meanwhile, is replaced
+    without a word.
     """
 
     def __init__(self, timeouts: Timeouts | None = None) -> None:
         self._timeouts = timeouts or Timeouts()
         self._sessions: dict[asyncio.AbstractEventLoop, _Kept] = {}
+        self._proxies: dict[str, str | None] = {}
 
     async def send(self, request: Outgoing) -> Response:
-        session = await self._session()
-        try:
-            response = await session.request(
-                request.method,
-                request.url,
-                data=request.body,
-                headers=request.headers,
-                allow_redirects=False,
-                proxy=_proxy(request.url),
-            )
-        except (_library().ClientError, OSError) as error:
-            failure = _failure(error, request.server)
-        else:
-            return _AiohttpResponse(response, request.server)
-        raise failure
+        session, server = await self._session(), request.server
+        proxy = self._proxy(server, request.url)
+        while True:
+            way = _Way()
+            try:
+                response = await session.request(
+                    request.method,
+                    request.url,
+                    data=request.body,
+                    headers=request.headers,
+                    allow_redirects=False,
+                    proxy=proxy,
+                    trace_request_ctx=way,
+                )
+            except (_library().ClientError, OSError) as error:
+                failure = _failure(error, server)
+                stale = way.kept and _is_closed(error)
+            else:
+                return _AiohttpResponse(response, server)
+            if not stale:
+                raise failure
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
         kept = self._sessions.pop(asyncio.get_running_loop(), None)
         if kept is not None:
             await kept.keeper.aclose()
+
+    def _proxy(self, server: str, url: str) -> str | None:
+        """To read the environment takes as long as the rest of a request."""
+        if server not in self._proxies:
+            self._proxies[server] = _proxy(url)
+        return self._proxies[server]
 
     async def _session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
@@ -116,6 +131,16 @@ class AiohttpTransport:
             kept = self._sessions[loop] = _Kept(session, _keep(session))
             await anext(kept.keeper)
         return kept.session
+
+
+class _Way:
+    """Whether a request went over a connection that was kept from an earlier one."""
+
+    kept = False
+
+
+async def _note_kept(_session: object, context: SimpleNamespace, _params: object) -> None:
+    context.trace_request_ctx.kept = True
 
 
 class _Kept(NamedTuple):
@@ -144,8 +169,11 @@ def _open_session(timeouts: Timeouts) -> aiohttp.ClientSession:
     limits = library.ClientTimeout(
         total=timeouts.total, sock_connect=timeouts.connect, sock_read=timeouts.read
     )
+    traces = library.TraceConfig()
+    traces.on_connection_reuseconn.append(_note_kept)
     session: aiohttp.ClientSession = library.ClientSession(
         timeout=limits,
+        trace_configs=[traces],
         cookie_jar=library.DummyCookieJar(),
         headers={"User-Agent": "toolcrib"},
     )
@@ -187,18 +215,31 @@ class _AiohttpResponse:
         if not whole:
             self._response.close()
             return
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(_LINGER):
-                while await self._response.content.readany():
-                    pass
+        content = self._response.content
+        if not content.at_eof():
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(LINGER):
+                    while await content.readany():
+                        pass
         self._response.release()
 
 
+def _is_closed(error: Exception) -> bool:
+    """Whether the other side had gone, before it answered anything (RFC 9112, 9.3.1)."""
+    gone = (_library().ServerDisconnectedError, _library().ClientOSError, ConnectionError)
+    return isinstance(error, gone) and not isinstance(error, TimeoutError)
+
+
 def _failure(error: Exception, server: str) -> ConnectionFailed:
-    """What broke, in words that quote nothing. Raised outside the handler: it carries no context."""
+    """What broke, in words that quote nothing. Raised outside the handler: it carries no context.
+
+    A server that has the request and is slow is not asked again: it may still be at work on it.
+    """
     library = _library()
     if isinstance(error, TimeoutError):
-        return ConnectionFailed(f"{server} did not answer within the time limit")
+        failure = ConnectionFailed(f"{server} did not answer within the time limit")
+        failure.retryable = isinstance(error, library.ConnectionTimeoutError)
+        return failure
     reasons = (
         (library.ClientConnectorDNSError, "there is no server of that name"),
         (library.ClientConnectorCertificateError, "its certificate is not valid"),
@@ -210,4 +251,6 @@ def _failure(error: Exception, server: str) -> ConnectionFailed:
     if reason == "no connection" and getattr(error, "os_error", None) is not None:
         reason = f"no connection ({error.os_error.strerror or 'refused'})"  # type: ignore[attr-defined]
     text = reason or "the connection broke before the reply was whole"
-    return ConnectionFailed(f"{server}: {text}")
+    failure = ConnectionFailed(f"{server}: {text}")
+    failure.retryable = not isinstance(error, (library.InvalidURL, library.ClientSSLError))
+    return failure

@@ -51,7 +51,7 @@ def hydrate(call: ToolCall, offered: Offer | Catalog) -> HydrationResult:
     parsed = parse_arguments(call.arguments)
     if isinstance(parsed, ParseFailure):
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
-    sent, notes = parsed.value, parsed.notes
+    sent, notes = parsed.value, call.notes + parsed.notes
     if isinstance(offered, Offer) and tool.validator is not None:
         way_back = offered.ways_back.get(call.name)
         restored = None if way_back is None else _restored(way_back, tool.validator, sent)

@@ -6,8 +6,7 @@ call had earlier. The runner writes down which it was.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,22 +15,20 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import Repairer, hydrate_anew, repair
 from toolcrib.runner.approval import approval_request
 from toolcrib.runner.asking import answer_to, approved_call
-from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.gate import Gate, Place
 from toolcrib.runner.intents import Intents
 from toolcrib.runner.memory import CallMemory, key_of, print_of
-from toolcrib.runner.output import check_output
+from toolcrib.runner.output import completed
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import Draft, tell
-from toolcrib.runner.redact import own_copy, project, redaction_missing
+from toolcrib.runner.redact import own_copy
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import EndedBefore, Stopped, accepted
+from toolcrib.runner.stopped import Stopped, accepted
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, ApprovalRequest, Approver, Ask, Decision, Deny, Refuse
-from toolcrib.values.definition import ALL
 from toolcrib.values.record import CallError, Completed, Failed, Outcome, Sink, Waiting
 
 
@@ -224,47 +221,6 @@ class Attempt(msgspec.Struct):
         return msgspec.structs.replace(
             request, asked_at=asked.asked_at, expires_at=asked.expires_at
         )
-
-
-def completed(draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int) -> Completed:
-    """The outcome of a call that gave `value`. Raises Stopped for what is no valid result."""
-    definition = tool.definition
-    plain, error = check_output(tool, value, max_bytes)
-    if error is not None:
-        raise Stopped(error)
-    public = model = plain
-    if definition.model_visible is not ALL:
-        model = project(plain, definition.model_visible)
-    if definition.visible is not ALL:
-        public = project(plain, definition.visible)
-        if redaction_missing(plain, definition.visible):
-            error = CallError.of(ErrorCode.REDACTION_MISSING)
-    record = draft.record("completed", public, error)
-    return Completed(record, value, model, public, draft.notice() if draft.edited else "")
-
-
-async def concluded(attempt: Attempt, work: Awaitable[Outcome], cancels: int) -> Outcome:
-    """What comes of `work`, remembered and told, whatever ends it; see `ToolRunner.exec`.
-
-    `cancels` is what `cancel_requests` said before.
-    """
-    draft = attempt.draft
-    try:
-        outcome = await work
-    except Stopped as stopped:
-        outcome = draft.failed(stopped.error)
-    except EndedBefore as ended:
-        return attempt.ended_before(ended.outcome)
-    except GeneratorExit:  # the loop is gone: nothing can be awaited any more
-        attempt.settle(draft.failed(CallError.of(ErrorCode.CANCELLED)))
-        raise
-    except BaseException:  # an intent that could not be written, too
-        await attempt.close(draft.failed(CallError.of(ErrorCode.CANCELLED)))
-        raise
-    await attempt.close(outcome)
-    if cancel_requests() > cancels:
-        raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
-    return outcome
 
 
 def _copy(hydrated: Hydrated) -> Hydrated:

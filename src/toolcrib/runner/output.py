@@ -1,4 +1,4 @@
-"""From what a tool returned to a checked JSON value. Nothing of a bad result is passed on."""
+"""From what a tool returned to checked JSON and its views. Nothing of a bad result is passed on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import msgspec
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from toolcrib.errors import ErrorCode
+from toolcrib.runner.recorder import Draft
+from toolcrib.runner.redact import project, redaction_missing
+from toolcrib.runner.stopped import Stopped
 from toolcrib.tools import Tool
+from toolcrib.values.definition import ALL
 from toolcrib.values.json import JsonValue
-from toolcrib.values.record import CallError
+from toolcrib.values.record import CallError, Completed
 
 MAX_RESULT_BYTES = 4 * 1_048_576
 _PLAIN = frozenset((dict, list, str, int, float, bool))  # what nearly all results are
@@ -56,6 +60,23 @@ def check_output(
         where = f"{found[0].path or 'the top'}: {found[0].message}" if found else "it is invalid"
         return None, Unusable(where).error
     return plain, None
+
+
+def completed(draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int) -> Completed:
+    """The outcome of a call that gave `value`. Raises Stopped for what is no valid result."""
+    definition = tool.definition
+    plain, error = check_output(tool, value, max_bytes)
+    if error is not None:
+        raise Stopped(error)
+    public = model = plain
+    if definition.model_visible is not ALL:
+        model = project(plain, definition.model_visible)
+    if definition.visible is not ALL:
+        public = project(plain, definition.visible)
+        if redaction_missing(plain, definition.visible):
+            error = CallError.of(ErrorCode.REDACTION_MISSING)
+    record = draft.record("completed", public, error)
+    return Completed(record, value, model, public, draft.notice() if draft.edited else "")
 
 
 def as_json(value: object, max_bytes: int) -> JsonValue:

@@ -14,8 +14,9 @@ from contextlib import suppress
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
-from toolcrib.runner.attempt import Attempt, Setup, concluded
+from toolcrib.runner.attempt import Attempt, Setup
 from toolcrib.runner.checks import check_numbers, checked_sinks
+from toolcrib.runner.conclude import concluded
 from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import ExceptionHook, Executor
 from toolcrib.runner.gate import Gate

@@ -13,10 +13,12 @@ from collections.abc import Coroutine, Mapping
 from types import CoroutineType
 from typing import Any
 
-from toolcrib.runner.attempt import Attempt, Setup, completed, concluded
+from toolcrib.runner.attempt import Attempt, Setup
+from toolcrib.runner.conclude import concluded
 from toolcrib.runner.execute import awaited, exit_of_its_own, resumed
 from toolcrib.runner.gate import Place
 from toolcrib.runner.memory import Print, key_of
+from toolcrib.runner.output import completed
 from toolcrib.runner.recorder import Draft
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.standard import ALLOWED, Standard

@@ -80,6 +80,11 @@ def http_error(
     return RawTurn(body, status, "application/json", headers)
 
 
+_USED_UP = msgspec.structs.replace(
+    http_error(500, "the script is used up"), headers={"x-should-retry": "false"}
+)
+
+
 class OpenAIServer:
     """`url` is the base URL for a client; `requests` the bodies received, `headers` their headers."""
 
@@ -97,6 +102,15 @@ class OpenAIServer:
         """Why the provider would refuse this request, or None."""
         return fault_of(body)
 
+    def refusal(self, fault: str) -> RawTurn:
+        """The answer to an illegal request."""
+        return http_error(400, fault)
+
+    def streams(self, request: web.Request, body: Any) -> bool:
+        """Whether a stream is asked for."""
+        del request
+        return bool(body.get("stream"))
+
     def answer(self, turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
         """The body for a turn, the `number`th of the server."""
         return _answer(turn, number=number, stream=stream)
@@ -105,14 +119,14 @@ class OpenAIServer:
         try:
             body = orjson.loads(await request.read())
         except orjson.JSONDecodeError:
-            return await self._send(request, http_error(400, "the body is not JSON"))
+            return await self._send(request, self.refusal("the body is not JSON"))
         self.requests.append(body)
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         fault = self.fault(body)
         if fault is not None:
-            return await self._send(request, http_error(400, fault))
+            return await self._send(request, self.refusal(fault))
         if self._next >= len(self._turns):
-            return await self._send(request, http_error(500, "the script is used up"))
+            return await self._send(request, _USED_UP)
         turn = self._turns[self._next]
         self._next += 1
         if callable(turn):
@@ -120,7 +134,8 @@ class OpenAIServer:
         dying = turn.after if isinstance(turn, DyingTurn) else None
         turn = turn.turn if isinstance(turn, DyingTurn) else turn
         if not isinstance(turn, RawTurn):
-            turn = self.answer(turn, number=self._next, stream=bool(body.get("stream")))
+            stream = self.streams(request, body)
+            turn = self.answer(turn, number=self._next, stream=stream)
         return await self._send(request, turn, dying)
 
     async def _send(

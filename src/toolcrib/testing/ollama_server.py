@@ -92,7 +92,7 @@ def _fault_of(body: Any) -> str | None:
 
 
 def _message_fault(message: Any) -> str | None:
-    role, content = message.get("role"), message.get("content")
+    role, content = message.get("role"), message.get("content", "")
     if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
         return f"invalid message of the role {role!r}"
     if role == "tool" and not message.get("tool_name"):

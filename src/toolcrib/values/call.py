@@ -19,7 +19,8 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     """One call as decoded from a reply.
 
     `id` is ours, unique in the thread; `provider_id` is what the provider calls it (may be empty or
-    repeated). `complete` is False if the reply was cut: such a call never runs.
+    repeated). `complete` is False if the reply was cut: such a call never runs. `notes` names what the
+    decoder had to take for it: `written_in_text` where it stood in the text. They reach the record.
     """
 
     id: str
@@ -27,6 +28,7 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     name: str
     arguments: str
     complete: bool = True
+    notes: tuple[str, ...] = ()
 
 
 class ValidatorInfo(msgspec.Struct, frozen=True, gc=False):
@@ -53,10 +55,10 @@ class Provenance(msgspec.Struct, frozen=True, gc=False):
     """How the arguments came to be: for the application and for audit, never for UI or logs.
 
     `parsed` is what the text says, None where parsing failed; `seconds` is the time that hydration
-    took; `notes` names every liberty taken in reading (`single_quotes`, `empty_arguments`), and
-    `restored` where arguments made for a provider's view were put back into the author's terms. Of a
-    repaired call, `repaired_arguments` is the text that was judged in place of `arguments`, which
-    stay as the model sent them, and `repaired_by` says who made it.
+    took; `notes` names every liberty taken in reading (the call's own, `single_quotes`,
+    `empty_arguments`), and `restored` where arguments made for a provider's view were put back into
+    the author's terms. Of a repaired call, `repaired_arguments` is the text that was judged in place
+    of `arguments`, which stay as the model sent them, and `repaired_by` says who made it.
     """
 
     provider_id: str

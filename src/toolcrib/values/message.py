@@ -86,26 +86,38 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens and requests spent; adds up with `+`."""
+    """Tokens and requests spent; adds up with `+`.
+
+    Of the input's tokens, `cache_read` were in the provider's cache, and `cache_written` were put in.
+    """
 
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cache_read: int = 0
+    cache_written: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.requests + other.requests,
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
+            self.cache_read + other.cache_read,
+            self.cache_written + other.cache_written,
         )
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Sampling settings. `extra` members go into the request body as they stand."""
+    """Sampling settings. `extra` members go into the request body as they stand.
+
+    `provider_tools` are tools that the provider has and runs itself, such as a web search, in its own
+    form: they go behind the request's tools, as they stand.
+    """
 
     temperature: float | None = None
     max_tokens: int | None = None
     extra: Mapping[str, JsonValue] = {}
+    provider_tools: tuple[Mapping[str, JsonValue], ...] = ()
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
@@ -139,6 +151,7 @@ class Reply(msgspec.Struct, frozen=True):
 
     `finish` is `tool_calls` if and only if `tool_calls` holds calls that may run; calls of a cut
     reply are there with `complete=False`. `raw` is the provider's payload, for observability only.
+    `model` is the one that was asked, where the client says so.
     """
 
     message: Message
@@ -147,6 +160,7 @@ class Reply(msgspec.Struct, frozen=True):
     offer: Offer = Offer()
     provider_finish: str | None = None
     raw: Any = None
+    model: str = ""
 
     @property
     def text(self) -> str:

@@ -1,8 +1,12 @@
 """Provider formats: encoders and decoders without IO, and tables of them."""
 
-from toolcrib.values.message import ChatRequest
+from toolcrib.values.message import ChatRequest, Image, ToolChoice
+from toolcrib.wire.abilities import Abilities, abilities
 from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire
+from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE
+from toolcrib.wire.cohere import COHERE
+from toolcrib.wire.detect import detect
 from toolcrib.wire.failure import http_error
 from toolcrib.wire.forms import FORMS, ToolForm
 from toolcrib.wire.gemini import GEMINI
@@ -20,30 +24,41 @@ from toolcrib.wire.table import (
     tool_views,
     wire_of,
 )
+from toolcrib.wire.text_calls import SYNTAXES, TextSyntax, syntax_of
 from toolcrib.wire.views import ToolView
 
 __all__ = [
     "ANTHROPIC",
+    "BEDROCK_CONVERSE",
+    "COHERE",
     "FORMS",
     "GEMINI",
     "MISTRAL",
     "OLLAMA",
     "OPENAI_CHAT",
     "OPENAI_RESPONSES",
+    "SYNTAXES",
     "WIRES",
+    "Abilities",
     "ChatRequest",
     "Decoder",
     "HttpRequest",
+    "Image",
     "Memo",
+    "TextSyntax",
+    "ToolChoice",
     "ToolForm",
     "ToolView",
     "Wire",
+    "abilities",
     "decode",
     "decoder",
+    "detect",
     "encode",
     "encode_tools",
     "form_of",
     "http_error",
+    "syntax_of",
     "tool_views",
     "wire_of",
 ]

@@ -23,6 +23,7 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.forms import ToolForm
 from toolcrib.wire.history import History
 from toolcrib.wire.names import NameRule
+from toolcrib.wire.text_calls.syntax import TextSyntax
 
 MAX_BYTES = 64 * 1024 * 1024
 """The most that one event of a stream, or one whole body, may measure (bytes)."""
@@ -55,13 +56,17 @@ class Decoder(Protocol):
 
 
 class Memo:
-    """What an encoder keeps between requests, so that a turn costs only what is new in it."""
+    """What an encoder keeps between requests, so that a turn costs only what is new in it.
 
-    __slots__ = ("history", "tools")
+    `others` are the histories of other conversations, for those that take turns on one client.
+    """
+
+    __slots__ = ("history", "others", "tools")
 
     def __init__(self) -> None:
         self.tools: object = None
         self.history: object = None
+        self.others: list[object] = []
 
 
 class Encode(Protocol):
@@ -86,8 +91,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     asked for. The rest are what servers of one format differ in: `max_tokens_key`;
     `stream_usage`, whether usage in streams must be asked for; `required_choice`, the word for a
     choice of at least one tool; `allowed_tools`, whether a choice can be among some of the tools (if
-    not, the others are not sent); `text_calls`, whether a text that is nothing but
-    `{"name", "parameters"}` of an offered tool is a call.
+    not, the others are not sent); `text_calls`, the syntax (or its name) of calls that its models
+    write in their text, which is nothing but text without.
     """
 
     name: str
@@ -104,7 +109,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     stream_usage: bool = True
     required_choice: str = "required"
     allowed_tools: bool = True
-    text_calls: bool = False
+    text_calls: TextSyntax | str | None = None
 
     def __repr__(self) -> str:
         return f"Wire({self.name!r})"

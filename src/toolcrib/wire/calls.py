@@ -10,7 +10,7 @@ from __future__ import annotations
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ArgumentsPart
 from toolcrib.values.offer import Offer
-from toolcrib.wire.json_text import SPACE, Balance, call_in_text, ends_early, mended, settled
+from toolcrib.wire.json_text import SPACE, Balance, ends_early, mended, settled
 
 _LONGEST_NAME = 1024
 
@@ -162,15 +162,6 @@ class CallAssembler:
 
     def _knows(self, name: str) -> bool:
         return self._offer.own_name(name) in self._offer.tools
-
-
-def written_call(text: str, offer: Offer, ids: str) -> ToolCall | None:
-    """The call of an offered tool that a text is, if it is nothing else."""
-    found = call_in_text(text)
-    name = offer.own_name(found[0]) if found is not None else ""
-    if found is None or name not in offer.tools:
-        return None
-    return ToolCall(f"{ids}0", "", name, found[1])
 
 
 def _opens(text: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import orjson
@@ -55,6 +55,14 @@ class Builder(Protocol):
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
+
+
+@runtime_checkable
+class QuickBuilder(Builder, Protocol):
+    """A builder that can read most events of its wire from their bytes, which saves half the time."""
+
+    def usual(self, data: bytes, parts: Parts) -> bool:
+        """Take an event, if it is a usual one; else nothing was done, and `event` is due."""
 
 
 class MakeBuilder(Protocol):
@@ -139,6 +147,7 @@ class StreamDecoder:
 
     def __init__(self, builder: Builder, frames: Frames) -> None:
         self._builder = builder
+        self._usual = builder.usual if isinstance(builder, QuickBuilder) else None
         self._events = frames
         self._failure: ClientError | None = None
         self._ended = False
@@ -189,6 +198,8 @@ class StreamDecoder:
 
     def _take(self, event: Event, parts: Parts) -> None:
         data = event.data
+        if self._usual and self._head and not event.name and self._usual(data, parts):
+            return
         if not data.startswith(b"{"):
             data = data.strip()
             if not data or data.startswith(b":") or event.name == b"ping":

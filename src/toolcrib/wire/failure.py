@@ -1,7 +1,12 @@
-"""What a provider says went wrong, as a typed error.
+"""What a provider says went wrong, as a typed error that says what to do.
 
 The provider's own sentence is kept, since it is what helps; but bounded, on one line, and without
-anything that looks like a key (OpenAI repeats part of a wrong one).
+anything that looks like a key (OpenAI repeats part of a wrong one). Its word for the kind of error
+counts where there is no HTTP status to go by: in a stream, or in a 200.
+
+Words and statuses: https://platform.openai.com/docs/guides/error-codes, https://platform.claude.com/
+docs/en/api/errors, https://ai.google.dev/gemini-api/docs/troubleshooting, https://docs.aws.amazon.com/
+bedrock/latest/APIReference/API_runtime_Converse.html
 """
 
 from __future__ import annotations
@@ -14,6 +19,8 @@ import orjson
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
+    ContentFilterError,
+    OverloadedError,
     ProviderError,
     RateLimitError,
     RequestError,
@@ -22,30 +29,144 @@ from toolcrib.errors import (
 
 _LONGEST = 500
 _KEY = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|hf|r8|csk|nvapi)[-_][\w*-]{6,}|\bAIza[\w-]{10,}|\b[Bb]earer\s+[\w.~+/=*-]{8,}"
+    r"\b(?:sk|pk|rk|gsk|xai|hf|r8|csk|nvapi)[-_][\w*+/=.~-]{6,}|\bAIza[\w-]{10,}|\bya29\.[\w.-]{10,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\b(?:ABSK|bedrock-api-key-)[\w+/=-]{8,}"
+    r"|\bx-amz-security-token:\S+|\b[Bb]earer\s+[\w.~+/=*-]{8,}"
 )
-_TEXTS = ("message", "error", "detail", "msg", "title")
+_TEXTS = ("message", "Message", "error", "detail", "msg", "title")
+_WORDS: dict[str, type[ClientError]] = {
+    "authentication_error": AuthenticationError,
+    "invalid_api_key": AuthenticationError,
+    "permission_error": AuthenticationError,
+    "permission_denied": AuthenticationError,
+    "unauthenticated": AuthenticationError,
+    "rate_limit_error": RateLimitError,
+    "rate_limit_exceeded": RateLimitError,
+    "resource_exhausted": RateLimitError,
+    "insufficient_quota": RateLimitError,
+    "throttlingexception": RateLimitError,
+    "overloaded_error": OverloadedError,
+    "overloaded": OverloadedError,
+    "unavailable": OverloadedError,
+    "service_unavailable": OverloadedError,
+    "serviceunavailableexception": OverloadedError,
+    "3505": OverloadedError,  # Mistral: its service tier's capacity is exceeded
+    "content_filter": ContentFilterError,  # Azure
+    "content_policy_violation": ContentFilterError,
+    "invalid_request_error": RequestError,
+    "invalid_argument": RequestError,
+    "not_found_error": RequestError,
+    "request_too_large": RequestError,
+    "validationexception": RequestError,
+}
+_WHAT: dict[type[ClientError], tuple[str, str]] = {
+    AuthenticationError: (
+        "the provider did not accept the key",
+        "Check the key, and what it may be used for",
+    ),
+    RateLimitError: ("the provider has had too many requests", "Try again later"),
+    OverloadedError: ("the provider is overloaded", "Try again later, or ask another"),
+    ContentFilterError: (
+        "a content filter of the provider stopped the request",
+        "Say it in other words",
+    ),
+    RequestError: ("the provider refused the request", ""),
+    ProviderError: ("the provider failed", ""),
+    WireError: ("the provider gave no answer", "Is the base URL right?"),
+}
+_REPORTED = ("the provider reported an error", "")
+_HINTS = {404: "Check the model's name and the base URL", 413: "Send less"}
+_MAY_PASS = (408, 409)
+"""A time limit and a lock, which OpenAI's and Anthropic's own clients try again too."""
+_SPENT = "insufficient_quota"
+_DELAY = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 
 
 def http_error(status: int, body: bytes, *, retry_after: float | None = None) -> ClientError:
     """The error for an HTTP status outside 200..299. `retry_after` in seconds."""
-    said = _said(body)
-    at = f"(HTTP {status}){said}"
-    if status in (401, 403) or (status == 400 and b"API_KEY_INVALID" in body):  # Gemini's way
-        return AuthenticationError(f"the provider did not accept the key {at}", status)
-    if status == 429:
-        return RateLimitError(f"the provider has had too many requests {at}", status, retry_after)
-    if 400 <= status < 500:
-        return RequestError(f"the provider refused the request {at}", status)
-    if status >= 500:
-        return ProviderError(f"the provider failed {at}", status)
-    return WireError(f"the provider gave no answer {at}: is the base URL right?", status)
+    payload = _payload(body)
+    words = _words(payload)
+    kind = _of_status(status)
+    named = next((_WORDS[word] for word in words if word in _WORDS), kind)
+    if kind in (RequestError, ProviderError) and issubclass(named, kind):
+        kind = named  # a 400 of a filter, a 500 of too much to do
+    if status == 400 and b"API_KEY_INVALID" in body:  # Gemini's way
+        kind = AuthenticationError
+    return _error(kind, payload, status, retry_after=retry_after, where=f" (HTTP {status})")
 
 
-def reported_error(payload: Any) -> ProviderError:
+def reported_error(payload: Any) -> ClientError:
     """The error for an error object in a 200 body or in a stream."""
-    text = safe_text(error_text(payload))
-    return ProviderError(f"the provider reported an error{': ' if text else ''}{text}")
+    words = _words(payload)
+    kind = next((_WORDS[word] for word in words if word in _WORDS), None)
+    status = next((int(word) for word in words if re.fullmatch(r"[45]\d\d", word)), None)
+    if kind is None:
+        kind = ProviderError if status is None else _of_status(status)
+    error = _error(kind, payload, status)
+    error.status = None  # the answer's own was a success
+    return error
+
+
+def _of_status(status: int) -> type[ClientError]:
+    if status in (401, 403):
+        return AuthenticationError
+    if status == 429:
+        return RateLimitError
+    if status in (503, 529):
+        return OverloadedError
+    if 400 <= status < 500:
+        return RequestError
+    return ProviderError if status >= 500 else WireError
+
+
+def _error(
+    kind: type[ClientError],
+    payload: Any,
+    status: int | None,
+    *,
+    retry_after: float | None = None,
+    where: str = "",
+) -> ClientError:
+    """What happened, the provider's own sentence, and what to do about it."""
+    what, hint = _WHAT[kind] if where or kind is not ProviderError else _REPORTED
+    words = _words(payload)
+    if kind is RequestError:
+        hint = _HINTS.get(status or 0, hint)
+    if _SPENT in words:
+        hint = "What the account may spend is spent"
+    retry_after = _told(payload) if retry_after is None else retry_after
+    error = kind("", status)
+    error.retryable = (kind.retryable or status in _MAY_PASS) and _SPENT not in words
+    if error.retryable and retry_after is not None:
+        error.retry_after = retry_after
+        hint = f"Try again in {retry_after:.3g} s"
+    said = safe_text(error_text(payload))
+    text = f"{what}{where}{': ' if said else ''}{said}"
+    error.args = (f"{text.rstrip('.')}. {hint.rstrip('.')}" if hint else text,)
+    return error
+
+
+def _words(payload: Any) -> list[str]:
+    """The words and numbers in which an error object says its kind, in lower case."""
+    outer = payload[0] if isinstance(payload, list) and payload else payload
+    outer = outer if isinstance(outer, dict) else {}
+    inner = outer.get("error")
+    forms = [inner, outer] if isinstance(inner, dict) else [outer]
+    found = [form.get(key) for form in forms for key in ("code", "type", "status", "status_code")]
+    return [str(word).lower() for word in found if isinstance(word, str | int)]
+
+
+def _told(payload: Any) -> float | None:
+    """The seconds of Google's `RetryInfo` (google/rpc/error_details.proto), where there is one."""
+    inner = payload[0] if isinstance(payload, list) and payload else payload
+    inner = inner.get("error", inner) if isinstance(inner, dict) else None
+    details = inner.get("details") if isinstance(inner, dict) else None
+    for detail in details if isinstance(details, list) else []:
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        match = _DELAY.fullmatch(delay) if isinstance(delay, str) else None
+        if match is not None:
+            return float(match[1])
+    return None
 
 
 def safe_text(text: str, limit: int = _LONGEST) -> str:
@@ -55,26 +176,26 @@ def safe_text(text: str, limit: int = _LONGEST) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def error_text(payload: Any) -> str:
+def error_text(payload: Any, depth: int = 16) -> str:
     """The sentence in an error object of any of the forms seen, with its code; empty if none."""
     if isinstance(payload, str):
         return payload
     if isinstance(payload, list):
-        return error_text(payload[0]) if payload else ""
-    if not isinstance(payload, dict):
+        return error_text(payload[0], depth - 1) if payload and depth else ""
+    if not isinstance(payload, dict) or not depth:
         return ""
-    text = next((found for key in _TEXTS if (found := error_text(payload.get(key)))), "")
+    texts = (error_text(payload.get(key), depth - 1) for key in _TEXTS)
+    text = next(filter(None, texts), "")
     code = payload.get("code") or payload.get("type")
     if isinstance(code, str) and code and code not in text:
         return f"{text} ({code})" if text else code
     return text
 
 
-def _said(body: bytes) -> str:
+def _payload(body: bytes) -> Any:
+    """The JSON of a body, or its text; an HTML page says nothing."""
     try:
-        text = error_text(orjson.loads(body))
+        return orjson.loads(body)
     except (ValueError, RecursionError):
         text = body[: 8 * _LONGEST].decode("utf-8", "replace").strip()
-        if text.startswith("<"):
-            text = ""
-    return f": {safe_text(text)}" if text else ""
+        return "" if text.startswith("<") else text

@@ -14,6 +14,7 @@ import msgspec
 from toolcrib.schema.dialects import (
     ANTHROPIC,
     ANTHROPIC_STRICT,
+    COHERE,
     GEMINI,
     OLLAMA,
     OPENAI,
@@ -99,6 +100,15 @@ def ollama(told: Told) -> dict[str, Any]:
     return {"type": "function", "function": _described(told) | {"parameters": told.schema}}
 
 
+def cohere(told: Told) -> dict[str, Any]:
+    """Nested; https://docs.cohere.com/v2/reference/chat, `tools`. It takes no `strict` of one tool.
+
+    "the 'tool_1' tool must have at least a description, input, or output": the name stands in.
+    """
+    function = {"name": told.name, "description": told.description or told.name}
+    return {"type": "function", "function": function | {"parameters": told.schema}}
+
+
 def gemini(told: Told) -> dict[str, Any]:
     """One declaration; https://ai.google.dev/api/caching#FunctionDeclaration.
 
@@ -106,6 +116,15 @@ def gemini(told: Told) -> dict[str, Any]:
     (googleapis/python-genai#981).
     """
     return _described(told) | {"parametersJsonSchema": told.schema}
+
+
+def bedrock_converse(told: Told) -> dict[str, Any]:
+    """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolSpecification.html
+
+    Only `strict: true` is said, which few of the models there know.
+    """
+    spec = _described(told) | {"inputSchema": {"json": told.schema}}
+    return {"toolSpec": spec | {"strict": True} if told.strict else spec}
 
 
 def declarations(forms: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -161,6 +180,25 @@ GEMINI_TOOLS = ToolForm(
     shape=gemini,
     gather=declarations,
 )
+# "tool names can only contain certain characters (A-Za-z0-9_) and can't begin with a digit"
+# (https://docs.cohere.com/reference/errors). Of their length nothing is said.
+COHERE_TOOLS = ToolForm(
+    name="cohere",
+    names=NameRule("A-Za-z0-9_", 64, first="A-Za-z_"),
+    dialect=COHERE,
+    shape=cohere,
+)
+# What the strictest of the models there take, which are Anthropic's; for all of them, "inputSchema.
+# json.type must be one of the following: object". Strictness: https://docs.aws.amazon.com/bedrock/
+# latest/userguide/structured-output.html.
+BEDROCK_TOOLS = ToolForm(
+    name="bedrock-converse",
+    names=_OPENAI_NAMES,
+    dialect=ANTHROPIC,
+    strict_dialect=ANTHROPIC_STRICT,
+    strict_limits=ANTHROPIC_TOOLS.strict_limits,
+    shape=bedrock_converse,
+)
 
 FORMS: Mapping[str, ToolForm] = {
     form.name: form
@@ -171,5 +209,7 @@ FORMS: Mapping[str, ToolForm] = {
         OLLAMA_TOOLS,
         GEMINI_TOOLS,
         MISTRAL_TOOLS,
+        COHERE_TOOLS,
+        BEDROCK_TOOLS,
     )
 }

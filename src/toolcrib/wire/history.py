@@ -95,7 +95,8 @@ class History(ABC):
     def begins(self, messages: tuple[Message, ...], names: Mapping[str, str]) -> bool:
         """Whether these messages are the beginning of `messages`, encoded for the same names."""
         known = self._messages
-        return self._names == names and messages[: len(known)] == known
+        same_names = self._names is names or self._names == names
+        return same_names and messages[: len(known)] == known
 
     def extend(self, messages: tuple[Message, ...]) -> None:
         """Encode what is new. Raises RequestError; this history is of no use after that."""

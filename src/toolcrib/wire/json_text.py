@@ -20,15 +20,6 @@ _OUTSIDE = re.compile(r'[^"\[\]{}]*+')
 _EMPTY_FIRST = re.compile(r"(?:\s*\{\s*\})+\s*(?=\{)")
 
 
-class _TextCall(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    parameters: msgspec.Raw = msgspec.Raw()
-    arguments: msgspec.Raw = msgspec.Raw()
-
-
-_TEXT_CALL = msgspec.json.Decoder(_TextCall)
-
-
 def is_object(text: str) -> bool:
     """Whether the text is one whole JSON object."""
     try:
@@ -92,19 +83,6 @@ def mended(text: str) -> str:
     return text
 
 
-def call_in_text(text: str) -> tuple[str, str] | None:
-    """Name and arguments, if the text is `{"name": …, "parameters": {…}}` and nothing else.
-
-    The way in which Llama 3 writes a call; `arguments` instead of `parameters` is as good.
-    """
-    try:
-        call = _TEXT_CALL.decode(text)
-    except (ValueError, RecursionError):
-        return None
-    arguments = bytes(call.parameters or call.arguments).decode()
-    return (call.name, arguments) if is_object(arguments) else None
-
-
 class Balance:
     """Counts brackets over fragments, each scanned once, so that asking costs only what is new."""
 
@@ -148,3 +126,9 @@ def counted(usage: Mapping[str, Any], *keys: str) -> int:
     """The sum of what is counted under these keys; what is no count, or is not there, is nothing."""
     counts = (usage.get(key) for key in keys)
     return sum(n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n > 0)
+
+
+def cached(usage: Mapping[str, Any], details: str) -> int:
+    """The input's tokens that were in the provider's cache, as OpenAI counts them under `details`."""
+    counts = usage.get(details)
+    return counted(counts, "cached_tokens") if isinstance(counts, Mapping) else 0

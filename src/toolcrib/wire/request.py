@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from operator import is_
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from toolcrib.wire.history import History
 from toolcrib.wire.views import encoded
 
 H = TypeVar("H", bound=History)
+_MOST_OTHERS = 15
 
 
 class SentTools(msgspec.Struct, frozen=True):
@@ -44,25 +46,47 @@ def remembered_tools(wire: Wire, given: Sequence[HasDefinition], memo: Memo | No
     known = memo.tools if isinstance(memo.tools, SentTools) else None
     if known is not None and known.form is not wire.tools:
         known = memo.history = None  # of another wire
-    if known is None or known.given is not given:
+        memo.others = []
+    if known is None or not _same(known.given, given):
         known = memo.tools = _encoded(wire, given)
     return known
+
+
+def _same(known: Sequence[Any], given: Sequence[Any]) -> bool:
+    """Whether these are the very same tools; each run of an agent has a list of its own."""
+    return known is given or (len(known) == len(given) and all(map(is_, known, given)))
 
 
 def remembered_history(
     make: Callable[[], H], request: ChatRequest, tools: SentTools, memo: Memo | None
 ) -> H:
     """The history of a request; what was encoded before is not encoded again. Raises RequestError."""
-    history = memo.history if memo is not None else None
-    fresh = make()
-    if type(history) is not type(fresh) or not history.begins(request.messages, tools.names):
-        history = fresh
-    if memo is not None:
-        memo.history = None
+    memo, history = memo or Memo(), make()
+    kept = [memo.history, *memo.others]
+    for known in kept:
+        if isinstance(known, type(history)) and known.begins(request.messages, tools.names):
+            history = known
+            break
+    others = [known for known in kept if known is not None and known is not history]
+    memo.history, memo.others = None, others[:_MOST_OTHERS]
     history.extend(request.messages)
-    if memo is not None:
-        memo.history = history
+    memo.history = history
     return history
+
+
+def tools_member(tools: SentTools, request: ChatRequest) -> orjson.Fragment | None:
+    """The list of tools, the provider's own behind those on offer; None where it would be empty.
+
+    Raises RequestError for a provider's tool that is no JSON.
+    """
+    provided = request.settings.provider_tools
+    if not provided:
+        return orjson.Fragment(tools.body) if tools.names else None
+    try:
+        more = orjson.dumps(provided)
+    except TypeError as error:
+        raise RequestError(f"Settings.provider_tools cannot be sent as JSON: {error}") from None
+    return orjson.Fragment(tools.body[:-1] + b"," + more[1:] if tools.names else more)
 
 
 def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:

@@ -72,32 +72,42 @@ class EventStream:
         if self._start and lines:
             self._start = False
             lines[0] = lines[0].removeprefix(_BOM)
+        data, held = self._data, self._held
         for line in lines:
             if not line:
-                if self._data:
-                    data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                    events.append(Event(self._name, data))
-                    self._data = []
-                    self._held = 0
+                if data:
+                    whole = data[0] if len(data) == 1 else b"\n".join(data)
+                    events.append(Event(self._name, whole))
+                    data.clear()
+                    held = 0
                 self._name = b""
-            elif line.startswith(b"data:"):
-                self._data.append(line[6:] if line.startswith(b" ", 5) else line[5:])
-                self._hold(len(line))
+                continue
+            if line[:5] == b"data:":
+                data.append(line[6:] if line[5:6] == b" " else line[5:])
+                held += len(line)
             else:
-                self._other(line)
+                held += self._other(line)
+            if held > self._limit:
+                raise self._too_large()
+        self._held = held
         return events
 
-    def _other(self, line: bytes) -> None:
+    def _other(self, line: bytes) -> int:
+        """A line that is no data with a value; how much of it is held."""
         field, _, value = line.partition(b":")
         if field == b"event":
             self._name = value.removeprefix(b" ")
         elif line == b"data":
             self._data.append(b"")
-            self._hold(len(line))
+            return len(line)
         elif not any(known.startswith(field) for known in _FIELDS):
             self.foreign += 1
+        return 0
 
     def _hold(self, size: int) -> None:
         self._held += size
         if self._held > self._limit:
-            raise WireError(f"one event of the stream is larger than {self._limit} bytes")
+            raise self._too_large()
+
+    def _too_large(self) -> WireError:
+        return WireError(f"one event of the stream is larger than {self._limit} bytes")

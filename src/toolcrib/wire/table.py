@@ -12,6 +12,8 @@ from toolcrib.values.message import ChatRequest, Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered
+from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE
+from toolcrib.wire.cohere import COHERE
 from toolcrib.wire.failure import http_error
 from toolcrib.wire.forms import FORMS, ToolForm
 from toolcrib.wire.gemini import GEMINI
@@ -19,12 +21,24 @@ from toolcrib.wire.mistral import MISTRAL
 from toolcrib.wire.ollama import OLLAMA
 from toolcrib.wire.openai_chat import OPENAI_CHAT
 from toolcrib.wire.openai_responses import OPENAI_RESPONSES
+from toolcrib.wire.text_calls import syntax_of
+from toolcrib.wire.text_calls.decoder import TextCallDecoder
 from toolcrib.wire.views import ToolView, forms_of, views_of
 
 OfferedTools: TypeAlias = Iterable[HasDefinition | ToolDefinition | Mapping[str, object]]
 
 WIRES: Mapping[str, Wire] = {
-    wire.name: wire for wire in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC, GEMINI, MISTRAL, OLLAMA)
+    wire.name: wire
+    for wire in (
+        OPENAI_CHAT,
+        OPENAI_RESPONSES,
+        ANTHROPIC,
+        GEMINI,
+        MISTRAL,
+        OLLAMA,
+        COHERE,
+        BEDROCK_CONVERSE,
+    )
 }
 
 
@@ -97,11 +111,16 @@ def decoder(
 ) -> Decoder:
     """A decoder for one response. `ids` is the prefix of the calls' ids, `call_` by default.
 
-    With `streaming` a body that turns out to be JSON is read as such all the same.
+    With `streaming` a body that turns out to be JSON is read as such all the same. Raises
+    RequestError for a wire, or a syntax of calls in text, that nobody knows.
     """
     wire = wire_of(wire)
     ids = "call_" if ids is None else ids
-    return wire.make_decoder(wire, streaming=streaming, offer=offer or Offer(), ids=ids)
+    offer = offer or Offer()
+    made = wire.make_decoder(wire, streaming=streaming, offer=offer, ids=ids)
+    if wire.text_calls is None:
+        return made
+    return TextCallDecoder(made, syntax_of(wire.text_calls), offer=offer, ids=ids)
 
 
 def decode(

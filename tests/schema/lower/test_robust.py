@@ -13,6 +13,7 @@ from toolcrib.errors import SchemaError
 from toolcrib.schema.dialects import (
     ANTHROPIC,
     ANTHROPIC_STRICT,
+    COHERE,
     GEMINI,
     OLLAMA,
     OPENAI,
@@ -24,7 +25,17 @@ from toolcrib.schema.lower import lower, taken_as_it_is
 from toolcrib.schema.portable import check_portable
 from toolcrib.schema.validator import JsonSchemaValidator
 
-ALL = (VERBATIM, OPENAI, OPENAI_STRICT, ANTHROPIC, ANTHROPIC_STRICT, OLLAMA, GEMINI, PORTABLE)
+ALL = (
+    VERBATIM,
+    OPENAI,
+    OPENAI_STRICT,
+    ANTHROPIC,
+    ANTHROPIC_STRICT,
+    OLLAMA,
+    GEMINI,
+    COHERE,
+    PORTABLE,
+)
 STEP = 5  # every fifth definition of a large set
 
 

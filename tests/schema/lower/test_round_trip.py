@@ -14,6 +14,7 @@ from schema.lower.lower_helpers import check_view, tools
 from toolcrib.schema.dialects import (
     ANTHROPIC,
     ANTHROPIC_STRICT,
+    COHERE,
     GEMINI,
     OLLAMA,
     OPENAI,
@@ -25,7 +26,17 @@ from toolcrib.schema.lower import Dialect, Lowered, lower, taken_as_it_is
 from toolcrib.schema.lower.tree import pointers
 from toolcrib.schema.validator import JsonSchemaValidator
 
-ALL = (VERBATIM, OPENAI, OPENAI_STRICT, ANTHROPIC, ANTHROPIC_STRICT, OLLAMA, GEMINI, PORTABLE)
+ALL = (
+    VERBATIM,
+    OPENAI,
+    OPENAI_STRICT,
+    ANTHROPIC,
+    ANTHROPIC_STRICT,
+    OLLAMA,
+    GEMINI,
+    COHERE,
+    PORTABLE,
+)
 by_dialect = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.name)
 patient = settings(
     deadline=None,

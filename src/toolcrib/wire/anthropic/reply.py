@@ -209,7 +209,13 @@ class AnthropicReply:
         )
         finish = cut or ("tool_calls" if calls else "stop")
         spent = counted(self._usage, *_INPUT_TOKENS)
-        usage = Usage(1, spent, counted(self._usage, "output_tokens"))
+        usage = Usage(
+            1,
+            spent,
+            counted(self._usage, "output_tokens"),
+            counted(self._usage, "cache_read_input_tokens"),
+            counted(self._usage, "cache_creation_input_tokens"),
+        )
         return Reply(message, finish, usage, self._offer, self._reason or None, raw)
 
 

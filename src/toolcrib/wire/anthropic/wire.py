@@ -29,6 +29,7 @@ from toolcrib.wire.request import (
     narrowed,
     remembered_history,
     remembered_tools,
+    tools_member,
 )
 
 _OWN_KEYS = frozenset(("model", "messages", "system", "tools", "stream"))
@@ -56,9 +57,9 @@ def encode(
     if history.instructions:
         body["system"] = orjson.Fragment(dumps(_system(history.instructions)))
     body["messages"] = orjson.Fragment(history.encoded())
-    if tools.names:
-        body["tools"] = orjson.Fragment(tools.body)
-        if said := _choice(choice, request.parallel_calls):
+    if (listed := tools_member(tools, request)) is not None:
+        body["tools"] = listed
+        if tools.names and (said := _choice(choice, request.parallel_calls)):
             body["tool_choice"] = said
     elif history.called:
         body["tools"] = [{"name": name, "input_schema": _ANY} for name in history.called]

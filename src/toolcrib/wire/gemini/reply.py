@@ -213,8 +213,9 @@ class GeminiReply:
             provider_state=ProviderState(self._wire.name, state) if state else None,
         )
         spent, made = (counted(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
+        usage = Usage(1, spent, made, counted(self._usage, "cachedContentTokenCount"))
         finish = cut or ("tool_calls" if calls else "stop")
-        return Reply(message, finish, Usage(1, spent, made), self._offer, self._reason or None, raw)
+        return Reply(message, finish, usage, self._offer, self._reason or None, raw)
 
 
 def _said(reason: Any) -> bool:

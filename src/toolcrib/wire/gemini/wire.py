@@ -29,6 +29,7 @@ from toolcrib.wire.request import (
     http_request,
     remembered_history,
     remembered_tools,
+    tools_member,
 )
 
 _OWN_KEYS = frozenset(("model", "contents", "systemInstruction", "tools"))
@@ -50,12 +51,12 @@ def encode(
         parts = [{"text": text} for text in history.instructions]
         body["systemInstruction"] = orjson.Fragment(dumps({"parts": parts}))
     body["contents"] = orjson.Fragment(history.encoded())
-    if request.tools:
-        body["tools"] = orjson.Fragment(tools.body)
-        if request.parallel_calls is False:
-            raise RequestError(
-                "Gemini has no way to ask for one call at a time: leave parallel_calls open"
-            )
+    if (listed := tools_member(tools, request)) is not None:
+        body["tools"] = listed
+    if request.tools and request.parallel_calls is False:
+        raise RequestError(
+            "Gemini has no way to ask for one call at a time: leave parallel_calls open"
+        )
     extra = extra_members(request.settings.extra, own=_OWN_KEYS)
     choice = checked_choice(request.tool_choice, tools)
     config = {} if choice is None else {"functionCallingConfig": _choice(choice)}

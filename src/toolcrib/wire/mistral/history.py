@@ -25,4 +25,16 @@ class MistralHistory(ChatHistory):
         if not (message.content or calls or chunks):
             return []
         forms = super().assistant(message, calls)
-        return [form | {"content": chunks} for form in forms] if chunks else forms
+        if not isinstance(chunks, list) or not chunks:
+            return forms
+        content = _saying(chunks, message.content)
+        return [form | {"content": content} for form in forms]
+
+
+def _saying(chunks: list[Any], text: str) -> list[Any]:
+    """The chunks, with that text if theirs is another: calls may have been read out of it."""
+    said = [chunk for chunk in chunks if isinstance(chunk, dict) and chunk.get("type") == "text"]
+    if "".join(str(chunk.get("text")) for chunk in said) == text:
+        return chunks
+    rest = [chunk for chunk in chunks if chunk not in said]
+    return [*rest, {"type": "text", "text": text}] if text else rest

@@ -14,7 +14,7 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.calls import CallAssembler, written_call
+from toolcrib.wire.calls import CallAssembler
 from toolcrib.wire.decoding import Parts
 from toolcrib.wire.json_text import counted, mended
 
@@ -47,7 +47,6 @@ class OllamaReply:
         self.torn = False
         self._wire = wire
         self._offer = offer
-        self._ids = ids
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls = CallAssembler(offer, ids)
@@ -100,9 +99,6 @@ class OllamaReply:
         calls, was_cut = self._calls.finish(cut=cut is not None)
         if was_cut and cut is None:
             cut = "length"
-        if not calls and cut is None and self._wire.text_calls:
-            call = written_call(text, self._offer, self._ids)
-            calls, text = ((call,), "") if call is not None else ((), text)
         message = Message.assistant(text, calls)
         if self._thinking:
             state = ProviderState(self._wire.name, {"thinking": mended("".join(self._thinking))})

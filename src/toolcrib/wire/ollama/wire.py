@@ -28,6 +28,7 @@ from toolcrib.wire.request import (
     narrowed,
     remembered_history,
     remembered_tools,
+    tools_member,
 )
 
 _OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
@@ -46,8 +47,8 @@ def encode(
     history = remembered_history(make, request, tools, memo)
     tools = _callable(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
-    if tools.names:
-        body["tools"] = orjson.Fragment(tools.body)
+    if (listed := tools_member(tools, request)) is not None:
+        body["tools"] = listed
     body |= _settings(wire, request)
     body["stream"] = stream  # left out, it is true
     return http_request(

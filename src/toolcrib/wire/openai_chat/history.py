@@ -28,7 +28,7 @@ class ChatHistory(History):
         form: dict[str, Any] = {"role": "assistant", "content": message.content}
         if calls:
             form["content"] = message.content or None
-            form["tool_calls"] = [_call(call) for call in calls]
+            form["tool_calls"] = [call_form(call) for call in calls]
         return [form]
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
@@ -50,7 +50,8 @@ def _image(image: Image) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": image.as_url()}}
 
 
-def _call(call: SentCall) -> dict[str, Any]:
+def call_form(call: SentCall) -> dict[str, Any]:
+    """A call, its arguments as text."""
     return {
         "id": call.id,
         "type": "function",

@@ -10,9 +10,10 @@ from toolcrib.errors import WireError
 from toolcrib.values.message import FinishReason, Message, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.calls import CallAssembler, written_call
+from toolcrib.wire.calls import CallAssembler
 from toolcrib.wire.decoding import Parts
-from toolcrib.wire.json_text import counted, mended
+from toolcrib.wire.json_text import cached, counted, mended
+from toolcrib.wire.openai_chat.usual import usual_chunk
 
 _CUT: frozenset[FinishReason] = frozenset(("length", "content_filter", "error", "incomplete"))
 
@@ -40,6 +41,8 @@ class _Body(msgspec.Struct):
 
 
 _SLICES = msgspec.json.Decoder(_Body)
+_PATIENCE = 16
+"""So many unusual chunks show that a server's are all unusual, and that trying costs time."""
 
 
 class ChatReply:
@@ -48,6 +51,8 @@ class ChatReply:
     `known` is whether `choices` was ever there, `seen` whether it held any; `torn` is set by the
     decoder if the stream stopped in the middle of an event.
     """
+
+    over = False  # the wire's own end is no chunk: `[DONE]`
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
@@ -66,11 +71,7 @@ class ChatReply:
         self._usage: dict[str, Any] = {}
         self._source = (b"", 0, "")
         self._slices: _Body | None = None
-
-    @property
-    def over(self) -> bool:
-        """The wire's own end is no chunk: `[DONE]`."""
-        return False
+        self._patience = _PATIENCE
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
         self._chunk(body, data, whole=True, parts=[])
@@ -79,6 +80,26 @@ class ChatReply:
 
     def event(self, event: dict[str, Any], data: bytes, _name: bytes, parts: Parts) -> None:
         self._chunk(event, data, whole=False, parts=parts)
+
+    def usual(self, data: bytes, parts: Parts) -> bool:
+        if not (self.seen and self._patience):
+            return False
+        try:
+            (choice,) = usual_chunk(data).choices
+        except (ValueError, RecursionError):
+            self._patience -= 1
+            return False
+        if choice.index != self._choice:
+            return True
+        if calls := choice.delta.tool_calls:
+            self._calls.next_chunk()
+            for call in calls:
+                name, text = call.function.name or "", call.function.arguments or ""
+                if part := self._calls.piece(call.index, call.id or "", name, text):
+                    parts.append(part)
+        if content := choice.delta.content:
+            self._add_text(content, parts)
+        return True
 
     def _chunk(self, chunk: dict[str, Any], data: bytes, *, whole: bool, parts: Parts) -> None:
         """Add one chunk (`data` are its bytes), or one whole body. Raises WireError."""
@@ -206,14 +227,14 @@ class ChatReply:
             calls, was_cut = self._legacy.finish(cut=cut is not None)
         if was_cut and cut is None:
             cut = "length"
-        if not calls and cut is None and self._wire.text_calls:
-            call = written_call(text, self._offer, self._ids)
-            calls, text = ((call,), "") if call is not None else ((), text)
         return Reply(
             Message.assistant(text, calls),
             cut or ("tool_calls" if calls else "refusal" if self._refused else "stop"),
             Usage(
-                1, counted(self._usage, "prompt_tokens"), counted(self._usage, "completion_tokens")
+                1,
+                counted(self._usage, "prompt_tokens"),
+                counted(self._usage, "completion_tokens"),
+                cached(self._usage, "prompt_tokens_details"),
             ),
             self._offer,
             self._reason or None,

@@ -26,6 +26,7 @@ from toolcrib.wire.request import (
     remembered_history,
     remembered_tools,
     settings_members,
+    tools_member,
 )
 
 _OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
@@ -44,10 +45,10 @@ def encode(
         tools = narrowed(wire, tools, request.tool_choice.allowed)
         choice = checked_choice(ToolChoice(choice.mode, request.tool_choice.name), tools)
     body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
-    if request.tools:
-        body["tools"] = orjson.Fragment(tools.body)
-        if request.parallel_calls is not None:
-            body["parallel_tool_calls"] = request.parallel_calls
+    if (listed := tools_member(tools, request)) is not None:
+        body["tools"] = listed
+    if request.tools and request.parallel_calls is not None:
+        body["parallel_tool_calls"] = request.parallel_calls
     if choice is not None:
         body["tool_choice"] = _choice(wire, choice)
     body |= settings_members(wire, request, tools, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS)

@@ -21,7 +21,7 @@ class ResponsesHistory(History):
 
     OpenAI refuses a `call_id` longer than 64: `string_above_max_length`. System messages keep their
     places, which `instructions` would not give them; a model that knows only the `developer` role
-    gets them as that.
+    gets them as that. The type of a message may be left out, but llama.cpp knows an assistant's by it.
     """
 
     ids = IdRule(r"\x21-\x7e", 64)
@@ -42,7 +42,7 @@ class ResponsesHistory(History):
             return kept
         items: list[dict[str, Any]] = [_call(call) for call in calls]
         if message.content or not calls:
-            items.insert(0, {"role": "assistant", "content": message.content})
+            items.insert(0, {"type": "message", "role": "assistant", "content": message.content})
         return items
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:

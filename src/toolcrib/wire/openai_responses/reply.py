@@ -14,10 +14,10 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.calls import CallAssembler, written_call
+from toolcrib.wire.calls import CallAssembler
 from toolcrib.wire.decoding import Parts
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import counted, is_object, mended
+from toolcrib.wire.json_text import cached, counted, is_object, mended
 from toolcrib.wire.openai_responses.kept import kept_items
 from toolcrib.wire.openai_responses.output import Output
 
@@ -102,16 +102,17 @@ class ResponsesReply:
         items = self._output.items
         text = mended("".join(str(text) for item in items for text in item.texts.values()))
         state = self._state(calls)
-        if not calls and cut is None and self._wire.text_calls:
-            call = written_call(text, self._offer, self._ids)
-            if call is not None:
-                calls, text, state = (call,), "", None
         usage = self._response.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         return Reply(
             Message("assistant", text, calls, provider_state=state),
             cut or ("tool_calls" if calls else "refusal" if self._output.refused else "stop"),
-            Usage(1, counted(usage, "input_tokens"), counted(usage, "output_tokens")),
+            Usage(
+                1,
+                counted(usage, "input_tokens"),
+                counted(usage, "output_tokens"),
+                cached(usage, "input_tokens_details"),
+            ),
             self._offer,
             self._reason or None,
             self._response or raw,

@@ -26,6 +26,7 @@ from toolcrib.wire.request import (
     remembered_history,
     remembered_tools,
     settings_members,
+    tools_member,
 )
 
 _OWN_KEYS = frozenset(("model", "input", "tools", "stream"))
@@ -44,10 +45,10 @@ def encode(
     make = partial(wire.history, wire.name, wire.tools.names, tools.names)
     history = remembered_history(make, request, tools, memo)
     body: dict[str, Any] = {"model": model, "input": orjson.Fragment(history.encoded())}
-    if request.tools:
-        body["tools"] = orjson.Fragment(tools.body)
-        if request.parallel_calls is not None:
-            body["parallel_tool_calls"] = request.parallel_calls
+    if (listed := tools_member(tools, request)) is not None:
+        body["tools"] = listed
+    if request.tools and request.parallel_calls is not None:
+        body["parallel_tool_calls"] = request.parallel_calls
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None:
         body["tool_choice"] = _choice(choice)

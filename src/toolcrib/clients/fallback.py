@@ -1,0 +1,100 @@
+"""Clients that stand in for one another: the next is asked where one could not answer.
+
+Once anything of an answer has been given away, its errors are the caller's: no other client can go on
+in the middle of a sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+from toolcrib.clients.base import Closing, Tools, plan_of, request_of
+from toolcrib.errors import (
+    ClientError,
+    ConnectionFailed,
+    ProviderError,
+    RateLimitError,
+    RequestError,
+)
+from toolcrib.values.client import LLMClient, Plan
+from toolcrib.values.message import ChatRequest, Reply, StreamPart
+
+_MOVED_ON_BY = (ConnectionFailed, RateLimitError, ProviderError)
+
+
+def fallback(
+    clients: Sequence[LLMClient], *, on: tuple[type[ClientError], ...] = _MOVED_ON_BY
+) -> FallbackClient:
+    """One client out of several: the first is asked, and the next where one raises an error of `on`.
+
+    Each client makes its own attempts first (`retries=`). A request that was refused is refused by the
+    next one too, and a wrong key is better known than passed over: neither is in `on`, unless you
+    put it there. Raises RequestError without clients.
+    """
+    return FallbackClient(clients, on)
+
+
+class FallbackClient(Closing):
+    """What `fallback` makes; an `LLMClient`. `Reply.model` says who answered."""
+
+    def __init__(self, clients: Sequence[LLMClient], on: tuple[type[ClientError], ...]) -> None:
+        if not clients:
+            raise RequestError("fallback: there is no client to ask")
+        self._clients = tuple(clients)
+        self._on = on
+
+    @property
+    def model(self) -> str:
+        """The first client's: the one that is meant to answer."""
+        return self._clients[0].model
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """The first whole reply. Raises the last client's error, with a note of all of them."""
+        failures: list[ClientError] = []
+        for client in self._clients:
+            try:
+                return await client.chat(request)
+            except self._on as error:
+                failures.append(error)
+        raise self._all(failures)
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        """As `chat`, in parts; after the first of them no other client is asked."""
+        failures: list[ClientError] = []
+        for client in self._clients:
+            begun = False
+            parts = client.stream(request)
+            try:
+                async for part in parts:
+                    begun = True
+                    yield part
+            except self._on as error:
+                if begun:
+                    raise
+                failures.append(error)
+            else:
+                return
+            finally:
+                if isinstance(parts, AsyncGenerator):
+                    await parts.aclose()
+        raise self._all(failures)
+
+    async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
+        """What the model wants to call, hydrated; nothing is run. Raises ClientError."""
+        return plan_of(await self.chat(request_of(prompt, tools)))
+
+    async def aclose(self) -> None:
+        """Close all of them, also where one cannot be."""
+        async with contextlib.AsyncExitStack() as stack:
+            for client in self._clients:
+                stack.push_async_callback(client.aclose)
+
+    def __repr__(self) -> str:
+        return f"fallback({list(self._clients)!r})"
+
+    def _all(self, failures: list[ClientError]) -> ClientError:
+        """The last failure. Its note names every client, since the first one's is often the reason."""
+        for client, failure in zip(self._clients, failures, strict=True):
+            failures[-1].add_note(f"{client.model}: {type(failure).__name__}: {failure}")
+        return failures[-1]

@@ -1,0 +1,102 @@
+"""Requests that are made again, as long as the caller has been given nothing of an answer.
+
+What is worth another attempt, the error itself says (`ClientError.retryable`); when, the provider says,
+or else a wait that doubles, and is the same for no two clients. Stopping and waiting are tenacity's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from toolcrib.errors import ClientError
+
+if TYPE_CHECKING:
+    import tenacity
+    from tenacity.asyncio import AsyncRetrying
+
+
+class Retries(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a request is made in all, and how long is waited in between, in seconds.
+
+    The first wait is `first_wait`, each further one twice as long, none longer than `longest_wait`; by
+    chance, each is up to `first_wait` longer. A provider that says when to come back is heeded: where
+    that is later than `longest_wait` its error is raised at once, with `.retry_after`. `sleep` is how
+    to wait, and may be another in tests. Raises ValueError for numbers that are none of these.
+    """
+
+    attempts: int = 3
+    first_wait: float = 0.5
+    longest_wait: float = 60.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or not 0 <= self.first_wait <= self.longest_wait:
+            raise ValueError("Retries: at least one attempt, and 0 <= first_wait <= longest_wait")
+
+    def allow(self, error: BaseException | None) -> bool:
+        """Whether another attempt is worth its while, were there one left."""
+        if not isinstance(error, ClientError) or not error.retryable:
+            return False
+        return error.retry_after is None or error.retry_after <= self.longest_wait
+
+
+class Attempts:
+    """The attempts at one request; None is one attempt. tenacity is imported at the second one."""
+
+    def __init__(self, retries: Retries | None) -> None:
+        self._retries = retries
+        self._attempts: AsyncRetrying | None = None
+        self._now: tenacity.AttemptManager | None = None
+        self._made = 0
+
+    async def after(self, error: ClientError) -> None:
+        """Wait until the request may be made again. Raises the error where it may not.
+
+        An error that is raised after several attempts says how many they were.
+        """
+        self._made += 1
+        try:
+            await self._next(error)
+        except ClientError:
+            if self._made > 1:
+                error.args = (f"{error} (after {self._made} attempts)",)
+            raise
+
+    async def _next(self, error: ClientError) -> None:
+        if self._retries is None or not self._retries.allow(error):
+            raise error
+        if self._attempts is None or self._now is None:
+            self._attempts = aiter(_retrying(self._retries, error))
+            self._now = await anext(self._attempts)
+        with self._now:
+            raise error
+        self._now = await anext(self._attempts)
+
+
+def _retrying(retries: Retries, error: ClientError) -> AsyncRetrying:
+    """Raises the error itself where tenacity is not installed."""
+    try:
+        import tenacity
+        from tenacity.asyncio import AsyncRetrying
+    except ImportError:
+        error.args = (f"{error} (trying again needs an extra: pip install 'toolcrib[http]')",)
+        raise error from None
+    backoff = tenacity.wait_exponential(retries.first_wait, retries.longest_wait)
+    chance = tenacity.wait_random(0, retries.first_wait)
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        failure = state.outcome.exception() if state.outcome is not None else None
+        told = failure.retry_after if isinstance(failure, ClientError) else None
+        return chance(state) + (backoff(state) if told is None else told)
+
+    return AsyncRetrying(
+        stop=tenacity.stop_after_attempt(retries.attempts),
+        retry=tenacity.retry_if_exception(retries.allow),
+        wait=wait,
+        sleep=retries.sleep,
+        reraise=True,
+    )

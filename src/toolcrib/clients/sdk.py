@@ -1,0 +1,173 @@
+"""A provider's own client object as the transport: its connections, its way to authenticate.
+
+What is asked and how the answer is read stay ours. The object is used by what it documents for paths
+of one's own only: `post(path, cast_to=Response, body=…, options=…, stream=True)`. It is not closed
+here, and does not retry: that is the caller's to do, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import inspect
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
+
+from toolcrib.clients.transport import LINGER, Outgoing, Response
+from toolcrib.errors import (
+    AuthenticationError,
+    ClientError,
+    ConnectionFailed,
+    RequestError,
+    WireError,
+)
+from toolcrib.wire.frames import FrameStream
+
+if TYPE_CHECKING:
+    from toolcrib.clients.base import Options
+
+_PACKAGES = ("openai", "anthropic")
+_OURS = ("base_url", "api_key", "transport", "timeouts")
+_FRAMES = "application/vnd.amazon.eventstream"
+
+
+class SdkClient(Protocol):
+    """What is used of `openai.AsyncOpenAI`, `anthropic.AsyncAnthropic` and their variants."""
+
+    @property
+    def base_url(self) -> Any: ...
+
+    @property
+    def post(self) -> Callable[..., Awaitable[Any]]: ...
+
+
+def over_sdk(sdk: SdkClient, options: Options, **given: str | None) -> tuple[str, Options]:
+    """The base URL of the SDK's client, and the options with it as their transport.
+
+    Raises RequestError if it is no asynchronous client of a known SDK, or if what it has itself is
+    `given` too, or among the options.
+    """
+    for name in _OURS:
+        if given.get(name) is not None or options.get(name) is not None:
+            raise RequestError(
+                f"{name}= and sdk= cannot be given both: the SDK's client has its own"
+            )
+    transport = SdkTransport(sdk)
+    return transport.base, {**options, "transport": transport}
+
+
+class SdkTransport:
+    """Sends requests for paths below `base` through an SDK's client."""
+
+    def __init__(self, sdk: SdkClient) -> None:
+        package = _package_of(sdk)
+        if not inspect.iscoroutinefunction(getattr(sdk, "post", None)):
+            raise RequestError(f"{type(sdk).__name__} blocks: pass the asynchronous client, Async…")
+        self.base = str(sdk.base_url).rstrip("/")
+        self._sdk = sdk
+        self._package: Any = sys.modules[package]
+        self._http: Any = _http_library(self._package.DefaultAsyncHttpxClient)
+        self._answer: Any = self._http.Response
+
+    async def send(self, request: Outgoing) -> Response:
+        """The beginning of the answer. Raises ConnectionFailed, AuthenticationError."""
+        path = request.url.removeprefix(self.base)
+        options = {"headers": dict(request.headers), "max_retries": 0}
+        try:
+            response = await self._sdk.post(
+                path,
+                cast_to=self._answer,
+                body=json.loads(request.body),  # Azure, Vertex and Bedrock read and change it
+                options=options,
+                stream=True,
+            )
+        except self._package.APIStatusError as error:
+            response = error.response  # its body is read already
+        except Exception as error:  # noqa: BLE001  of the SDK, of its http client, of cloud libraries
+            failure: ClientError = self._failure(error, request.server)
+            response = None
+        if response is None:
+            raise failure
+        return _SdkResponse(response, self._http, request.server)
+
+    async def aclose(self) -> None:
+        """The SDK's client is closed by whoever made it."""
+
+    def _failure(self, error: Exception, server: str) -> ClientError:
+        if isinstance(error, self._package.APITimeoutError):
+            failure = ConnectionFailed(
+                f"{server} did not answer within the SDK client's time limit"
+            )
+            failure.retryable = False
+            return failure
+        if isinstance(error, self._package.APIConnectionError):
+            return ConnectionFailed(f"{server}: no connection")
+        who, what = type(self._sdk).__name__, type(error).__name__
+        return AuthenticationError(f"{who} made no request ({what}): check how it authenticates")
+
+
+def _http_library(client: type) -> Any:
+    """httpx, or what has taken its place: where the SDK's http client comes from."""
+    return sys.modules[next(name for name in _roots(client) if name.startswith("httpx"))]
+
+
+def _roots(kind: type) -> list[str]:
+    return [base.__module__.partition(".")[0] for base in kind.__mro__]
+
+
+def _package_of(sdk: object) -> str:
+    package = next((name for name in _roots(type(sdk)) if name in _PACKAGES), None)
+    if package is None:
+        raise RequestError(f"sdk= takes a client of {' or '.join(_PACKAGES)}, not {type(sdk)!r}")
+    return package
+
+
+class _SdkResponse:
+    def __init__(self, response: Any, http: Any, server: str) -> None:
+        self._response = response
+        self._http = http
+        self._server = server
+        self.status: int = response.status_code
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        self._data = response.aiter_bytes()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        frames = FrameStream() if _FRAMES in self.headers.get("content-type", "") else None
+        while True:
+            try:
+                chunk = await anext(self._data, None)
+            except self._http.HTTPError:
+                break
+            if chunk is None:
+                return
+            yield chunk if frames is None else _events(frames, chunk)
+        raise ConnectionFailed(f"{self._server}: the connection broke in the middle of the reply")
+
+    async def aclose(self, *, whole: bool) -> None:
+        if whole:  # read to its end, its connection can be used again
+            with contextlib.suppress(self._http.HTTPError, TimeoutError):
+                async with asyncio.timeout(LINGER):
+                    while await anext(self._data, None) is not None:
+                        pass
+        await self._response.aclose()
+
+
+def _events(frames: FrameStream, data: bytes) -> bytes:
+    """Anthropic's events out of Bedrock's frames, as they are on Anthropic's own server.
+
+    https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_PayloadPart.html
+    """
+    out = bytearray()
+    for event in frames.feed(data):
+        try:
+            payload = orjson.loads(event.data)
+            body = base64.b64decode(payload["bytes"]) if "bytes" in payload else event.data
+        except (ValueError, TypeError):
+            raise WireError("a frame of the event stream holds no event") from None
+        out += b"data: " + body + b"\n\n"
+    return bytes(out)

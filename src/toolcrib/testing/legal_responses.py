@@ -1,0 +1,179 @@
+"""What OpenAI's server refuses of a request for a response, in about its words.
+
+Written from the wire's documentation, not from the encoder, so that the one can judge the other.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LONGEST_ID = 64
+_MEMBERS = frozenset(
+    (
+        *(
+            "model",
+            "input",
+            "instructions",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+            "stream",
+        ),
+        *(
+            "stream_options",
+            "store",
+            "include",
+            "reasoning",
+            "text",
+            "temperature",
+            "top_p",
+            "user",
+        ),
+        *("max_output_tokens", "max_tool_calls", "metadata", "previous_response_id", "truncation"),
+        *("conversation", "background", "prompt", "prompt_cache_key", "prompt_cache_retention"),
+        *("safety_identifier", "service_tier", "top_logprobs", "context_management"),
+    )
+)
+_TOOL = frozenset(("type", "name", "description", "parameters", "strict"))
+_CHOICES = ("auto", "none", "required")
+_PARTS = {
+    "user": ("input_text", "input_image", "input_file"),
+    "system": ("input_text",),
+    "developer": ("input_text",),
+    "assistant": ("output_text", "refusal"),
+}
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+_OUTPUTS = {f"{kind}_output": kind for kind in _CALLS}
+
+
+def fault_of(body: Any) -> str | None:
+    """What is wrong with a request's body, or None."""
+    if not isinstance(body, dict):
+        return "the body is not a JSON object"
+    if extra := sorted(set(body) - _MEMBERS):
+        return f"Unknown parameter: '{extra[0]}'."
+    if not isinstance(body.get("model"), str):
+        return "Missing required parameter: 'model'."
+    if "stream_options" in body and not body.get("stream"):
+        return "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+    most = body.get("max_output_tokens")
+    if most is not None and (not isinstance(most, int) or most < 16):
+        return "Invalid 'max_output_tokens': expected a value >= 16."
+    return _tools_fault(body) or _input_fault(body.get("input"))
+
+
+def _tools_fault(body: dict[str, Any]) -> str | None:
+    names: set[str] = set()
+    for at, tool in enumerate(body.get("tools") or ()):
+        if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
+            return f"Missing required parameter: 'tools[{at}].type'."
+        if tool["type"] != "function":
+            continue
+        if extra := sorted(set(tool) - _TOOL):
+            return f"Unknown parameter: 'tools[{at}].{extra[0]}'."
+        name = tool.get("name")
+        if name is None:
+            return f"Missing required parameter: 'tools[{at}].name'."
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in names:
+            return f"Invalid 'tools[{at}].name': expected a unique string that matches the pattern."
+        names.add(name)
+        if fault := _schema_fault(tool):
+            return f"Invalid schema for function '{name}': {fault}"
+    return _choice_fault(body.get("tool_choice"), names, tools=bool(body.get("tools")))
+
+
+def _schema_fault(tool: dict[str, Any]) -> str | None:
+    """Strictness is on where nothing is said of it, and has to be kept only where it is asked for."""
+    schema = tool.get("parameters") or {}
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        return "schema must be a JSON Schema of 'type: \"object\"'"
+    if not tool.get("strict"):
+        return None
+    if schema.get("additionalProperties") is not False:
+        return "'additionalProperties' is required to be supplied and to be false"
+    if set(schema.get("required", ())) != set(schema.get("properties", ())):
+        return "'required' is required to be supplied and to include every key in properties"
+    return None
+
+
+def _choice_fault(choice: Any, names: set[str], *, tools: bool) -> str | None:
+    if choice is None or choice in ("auto", "none"):
+        return None
+    if not tools:
+        return f"Tool choice {choice!r} must be specified with 'tools' parameter."
+    if isinstance(choice, str):
+        return None if choice in _CHOICES else f"Invalid value: {choice!r} for 'tool_choice'."
+    if not isinstance(choice, dict):
+        return "Invalid type for 'tool_choice'."
+    wanted = choice.get("tools") if choice.get("type") == "allowed_tools" else [choice]
+    for one in wanted if isinstance(wanted, list) else [None]:
+        if not isinstance(one, dict):
+            return "Missing required parameter: 'tool_choice.tools'."
+        if one.get("type") == "function" and one.get("name") not in names:
+            return f"Tool choice '{one.get('name')}' not found in 'tools' parameter."
+    return None
+
+
+def _input_fault(items: Any) -> str | None:
+    if isinstance(items, str):
+        return None
+    if not isinstance(items, list) or not items:
+        return "Missing required parameter: 'input'."
+    waiting: dict[str, str] = {}
+    for at, item in enumerate(items):
+        if not isinstance(item, dict):
+            return f"Invalid type for 'input[{at}]': expected an object."
+        kind = item.get("type", "message")
+        if kind in _OUTPUTS:
+            call_id = str(item.get("call_id"))
+            if waiting.pop(call_id, None) != _OUTPUTS[kind]:
+                return f"No tool call found for function call output with call_id {call_id}."
+            if not isinstance(item.get("output"), str | list):
+                return f"Missing required parameter: 'input[{at}].output'."
+        elif fault := _item_fault(item, kind, at, items[at + 1 :]):
+            return fault
+        elif kind in _CALLS:
+            waiting[item["call_id"]] = kind
+    return f"No tool output found for function call {next(iter(waiting))}." if waiting else None
+
+
+def _item_fault(item: dict[str, Any], kind: Any, at: int, rest: list[Any]) -> str | None:
+    if kind == "message":
+        return _message_fault(item, at)
+    if kind == "reasoning":
+        if not isinstance(item.get("id"), str) or not isinstance(item.get("summary"), list):
+            return f"Missing required parameter: 'input[{at}].summary'."
+        if not rest:
+            return (
+                f"Item '{item['id']}' of type 'reasoning' was provided without its required "
+                "following item."
+            )
+        return None
+    if kind not in _CALLS:
+        return None  # the provider's own tools
+    call_id, name = item.get("call_id"), item.get("name")
+    if not isinstance(call_id, str) or not call_id:
+        return f"Missing required parameter: 'input[{at}].call_id'."
+    if len(call_id) > _LONGEST_ID:
+        return f"Invalid 'input[{at}].call_id': string too long."
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return f"Invalid 'input[{at}].name': string does not match pattern."
+    if not isinstance(item.get(_CALLS[kind]), str):
+        return f"Missing required parameter: 'input[{at}].{_CALLS[kind]}'."
+    return None
+
+
+def _message_fault(item: dict[str, Any], at: int) -> str | None:
+    role, content = item.get("role"), item.get("content")
+    if role not in _PARTS:
+        return f"Invalid value: {role!r} for 'input[{at}].role'."
+    if isinstance(content, str):
+        return None
+    if not isinstance(content, list):
+        return f"Missing required parameter: 'input[{at}].content'."
+    for number, part in enumerate(content):
+        if not isinstance(part, dict) or part.get("type") not in _PARTS[role]:
+            return f"Invalid value for 'input[{at}].content[{number}].type'."
+    return None

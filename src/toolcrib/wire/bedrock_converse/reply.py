@@ -1,0 +1,223 @@
+"""The reply under construction: what events and whole bodies of Converse add to it.
+
+A reply is a list of content blocks, numbered in a stream. Calls of our tools and text become what
+they are on every wire; the provider's own tools and reasoning are nothing that we run or show.
+Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html,
+…/API_runtime_ConverseStream.html
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from toolcrib.errors import WireError
+from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import Wire
+from toolcrib.wire.bedrock_converse.blocks import Block, kept, text_of
+from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.decoding import Parts
+from toolcrib.wire.json_text import counted, mended
+
+_EVENTS = (
+    "messageStart",
+    "contentBlockStart",
+    "contentBlockDelta",
+    "contentBlockStop",
+    "messageStop",
+    "metadata",
+)
+_NATURAL = (None, "stop", "tool_calls")
+_INPUT_TOKENS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+
+
+class _Use(msgspec.Struct):
+    input: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Block(msgspec.Struct, rename="camel"):
+    tool_use: _Use | None = None
+
+
+class _Message(msgspec.Struct):
+    content: list[_Block]
+
+
+class _Output(msgspec.Struct):
+    message: _Message
+
+
+class _Body(msgspec.Struct):
+    output: _Output
+
+
+_SLICES = msgspec.json.Decoder(_Body)
+
+
+class BedrockReply:
+    """Takes events or a body, gives the `Reply`. A call is a block, whatever the block's index."""
+
+    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
+        self.known = False
+        self.over = False
+        self.torn = False
+        self._wire = wire
+        self._offer = offer
+        self._blocks: list[Block] = []
+        self._by_index: dict[object, Block] = {}
+        self._text: list[str] = []
+        self._calls = CallAssembler(offer, ids)
+        self._reason = ""
+        self._meaning: FinishReason | None = None
+        self._usage: dict[str, Any] = {}
+
+    def body(self, body: dict[str, Any], data: bytes) -> None:
+        output = body.get("output")
+        message = output.get("message") if isinstance(output, dict) else None
+        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(content, list):
+            raise WireError("the reply has no content blocks: this is no answer of Converse")
+        self.known = True
+        inputs = _inputs(content, data) if any(map(_has_input, content)) else [""] * len(content)
+        for form, given in zip(content, inputs, strict=True):
+            block = self._begin(form, None)
+            if text := text_of(form):
+                self._tell(text, [])
+            if block.ours:
+                self._calls.piece(block.number, "", "", given)
+        self._take_reason(body)
+        self._take_usage(body)
+
+    def event(self, event: dict[str, Any], _data: bytes, name: bytes, parts: Parts) -> None:
+        kind = name.decode()
+        self.known = self.known or kind in _EVENTS
+        if kind == "contentBlockDelta":
+            delta = event.get("delta")
+            if not isinstance(delta, dict):
+                raise WireError("a `contentBlockDelta` has no delta")
+            for member, value in delta.items():
+                self._take_delta(_index(event), member, value, parts)
+        elif kind == "contentBlockStart":
+            self._begin(event.get("start"), _index(event))
+        elif kind == "messageStop":
+            self._take_reason(event)
+        elif kind == "metadata":
+            self._take_usage(event)
+            self.over = bool(self._reason)
+
+    def _begin(self, form: Any, index: object) -> Block:
+        if not isinstance(form, dict) or not isinstance(form.get("toolUse", form), dict):
+            raise WireError("a content block is not an object")
+        block = Block(len(self._blocks), dict(form))
+        self._blocks.append(block)
+        self._by_index[index] = block
+        if block.ours:
+            use = form["toolUse"]
+            name, provider_id = use.get("name") or "", use.get("toolUseId") or ""
+            if not isinstance(name, str):
+                raise WireError("the name of a tool call is not text")
+            self._calls.piece(block.number, str(provider_id), name, "")
+        return block
+
+    def _take_delta(self, index: object, kind: str, value: Any, parts: Parts) -> None:
+        block = self._at(index, kind)
+        if kind == "toolUse":
+            self._take_input(block, value, parts)
+        elif kind == "text":
+            if not isinstance(value, str):
+                raise WireError("the text of a delta is not text")
+            block.add(kind, kind, value)
+            if value:
+                self._tell(value, parts)
+        elif kind == "reasoningContent" and isinstance(value, dict):
+            for member, text in value.items():
+                block.add(kind, member, text if isinstance(text, str) else "")
+        else:
+            block.add_other(kind, value)
+
+    def _at(self, index: object, kind: str) -> Block:
+        """The block that a delta adds to; without an announcement, as text has none, it begins."""
+        block = self._by_index.get(index)
+        if block is None or not block.takes(kind):
+            block = self._begin({"toolUse": {}} if kind == "toolUse" else {}, index)
+        return block
+
+    def _take_input(self, block: Block, value: Any, parts: Parts) -> None:
+        text = value.get("input") if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            raise WireError("the input of a delta is not text")
+        if not block.ours:
+            block.add("toolUse", "input", text)
+        elif part := self._calls.piece(block.number, "", "", text):
+            parts.append(part)
+
+    def _tell(self, text: str, parts: Parts) -> None:
+        self._text.append(text)
+        parts.append(TextPart(mended(text)))
+
+    def _take_reason(self, message: dict[str, Any]) -> None:
+        reason = message.get("stopReason")
+        if reason:
+            self._reason = str(reason)
+            self._meaning = self._wire.finish_reasons.get(self._reason.lower(), "error")
+
+    def _take_usage(self, message: dict[str, Any]) -> None:
+        usage = message.get("usage")
+        if isinstance(usage, dict):
+            self._usage |= {key: count for key, count in usage.items() if count is not None}
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """The reply. `ended` is whether the provider said that this was all of it."""
+        cut = None if self._meaning in _NATURAL else self._meaning
+        if cut is None and (self.torn or not (ended or self._reason)):
+            cut = "incomplete"
+        calls, was_cut = self._calls.finish(cut=cut is not None)
+        if was_cut and cut is None:
+            cut = "length"
+        state = kept(self._blocks, cut=cut is not None)
+        message = Message(
+            "assistant",
+            mended("".join(self._text)),
+            calls,
+            provider_state=ProviderState(self._wire.name, state) if state else None,
+        )
+        finish = cut or ("tool_calls" if calls else "stop")
+        spent = counted(self._usage, *_INPUT_TOKENS)
+        usage = Usage(
+            1,
+            spent,
+            counted(self._usage, "outputTokens"),
+            counted(self._usage, "cacheReadInputTokens"),
+            counted(self._usage, "cacheWriteInputTokens"),
+        )
+        return Reply(message, finish, usage, self._offer, self._reason or None, raw)
+
+
+def _index(event: dict[str, Any]) -> object:
+    index = event.get("contentBlockIndex")
+    return index if type(index) is int or type(index) is str else None
+
+
+def _has_input(form: Any) -> bool:
+    use = form.get("toolUse") if isinstance(form, dict) else None
+    return isinstance(use, dict) and bool(use.get("input"))
+
+
+def _inputs(content: list[Any], data: bytes) -> list[str]:
+    """The inputs of all blocks of a body, in the very bytes; empty where there are none."""
+    try:
+        uses = [block.tool_use for block in _SLICES.decode(data).output.message.content]
+        return ["" if use is None else bytes(use.input).decode() for use in uses]
+    except (ValueError, RecursionError):
+        return [_again(form) for form in content]
+
+
+def _again(form: Any) -> str:
+    """An input out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    try:
+        return json.dumps(form["toolUse"]["input"]) if _has_input(form) else ""
+    except RecursionError:
+        raise WireError("the input of a tool call is nested too deeply") from None

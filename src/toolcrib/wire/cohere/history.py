@@ -1,0 +1,66 @@
+"""The messages of a request to Cohere: OpenAI's, but for what its service says of them in refusing.
+
+"system turn must be the first in the list": the texts of all system messages are one message, before
+the others. "message must not be empty in a turn": what says and calls nothing is left out.
+https://docs.cohere.com/reference/errors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolcrib.values.message import Message
+from toolcrib.wire.history import SentCall, dumps
+from toolcrib.wire.names import NameRule
+from toolcrib.wire.openai_chat.history import ChatHistory, call_form
+
+_WITH_TEXT = frozenset(("content", "citations"))
+
+
+class CohereHistory(ChatHistory):
+    """https://docs.cohere.com/v2/reference/chat, `messages`. A result has no error flag."""
+
+    def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
+        super().__init__(wire, rule, names)
+        self._instructions: list[str] = []
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was said at all."""
+        return not (self._encoded or self._instructions)
+
+    def encoded(self) -> bytes:
+        others = super().encoded()
+        if not self._instructions:
+            return others
+        first = dumps({"role": "system", "content": "\n\n".join(self._instructions)})
+        return b"[" + first + (b"," if self._encoded else b"") + others[1:]
+
+    def system(self, message: Message) -> Sequence[Any]:
+        if message.content:
+            self._instructions.append(message.content)
+        return []
+
+    def user(self, message: Message) -> Sequence[Any]:
+        return super().user(message) if message.content or message.images else []
+
+    def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
+        """Thinking, a plan and citations go back as they came, unless the text was changed since.
+
+        "text content is not allowed when tool_calls are provided […] use 'tool_plan'"
+        (vercel/ai#5794): so a text beside calls is their plan.
+        """
+        state = self.state(message) or {}
+        blocks = state.get("content") or []
+        form: dict[str, Any] = {"role": "assistant"}
+        if not calls:
+            said = "".join(block.get("text", "") for block in blocks)
+            kept = state.keys() & _WITH_TEXT if blocks and said == message.content else ()
+            form["content"] = message.content
+            return [form | {key: state[key] for key in sorted(kept)}] if message.content else []
+        if thinking := [block for block in blocks if block.get("type") != "text"]:
+            form["content"] = thinking
+        if plan := [text for text in (state.get("tool_plan"), message.content) if text]:
+            form["tool_plan"] = "\n\n".join(plan)
+        return [form | {"tool_calls": [call_form(call) for call in calls]}]

@@ -1,0 +1,207 @@
+"""The reply under construction: what events and whole bodies of Cohere's chat add to it.
+
+A stream gives the members of a message piece by piece, each at its index; what a whole reply has in
+`content`, `tool_plan` and `citations` is put together in the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from toolcrib.errors import WireError
+from toolcrib.values.json import JsonObject
+from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import Wire
+from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.decoding import Parts
+from toolcrib.wire.failure import reported_error
+from toolcrib.wire.json_text import counted, mended
+
+_KINDS = frozenset(
+    (
+        "message-start",
+        "content-start",
+        "content-delta",
+        "content-end",
+        "tool-plan-delta",
+        "tool-call-start",
+        "tool-call-delta",
+        "tool-call-end",
+        "citation-start",
+        "citation-end",
+        "message-end",
+    )
+)
+
+
+class _Block:
+    """A part of the content: what it began as, and its pieces by the member that they belong to."""
+
+    __slots__ = ("begun", "pieces")
+
+    def __init__(self) -> None:
+        self.begun: dict[str, Any] = {}
+        self.pieces: dict[str, list[str]] = {}
+
+    def form(self) -> dict[str, Any]:
+        return self.begun | {key: mended("".join(texts)) for key, texts in self.pieces.items()}
+
+
+class CohereReply:
+    """https://docs.cohere.com/v2/reference/chat and …/chat-stream.
+
+    The plan for its calls is not what the model says to the user: it is kept for the next request,
+    as are thinking and citations.
+    """
+
+    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
+        self.known = False
+        self.torn = False
+        self._wire = wire
+        self._offer = offer
+        self._text: list[str] = []
+        self._plan: list[str] = []
+        self._citations: list[Any] = []
+        self._blocks: dict[object, _Block] = {}
+        self._calls = CallAssembler(offer, ids)
+        self._reason = ""
+        self._usage: JsonObject = {}
+
+    @property
+    def over(self) -> bool:
+        """`[DONE]` follows the last event, from Cohere itself; where it does not, the body ends."""
+        return False
+
+    def body(self, body: JsonObject, data: bytes) -> None:
+        _check(body)
+        message = body.get("message")
+        if not isinstance(message, dict):
+            raise WireError("the reply has no message: this is not version 2 of Cohere's chat")
+        self._ends(body)
+        for index, block in enumerate(_list(message, "content")):
+            self._block(index, block, [])
+        self._add_plan(message)
+        self._citations += _list(message, "citations")
+        for call in _list(message, "tool_calls"):
+            self._calls.whole(*_call(call))
+
+    def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
+        """Take one event. Raises WireError, and ProviderError for an error that it reports."""
+        kind = event.get("type") or name.decode("utf-8", "replace")
+        if not isinstance(kind, str) or kind not in _KINDS:
+            _check(event)
+            return
+        self.known = True
+        delta = event.get("delta")
+        if not isinstance(delta, dict):
+            return
+        if kind == "message-end":
+            if delta.get("error"):
+                raise reported_error(delta["error"])
+            self._ends(delta)
+            return
+        message = delta.get("message")
+        if not isinstance(message, dict):
+            return
+        index = event.get("index")
+        for block in _list(message, "content"):
+            self._block(index, block, parts)
+        self._add_plan(message)
+        self._citations += _list(message, "citations")
+        for call in _list(message, "tool_calls"):
+            if part := self._calls.piece(index if type(index) is int else None, *_call(call)):
+                parts.append(part)
+
+    def _block(self, index: object, piece: Any, parts: Parts) -> None:
+        """A part of the content, or a piece of one: text is for the user, the rest is not."""
+        if isinstance(piece, str):
+            piece = {"type": "text", "text": piece}
+        if not isinstance(piece, dict):
+            raise WireError("a part of the content is not an object")
+        block = self._blocks.setdefault(index if type(index) is int else 0, _Block())
+        for key, value in piece.items():
+            if key not in ("text", "thinking"):
+                block.begun[key] = value
+            elif isinstance(value, str):
+                block.begun.setdefault("type", key)
+                block.pieces.setdefault(key, []).append(value)
+            elif value is not None:
+                raise WireError(f"the {key} of a part of the content is not text")
+        if text := piece.get("text"):
+            self._text.append(text)
+            parts.append(TextPart(mended(text)))
+
+    def _add_plan(self, message: Mapping[str, Any]) -> None:
+        plan = message.get("tool_plan")
+        if isinstance(plan, str):
+            self._plan.append(plan)
+
+    def _ends(self, last: Mapping[str, Any]) -> None:
+        reason, usage = last.get("finish_reason"), last.get("usage")
+        self._reason = reason if isinstance(reason, str) else self._reason
+        self._usage = usage if isinstance(usage, dict) else self._usage
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """The reply. `ended` is whether the provider said that this was all of it."""
+        cut = self._cut(ended=ended)
+        calls, was_cut = self._calls.finish(cut=cut is not None)
+        if was_cut and cut is None:
+            cut = "length"
+        message = Message.assistant(mended("".join(self._text)), calls)
+        if state := self._state():
+            kept = ProviderState(self._wire.name, state)
+            message = msgspec.structs.replace(message, provider_state=kept)
+        finish = cut or ("tool_calls" if calls else "stop")
+        return Reply(message, finish, self._spent(), self._offer, self._reason or None, raw)
+
+    def _cut(self, *, ended: bool) -> FinishReason | None:
+        meaning = self._wire.finish_reasons.get(self._reason.lower())
+        if meaning is None and (self.torn or not (ended or self._reason)):
+            return "incomplete"
+        return meaning
+
+    def _state(self) -> dict[str, Any]:
+        """What of the message is neither its text nor its calls; nothing if there is nothing more."""
+        state: dict[str, Any] = {}
+        blocks = [block.form() for block in self._blocks.values()]
+        if self._citations or any(block.get("type") != "text" for block in blocks):
+            state["content"] = blocks
+        if plan := mended("".join(self._plan)):
+            state["tool_plan"] = plan
+        if self._citations:
+            state["citations"] = self._citations
+        return state
+
+    def _spent(self) -> Usage:
+        """What is paid for; `tokens` has besides it what Cohere adds to a prompt, often a thousand."""
+        counts = self._usage.get("billed_units") or self._usage.get("tokens")
+        counts = counts if isinstance(counts, dict) else {}
+        return Usage(1, counted(counts, "input_tokens"), counted(counts, "output_tokens"))
+
+
+def _check(payload: JsonObject) -> None:
+    """An error has no other sign than that its message is a text."""
+    if isinstance(payload.get("message"), str):
+        raise reported_error(payload)
+
+
+def _list(message: Mapping[str, Any], key: str) -> list[Any]:
+    """A member that a whole message has as a list, and a piece of a stream as a single one."""
+    value = message.get(key)
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _call(call: Any) -> tuple[str, str, str]:
+    """Id, name and arguments, each empty where this piece does not say it."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        raise WireError("a tool call is not an object with a function")
+    said = (call.get("id"), function.get("name"), function.get("arguments"))
+    id_, name, arguments = ("" if value is None else value for value in said)
+    if not isinstance(name, str) or not isinstance(arguments, str):
+        raise WireError("the name or the arguments of a tool call are not text")
+    return id_ if isinstance(id_, str) else str(id_), name, arguments

@@ -1,0 +1,88 @@
+"""Clients of models that write calls in their text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolcrib.clients import OllamaClient, OpenAIClient, WireClient
+from toolcrib.errors import RequestError
+from toolcrib.testing import cut, ollama_server, openai_server
+from toolcrib.values.call import Hydrated
+from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
+from toolcrib.wire import SYNTAXES
+
+ADD: dict[str, Any] = {
+    "name": "add",
+    "description": "Add.",
+    "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
+}
+REQUEST = ChatRequest((Message.user("Hi"),), tools=(ADD,), id_prefix="r_")  # type: ignore[arg-type]
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+
+
+async def streamed(client: WireClient) -> tuple[str, Reply]:
+    parts = [part async for part in client.stream(REQUEST)]
+    reply = parts[-1]
+    assert isinstance(reply, Reply)
+    return "".join(part.text for part in parts if isinstance(part, TextPart)), reply
+
+
+@pytest.mark.parametrize("syntax", ["hermes", SYNTAXES["hermes"]])
+async def test_openai(syntax: Any) -> None:
+    async with (
+        openai_server([f"I add.\n{CALL}", f"I add.\n{CALL}", CALL]) as server,
+        OpenAIClient("m", base_url=server.url, text_calls=syntax) as client,
+    ):
+        shown, reply = await streamed(client)
+        assert (shown, reply.text, reply.finish) == ("I add.", "I add.", "tool_calls")
+        assert [(c.id, c.name, c.arguments) for c in reply.tool_calls] == [
+            ("r_0", "add", '{"a": 1}')
+        ]
+        assert (await client.chat(REQUEST)).tool_calls == reply.tool_calls
+        (planned,) = await client.tool_call("Add.", [ADD])
+        assert isinstance(planned, Hydrated)
+        assert planned.arguments == {"a": 1}
+
+
+async def test_ollama() -> None:
+    async with (
+        ollama_server([CALL]) as server,
+        OllamaClient("m", base_url=server.url, text_calls="qwen") as client,
+    ):
+        shown, reply = await streamed(client)
+        assert (shown, [call.name for call in reply.tool_calls]) == ("", ["add"])
+
+
+@pytest.mark.parametrize("text", ["a < b, <tool", "I call <tool_call>\n", "so \n\n", CALL[:-3]])
+async def test_what_was_held_back_is_shown_in_the_end(text: str) -> None:
+    async with (
+        openai_server([text]) as server,
+        OpenAIClient("m", base_url=server.url, text_calls="hermes") as client,
+    ):
+        shown, reply = await streamed(client)
+    assert shown == reply.text
+    assert reply.finish == ("length" if reply.tool_calls else "stop")
+    assert reply.text == ("" if reply.tool_calls else text)
+
+
+async def test_a_reply_that_was_cut() -> None:
+    async with (
+        openai_server([cut(CALL)]) as server,
+        OpenAIClient("m", base_url=server.url, text_calls="hermes") as client,
+    ):
+        _, reply = await streamed(client)
+    assert reply.finish == "length"
+    assert [call.complete for call in reply.tool_calls] == [False]
+
+
+async def test_a_text_is_text_otherwise() -> None:
+    async with openai_server([CALL]) as server, OpenAIClient("m", base_url=server.url) as client:
+        shown, reply = await streamed(client)
+    assert (shown, reply.text, reply.tool_calls) == (CALL, CALL, ())
+
+
+def test_a_syntax_that_nobody_knows() -> None:
+    with pytest.raises(RequestError, match="there are: deepseek"):
+        WireClient("ollama", "m", base_url="http://localhost", text_calls="klingon")

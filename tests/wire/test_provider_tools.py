@@ -1,0 +1,95 @@
+"""The provider's own tools: behind the request's, as they stand, on every wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from toolcrib.clients import OpenAIClient, Settings
+from toolcrib.errors import RequestError
+from toolcrib.testing import openai_server
+from toolcrib.values.call import ToolCall
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.message import ChatRequest, Message, ToolChoice
+from toolcrib.wire import encode
+from toolcrib.wire.base import PlainTool
+
+OWN: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+ADD = PlainTool(ToolDefinition(name="add", description="Add.", input_schema_json="{}"))
+HI = ChatRequest((Message.user("Hi"),))
+WIRES = [
+    "openai-chat",
+    "openai-responses",
+    "anthropic",
+    "gemini",
+    "mistral",
+    "ollama",
+    "cohere",
+    "bedrock-converse",
+]
+
+
+def body_of(wire: str, request: ChatRequest) -> dict[str, Any]:
+    body: dict[str, Any] = orjson.loads(encode(wire, request, model="m", stream=False).body)
+    return body
+
+
+def tools_of(wire: str, request: ChatRequest) -> list[Any] | None:
+    body = body_of(wire, request)
+    tools: list[Any] | None = body.get("toolConfig", body).get("tools")
+    return tools
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_they_go_behind_the_others(wire: str) -> None:
+    settings = Settings(provider_tools=(OWN, {"googleSearch": {}}))
+    with_ours = msgspec.structs.replace(HI, tools=(ADD,))
+    ours = tools_of(wire, with_ours)
+    assert ours is not None
+    both = tools_of(wire, msgspec.structs.replace(with_ours, settings=settings))
+    assert both == [*ours, OWN, {"googleSearch": {}}]
+    alone = msgspec.structs.replace(HI, settings=settings)
+    assert tools_of(wire, alone) == [OWN, {"googleSearch": {}}]
+    assert tools_of(wire, HI) is None
+    assert "tool_choice" not in body_of(wire, alone)
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "bedrock-converse"])
+def test_they_stand_in_for_tools_that_were_called_and_are_gone(wire: str) -> None:
+    call = ToolCall("c", "c1", "add", "{}")
+    messages = (*HI.messages, Message.assistant("", (call,)), Message.tool(call, "3"))
+    request = ChatRequest(messages, settings=Settings(provider_tools=(OWN,)))
+    assert tools_of(wire, request) == [OWN]
+    assert "tool_choice" not in body_of(wire, request)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_is_no_json_is_refused(wire: str) -> None:
+    settings = Settings(provider_tools=({"type": object()},))  # type: ignore[dict-item]
+    with pytest.raises(RequestError, match="provider_tools"):
+        body_of(wire, msgspec.structs.replace(HI, settings=settings))
+
+
+def test_a_choice_is_among_the_tools_on_offer() -> None:
+    settings = Settings(provider_tools=(OWN,))
+    request = ChatRequest(HI.messages, settings=settings, tool_choice=ToolChoice("required"))
+    with pytest.raises(RequestError, match="needs tools"):
+        body_of("openai-chat", request)
+
+
+async def test_those_of_the_client_are_for_requests_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other: dict[str, Any] = {"type": "other"}
+    async with (
+        openai_server(["a", "b"]) as server,
+        OpenAIClient("m", base_url=server.url, settings=Settings(provider_tools=(OWN,))) as client,
+    ):
+        monkeypatch.setattr(server, "fault", lambda _body: None)
+        await client.chat(HI)
+        asked = Settings(provider_tools=(other,))
+        await client.chat(msgspec.structs.replace(HI, settings=asked))
+    assert [request["tools"] for request in server.requests] == [[OWN], [other]]
