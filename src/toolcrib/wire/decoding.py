@@ -9,74 +9,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 import orjson
 
 from toolcrib.errors import ClientError, WireError
-from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ArgumentsPart, Reply, TextPart
+from toolcrib.values.message import Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import MAX_BYTES, MAX_STREAM_BYTES, Decoder, MakeDecoder, Wire
+from toolcrib.wire.builder import Builder, Frames, MakeBuilder, Parts, QuickBuilder
 from toolcrib.wire.failure import reported_error, safe_text
 from toolcrib.wire.json_text import parsed
 from toolcrib.wire.sse import Event, EventStream
-
-Parts = list[TextPart | ArgumentsPart]
 
 _DONE = b"[DONE]"
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _HEAVY = frozenset(("choices", "candidates", "content", "output", "message", "response", "delta"))
-
-
-class Builder(Protocol):
-    """The reply under construction. Every method may raise ClientError, which ends the reply.
-
-    `torn` is set by the decoder if a stream stopped in the middle of an event.
-    """
-
-    torn: bool
-
-    @property
-    def known(self) -> bool:
-        """Whether anything was there that only this wire sends."""
-
-    @property
-    def over(self) -> bool:
-        """Whether the provider has said, in its own way, that no event follows."""
-
-    def body(self, body: JsonObject, data: bytes) -> None:
-        """Take a whole body; `data` are its bytes."""
-
-    def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
-        """Take one event of a stream, and add what can be shown of it to `parts`."""
-
-    def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """The reply. `ended` is whether the provider said that this was all of it."""
-
-
-@runtime_checkable
-class QuickBuilder(Builder, Protocol):
-    """A builder that can read most events of its wire from their bytes, which saves half the time."""
-
-    def usual(self, data: bytes, parts: Parts) -> bool:
-        """Take an event, if it is a usual one; else nothing was done, and `event` is due."""
-
-
-class MakeBuilder(Protocol):
-    def __call__(self, wire: Wire, /, *, offer: Offer, ids: str) -> Builder: ...
-
-
-class Frames(Protocol):
-    """Cuts a stream into events; `foreign` counts lines that belong to none."""
-
-    foreign: int
-
-    def feed(self, data: bytes) -> list[Event]: ...
-
-    def close(self) -> Event | None: ...
 
 
 def decoding_by(

@@ -92,10 +92,10 @@ def _event(frame: bytes, payload_at: int) -> Event:
     payload = frame[payload_at:-_CRC_SIZE]
     if headers.get(":message-type", "event") == "event":
         return Event(headers.get(":event-type", "").encode(), payload)
-    return Event(b"exception", orjson.dumps({"error": _reported(headers, payload)}))
+    return Event(b"exception", _reported(headers, payload))
 
 
-def _reported(headers: Mapping[str, str], payload: bytes) -> dict[str, object]:
+def _reported(headers: Mapping[str, str], payload: bytes) -> bytes:
     """An exception says its type in the headers and the rest in JSON, an error all in the headers."""
     kind = headers.get(":exception-type") or headers.get(":error-code") or "exception"
     try:
@@ -104,7 +104,10 @@ def _reported(headers: Mapping[str, str], payload: bytes) -> dict[str, object]:
         said = payload.decode("utf-8", "replace")
     if not isinstance(said, dict):
         said = {"message": said or headers.get(":error-message", "")}
-    return said | {"type": kind}
+    try:
+        return orjson.dumps({"error": said | {"type": kind}})
+    except TypeError:  # nested more deeply than orjson writes
+        return orjson.dumps({"error": {"type": kind}})
 
 
 @lru_cache(maxsize=64)  # those of all deltas of a stream are the same

@@ -17,8 +17,8 @@ from toolcrib.values.message import FinishReason, Message, ProviderState, Reply,
 from toolcrib.values.offer import Offer
 from toolcrib.wire.anthropic.blocks import Block, delta_of, kept
 from toolcrib.wire.base import Wire
+from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
-from toolcrib.wire.decoding import Parts
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import counted, mended
 

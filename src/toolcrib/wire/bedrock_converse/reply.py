@@ -18,8 +18,8 @@ from toolcrib.values.message import FinishReason, Message, ProviderState, Reply,
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.bedrock_converse.blocks import Block, kept, text_of
+from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
-from toolcrib.wire.decoding import Parts
 from toolcrib.wire.json_text import counted, mended
 
 _EVENTS = (
@@ -54,7 +54,12 @@ class _Body(msgspec.Struct):
     output: _Output
 
 
-_SLICES = msgspec.json.Decoder(_Body)
+class _Start(msgspec.Struct):
+    start: _Block
+
+
+_BODY_SLICES = msgspec.json.Decoder(_Body)
+_START_SLICES = msgspec.json.Decoder(_Start)
 
 
 class BedrockReply:
@@ -83,15 +88,11 @@ class BedrockReply:
         self.known = True
         inputs = _inputs(content, data) if any(map(_has_input, content)) else [""] * len(content)
         for form, given in zip(content, inputs, strict=True):
-            block = self._begin(form, None)
-            if text := text_of(form):
-                self._tell(text, [])
-            if block.ours:
-                self._calls.piece(block.number, "", "", given)
+            self._begin(form, None, given, [])
         self._take_reason(body)
         self._take_usage(body)
 
-    def event(self, event: dict[str, Any], _data: bytes, name: bytes, parts: Parts) -> None:
+    def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
         kind = name.decode()
         self.known = self.known or kind in _EVENTS
         if kind == "contentBlockDelta":
@@ -101,29 +102,35 @@ class BedrockReply:
             for member, value in delta.items():
                 self._take_delta(_index(event), member, value, parts)
         elif kind == "contentBlockStart":
-            self._begin(event.get("start"), _index(event))
+            form = event.get("start")
+            given = _input_at_start(form, data) if _has_input(form) else ""
+            self._begin(form, _index(event), given, parts)
         elif kind == "messageStop":
             self._take_reason(event)
         elif kind == "metadata":
             self._take_usage(event)
             self.over = bool(self._reason)
 
-    def _begin(self, form: Any, index: object) -> Block:
+    def _begin(self, form: Any, index: object, given: str, parts: Parts) -> Block:
+        """A new block, whose text is told at once. `given` is the input that came with it."""
         if not isinstance(form, dict) or not isinstance(form.get("toolUse", form), dict):
             raise WireError("a content block is not an object")
         block = Block(len(self._blocks), dict(form))
         self._blocks.append(block)
         self._by_index[index] = block
+        if text := text_of(form):
+            self._tell(text, parts)
         if block.ours:
             use = form["toolUse"]
             name, provider_id = use.get("name") or "", use.get("toolUseId") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
-            self._calls.piece(block.number, str(provider_id), name, "")
+            if part := self._calls.piece(block.number, str(provider_id), name, given):
+                parts.append(part)
         return block
 
     def _take_delta(self, index: object, kind: str, value: Any, parts: Parts) -> None:
-        block = self._at(index, kind)
+        block = self._at(index, kind, parts)
         if kind == "toolUse":
             self._take_input(block, value, parts)
         elif kind == "text":
@@ -138,11 +145,11 @@ class BedrockReply:
         else:
             block.add_other(kind, value)
 
-    def _at(self, index: object, kind: str) -> Block:
+    def _at(self, index: object, kind: str, parts: Parts) -> Block:
         """The block that a delta adds to; without an announcement, as text has none, it begins."""
         block = self._by_index.get(index)
         if block is None or not block.takes(kind):
-            block = self._begin({"toolUse": {}} if kind == "toolUse" else {}, index)
+            block = self._begin({"toolUse": {}} if kind == "toolUse" else {}, index, "", parts)
         return block
 
     def _take_input(self, block: Block, value: Any, parts: Parts) -> None:
@@ -159,8 +166,9 @@ class BedrockReply:
         parts.append(TextPart(mended(text)))
 
     def _take_reason(self, message: dict[str, Any]) -> None:
+        """The first that is no natural end stays, whatever is said after it."""
         reason = message.get("stopReason")
-        if reason:
+        if reason and self._meaning in _NATURAL:
             self._reason = str(reason)
             self._meaning = self._wire.finish_reasons.get(self._reason.lower(), "error")
 
@@ -209,10 +217,21 @@ def _has_input(form: Any) -> bool:
 def _inputs(content: list[Any], data: bytes) -> list[str]:
     """The inputs of all blocks of a body, in the very bytes; empty where there are none."""
     try:
-        uses = [block.tool_use for block in _SLICES.decode(data).output.message.content]
-        return ["" if use is None else bytes(use.input).decode() for use in uses]
+        return list(map(_slice, _BODY_SLICES.decode(data).output.message.content))
     except (ValueError, RecursionError):
         return [_again(form) for form in content]
+
+
+def _input_at_start(form: Any, data: bytes) -> str:
+    """Nothing in the documentation says that a beginning has one: a call never loses what it has."""
+    try:
+        return _slice(_START_SLICES.decode(data).start)
+    except (ValueError, RecursionError):
+        return _again(form)
+
+
+def _slice(block: _Block) -> str:
+    return "" if block.tool_use is None else bytes(block.tool_use.input).decode()
 
 
 def _again(form: Any) -> str:

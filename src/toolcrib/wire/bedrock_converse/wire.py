@@ -62,7 +62,7 @@ def encode(
     tools, choice = _chosen(wire, request, sent)
     extra = extra_members(request.settings.extra, own=_OWN_KEYS)
     point = extra.pop(_CACHE_POINT, None)
-    mark = b"" if point is None else dumps({_CACHE_POINT: point})
+    mark = b"" if point is None else _mark(point)
     body: dict[str, Any] = {"messages": orjson.Fragment(history.encoded(mark))}
     if history.instructions:
         texts = [dumps({"text": text}) for text in history.instructions]
@@ -85,12 +85,22 @@ def encode(
     )
 
 
+def _mark(point: Any) -> bytes:
+    try:
+        return dumps({_CACHE_POINT: point})
+    except TypeError as error:
+        raise RequestError(f"Settings.extra: {_CACHE_POINT!r} is no JSON: {error}") from None
+
+
 def _path(wire: Wire, model: str, *, stream: bool) -> str:
     """An ARN is one step of the path. A colon stays: encoded or not, URL libraries make it one."""
-    if not model or model in (".", ".."):
+    try:
+        step = quote(model or "", safe=":")
+    except UnicodeEncodeError:
+        step = ""
+    if step in ("", ".", ".."):
         raise RequestError(f"{model!r} names no model of Bedrock's")
-    method = "converse-stream" if stream else "converse"
-    return f"{wire.path}/{quote(model, safe=':')}/{method}"
+    return f"{wire.path}/{step}/{'converse-stream' if stream else 'converse'}"
 
 
 def _history(

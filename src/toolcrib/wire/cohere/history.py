@@ -15,8 +15,6 @@ from toolcrib.wire.history import SentCall, dumps
 from toolcrib.wire.names import NameRule
 from toolcrib.wire.openai_chat.history import ChatHistory, call_form
 
-_WITH_TEXT = frozenset(("content", "citations"))
-
 
 class CohereHistory(ChatHistory):
     """https://docs.cohere.com/v2/reference/chat, `messages`. A result has no error flag."""
@@ -51,16 +49,30 @@ class CohereHistory(ChatHistory):
         "text content is not allowed when tool_calls are provided […] use 'tool_plan'"
         (vercel/ai#5794): so a text beside calls is their plan.
         """
-        state = self.state(message) or {}
-        blocks = state.get("content") or []
+        blocks, plan, citations = _kept(self.state(message))
         form: dict[str, Any] = {"role": "assistant"}
         if not calls:
-            said = "".join(block.get("text", "") for block in blocks)
-            kept = state.keys() & _WITH_TEXT if blocks and said == message.content else ()
-            form["content"] = message.content
-            return [form | {key: state[key] for key in sorted(kept)}] if message.content else []
+            if not message.content:
+                return []
+            if not blocks or "".join(b.get("text", "") for b in blocks) != message.content:
+                return [form | {"content": message.content}]
+            cited = {"citations": citations} if citations else {}
+            return [form | {"content": blocks} | cited]
         if thinking := [block for block in blocks if block.get("type") != "text"]:
             form["content"] = thinking
-        if plan := [text for text in (state.get("tool_plan"), message.content) if text]:
-            form["tool_plan"] = "\n\n".join(plan)
+        if plans := [text for text in (plan, message.content) if text]:
+            form["tool_plan"] = "\n\n".join(plans)
         return [form | {"tool_calls": [call_form(call) for call in calls]}]
+
+
+def _kept(state: Any) -> tuple[list[dict[str, Any]], str, list[Any]]:
+    """Content, plan and citations out of a state; of one that is something else, nothing."""
+    state = state if isinstance(state, dict) else {}
+    content, plan, citations = map(state.get, ("content", "tool_plan", "citations"))
+    blocks = [b for b in content if _usable(b)] if isinstance(content, list) else []
+    known = citations if isinstance(citations, list) else []
+    return blocks, plan if isinstance(plan, str) else "", known
+
+
+def _usable(block: Any) -> bool:
+    return isinstance(block, dict) and isinstance(block.get("text", ""), str)

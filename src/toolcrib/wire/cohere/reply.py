@@ -16,8 +16,8 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
+from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
-from toolcrib.wire.decoding import Parts
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import counted, mended
 
@@ -38,17 +38,23 @@ _KINDS = frozenset(
 )
 
 
+_SAID = ("text", "thinking")
+_NATURAL = (None, "stop", "tool_calls")
+
+
 class _Block:
-    """A part of the content: what it began as, and its pieces by the member that they belong to."""
+    """A part of the content: what it began as, and the pieces of the member that is its kind."""
 
-    __slots__ = ("begun", "pieces")
+    __slots__ = ("begun", "kind", "pieces")
 
-    def __init__(self) -> None:
-        self.begun: dict[str, Any] = {}
-        self.pieces: dict[str, list[str]] = {}
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.begun: dict[str, Any] = {"type": kind}
+        self.pieces: list[str] = []
 
     def form(self) -> dict[str, Any]:
-        return self.begun | {key: mended("".join(texts)) for key, texts in self.pieces.items()}
+        said = {self.kind: mended("".join(self.pieces))} if self.kind in _SAID else {}
+        return self.begun | said
 
 
 class CohereReply:
@@ -66,9 +72,11 @@ class CohereReply:
         self._text: list[str] = []
         self._plan: list[str] = []
         self._citations: list[Any] = []
-        self._blocks: dict[object, _Block] = {}
+        self._blocks: list[_Block] = []
+        self._by_index: dict[object, _Block] = {}
         self._calls = CallAssembler(offer, ids)
         self._reason = ""
+        self._meaning: FinishReason | None = None
         self._usage: JsonObject = {}
 
     @property
@@ -96,6 +104,7 @@ class CohereReply:
             _check(event)
             return
         self.known = True
+        self._calls.next_chunk()
         delta = event.get("delta")
         if not isinstance(delta, dict):
             return
@@ -107,13 +116,13 @@ class CohereReply:
         message = delta.get("message")
         if not isinstance(message, dict):
             return
-        index = event.get("index")
+        index = event.get("index") if type(event.get("index")) is int else None
         for block in _list(message, "content"):
             self._block(index, block, parts)
         self._add_plan(message)
         self._citations += _list(message, "citations")
         for call in _list(message, "tool_calls"):
-            if part := self._calls.piece(index if type(index) is int else None, *_call(call)):
+            if part := self._calls.piece(index, *_call(call)):
                 parts.append(part)
 
     def _block(self, index: object, piece: Any, parts: Parts) -> None:
@@ -122,18 +131,27 @@ class CohereReply:
             piece = {"type": "text", "text": piece}
         if not isinstance(piece, dict):
             raise WireError("a part of the content is not an object")
-        block = self._blocks.setdefault(index if type(index) is int else 0, _Block())
-        for key, value in piece.items():
-            if key not in ("text", "thinking"):
-                block.begun[key] = value
-            elif isinstance(value, str):
-                block.begun.setdefault("type", key)
-                block.pieces.setdefault(key, []).append(value)
-            elif value is not None:
-                raise WireError(f"the {key} of a part of the content is not text")
-        if text := piece.get("text"):
-            self._text.append(text)
-            parts.append(TextPart(mended(text)))
+        begun = {key: value for key, value in piece.items() if key not in _SAID}
+        if begun:
+            self._at(index, str(begun.get("type") or "")).begun |= begun
+        for kind in _SAID:
+            text = piece.get(kind)
+            if text is None:
+                continue
+            if not isinstance(text, str):
+                raise WireError(f"the {kind} of a part of the content is not text")
+            self._at(index, kind).pieces.append(text)
+            if text and kind == "text":
+                self._text.append(text)
+                parts.append(TextPart(mended(text)))
+
+    def _at(self, index: object, kind: str) -> _Block:
+        """The block that a piece adds to; one that nobody has announced begins with it."""
+        block = self._by_index.get(index)
+        if block is None or (kind and kind != block.kind):
+            block = self._by_index[index] = _Block(kind)
+            self._blocks.append(block)
+        return block
 
     def _add_plan(self, message: Mapping[str, Any]) -> None:
         plan = message.get("tool_plan")
@@ -141,13 +159,18 @@ class CohereReply:
             self._plan.append(plan)
 
     def _ends(self, last: Mapping[str, Any]) -> None:
+        """The first reason that is no natural end stays, whatever is said after it."""
         reason, usage = last.get("finish_reason"), last.get("usage")
-        self._reason = reason if isinstance(reason, str) else self._reason
+        if reason and self._meaning in _NATURAL:
+            self._reason = str(reason)
+            self._meaning = self._wire.finish_reasons.get(self._reason.lower())
         self._usage = usage if isinstance(usage, dict) else self._usage
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
-        cut = self._cut(ended=ended)
+        cut = None if self._meaning in _NATURAL else self._meaning
+        if cut is None and (self.torn or not (ended or self._reason)):
+            cut = "incomplete"
         calls, was_cut = self._calls.finish(cut=cut is not None)
         if was_cut and cut is None:
             cut = "length"
@@ -158,16 +181,10 @@ class CohereReply:
         finish = cut or ("tool_calls" if calls else "stop")
         return Reply(message, finish, self._spent(), self._offer, self._reason or None, raw)
 
-    def _cut(self, *, ended: bool) -> FinishReason | None:
-        meaning = self._wire.finish_reasons.get(self._reason.lower())
-        if meaning is None and (self.torn or not (ended or self._reason)):
-            return "incomplete"
-        return meaning
-
     def _state(self) -> dict[str, Any]:
         """What of the message is neither its text nor its calls; nothing if there is nothing more."""
         state: dict[str, Any] = {}
-        blocks = [block.form() for block in self._blocks.values()]
+        blocks = [block.form() for block in self._blocks]
         if self._citations or any(block.get("type") != "text" for block in blocks):
             state["content"] = blocks
         if plan := mended("".join(self._plan)):

@@ -24,8 +24,8 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
+from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
-from toolcrib.wire.decoding import Parts
 from toolcrib.wire.gemini.partial import PartialArguments
 from toolcrib.wire.gemini.parts import KeptParts
 from toolcrib.wire.json_text import counted, mended

@@ -14,7 +14,7 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ProviderState, Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.decoding import Parts
+from toolcrib.wire.builder import Parts
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.openai_chat.reply import ChatReply
 

@@ -14,8 +14,8 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
+from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
-from toolcrib.wire.decoding import Parts
 from toolcrib.wire.json_text import counted, mended
 
 

@@ -10,8 +10,8 @@ from toolcrib.errors import WireError
 from toolcrib.values.message import FinishReason, Message, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
+from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
-from toolcrib.wire.decoding import Parts
 from toolcrib.wire.json_text import cached, counted, mended
 from toolcrib.wire.openai_chat.usual import usual_chunk
 

@@ -11,7 +11,7 @@ from typing import Any
 from toolcrib.errors import WireError
 from toolcrib.values.message import ArgumentsPart, TextPart
 from toolcrib.values.offer import Offer
-from toolcrib.wire.decoding import Parts
+from toolcrib.wire.builder import Parts
 from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_responses.items import Item, Items, Place, Source
 from toolcrib.wire.openai_responses.kept import CALLS, texts_of

@@ -14,8 +14,8 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
+from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
-from toolcrib.wire.decoding import Parts
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, is_object, mended
 from toolcrib.wire.openai_responses.kept import kept_items
