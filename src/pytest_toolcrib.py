@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from toolcrib.testing import Cassette
 
-_ENDED_EARLY = pytest.StashKey[bool]()
+_ENDED_WELL = pytest.StashKey[bool]()
 _ODD = re.compile(r"[^\w.\[\]-]", re.ASCII)
 _LONGEST = 100
 _HELP = (
@@ -35,9 +35,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Notes what did not end well: failed, was expected to, or skipped the rest of itself."""
+    """Notes what ended well; not what failed, was expected to, or skipped the rest of itself.
+
+    What Ctrl-C stops comes to no report, and so has not ended well either.
+    """
     if call.excinfo is not None:
-        item.stash[_ENDED_EARLY] = True
+        item.stash[_ENDED_WELL] = False
+    elif call.when == "call":
+        item.stash.setdefault(_ENDED_WELL, True)
 
 
 @pytest.fixture
@@ -54,13 +59,14 @@ def cassette(
 
     A test that failed leaves the file as it was.
     """
-    request.node.stash[_ENDED_EARLY] = False  # of an attempt before this one
+    if _ENDED_WELL in request.node.stash:
+        del request.node.stash[_ENDED_WELL]  # of an attempt before this one
     testing = importlib.import_module("toolcrib.testing")
     record = request.config.getoption("--toolcrib-record")
     options = cassette_options if record is None else {**cassette_options, "record": record}
     with testing.cassette(_path(request.node), **options) as tape:
         yield tape
-        if request.node.stash[_ENDED_EARLY]:
+        if not request.node.stash.get(_ENDED_WELL, False):
             tape.discard()
 
 
@@ -68,6 +74,7 @@ def _path(item: pytest.Item) -> Path:
     names = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
     name = ".".join([*names, item.name])
     safe = _ODD.sub("_", name)
-    if safe != name or len(safe) > _LONGEST:  # two names must not become one
+    mixed = safe.partition("[")[2]  # `[a]` and `[A]` are one file on some machines
+    if safe != name or mixed != mixed.lower() or len(safe) > _LONGEST:  # two must not become one
         safe = f"{safe[:_LONGEST]}-{zlib.crc32(name.encode()):08x}"
     return item.path.parent / "cassettes" / item.path.stem / f"{safe}.json"

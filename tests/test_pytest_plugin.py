@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from toolcrib.testing import call, openai_server
 
 SRC = Path(__file__).parents[1] / "src"
@@ -99,7 +101,7 @@ def test_each_test_has_its_own_file(tmp_path: Path) -> None:
 import pytest
 
 class TestIt:
-    @pytest.mark.parametrize("name", ["a", "a/b", "a:b", "../c", "x" * 300, "ä"])
+    @pytest.mark.parametrize("name", ["a", "a/b", "a:b", "../c", "x" * 300, "ä", "A"])
     def test_path(self, cassette, name):
         print("PATH", cassette.path)
 
@@ -110,7 +112,7 @@ def test_path(cassette):
     paths = [
         Path(line.partition("PATH ")[2]) for line in done.stdout.splitlines() if "PATH " in line
     ]
-    assert len({str(path).lower() for path in paths}) == 7
+    assert len({str(path).lower() for path in paths}) == 8
     assert {path.parent for path in paths} == {tmp_path / "cassettes" / "test_it"}
     assert {"test_path.json", "TestIt.test_path[a].json"} < {path.name for path in paths}
     assert all(len(path.name) < 130 for path in paths)
@@ -149,3 +151,17 @@ async def test_no_byte_of_a_key_is_in_the_file(tmp_path: Path) -> None:
     text = (tmp_path / AGENT_FILE).read_text(encoding="utf-8")
     assert "canary" not in text
     assert len(json.loads(text)["exchanges"]) == 2
+
+
+@pytest.mark.parametrize("stop", ["raise KeyboardInterrupt", "pytest.exit('enough')"])
+async def test_a_test_that_was_stopped_leaves_the_file_as_it_was(stop: str, tmp_path: Path) -> None:
+    assert "1 passed" in await record(tmp_path)
+    before = (tmp_path / AGENT_FILE).read_text(encoding="utf-8")
+    program = PROGRAM.replace("    assert result", f"    {stop}\n    assert result")
+    async with openai_server([call("double", n=2), "It is 5."]) as server:
+        done = await asyncio.to_thread(
+            run, tmp_path, "--toolcrib-record=all", program=program, SERVER=server.url
+        )
+    assert done.returncode == 2
+    assert len(server.requests) == 2
+    assert (tmp_path / AGENT_FILE).read_text(encoding="utf-8") == before

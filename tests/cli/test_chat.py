@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -201,3 +202,14 @@ def test_a_cassette_that_makes_no_sense(
 ) -> None:
     assert run(["chat", "hi", *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_the_help_names_every_provider(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert run(["chat", "hi", "--model", "nobody:x"]) == 2
+    providers = re.findall(r"([a-z-]+):MODEL", capsys.readouterr().err)
+    assert len(providers) >= 8
+    assert run(["chat", "--help"]) == 0
+    assert f"({', '.join(providers)})" in " ".join(capsys.readouterr().out.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -272,6 +273,23 @@ async def test_credentials_that_cannot_be_fetched_anew(name: str) -> None:
         await client.chat(HI)
     assert "canary" not in str(caught.value)
     assert transport.sent == []
+
+
+@pytest.mark.parametrize("said", ["{canary", '["canary"]', '{"Version": 1, "canary": "x"}'])
+async def test_what_a_program_says_that_gives_no_credentials(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("botocore")
+    (tmp_path / "said").write_text(said, encoding="utf-8")
+    (tmp_path / "config").write_text(
+        f"[default]\ncredential_process = cat {tmp_path / 'said'}\n", encoding="utf-8"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    client = BedrockClient("m", region="a", retries=None)
+    with pytest.raises(AuthenticationError, match="no usable AWS credentials") as caught:
+        await client.chat(HI)
+    assert caught.value.__context__ is None
+    assert "canary" not in str(caught.value)
 
 
 def test_signing_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

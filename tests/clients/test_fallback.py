@@ -94,6 +94,21 @@ async def test_all_fail(stream: bool) -> None:
 def test_there_must_be_one() -> None:
     with pytest.raises(RequestError, match="no client"):
         fallback([])
+    wrong: Any = ["openai:gpt-5"]
+    with pytest.raises(RequestError, match="'openai:gpt-5' is no client"):
+        fallback(wrong)
+
+
+@pytest.mark.parametrize("on", [("x",), (OSError,), (ClientError("x"),), "x"])
+def test_what_may_not_be_moved_on_by(on: Any) -> None:
+    with pytest.raises(RequestError, match="kinds of ClientError"):
+        fallback([ScriptedClient([])], on=on)
+
+
+async def test_errors_in_a_list_are_as_good() -> None:
+    on: Any = [ConnectionFailed]
+    client = fallback([ScriptedClient([ConnectionFailed("x")]), ScriptedClient(["Hello."])], on=on)
+    assert (await ask(client, stream=False)).text == "Hello."
 
 
 async def test_after_the_first_part_nobody_else_is_asked() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from toolcrib import ALL, Agent, tool
 from toolcrib.clients import OpenAIClient, Outgoing, Response, client_for
-from toolcrib.clients.transport import _proxy
 from toolcrib.errors import AuthenticationError, RequestError
 
 OPENAI = "https://api.openai.com/v1"
@@ -150,19 +149,3 @@ async def test_an_agent_keeps_the_models_reasoning() -> None:
 def test_names_that_mean_no_client(name: str) -> None:
     with pytest.raises(RequestError):
         client_for(name)
-
-
-def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("https_proxy", "http://proxy:3128")
-    monkeypatch.setenv("http_proxy", "http://proxy:3128")
-    monkeypatch.setenv("no_proxy", "inside.example")
-    assert _proxy("https://api.openai.com/v1") == "http://proxy:3128"
-    for url in (
-        "https://inside.example/v1",
-        "http://127.0.0.1:1/",
-        "http://localhost/",
-        "http://[::1]/",
-    ):
-        assert _proxy(url) is None

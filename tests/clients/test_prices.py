@@ -107,6 +107,30 @@ CACHED: dict[str, tuple[dict[str, Any], Usage]] = {
         },
         Usage(1, 9, 2, 4),
     ),
+    "mistral": (
+        {
+            "choices": [SAID],
+            "usage": {
+                "prompt_tokens": 9,
+                "completion_tokens": 2,
+                "prompt_tokens_details": {"cached_tokens": 4},
+            },
+        },
+        Usage(1, 9, 2, 4),
+    ),
+    "bedrock-converse": (
+        {
+            "output": {"message": {"role": "assistant", "content": [{"text": "x"}]}},
+            "stopReason": "end_turn",
+            "usage": {
+                "inputTokens": 3,
+                "outputTokens": 2,
+                "cacheReadInputTokens": 4,
+                "cacheWriteInputTokens": 2,
+            },
+        },
+        Usage(1, 9, 2, 4, 2),
+    ),
 }
 
 

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import email.utils
 import itertools
+import math
 import sys
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,8 +17,8 @@ import msgspec
 import pytest
 
 from toolcrib.clients import OpenAIClient, Retries, Timeouts
+from toolcrib.clients.broken import failure_of
 from toolcrib.clients.refusal import retry_after
-from toolcrib.clients.transport import _failure
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -211,6 +213,10 @@ DATE = email.utils.formatdate(NOW + 30, usegmt=True)
         ({"retry-after": "-3"}, 0),
         ({"retry-after": DATE}, 30),
         ({"retry-after": email.utils.formatdate(NOW - 30, usegmt=True)}, 0),
+        ({"retry-after": "Fri Jan 15 08:01:00 2027"}, 60),  # without a zone: UTC
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0),
+        ({"retry-after": "1e9"}, 1e9),
+        ({"retry-after": ""}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "inf"}, None),
@@ -221,6 +227,43 @@ DATE = email.utils.formatdate(NOW + 30, usegmt=True)
 )
 def test_when_to_come_back(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, NOW) == seconds
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_a_date_counts_the_same_in_every_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not hasattr(time, "tzset"):
+        pytest.skip("this system cannot change its time zone")
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert retry_after({"retry-after": "Fri Jan 15 08:00:30 2027"}, NOW) == 30
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+async def test_when_and_whether_are_both_heeded(waits: Waits) -> None:
+    turn = refused(400, **{"x-should-retry": "true", "retry-after": "7"})
+    async with (
+        openai_server([turn, "Hello."]) as server,
+        OpenAIClient("m", base_url=server.url, retries=Retries(sleep=waits)) as client,
+    ):
+        assert await ask(client, stream=False) == "Hello."
+    (waited,) = waits
+    assert 7 <= waited <= 7.5
+
+
+async def test_an_error_is_known_though_its_text_never_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib.clients.refusal._PATIENCE", 0.05)
+    head = b"HTTP/1.1 429 No\r\nContent-Length: 99\r\n\r\nslow down"
+    async with (
+        server_of([[head]]) as (url, _),
+        OpenAIClient("m", base_url=url, retries=None) as client,
+    ):
+        with pytest.raises(RateLimitError, match="slow down"):
+            await client.chat(HI)
 
 
 async def test_a_cancelled_task_waits_no_longer() -> None:
@@ -243,7 +286,16 @@ async def test_a_cancelled_task_waits_no_longer() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"attempts": 0}, {"first_wait": -1.0}, {"first_wait": 2.0, "longest_wait": 1.0}]
+    "wrong",
+    [
+        {"attempts": 0},
+        {"attempts": math.nan},
+        {"first_wait": -1.0},
+        {"first_wait": math.nan},
+        {"first_wait": math.inf, "longest_wait": math.inf},
+        {"longest_wait": math.nan},
+        {"first_wait": 2.0, "longest_wait": 1.0},
+    ],
 )
 def test_retries_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="at least one attempt"):
@@ -330,7 +382,7 @@ async def test_a_slow_server_is_not_asked_twice(waits: Waits) -> None:
 
 
 def test_what_is_wrong_for_good_is_not_tried_again() -> None:
-    assert not _failure(aiohttp.InvalidURL("h"), "http://h").retryable
-    assert not _failure(aiohttp.ServerTimeoutError(), "http://h").retryable
-    assert _failure(aiohttp.ConnectionTimeoutError(), "http://h").retryable
-    assert _failure(aiohttp.ServerDisconnectedError(), "http://h").retryable
+    assert not failure_of(aiohttp.InvalidURL("h"), "http://h").retryable
+    assert not failure_of(aiohttp.ServerTimeoutError(), "http://h").retryable
+    assert failure_of(aiohttp.ConnectionTimeoutError(), "http://h").retryable
+    assert failure_of(aiohttp.ServerDisconnectedError(), "http://h").retryable

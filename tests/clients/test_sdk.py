@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import struct
 import zlib
@@ -243,6 +244,47 @@ async def test_nobody_listens() -> None:
     async with openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:9/v1") as sdk:
         with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:9: no connection"):
             await OpenAIClient("m", sdk=sdk, retries=None).chat(HI)
+
+
+async def test_an_sdk_that_is_closed_already() -> None:
+    async with openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:9/v1") as sdk:
+        client = OpenAIClient("m", sdk=sdk)
+    with pytest.raises(RequestError, match="AsyncOpenAI is closed already") as caught:
+        await client.chat(HI)
+    assert caught.value.__context__ is None
+
+
+@both
+async def test_a_slow_server_is_not_asked_twice(stream: bool) -> None:
+    asked: list[asyncio.Task[Any] | None] = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.append(asyncio.current_task())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with openai.AsyncOpenAI(api_key="k", base_url=url, timeout=0.05) as sdk:
+            with pytest.raises(ConnectionFailed, match=r"time limit$") as caught:
+                await ask(OpenAIClient("m", sdk=sdk), stream=stream)
+    await asyncio.gather(*(task for task in asked if task is not None))
+    assert not caught.value.retryable
+    assert len(asked) == 1
+
+
+async def test_a_key_that_only_the_sdk_has_is_hidden() -> None:
+    key = "0123456789/canary+of+azure=="
+    async with (
+        openai_server([http_error(401, f"no access for {key}.")]) as server,
+        openai.AsyncOpenAI(api_key=key, base_url=server.url) as sdk,
+    ):
+        with pytest.raises(AuthenticationError, match=r"no access for \[key\]"):
+            await OpenAIClient("m", sdk=sdk).chat(HI)
 
 
 async def test_an_sdk_that_cannot_authenticate() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable
 from typing import Any
 
@@ -10,12 +11,24 @@ import msgspec
 import pytest
 from named import named
 
-from toolcrib import ALL, Allow, Completed, Failed, ToolCall, ToolError, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Allow,
+    Completed,
+    Deny,
+    Failed,
+    Hydrated,
+    ToolCall,
+    ToolError,
+    ToolRunner,
+    tool,
+)
 from toolcrib.hydrate import hydrate
 from toolcrib.runner import CallScope
+from toolcrib.runner.standard import Standard
 from toolcrib.testing import MemorySink
-from toolcrib.values.context import RunTally
-from toolcrib.values.decision import Caller
+from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.decision import Caller, Decision
 from toolcrib.values.record import Outcome, ToolInvocationRecord
 
 
@@ -125,9 +138,37 @@ async def gives_much(n: int) -> str:
     return "x" * 5000
 
 
+@tool(visible=ALL, output_schema={"items": {"items": {"type": "integer"}}})
+async def gives_what_is_used_up(n: int) -> Any:
+    """Give what is looked at once, and is not what its schema takes."""
+    return [(text for text in ["text"])]
+
+
+class Unlike:
+    """What raises as soon as it is looked at."""
+
+    @property
+    def __class__(self) -> Any:
+        raise KeyError("its own affair")
+
+
+@tool(visible=ALL)
+async def gives_what_raises(n: int) -> Any:
+    """Give that."""
+    return Unlike()
+
+
 @tool(visible=ALL)
 async def gives_none(n: int) -> None:
     """Give nothing."""
+
+
+@functools.wraps(gives.__wrapped__)
+def _exits(**_: Any) -> Any:
+    raise GeneratorExit
+
+
+exits_before_it_begins = tool(visible=ALL)(_exits)
 
 
 @tool(visible=ALL)
@@ -145,11 +186,13 @@ class Classy:
 TOOLS: list[Any] = [
     gives, shows_some, shows_nothing, keeps_a_secret, taints, changes_its_arguments, waits,
     takes_too_long, fails, breaks, breaks_later, raises_an_exit, raises_a_cancellation,
-    gives_no_json, gives_nan, gives_another, gives_much, gives_none, Classy,
+    gives_no_json, gives_nan, gives_another, gives_much, gives_none, gives_what_is_used_up,
+    gives_what_raises, exits_before_it_begins, Classy,
 ]  # fmt: skip
 ARGUMENTS = [
     '{"n": 3}',
     '{"n":3.0, "items":[1,2]}',
+    '{"n":3, "items":[123456789012345678901234567890]}',
     "{'n': 3}",
     '{"n": 3, "key": "canary"}',
     '{"n": "three"}',
@@ -197,7 +240,7 @@ def plain(thing: Any) -> Any:
         return msgspec.structs.replace(thing, **changed)
     if isinstance(thing, Completed | Failed):
         shown = msgspec.structs.replace(thing, record=plain(thing.record))
-        if isinstance(shown, Completed) and not isinstance(shown.value, int | str | dict | None):
+        if isinstance(shown, Completed) and type(shown.value) not in (int, str, dict, type(None)):
             return msgspec.structs.replace(shown, value=repr(type(shown.value)))
         return shown
     return thing
@@ -270,6 +313,90 @@ def test_which_tools_have_a_short_way() -> None:
     assert not has(risky)
     assert not has(blocking)
     assert not has(gives, policy=lambda *_: Allow("so"))
+
+
+class Denies(Standard, frozen=True):
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        return Deny("nothing runs", "ours")
+
+
+class Counts(Standard, frozen=True):
+    def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny:
+        return Deny("used up", "ours")
+
+    def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None: ...
+
+
+@pytest.mark.parametrize("policy", [Denies(), [Denies()], Counts(), [Counts("allow")]], ids=repr)
+async def test_a_subclass_of_the_standard_policy_is_asked(policy: Any) -> None:
+    runner = ToolRunner([gives], policy=policy)
+    outcome = await runner.exec(ToolCall("c", "", "gives", '{"n":1}'))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code == "denied"
+
+
+@pytest.mark.parametrize("policy", [Standard(), Standard("allow"), [Standard("allow")]], ids=repr)
+async def test_a_standard_policy_of_ones_own_has_the_short_way(policy: Any) -> None:
+    runner = ToolRunner([gives], policy=policy)
+    assert runner._short_ways
+    repaired = hydrate(ToolCall("c", "", "gives", '{"n":1}'), runner.catalog)
+    assert isinstance(repaired, Hydrated)
+    changed = msgspec.structs.replace(repaired.provenance, repaired=True)
+    repaired = msgspec.structs.replace(repaired, provenance=changed)
+    outcome = await runner.exec(repaired)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code == "approval_required"
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_without_an_event_loop_nothing_is_begun(short: bool) -> None:
+    runner = runner_of(gives, short=short)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        runner.exec(ToolCall("c", "", "gives", '{"n":1}')).send(None)
+    assert runner._setup.gate._running == 0
+    assert runner._setup.memory._running == {}
+
+
+@pytest.mark.parametrize("short", [True, False])
+async def test_who_watches_may_stop_the_task(short: bool) -> None:
+    class Stops(Watcher):
+        def finished(self, outcome: Outcome) -> None:
+            super().finished(outcome)
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+    watcher, returned = Stops(), list[Outcome]()
+    runner = runner_of(gives, short=short)
+
+    async def run() -> None:
+        scope = CallScope(RunTally("r"), observer=watcher)
+        returned.append(await runner.exec(ToolCall("c", "", "gives", '{"n":1}'), scope=scope))
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.ensure_future(run())
+    assert len(watcher.told) == 1
+    assert returned == []
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_a_program_that_is_interrupted_while_a_result_is_looked_at(short: bool) -> None:
+    class Interrupts:
+        @property
+        def __class__(self) -> Any:
+            raise KeyboardInterrupt
+
+    @tool(visible=ALL)
+    async def interrupts() -> Any:
+        """Give it."""
+        return Interrupts()
+
+    runner = runner_of(interrupts, short=short, sinks=[sink := MemorySink()])
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(runner.exec(ToolCall("c", "", "interrupts", "{}")))
+    assert [record.error and record.error.code for record in sink.records] == ["cancelled"]
+    assert runner._setup.gate._running == 0
+    assert runner._setup.memory._running == {}
 
 
 async def test_a_tainted_run_and_a_full_gate_take_the_long_way() -> None:

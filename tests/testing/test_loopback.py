@@ -121,6 +121,10 @@ def said(*messages: Any, **members: Any) -> dict[str, Any]:
     return {"model": "m", "messages": list(messages)} | members
 
 
+def picture(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
 def function(**members: Any) -> dict[str, Any]:
     return {"type": "function", "function": F["function"] | members}  # type: ignore[operator]
 
@@ -138,6 +142,10 @@ FAULTS: list[tuple[Any, str]] = [
     (said(), "'messages'"),
     (said({"role": "robot"}), "role"),
     (said({"role": "user"}), "content"),
+    (said({"role": "user", "content": []}), "content"),
+    (said({"role": "user", "content": [{"type": "image"}]}), "content"),
+    (said({"role": "user", "content": [picture("ftp://x/y.png")]}), "content"),
+    (said({"role": "assistant", "content": [picture("https://x/y.png")]}), "content"),
     (said(USER, GIVEN), "must be a response"),
     (said(USER, ASKED), "did not have response messages: c"),
     (said(USER, ASKED, USER, GIVEN), "did not have"),
@@ -162,6 +170,22 @@ FAULTS: list[tuple[Any, str]] = [
     (said(USER, tools=[function(output_schema={})]), "'output_schema'"),
     (said(USER, tools=[function(parameters={"type": "array"})]), "schema"),
 ]
+
+
+@pytest.mark.parametrize("url", ["https://x/y.png", "data:image/png;base64,aGk="])
+def test_pictures_are_legal(url: str) -> None:
+    parts = [picture(url), {"type": "text", "text": "?"}]
+    assert fault_of(said({"role": "user", "content": parts})) is None
+
+
+async def test_what_no_check_expects_is_refused(http: aiohttp.ClientSession) -> None:
+    """Of any type, anywhere."""
+    bodies: list[Any] = [1, [[]], said(1), said(USER, tools=[{"type": "function", "function": 1}])]
+    bodies.append(said(ASKED | {"tool_calls": [1]}))
+    bodies.append(said(ASKED | {"tool_calls": [CALL | {"function": 1}]}))
+    async with openai_server([]) as server:
+        for body in bodies:
+            assert (await post(http, server.url, body))[0] == 400
 
 
 @pytest.mark.parametrize("body", LEGAL)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import pytest
@@ -136,6 +137,42 @@ def _cohere(raw_client: Any) -> Judge:
     return _strict(TypedDict("Body", members, total=False))  # type: ignore[operator]
 
 
+def _bedrock(session: Any) -> Judge:
+    """The SDK has a service model: its validator, and what the model says besides."""
+    service = session.get_session().get_service_model("bedrock-runtime")
+    shape = service.operation_model("Converse").input_shape
+    validator = pytest.importorskip("botocore.validate").ParamValidator()
+
+    def judged(body: bytes) -> None:
+        members = json.loads(body) | {"modelId": "m"}
+        report = validator.validate(members, shape).generate_report()
+        if found := "".join([report, *_beyond(members, shape)]):
+            raise ValueError(f"validation error: {found}")
+
+    return judged
+
+
+def _beyond(value: Any, shape: Any) -> Iterator[str]:
+    """Patterns, enums, unions, and members that are not in the model."""
+    metadata = shape.metadata
+    if shape.type_name == "structure" and not getattr(shape, "is_document_type", False):
+        if not isinstance(value, dict) or value.keys() - shape.members.keys():
+            yield f"{shape.name} is not {value}; "
+            return
+        for key, member in value.items():
+            yield from _beyond(member, shape.members[key])
+        if getattr(shape, "is_tagged_union", False) and len(value) != 1:
+            yield f"{shape.name} is a union; "
+    elif shape.type_name == "list":
+        for item in value:
+            yield from _beyond(item, shape.member)
+    elif shape.type_name == "string" and "pattern" in metadata and shape.name != "S3Uri":
+        if re.fullmatch(metadata["pattern"], value) is None:
+            yield f"{shape.name} is not {value!r}; "
+    elif shape.type_name == "string" and value not in getattr(shape, "enum", ()) and shape.enum:
+        yield f"{shape.name} is not {value!r}; "
+
+
 _MAKERS: dict[str, tuple[str, Callable[[Any], Judge]]] = {
     "openai-chat": (
         "openai.types.chat.completion_create_params",
@@ -153,4 +190,5 @@ _MAKERS: dict[str, tuple[str, Callable[[Any], Judge]]] = {
     ),
     "ollama": ("ollama._types", _ollama),
     "cohere": ("cohere.v2.raw_client", _cohere),
+    "bedrock-converse": ("botocore.session", _bedrock),
 }

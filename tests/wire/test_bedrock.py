@@ -265,6 +265,8 @@ def pictured(image: Image) -> ChatRequest:
     [
         (asked(), "", "no model"),
         (asked(), "..", "no model"),
+        (asked(), "\ud800", "no model"),
+        (asked(settings=Settings(extra={"cachePoint": {1}})), "m", "'cachePoint'"),  # type: ignore[dict-item]
         (asked(Message.system("S")), "m", "nothing to send"),
         (asked(**TOOLS, parallel_calls=False), "m", "one call at a time"),
         (asked(tool_choice=ToolChoice("required")), "m", "needs tools"),

@@ -114,6 +114,19 @@ READ: dict[str, tuple[bytes, str, list[Call]]] = {
         "Hi",
         [("x", "f", A1)],
     ),
+    "input with the beginning": (ended(use(input={"a": 1}), stop()), "", [("x", "f", A1)]),
+    "an empty one, and more": (ended(use(input={}), piece(A1), stop()), "", [("x", "f", A1)]),
+    "text with the beginning": (ended(start(text="H"), delta(text="i"), stop()), "Hi", []),
+    "the end twice": (
+        ended(use(), piece(A1), stop(), frame({"stopReason": "tool_use"}, event_type="messageStop")),
+        "",
+        [("x", "f", A1)],
+    ),
+    "tokens before the end": (
+        frame({"usage": {}}, event_type="metadata") + ended(use(), piece(A1), stop()),
+        "",
+        [("x", "f", A1)],
+    ),
     "no input": (ended(use(), stop()), "", [("x", "f", "{}")]),
     "no id": (ended(use(None), piece(A1)), "", [("", "f", A1)]),
     "no index": (ended(use(index=None), piece(A1, None)), "", [("x", "f", A1)]),
@@ -187,6 +200,10 @@ CUT: dict[str, tuple[bytes, str]] = {
     "the end torn": (ended(use(), piece(A1))[:-1], "incomplete"),
     "input that stops in a string": (ended(use(), piece('{"a": "b')), "length"),
     "whole: no reason": (whole(used({"a": 1}), why=None), "tool_calls"),
+    "cut, and then a natural end": (
+        use() + piece(A1) + frame({"stopReason": "max_tokens"}, event_type="messageStop") + ended(),
+        "length",
+    ),
 }
 
 

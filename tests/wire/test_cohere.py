@@ -167,6 +167,13 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
     "not beside another text": turn(
         kept("Goodbye.", content=[THINKING, TEXT], citations=[CITATION]), {"content": "Goodbye."}
     ),
+    "a state that is none": turn(kept("Hello.", content=[5, {"text": 5}], citations=5), {
+        "content": "Hello."}),
+    "a state that is none, beside calls": turn(
+        kept("", calls=(CALL,), content="x", tool_plan=5), {"tool_calls": [SENT_CALL]}),
+    "a state that is no object": turn(
+        Message("assistant", "Hello.", provider_state=ProviderState("cohere", "junk")),
+        {"content": "Hello."}),
     "another provider's state stays home": turn(
         kept("Hello.", "ollama", thinking="x"), {"content": "Hello."}
     ),
@@ -266,14 +273,19 @@ def piece(index: int, **content: str) -> dict[str, Any]:
     return event("content-start" if start else "content-delta", index, {"content": content})
 
 
-def begun(index: int, id_: str, name: str, text: str = "") -> dict[str, Any]:
+def begun(index: int | None, id_: str, name: str, text: str = "") -> dict[str, Any]:
     function = {"name": name, "arguments": text}
     calls = {"id": id_, "type": "function", "function": function}
     return event("tool-call-start", index, {"tool_calls": calls})
 
 
-def more(index: int, text: str) -> dict[str, Any]:
+def more(index: int | None, text: str) -> dict[str, Any]:
     return event("tool-call-delta", index, {"tool_calls": {"function": {"arguments": text}}})
+
+
+def named(index: int, name: str, text: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": text}
+    return event("tool-call-delta", index, {"tool_calls": {"function": function}})
 
 
 def cited(index: int) -> dict[str, Any]:
@@ -353,6 +365,34 @@ REPLIES: dict[str, tuple[bytes, bytes, str, Any, str, Any]] = {
     "cut though its calls are whole": (
         sse(START, *STREAMED_AB, ended("MAX_TOKENS")),
         whole("MAX_TOKENS", tool_calls=sent(*AB)), "", AB, "length", None),
+    "cut, and then a natural end": (
+        sse(START, *STREAMED_AB, ended("MAX_TOKENS"), ended("TOOL_CALL")),
+        whole("MAX_TOKENS", tool_calls=sent(*AB)), "", AB, "length", None),
+    "thinking and text under one index": (
+        sse(START, piece(0, type="thinking", thinking="Hm."), piece(0, text="Hel"),
+            piece(0, text="lo."), ended("COMPLETE")),
+        whole("COMPLETE", content=[THINKING, TEXT]),
+        "Hello.", (), "stop", {"content": [THINKING, TEXT]}),
+    "content of a kind that nobody knows": (
+        sse(START, event("content-start", 0, {"content": {"x": 1}}), piece(1, text="Hello."),
+            ended("COMPLETE")),
+        whole("COMPLETE", content=[{"x": 1}, TEXT]),
+        "Hello.", (), "stop", {"content": [{"x": 1}, TEXT]}),
+    "a name in each piece": (
+        sse(START, begun(0, "a_1", "a"), named(0, "a", '{"x"'), named(0, "a", ": 1}"),
+            begun(1, "b_1", "b"), named(1, "b", '{"y": 2}'), ended("TOOL_CALL")),
+        whole("TOOL_CALL", tool_calls=sent(*AB)), "", AB, "tool_calls", None),
+    "a name in two pieces": (
+        sse(START, begun(0, "a_1", "get_"), named(0, "city", "{}"), ended("TOOL_CALL")),
+        whole("TOOL_CALL", tool_calls=sent(("a_1", "get_city", "{}"))),
+        "", (("a_1", "get_city", "{}"),), "tool_calls", None),
+    "two calls under one index": (
+        sse(START, *STREAMED_AB[:4], begun(0, "b_1", "b"), more(0, '{"y": 2}'), ended("TOOL_CALL")),
+        whole("TOOL_CALL", tool_calls=sent(*AB)), "", AB, "tool_calls", None),
+    "calls without an index": (
+        sse(START, begun(None, "a_1", "a"), more(None, '{"x": 1}'), begun(None, "b_1", "b"),
+            more(None, '{"y": 2}'), ended("TOOL_CALL")),
+        whole("TOOL_CALL", tool_calls=sent(*AB)), "", AB, "tool_calls", None),
     "too slow": (
         sse(START, piece(0, text="Hello."), ended("TIMEOUT")),
         whole("TIMEOUT", content=[TEXT]), "Hello.", (), "error", None),

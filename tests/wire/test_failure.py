@@ -119,10 +119,13 @@ def test_a_quota_that_is_used_up_is_not_waited_for() -> None:
     assert "What the account may spend is spent" in str(error)
 
 
-def test_when_to_come_back() -> None:
-    error = http_error(503, b'{"message": "wait"}', retry_after=90)
-    assert error.retry_after == 90
-    assert str(error) == "the provider is overloaded (HTTP 503): wait. Try again in 90 s"
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0"), (0.25, "0.25"), (90, "90"), (3600, "3600"), (1e9, "1000000000")]
+)
+def test_when_to_come_back(seconds: float, said: str) -> None:
+    error = http_error(503, b'{"message": "wait"}', retry_after=seconds)
+    assert error.retry_after == seconds
+    assert str(error) == f"the provider is overloaded (HTTP 503): wait. Try again in {said} s"
 
 
 DELAYS: list[tuple[Any, float | None]] = [

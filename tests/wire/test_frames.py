@@ -67,6 +67,10 @@ REPORTED: list[tuple[bytes, bytes]] = [
         b'{"error":{"message":"m","type":"500"}}',
     ),
     (frame(b"", message_type="error"), b'{"error":{"message":"","type":"exception"}}'),
+    (
+        frame(b'{"a":' * 300 + b"1" + b"}" * 300, message_type="exception", exception_type="x"),
+        b'{"error":{"type":"x"}}',
+    ),
 ]
 
 

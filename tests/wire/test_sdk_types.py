@@ -31,6 +31,7 @@ JUDGED = [
     "mistral",
     "ollama",
     "cohere",
+    "bedrock-converse",
 ]
 
 
@@ -99,6 +100,9 @@ NOT_SENT = {
     ("cohere", "not parallel"): "one call in a reply",
     ("gemini", "not parallel"): "one call at a time",
     ("ollama", "not parallel"): "one call in a reply",
+    ("bedrock-converse", "not parallel"): "one call at a time",
+    ("bedrock-converse", "an image by its address"): "no other URL",
+    ("bedrock-converse", "an image by its address, with its type"): "no other URL",
     ("ollama", "choice: required"): "cannot be told to call a tool",
     ("ollama", "choice: one"): "cannot be told to call a tool",
     ("ollama", "choice: required, among some"): "cannot be told to call a tool",
@@ -111,9 +115,7 @@ each_wire = pytest.mark.parametrize("wire", JUDGED)
 
 
 def test_every_wire_is_judged() -> None:
-    """But Bedrock's, whose SDK has a service model instead of types."""
-    assert set(WIRES) - set(JUDGED) <= {"bedrock-converse"}
-    assert set(JUDGED) <= set(WIRES)
+    assert set(JUDGED) == set(WIRES)
 
 
 @both
@@ -234,7 +236,12 @@ def _instead(value: Any, *path: Any) -> Callable[[Any], None]:
 OPENAI_CALL = ("messages", 1, "tool_calls", 0)
 WRONG: list[tuple[str, Callable[[Any], None]]] = [
     *((wire, _unknown) for wire in JUDGED),
-    *((wire, _unknown_below("tools", 0)) for wire in JUDGED if wire != "ollama"),
+    *((wire, _unknown_below("tools", 0)) for wire in JUDGED
+      if wire not in ("ollama", "bedrock-converse")),
+    ("bedrock-converse", _unknown_below("toolConfig", "tools", 0)),
+    ("bedrock-converse", _unknown_below("messages", 1, "content", 0, "toolUse")),
+    ("bedrock-converse", _instead("bot", "messages", 0, "role")),
+    ("bedrock-converse", _instead("a b", "messages", 1, "content", 0, "toolUse", "name")),
     *((wire, _unknown_below(*OPENAI_CALL, "function")) for wire in ("openai-chat", "mistral", "ollama",
                                                                    "cohere")),
     ("openai-responses", _unknown_below("input", 1)),

@@ -41,8 +41,9 @@ def chat(  # noqa: PLR0913  the options of a command
             "--model",
             "-m",
             metavar="M",
-            help="local (embedded, no key needed), local:FILE.gguf, openai:NAME, or URL#NAME for "
-            "a compatible server.",
+            help="local (embedded, no key needed), local:FILE.gguf, PROVIDER:NAME (anthropic, "
+            "bedrock, cohere, gemini, mistral, ollama, openai, openai-responses), or URL#NAME for a "
+            "compatible server.",
         ),
     ] = "local",
     tools: Tools = None,

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from typing import Any, Self, TypedDict
 
 import msgspec
 
-from toolcrib.clients.address import checked_headers, checked_url, joined
+from toolcrib.clients.address import checked_headers, checked_url, joined, merged
 from toolcrib.clients.refusal import refusal
 from toolcrib.clients.retry import Attempts, Retries
+from toolcrib.clients.secret import hidden, secrets_of
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Timeouts, Transport
 from toolcrib.errors import ClientError, ConnectionFailed, ProviderError
 from toolcrib.hydrate import hydrate
@@ -27,8 +29,6 @@ from toolcrib.values.message import ChatRequest, Message, Reply, Settings, Strea
 from toolcrib.wire import Decoder, Memo, TextSyntax, Wire, decoder, encode, syntax_of, wire_of
 
 Tools = Iterable[ToolLike | Catalog | Mapping[str, Any]]
-
-_SHORTEST_SECRET = 6
 
 
 def request_of(prompt: str | ChatRequest, tools: Tools) -> ChatRequest:
@@ -77,7 +77,14 @@ class Options(TypedDict, total=False):
 
 def with_headers(own: Mapping[str, str], options: Options) -> Options:
     """The options with these headers, where they do not have others of the same name."""
-    return {**options, "headers": {**own, **(options.get("headers") or {})}}
+    return {**options, "headers": merged(own, checked_headers(options.get("headers") or {}))}
+
+
+class _Own(threading.local):
+    """What each thread has to itself: no two may go on in the same encoded history."""
+
+    def __init__(self) -> None:
+        self.memo = Memo()
 
 
 class WireClient(Closing):
@@ -86,7 +93,7 @@ class WireClient(Closing):
     `wire` is a name or a `Wire`; `headers` go with every request; `settings` are the defaults for
     requests that leave them open; `retries` says how often a request is made, None for once;
     `text_calls` is the syntax, by name or as a value, of calls that the model writes in its text. One
-    client serves any number of concurrent requests, also from several event loops one after the other.
+    client serves any number of concurrent requests, also from the event loops of several threads.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -111,7 +118,7 @@ class WireClient(Closing):
         self._headers = checked_headers(headers or {})
         self._transport = transport or AiohttpTransport(timeouts)
         self._retries = retries
-        self._memo = Memo()
+        self._own = _Own()
         self._offered: tuple[HasDefinition, ...] = ()
 
     @property
@@ -188,11 +195,12 @@ class WireClient(Closing):
     ) -> AsyncGenerator[tuple[Response, Decoder], None]:
         """One request and its answer; the answer is closed in the end, whatever happens."""
         request = self._completed(request)
-        sent = encode(self.wire, request, model=self._model, stream=stream, memo=self._memo)
+        memo = self._own.memo
+        sent = encode(self.wire, request, model=self._model, stream=stream, memo=memo)
         outgoing = Outgoing(
             method=sent.method,
             url=joined(self._base, sent.path),
-            headers={**sent.headers, **self._headers},
+            headers=merged(sent.headers, self._headers),
             body=sent.body,
         )
         response = await self._transport.send(outgoing)
@@ -236,11 +244,8 @@ class WireClient(Closing):
         return request
 
     def _masked(self, argument: object) -> object:
-        """An error's text without the values of our headers, should a provider repeat one."""
+        """An error's text without our keys, or the transport's, should a provider repeat one."""
         if not isinstance(argument, str):
             return argument
-        for value in self._headers.values():
-            for secret in (value, value.rpartition(" ")[2]):
-                if len(secret) >= _SHORTEST_SECRET:
-                    argument = argument.replace(secret, "[key]")
-        return argument
+        of_transport = getattr(self._transport, "secrets", ())
+        return hidden(argument, [*secrets_of(self._base, self._headers), *of_transport])

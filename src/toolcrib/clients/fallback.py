@@ -30,7 +30,7 @@ def fallback(
 
     Each client makes its own attempts first (`retries=`). A request that was refused is refused by the
     next one too, and a wrong key is better known than passed over: neither is in `on`, unless you
-    put it there. Raises RequestError without clients.
+    put it there. Raises RequestError without clients, and for what is none, or no such error.
     """
     return FallbackClient(clients, on)
 
@@ -41,8 +41,13 @@ class FallbackClient(Closing):
     def __init__(self, clients: Sequence[LLMClient], on: tuple[type[ClientError], ...]) -> None:
         if not clients:
             raise RequestError("fallback: there is no client to ask")
+        for client in clients:
+            if not isinstance(client, LLMClient):
+                raise RequestError(f"fallback: {client!r} is no client; client_for(name) makes one")
+        if not all(isinstance(kind, type) and issubclass(kind, ClientError) for kind in on):
+            raise RequestError("fallback: on=(…) takes kinds of ClientError")
         self._clients = tuple(clients)
-        self._on = on
+        self._on = tuple(on)
 
     @property
     def model(self) -> str:

@@ -7,6 +7,7 @@ or else a wait that doubles, and is the same for no two clients. Stopping and wa
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,8 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or not 0 <= self.first_wait <= self.longest_wait:
+        waits = 0 <= self.first_wait <= self.longest_wait and self.first_wait < math.inf
+        if not (self.attempts >= 1 and waits):  # NaN is neither
             raise ValueError("Retries: at least one attempt, and 0 <= first_wait <= longest_wait")
 
     def allow(self, error: BaseException | None) -> bool:

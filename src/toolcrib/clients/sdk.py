@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("openai", "anthropic")
 _OURS = ("base_url", "api_key", "transport", "timeouts")
+_KEYS = (
+    "api_key", "auth_token", "access_token",
+    "aws_access_key", "aws_secret_key", "aws_session_token",
+)  # fmt: skip
 _FRAMES = "application/vnd.amazon.eventstream"
 
 
@@ -98,16 +102,21 @@ class SdkTransport:
     async def aclose(self) -> None:
         """The SDK's client is closed by whoever made it."""
 
+    @property
+    def secrets(self) -> list[str]:
+        """The keys that the SDK's client has by now; it may renew them."""
+        keys = (getattr(self._sdk, name, None) for name in _KEYS)
+        return [key for key in keys if isinstance(key, str)]
+
     def _failure(self, error: Exception, server: str) -> ClientError:
         if isinstance(error, self._package.APITimeoutError):
-            failure = ConnectionFailed(
-                f"{server} did not answer within the SDK client's time limit"
-            )
-            failure.retryable = False
-            return failure
+            return _too_slow(server)
         if isinstance(error, self._package.APIConnectionError):
             return ConnectionFailed(f"{server}: no connection")
         who, what = type(self._sdk).__name__, type(error).__name__
+        is_closed = getattr(self._sdk, "is_closed", None)
+        if callable(is_closed) and is_closed():
+            return RequestError(f"{who} is closed already: keep it open while it is used")
         return AuthenticationError(f"{who} made no request ({what}): check how it authenticates")
 
 
@@ -141,20 +150,34 @@ class _SdkResponse:
         while True:
             try:
                 chunk = await anext(self._data, None)
+            except self._http.TimeoutException:
+                failure = _too_slow(self._server)
+                break
             except self._http.HTTPError:
+                text = f"{self._server}: the connection broke in the middle of the reply"
+                failure = ConnectionFailed(text)
                 break
             if chunk is None:
                 return
             yield chunk if frames is None else _events(frames, chunk)
-        raise ConnectionFailed(f"{self._server}: the connection broke in the middle of the reply")
+        raise failure
 
     async def aclose(self, *, whole: bool) -> None:
-        if whole:  # read to its end, its connection can be used again
-            with contextlib.suppress(self._http.HTTPError, TimeoutError):
-                async with asyncio.timeout(LINGER):
-                    while await anext(self._data, None) is not None:
-                        pass
-        await self._response.aclose()
+        try:
+            if whole:  # read to its end, its connection can be used again
+                with contextlib.suppress(self._http.HTTPError, TimeoutError):
+                    async with asyncio.timeout(LINGER):
+                        while await anext(self._data, None) is not None:
+                            pass
+        finally:
+            await self._response.aclose()
+
+
+def _too_slow(server: str) -> ConnectionFailed:
+    """It may still be at work on the request, so that it is not asked again."""
+    failure = ConnectionFailed(f"{server} did not answer within the SDK client's time limit")
+    failure.retryable = False
+    return failure
 
 
 def _events(frames: FrameStream, data: bytes) -> bytes:

@@ -60,16 +60,12 @@ class SigningTransport:
         return dict(sending.headers.items())
 
     def _frozen(self) -> Any:
-        """The credentials as they are now. An error says what kind it is, and nothing of them.
-
-        Besides its own errors, botocore lets through what an identity service or a file answered.
-        """
-        own = self._library.exceptions
+        """The credentials as they are now. An error says what kind it is, and nothing of them."""
         try:
             if self._credentials is None:
                 self._credentials = self._library.session.get_session().get_credentials()
             frozen = self._credentials and self._credentials.get_frozen_credentials()
-        except (own.BotoCoreError, own.ClientError, RuntimeError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  of botocore, of the files and programs it reads
             failure = AuthenticationError(
                 f"there are no usable AWS credentials: {type(error).__name__}"
             )
@@ -86,7 +82,6 @@ class SigningTransport:
 class _Library(NamedTuple):
     auth: ModuleType
     awsrequest: ModuleType
-    exceptions: ModuleType
     session: ModuleType
 
 

@@ -8,28 +8,42 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
-from toolcrib.errors import ConnectionFailed, MissingExtraError
+from toolcrib.clients.broken import aiohttp_library, failure_of, is_closed
+from toolcrib.clients.proxy import proxy_of
+from toolcrib.errors import ClientError, RequestError
 
 if TYPE_CHECKING:
     import aiohttp
 
+CONNECTIONS = 1000
+"""The most that are open at once in one event loop, as in OpenAI's own client; more wait their turn."""
 LINGER = 0.2
 """Seconds that a whole reply's connection is given to end, so that it can be used again."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Time limits in seconds, None for none: to connect, between two reads, for everything."""
+    """Time limits in seconds, None for none: to connect, between two reads, for everything.
+
+    Raises ValueError for one that is not more than zero.
+    """
 
     connect: float | None = 10.0
     read: float | None = 120.0
     total: float | None = 900.0
+
+    def __post_init__(self) -> None:
+        if not all(
+            limit is None or 0 < limit < math.inf for limit in msgspec.structs.astuple(self)
+        ):
+            raise ValueError("Timeouts: each is more than 0 seconds, or None for no limit")
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +81,10 @@ class Response(Protocol):
 
 
 class Transport(Protocol):
+    """What carries requests. One that has keys of its own may name them, in an iterable `secrets`:
+    like a client's own, they are taken out of what a provider says in its errors.
+    """
+
     async def send(self, request: Outgoing) -> Response:
         """The beginning of the answer. Raises ConnectionFailed."""
 
@@ -102,12 +120,18 @@ class AiohttpTransport:
                     proxy=proxy,
                     trace_request_ctx=way,
                 )
-            except (_library().ClientError, OSError) as error:
-                failure = _failure(error, server)
-                stale = way.kept and _is_closed(error)
+            except (aiohttp_library().ClientError, OSError) as error:
+                failure: ClientError = failure_of(error, server)
+                again = way.kept and is_closed(error) and not session.closed
+            except ValueError:
+                failure = RequestError(
+                    f"{server}: its URL holds a login, and there is a key besides"
+                )
+                again = False
             else:
                 return _AiohttpResponse(response, server)
-            if not stale:
+            if not again:
+                failure.retryable = failure.retryable and not session.closed
                 raise failure
 
     async def aclose(self) -> None:
@@ -119,14 +143,16 @@ class AiohttpTransport:
     def _proxy(self, server: str, url: str) -> str | None:
         """To read the environment takes as long as the rest of a request."""
         if server not in self._proxies:
-            self._proxies[server] = _proxy(url)
+            self._proxies[server] = proxy_of(url)
         return self._proxies[server]
 
     async def _session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
         kept = self._sessions.get(loop)
-        if kept is None:
-            self._sessions = {old: it for old, it in self._sessions.items() if not old.is_closed()}
+        if kept is None or kept.session.closed:
+            for old in list(self._sessions):  # at once: another thread may add its own
+                if old.is_closed():
+                    self._sessions.pop(old, None)
             session = _open_session(self._timeouts)
             kept = self._sessions[loop] = _Kept(session, _keep(session))
             await anext(kept.keeper)
@@ -156,16 +182,8 @@ async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
         await session.close()
 
 
-def _library() -> ModuleType:
-    try:
-        import aiohttp
-    except ImportError:
-        raise MissingExtraError("http", "a client over HTTP") from None
-    return aiohttp
-
-
 def _open_session(timeouts: Timeouts) -> aiohttp.ClientSession:
-    library = _library()
+    library = aiohttp_library()
     limits = library.ClientTimeout(
         total=timeouts.total, sock_connect=timeouts.connect, sock_read=timeouts.read
     )
@@ -173,22 +191,12 @@ def _open_session(timeouts: Timeouts) -> aiohttp.ClientSession:
     traces.on_connection_reuseconn.append(_note_kept)
     session: aiohttp.ClientSession = library.ClientSession(
         timeout=limits,
+        connector=library.TCPConnector(limit=CONNECTIONS),
         trace_configs=[traces],
         cookie_jar=library.DummyCookieJar(),
         headers={"User-Agent": "toolcrib"},
     )
     return session
-
-
-def _proxy(url: str) -> str | None:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    import urllib.request  # 15 ms, which `import toolcrib` need not pay
-
-    proxies = urllib.request.getproxies()
-    if not proxies or host == "localhost" or host.startswith("127.") or host == "::1":
-        return None
-    return None if urllib.request.proxy_bypass(host) else proxies.get(parts.scheme)
 
 
 class _AiohttpResponse:
@@ -203,8 +211,8 @@ class _AiohttpResponse:
         while True:
             try:
                 data = await content.readany()
-            except (_library().ClientError, OSError) as error:
-                failure = _failure(error, self._server)
+            except (aiohttp_library().ClientError, OSError) as error:
+                failure = failure_of(error, self._server)
                 break
             if not data:
                 return
@@ -212,45 +220,15 @@ class _AiohttpResponse:
         raise failure
 
     async def aclose(self, *, whole: bool) -> None:
-        if not whole:
-            self._response.close()
-            return
         content = self._response.content
-        if not content.at_eof():
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(LINGER):
-                    while await content.readany():
-                        pass
-        self._response.release()
-
-
-def _is_closed(error: Exception) -> bool:
-    """Whether the other side had gone, before it answered anything (RFC 9112, 9.3.1)."""
-    gone = (_library().ServerDisconnectedError, _library().ClientOSError, ConnectionError)
-    return isinstance(error, gone) and not isinstance(error, TimeoutError)
-
-
-def _failure(error: Exception, server: str) -> ConnectionFailed:
-    """What broke, in words that quote nothing. Raised outside the handler: it carries no context.
-
-    A server that has the request and is slow is not asked again: it may still be at work on it.
-    """
-    library = _library()
-    if isinstance(error, TimeoutError):
-        failure = ConnectionFailed(f"{server} did not answer within the time limit")
-        failure.retryable = isinstance(error, library.ConnectionTimeoutError)
-        return failure
-    reasons = (
-        (library.ClientConnectorDNSError, "there is no server of that name"),
-        (library.ClientConnectorCertificateError, "its certificate is not valid"),
-        (library.ClientConnectorError, "no connection"),
-        (library.InvalidURL, "this is not a URL that can be requested"),
-        (library.ClientPayloadError, "the connection broke in the middle of the reply"),
-    )
-    reason = next((text for kind, text in reasons if isinstance(error, kind)), None)
-    if reason == "no connection" and getattr(error, "os_error", None) is not None:
-        reason = f"no connection ({error.os_error.strerror or 'refused'})"  # type: ignore[attr-defined]
-    text = reason or "the connection broke before the reply was whole"
-    failure = ConnectionFailed(f"{server}: {text}")
-    failure.retryable = not isinstance(error, (library.InvalidURL, library.ClientSSLError))
-    return failure
+        try:
+            if whole and not content.at_eof():
+                with contextlib.suppress(Exception):
+                    async with asyncio.timeout(LINGER):
+                        while await content.readany():
+                            pass
+        finally:
+            if whole and content.at_eof():
+                self._response.release()
+            else:
+                self._response.close()

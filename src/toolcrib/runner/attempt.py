@@ -19,7 +19,7 @@ from toolcrib.runner.executor import Executor
 from toolcrib.runner.gate import Gate, Place
 from toolcrib.runner.intents import Intents
 from toolcrib.runner.memory import CallMemory, key_of, print_of
-from toolcrib.runner.output import completed
+from toolcrib.runner.output import outcome_of
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import Draft, tell
 from toolcrib.runner.redact import own_copy
@@ -95,7 +95,7 @@ class Attempt(msgspec.Struct):
             )
         finally:
             setup.gate.leave(place)
-        return completed(self.draft, tool, value, setup.max_result_bytes)
+        return outcome_of(self.draft, tool, value, setup.max_result_bytes)
 
     async def rest(
         self, tool: Tool[..., Any], work: Coroutine[Any, Any, Any], place: Place, cancels: int
@@ -106,7 +106,7 @@ class Attempt(msgspec.Struct):
             value = await setup.executor.finish(work, hydrated, cancels)
         finally:
             setup.gate.leave(place)
-        return completed(self.draft, tool, value, setup.max_result_bytes)
+        return outcome_of(self.draft, tool, value, setup.max_result_bytes)
 
     async def close(self, outcome: Outcome) -> None:
         """Remember and write down what came of it; whoever watches is told also if a sink fails."""

@@ -29,16 +29,24 @@ async def execute(
     """The tool's own value. Raises TimeLimitExceeded, CancelledError, and what the tool raises."""
     if tool.blocking:
         return await limited(_from_thread(lambda: tool.invoke(instance, injected)), seconds)
-    started = tool.invoke(instance, injected)
-    if started.__class__ is not CoroutineType:
-        return await limited(awaited(started), seconds)
+    work, value = begun(tool, instance, injected)
+    return value if work is None else await limited(work, seconds)
+
+
+def begun(
+    tool: Tool[..., Any], instance: Any, injected: Mapping[str, Any]
+) -> tuple[Coroutine[Any, Any, Any] | None, Any]:
+    """What has to be awaited for the value of a tool, stepped once; or nothing, and the value."""
     try:
-        pending = started.send(None)
-    except StopIteration as finished:
-        return finished.value
+        started = tool.invoke(instance, injected)
+        if started.__class__ is not CoroutineType:
+            return awaited(started), None
+        try:
+            return resumed(started, started.send(None)), None
+        except StopIteration as finished:
+            return None, finished.value
     except GeneratorExit:
         raise exit_of_its_own() from None
-    return await limited(resumed(started, pending), seconds)
 
 
 async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:

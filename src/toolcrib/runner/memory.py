@@ -65,8 +65,8 @@ class CallMemory:
 
     def keep(self, key: str, outcome: Completed | Failed) -> None:
         """The call has run, and this came of it."""
-        if self._limit:
-            if len(self._finished) >= self._limit:
-                self._finished.popitem(last=False)  # a plain dict would look ever longer for it
-            self._finished[key] = self._running[key], outcome
+        finished = self._finished
+        finished[key] = self._running[key], outcome
+        if len(finished) > self._limit:  # looked at last: each thread takes out what it put in
+            finished.popitem(last=False)  # a plain dict would look ever longer for it
         del self._running[key]

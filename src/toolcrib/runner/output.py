@@ -11,11 +11,11 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.recorder import Draft
 from toolcrib.runner.redact import project, redaction_missing
-from toolcrib.runner.stopped import Stopped
+from toolcrib.runner.stopped import NOT_ITS_OWN
 from toolcrib.tools import Tool
 from toolcrib.values.definition import ALL
 from toolcrib.values.json import JsonValue
-from toolcrib.values.record import CallError, Completed
+from toolcrib.values.record import CallError, Completed, Failed
 
 MAX_RESULT_BYTES = 4 * 1_048_576
 _PLAIN = frozenset((dict, list, str, int, float, bool))  # what nearly all results are
@@ -52,7 +52,9 @@ def check_output(
             plain = None if value is None else read_json(json_text(value, max_bytes))
     except Unusable as unusable:
         return None, unusable.error
-    except _WRONG:
+    except NOT_ITS_OWN:
+        raise
+    except BaseException:  # noqa: BLE001  to look at a value may be to run an author's code
         return None, _NO_JSON.error
     validator = tool.output_validator
     if validator is not None and not validator.is_valid(plain):
@@ -62,12 +64,14 @@ def check_output(
     return plain, None
 
 
-def completed(draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int) -> Completed:
-    """The outcome of a call that gave `value`. Raises Stopped for what is no valid result."""
+def outcome_of(
+    draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int
+) -> Completed | Failed:
+    """What comes of a call that gave `value`; it is looked at once, for it may be used up then."""
     definition = tool.definition
     plain, error = check_output(tool, value, max_bytes)
     if error is not None:
-        raise Stopped(error)
+        return draft.failed(error)
     public = model = plain
     if definition.model_visible is not ALL:
         model = project(plain, definition.model_visible)

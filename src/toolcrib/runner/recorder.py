@@ -56,11 +56,8 @@ class Draft(msgspec.Struct):
         caller: str,
         run_id: str,
         key_scope: KeyScope,
-        fresh: bool = False,
     ) -> Self:
-        """`fresh`: nobody but the runner has had the call since it was hydrated.
-
-        Of a call that has secrets there is no sha256: a digest over a short one can be tried out."""
+        """Of a call that has secrets there is no sha256: one over a short text can be tried out."""
         text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
         secret = hydrated.definition is not None and hydrated.definition.secret
         return cls(
@@ -70,7 +67,7 @@ class Draft(msgspec.Struct):
             key_scope,
             time.time(),
             time.perf_counter(),
-            _shown(hydrated, fresh),
+            _shown(hydrated),
             len(text),
             "" if secret else sha256(text).hexdigest(),
         )
@@ -78,7 +75,7 @@ class Draft(msgspec.Struct):
     def take(self, hydrated: HydrationResult) -> None:
         """What was made of the call by a repair; size and digest stay those of what was sent."""
         self.hydrated = hydrated
-        self.arguments = _shown(hydrated, False)
+        self.arguments = _shown(hydrated)
 
     def edit(self, hydrated: Hydrated) -> None:
         """Whoever approved the call changed its arguments; the digest is that of what was sent."""
@@ -137,14 +134,11 @@ class Draft(msgspec.Struct):
         )
 
 
-def _shown(hydrated: HydrationResult, fresh: bool) -> JsonObject | None:
+def _shown(hydrated: HydrationResult) -> JsonObject | None:
     """A copy, for a tool may change what it is given; nothing of a call that did not validate."""
     if not isinstance(hydrated, Hydrated):
         return None
-    arguments = public_arguments(hydrated.definition, hydrated.arguments)
-    if fresh and arguments is hydrated.provenance.parsed and not hydrated.provenance.notes:
-        return own_copy(arguments, hydrated.call.arguments)
-    return own_copy(arguments)
+    return own_copy(public_arguments(hydrated.definition, hydrated.arguments))
 
 
 async def tell(sinks: tuple[Sink, ...], outcome: Outcome, scope: CallScope | None) -> None:

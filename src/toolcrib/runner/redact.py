@@ -6,11 +6,10 @@ validated result unless the tool narrows it; the public one is what `visible` na
 
 from __future__ import annotations
 
-import marshal
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-import orjson
+import msgspec
 
 from toolcrib.schema.paths import EACH, split_path
 from toolcrib.values.definition import All, ToolDefinition, Visibility
@@ -69,14 +68,11 @@ def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObjec
     return {name: original[name] if name in hidden else value for name, value in edited.items()}
 
 
-def own_copy(arguments: JsonObject, text: str | None = None) -> JsonObject:
-    """The same arguments, sharing no list and no object with these; `text` is theirs, if known."""
+def own_copy(arguments: JsonObject) -> JsonObject:
+    """The same arguments, to the last digit, sharing no list and no object with these."""
     if _CONTAINERS.isdisjoint(map(type, arguments.values())):
         return dict(arguments)
-    try:
-        copied: JsonObject = orjson.loads(orjson.dumps(arguments) if text is None else text)
-    except TypeError:  # an integer beyond 64 bits; these bytes are our own, and at once read back
-        copied = marshal.loads(marshal.dumps(arguments))  # noqa: S302
+    copied: JsonObject = msgspec.to_builtins(arguments)
     return copied
 
 

@@ -17,7 +17,6 @@ from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.attempt import Attempt, Setup
 from toolcrib.runner.checks import check_numbers, checked_sinks
 from toolcrib.runner.conclude import concluded
-from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import ExceptionHook, Executor
 from toolcrib.runner.gate import Gate
 from toolcrib.runner.intents import Intents
@@ -33,10 +32,11 @@ from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller
 from toolcrib.values.offer import Offer
-from toolcrib.values.record import CallError, Completed, KeyScope, Outcome, Sink
+from toolcrib.values.record import CallError, Completed, Failed, KeyScope, Outcome, Sink
 
 DEFAULT_TIMEOUT = 60.0
 REMEMBERED = 1_000
+_ENDED = (Completed, Failed)
 
 
 class ToolRunner:
@@ -125,17 +125,22 @@ class ToolRunner:
         CancelledError.
         """
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
+        task = asyncio.current_task()
+        cancels = 0 if task is None else task.cancelling()
+        run_id = "" if scope is None else scope.tally.run_id
+        draft = Draft.of(hydrated, caller.id, run_id, self._key_scope)
         if isinstance(hydrated, Hydrated):
             way = self._short_ways.get(hydrated.definition.name)
-            fresh = hydrated is not call
-            told = None if way is None else way.begin(hydrated, caller, scope, fresh)
-            if isinstance(told, Completed):
-                await tell(self._setup.sinks, told, scope)
-                return told
-            if told is not None:
-                return await told
+            begun = None if way is None else way.begin(draft, hydrated, caller, scope, cancels)
+            if isinstance(begun, _ENDED):
+                await tell(self._setup.sinks, begun, scope)
+                if task is not None and task.cancelling() > cancels:
+                    raise asyncio.CancelledError  # as at the end of the long way
+                return begun
+            if begun is not None:
+                return await begun
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
-        attempt, cancels = self._attempt(hydrated, caller, scope), cancel_requests()
+        attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
         repairer = None if hydrated is call else self._repairer
         return await concluded(attempt, attempt.outcome(cancels, repairer), cancels)
 
@@ -151,10 +156,11 @@ class ToolRunner:
         it has one. Raises what a sink raises, and CancelledError, when all of them are recorded."""
         trouble: BaseException | None = None
         for call in calls:
-            attempt = self._attempt(call, caller, scope)
+            draft = Draft.of(call, caller.id, scope.tally.run_id, self._key_scope)
+            attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
             error = CallError.of(code) if call.success else rejection(call)
             try:
-                await attempt.close(attempt.draft.failed(error))
+                await attempt.close(draft.failed(error))
             except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below
                 trouble = trouble or raised
         if trouble is not None:
@@ -195,10 +201,6 @@ class ToolRunner:
 
     def _hydrated(self, call: ToolCall | HydrationResult) -> HydrationResult:
         return hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
-
-    def _attempt(self, call: HydrationResult, caller: Caller, scope: CallScope) -> Attempt:
-        draft = Draft.of(call, caller.id, scope.tally.run_id, self._key_scope)
-        return Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
 
 
 def _short_ways(setup: Setup) -> Mapping[str, ShortWay]:

@@ -80,8 +80,8 @@ def _messages_fault(messages: Any) -> str | None:
 def _message_fault(message: dict[str, Any], at: int) -> str | None:
     calls = message.get("tool_calls")
     if calls is None:
-        content = message.get("content")
-        return None if isinstance(content, str) else f"invalid 'messages[{at}].content'"
+        is_legal = _is_content(message.get("content"), of_user=message["role"] == "user")
+        return None if is_legal else f"invalid 'messages[{at}].content'"
     if message["role"] != "assistant" or not isinstance(calls, list) or not calls:
         return f"invalid 'messages[{at}].tool_calls'"
     ids: set[str] = set()
@@ -95,3 +95,24 @@ def _message_fault(message: dict[str, Any], at: int) -> str | None:
             return f"invalid arguments in 'messages[{at}].tool_calls'"
         ids.add(made["id"])
     return None
+
+
+def _is_content(content: Any, *, of_user: bool) -> bool:
+    """A text, or parts: texts, and a user's images, each an address or data in the form of one."""
+    if isinstance(content, str):
+        return True
+    return (
+        isinstance(content, list) and bool(content) and all(_is_part(p, of_user) for p in content)
+    )
+
+
+def _is_part(part: Any, of_user: bool) -> bool:
+    match part:
+        case {"type": "text", "text": str()}:
+            return True
+        case {"type": "image_url", "image_url": {"url": str(url)}} | {
+            "type": "image_url",
+            "image_url": str(url),
+        }:
+            return of_user and url.startswith(("https://", "http://", "data:image/"))
+    return False

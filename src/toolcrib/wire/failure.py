@@ -139,11 +139,15 @@ def _error(
     error.retryable = (kind.retryable or status in _MAY_PASS) and _SPENT not in words
     if error.retryable and retry_after is not None:
         error.retry_after = retry_after
-        hint = f"Try again in {retry_after:.3g} s"
+        hint = f"Try again in {_seconds(retry_after)} s"
     said = safe_text(error_text(payload))
     text = f"{what}{where}{': ' if said else ''}{said}"
     error.args = (f"{text.rstrip('.')}. {hint.rstrip('.')}" if hint else text,)
     return error
+
+
+def _seconds(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _words(payload: Any) -> list[str]:

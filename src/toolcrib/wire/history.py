@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 import orjson
 
 from toolcrib.errors import RequestError
@@ -181,11 +182,21 @@ class History(ABC):
 
 
 def dumps(value: Any) -> bytes:
-    """JSON; lone surrogates, which no provider takes, become `?`."""
+    """JSON; lone surrogates, which no provider takes, become U+FFFD. Raises RequestError for no JSON.
+
+    What is slow to write is what a provider's state may hold: integers over 64 bits, deep nesting.
+    """
     try:
         return orjson.dumps(value)
     except TypeError:
-        return orjson.dumps(_mended(value))
+        pass
+    try:
+        return _SLOW.encode(_mended(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"a message or a setting cannot be sent as JSON: {error}") from None
+
+
+_SLOW = msgspec.json.Encoder(enc_hook=lambda fragment: msgspec.Raw(orjson.dumps(fragment)))
 
 
 def _mended(value: Any) -> Any:
@@ -194,5 +205,8 @@ def _mended(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_mended(item) for item in value]
     if isinstance(value, dict):
-        return {mended(key): _mended(item) for key, item in value.items()}
+        return {
+            mended(key) if isinstance(key, str) else key: _mended(item)
+            for key, item in value.items()
+        }
     return value

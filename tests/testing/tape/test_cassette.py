@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,10 @@ def _not_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def content(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    path.write_text(content(path).replace(old, new), encoding="utf-8")
 
 
 def glob(folder: Path) -> list[Path]:
@@ -433,6 +439,25 @@ class Hanging:
         """There is nothing to free."""
 
 
+class Answered:
+    """A transport whose answers have no body."""
+
+    def __init__(self, status: int, headers: dict[str, str]) -> None:
+        self.status = status
+        self.headers = headers
+
+    async def send(self, request: Outgoing) -> Response:
+        return self
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        chunks: list[bytes] = []
+        for data in chunks:
+            yield data
+
+    async def aclose(self, *, whole: bool = True) -> None:
+        """There is nothing to free."""
+
+
 async def test_what_was_still_under_way_is_not_recorded(path: Path) -> None:
     await record_all(path, ["old"])
     before = json.loads(content(path))["exchanges"]
@@ -454,3 +479,81 @@ async def test_what_is_no_failure_of_the_connection_is_not_recorded(
     with cassette(path, transport=Hanging(failure)) as tape, pytest.raises(type(failure)):
         await once(NOWHERE, tape).tool_call("hi")
     assert content(path) == ""
+
+
+async def test_what_is_not_worth_another_attempt_is_not_on_replay(path: Path) -> None:
+    slow = ConnectionFailed("it did not answer within the time limit")
+    slow.retryable = False
+    for mode in ("all", "none"):
+        with cassette(path, record=mode, transport=Hanging(slow)) as tape:
+            client = OpenAIClient("m", base_url=NOWHERE, api_key="x", transport=tape)
+            with pytest.raises(ConnectionFailed, match=r"within the time limit$") as failed:
+                await client.tool_call("hi")
+            assert not failed.value.retryable
+
+
+async def test_a_date_to_wait_for_is_not_past_on_replay(path: Path) -> None:
+    later = email.utils.formatdate(time.time() + 3600, usegmt=True)
+    refused = Answered(429, {"Retry-After": later, "Set-Cookie": "canary", "X-Request-Id": "1"})
+    with cassette(path, transport=refused) as tape:
+        assert (await outcome(once(NOWHERE, tape), "0"))[0] is RateLimitError
+    (exchange,) = json.loads(content(path))["exchanges"]
+    assert list(exchange["response"]["headers"]) == ["retry-after"]
+    assert 3590 <= int(exchange["response"]["headers"]["retry-after"]) <= 3601
+
+
+async def test_headers_that_were_written_by_hand(path: Path) -> None:
+    await record_all(path, [http_error(429, "slow down", retry_after=7)])
+    replaced(path, '"retry-after"', '"Retry-After"')
+    with cassette(path) as tape, pytest.raises(RateLimitError) as limited:
+        await once(NOWHERE + "/v1", tape).tool_call("0")
+    assert limited.value.retry_after == 7
+
+
+async def test_the_same_request_to_two_servers(path: Path) -> None:
+    async with openai_server(["one"]) as one, openai_server(["two"]) as two:
+        with cassette(path) as tape:
+            for server in (one, two):
+                async with once(server.url, tape) as client:
+                    await client.tool_call("go")
+    with cassette(path) as tape:
+        answers = [await outcome(once(server.url, tape), "go") for server in (two, one)]
+    assert answers == ["two", "one"]
+
+
+@pytest.mark.parametrize(
+    ("compare", "told"),
+    [(lambda body: body.clear(), "a return missing"), (set, "what JSON can")],
+)
+async def test_compare_that_compares_nothing(
+    compare: Callable[[Any], Any], told: str, path: Path
+) -> None:
+    await record_all(path, ["a"])
+    with pytest.raises(ToolcribError, match=told), cassette(path, compare=compare):
+        pytest.fail("it began")
+
+
+async def test_compare_gets_no_body_where_there_is_none(path: Path) -> None:
+    request = Outgoing(method="GET", url="http://host/v1/models", headers={}, body=b"")
+    for _ in range(2):
+        with cassette(
+            path, transport=Answered(204, {}), compare=lambda body: body["model"]
+        ) as tape:
+            response = await tape.send(request)
+            assert [data async for data in response.chunks()] == []
+            assert response.status == 204
+
+
+def test_where_no_file_can_be_is_told_before_anything_is_asked(path: Path) -> None:
+    path.parent.write_text("a file", encoding="utf-8")
+    with pytest.raises(SourceError, match="cannot be written"), cassette(path):
+        pytest.fail("it began")
+    with pytest.raises(SourceError, match="cannot be"), cassette(path.parents[1], record="all"):
+        pytest.fail("it began")
+
+
+def test_a_block_within_its_own_block(path: Path) -> None:
+    with cassette(path) as tape:
+        with pytest.raises(ToolcribError, match="in use already"), tape:
+            pytest.fail("it began")
+        assert not tape.replaying

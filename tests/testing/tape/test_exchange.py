@@ -195,3 +195,9 @@ def test_two_that_write_at_once_leave_one_whole_file(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         assert all(pool.map(often, kinds))
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_an_editor_gave_a_mark(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    path.write_text(json.dumps(GOOD), encoding="utf-8-sig", newline="\r\n")
+    assert len(read(path)) == 1

@@ -8,18 +8,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from testing.tape.tape_helpers import Wired
 
 from toolcrib.clients import AiohttpTransport, Outgoing, WireClient
 from toolcrib.errors import ClientError
 from toolcrib.testing import cassette, openai_server, raw
-from toolcrib.testing.tape.secrets import masked, masked_url, secrets_of
+from toolcrib.testing.tape.secrets import secrets_of
 
 KEY = 'sk-canary-8f3b/52+e1d0="77'
-IN_JSON = json.dumps(KEY)[1:-1]
 LOGIN = base64.b64encode(f"me:{KEY}".encode()).decode()
+
+CODED = base64.b64encode(f"user-name:{KEY}".encode()).decode()
 
 
 def outgoing(url: str = "http://host/v1/x", **headers: str) -> Outgoing:
@@ -40,7 +39,7 @@ FROM_HERE = secrets_of(outgoing())
         (outgoing(Authorization=f"Basic {LOGIN}"), {LOGIN, f"Basic {LOGIN}", f"me:{KEY}", KEY}),
         (outgoing(Authorization="Basic no-base-64"), {"Basic no-base-64", "no-base-64"}),
         (outgoing(Authorization="ollama", anthropic_version="2023-06-01"), set()),
-        (outgoing(f"http://user-name:{quote(KEY, safe='')}@host/"), {KEY, "user-name"}),
+        (outgoing(f"http://user-name:{quote(KEY, safe='')}@host/"), {KEY, "user-name", CODED}),
         (outgoing("http://host/?alt=sse&key=abcd%2Fefgh&api-version=2024-10-21"), {"abcd/efgh"}),
     ],
 )
@@ -60,44 +59,57 @@ def test_a_key_of_the_transport_is_in_the_environment(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("url", "kept"),
+    ("name", "held"),
     [
-        ("https://me:pw@host:1/v1/x", "https://host:1/v1/x"),
-        ("https://host/x?alt=sse&key=short&v=1#here", "https://host/x?alt=sse&key=[key]&v=1"),
-        ("https://host/canary-in-path/x", "https://host/[key]/x"),
-        ("https://host/x?a=%20b&flag", "https://host/x?a=%20b&flag"),
+        *((name, True) for name in ("API_KEY", "OPENAI_KEY", "AWS_ACCESS_KEY_ID", "PGPASSWORD")),
+        *((name, True) for name in ("GITHUB_PAT", "TOKEN", "my_secret", "AWS_SESSION_TOKEN")),
+        *((name, False) for name in ("KEYBOARD", "A_KEYBOARD", "COMPASS", "XPAT", "MONKEY")),
     ],
 )
-def test_a_url_without_secrets(url: str, kept: str) -> None:
-    assert masked_url(url, {"canary-in-path"}) == kept
+def test_variables_that_hold_secrets(
+    name: str, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, KEY)
+    assert (KEY in secrets_of(outgoing())) is held
 
 
-FORMS = [
-    *(KEY, IN_JSON, IN_JSON.replace("/", "\\/"), quote(KEY), quote(KEY, safe="").lower()),
-    KEY.replace("=", "\\u003d")
-    .replace("+", "\\u002B")
-    .replace('"', "\\u0022"),  # as Java writes it
-]
+def test_a_login_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgres://me:pass%2Fword-long@host:5432/db")
+    assert "pass/word-long" in secrets_of(outgoing())
+    monkeypatch.setenv("DATABASE_URL", "postgres://postgres:postgres@host/db")
+    assert "postgres" not in secrets_of(outgoing())  # words stay words
 
 
-@given(
-    st.lists(st.sampled_from([*FORMS, "a", "sk-canary", "ä"]), max_size=8),
-    st.lists(st.integers(1, 40), max_size=30),
-)
-def test_masking_keeps_the_other_bytes_and_cuts(texts: list[str], sizes: list[int]) -> None:
-    body = "".join(texts).encode()
-    chunks, at = [], 0
-    for size in [*sizes, len(body)]:
-        if piece := body[at : at + size]:
-            chunks.append(piece)
-        at += size
-    kept = masked(chunks, {KEY})
-    expected = "".join("[key]" if text in FORMS else text for text in texts).encode()
-    assert b"".join(kept) == expected
-    assert all(kept)
-    assert len(kept) <= len(chunks)
-    if not set(texts) & set(FORMS):
-        assert kept == chunks
+def test_a_body_has_keys_for_other_servers() -> None:
+    body = {
+        "tools": [
+            {
+                "type": "mcp",
+                "server_url": "https://host/sse?api_key=in-url-1234",
+                "authorization": "in-member-1",
+                "headers": {"X-Of-A-Server": "Bearer in-header-1234", "Accept": "application/json"},
+            },
+            {
+                "name": "f",
+                "parameters": {"properties": {"token": {"type": "string", "default": "no-secret"}}},
+            },
+        ],
+        "mcp_servers": [{"authorization_token": "in-member-2", "url": "https://[broken"}],
+        "prompt_cache_key": "no-secret-either",
+        "messages": [{"role": "user", "content": "x", "password": "is what is said"}],
+    }
+    request = Outgoing(
+        method="POST", url="http://host/", headers={}, body=json.dumps(body).encode()
+    )
+    assert secrets_of(request) - FROM_HERE == {
+        *("in-url-1234", "in-member-1", "in-member-2", "in-header-1234", "Bearer in-header-1234"),
+    }
+
+
+def test_a_form_that_asks_for_a_token() -> None:
+    form = b"grant_type=refresh_token&refresh_token=abcd%2Fefgh&scope=everything"
+    request = Outgoing(method="POST", url="http://host/", headers={}, body=form)
+    assert secrets_of(request) - FROM_HERE == {"abcd/efgh"}
 
 
 def content(path: Path) -> str:
@@ -135,3 +147,19 @@ async def test_a_provider_that_repeats_the_key_over_many_chunks(
     assert exchange["request"]["url"].endswith("/v1/chat/completions?key=[key]")
     assert exchange["request"]["body"]["messages"][0]["content"] == "is [key] a key?"
     assert len(exchange["response"]["chunks"]) > 1
+
+
+async def test_a_secret_that_was_in_the_environment_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pytest takes `monkeypatch` back before it ends `cassette`."""
+    async with openai_server(["it is canary-7f3b52e1d0"]) as server:
+        with cassette(tmp_path / "tape.json", record="all") as tape:
+            async with WireClient(
+                "openai-chat", "m", base_url=server.url, transport=tape
+            ) as client:
+                monkeypatch.setenv("WEATHER_TOKEN", "canary-7f3b52e1d0")
+                await client.tool_call("what is it?")
+            monkeypatch.undo()
+    assert "canary" not in content(tmp_path / "tape.json")
+    assert "it is [key]" in content(tmp_path / "tape.json")

@@ -13,7 +13,7 @@ from typing import Literal, Self, TypeAlias, get_args
 
 from toolcrib.clients import AiohttpTransport, Outgoing, Response, Transport
 from toolcrib.errors import ToolcribError
-from toolcrib.testing.tape.exchange import read, write
+from toolcrib.testing.tape.exchange import check_writable, read, write
 from toolcrib.testing.tape.matching import Compare
 from toolcrib.testing.tape.player import Player
 from toolcrib.testing.tape.recorder import Recorder
@@ -78,8 +78,13 @@ class Cassette:
         return state.remaining if isinstance(state, Player) else 0
 
     def __enter__(self) -> Self:
+        if self._state is not None:
+            raise ToolcribError(
+                f"the cassette {self.path} is in use already, in a block around this one"
+            )
         there = self.path.exists()
         if self._record == "all" or (self._record == "once" and not there):
+            check_writable(self.path)  # rather than when all has been asked
             self._state = Recorder(self._transport)
             return self
         self._state = Player(self.path, read(self.path) if there else [], self._compare)

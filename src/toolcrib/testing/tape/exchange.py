@@ -39,7 +39,9 @@ class Asked(
 class Answer(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A response. `error` is how its connection broke; `left`, that its reader went away."""
+    """A response. `error` is how its connection broke, and `retryable` whether trying again may help;
+    `left` says that its reader went away.
+    """
 
     status: int
     headers: dict[str, str] = {}
@@ -47,6 +49,7 @@ class Answer(
     base64: str = ""
     chunks: list[int] = []
     error: str = ""
+    retryable: bool = True
     left: bool = False
 
     @staticmethod
@@ -85,6 +88,7 @@ class Exchange(
     request: Asked
     response: Answer | None = None
     error: str = ""
+    retryable: bool = True
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +99,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def read(path: Path) -> list[Exchange]:
     """The exchanges in a file. Raises SourceError for one that cannot be read or is no cassette."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
         version = data.get("toolcrib_cassette") if isinstance(data, dict) else None
         if isinstance(version, int) and version > _VERSION:
             raise SourceError(
@@ -123,6 +127,13 @@ def _check(path: Path, at: int, exchange: Exchange) -> None:
         raise SourceError(
             f"{path} is no cassette: $.exchanges[{at}]: {error}. Mend it, or {_ANEW}"
         ) from None
+
+
+def check_writable(path: Path) -> None:
+    """Raises SourceError where `write` could not put a file. Nothing is changed."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise SourceError(f"{path} cannot be written: no file can be put there")
 
 
 def write(path: Path, exchanges: list[Exchange]) -> None:

@@ -1,7 +1,8 @@
 """Which recorded exchange answers a request: the first unplayed one of the same request.
 
 The same is: method, path with query, and body as JSON, whose keys have no order.
-Server and headers do not count: neither a port nor a key is the same tomorrow.
+Headers do not count, nor, where no other answer is left, the server: neither a key nor a port is the
+same tomorrow.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from toolcrib.clients import Outgoing
+from toolcrib.errors import ToolcribError
 from toolcrib.testing.tape.exchange import Asked
-from toolcrib.testing.tape.secrets import masked, masked_url
+from toolcrib.testing.tape.masking import masked, masked_url
 
 Compare: TypeAlias = Callable[[Any], Any]
 """From a request's JSON body, which is its own copy, to what of it is compared."""
@@ -42,8 +44,11 @@ def path_of(request: Asked) -> str:
 
 
 def key_of(request: Asked, compare: Compare | None) -> tuple[str, str, str]:
-    """What two requests share if they are the same."""
-    body = json.dumps(_compared(request, compare), sort_keys=True, separators=(",", ":"))
+    """What two requests share if they are the same. Raises ToolcribError for a useless `compare`."""
+    try:
+        body = json.dumps(_compared(request, compare), sort_keys=True, separators=(",", ":"))
+    except TypeError:
+        raise ToolcribError("compare= has to give what JSON can hold") from None
     return request.method, path_of(request), body + request.base64
 
 
@@ -63,9 +68,14 @@ def shortened(lines: list[str]) -> str:
 
 
 def _compared(request: Asked, compare: Compare | None) -> Any:
-    if compare is None or request.base64:
+    if compare is None or request.body is None:
         return request.body
-    return compare(copy.deepcopy(request.body))
+    compared = compare(copy.deepcopy(request.body))
+    if compared is None:
+        raise ToolcribError(
+            "compare= has to give what is compared, and gave None: is a return missing?"
+        )
+    return compared
 
 
 def _places(old: Any, new: Any, at: str) -> Iterator[tuple[str, Any, Any]]:

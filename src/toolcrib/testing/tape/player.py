@@ -28,16 +28,17 @@ class Player:
         return len(self._unplayed)
 
     async def send(self, request: Outgoing) -> Response:
-        """The first unplayed answer to this request. Raises ConnectionFailed if that was one."""
+        """The first unplayed answer to it, of its own server before others. Raises ConnectionFailed."""
         now = asked(request, secrets_of(request))
         key = key_of(now, self._compare)
-        found = next((at for at in self._unplayed if self._keys[at] == key), None)
-        if found is None:
+        same = [at for at in self._unplayed if self._keys[at] == key]
+        if not same:
             raise self.miss(self._told(now, key))
+        found = next((at for at in same if self._exchanges[at].request.url == now.url), same[0])
         self._unplayed.remove(found)
         exchange = self._exchanges[found]
         if exchange.response is None:
-            raise ConnectionFailed(exchange.error)
+            raise _broken(exchange.error, retryable=exchange.retryable)
         return _Played(exchange.response, self)
 
     def miss(self, told: str) -> ToolcribError:
@@ -65,12 +66,18 @@ class Player:
         return f"{request} was not recorded. {near}: {shortened(unlike)}"
 
 
+def _broken(text: str, *, retryable: bool) -> ConnectionFailed:
+    error = ConnectionFailed(text)
+    error.retryable = retryable
+    return error
+
+
 class _Played:
     """A recorded answer."""
 
     def __init__(self, answer: Answer, player: Player) -> None:
         self.status = answer.status
-        self.headers = answer.headers
+        self.headers = {name.lower(): value for name, value in answer.headers.items()}
         self._answer = answer
         self._player = player
 
@@ -78,7 +85,7 @@ class _Played:
         for piece in self._answer.pieces():
             yield piece
         if self._answer.error:
-            raise ConnectionFailed(self._answer.error)
+            raise _broken(self._answer.error, retryable=self._answer.retryable)
         if self._answer.left:
             raise self._player.miss(
                 "an answer was not read to its end when it was recorded, and now is"

@@ -1,4 +1,4 @@
-"""What of a request must never be in a file, and how it is taken out.
+"""What of a request must never be in a file.
 
 Every header is a secret unless it is known to hold none: a header that nobody thought of is masked too.
 """
@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import itertools
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from toolcrib.clients import Outgoing
 
-MASK = "[key]"
-_MASK = MASK.encode()
+SECRET_PARAMETER = re.compile(
+    r"key|token|secret|passw|auth|sig|code|cred|cookie|session", re.IGNORECASE
+)
 
 _SHORTEST = 8
 """Characters. What is shorter ("EMPTY", "ollama") is what local servers are given for a key."""
@@ -29,71 +31,94 @@ _HARMLESS = frozenset(
         *("http-referer", "x-title", "x-goog-api-client", "x-amzn-bedrock-accept"),
     )
 )
-_VARIABLE = re.compile(r"(_API_KEY|_ACCESS_KEY|_TOKEN|_TOKEN_BEDROCK|_SECRET|_PASSWORD)$")
-_NAMED = re.compile(r"key|token|secret|passw|auth|sig|code|cred|cookie|session", re.IGNORECASE)
+_VARIABLE = re.compile(
+    r"(?:(?:^|_)(?:API_?KEY|KEY|KEY_ID|TOKEN|TOKEN_BEDROCK|SECRET|PASS|PAT)|PASSWORD|PASSWD)$",
+    re.IGNORECASE,
+)
+_LOGIN = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
+_MEMBER = re.compile(
+    r"authorization(?:_?token)?|(?:x[-_])?api[-_]?key|(?:(?:access|refresh|id|bearer|auth)[-_]?)?token"
+    r"|(?:client[-_]?)?secret|client[-_]?assertion|password|cookie",
+    re.IGNORECASE,
+)
+_CONVERSATION = frozenset(
+    ("messages", "input", "contents", "system", "instructions", "systemInstruction")
+)
+"""What is said is not searched by name: there, a `password` may be any word."""
 
 
 def secrets_of(request: Outgoing) -> set[str]:
-    """What it is trusted with: in its headers, and in the login and the query of its URL.
+    """What it is trusted with: in its headers, in the login and the query of its URL, in its body.
 
-    What variables of the environment hold whose names end as those of secrets do is one too: a
-    transport may have a key of its own.
+    A body has keys for other servers where the provider is to ask them (remote MCP servers). What
+    variables of the environment hold whose names end as those of secrets do is one too: a transport
+    may have a key of its own.
     """
-    found = _least(_SHORTEST_UNNAMED, (v for n, v in os.environ.items() if _VARIABLE.search(n)))
-    for name, value in request.headers.items():
-        if name.lower() not in _HARMLESS:
-            least = _SHORTEST if _NAMED.search(name) else _SHORTEST_UNNAMED
-            found |= _least(least, _within(value))
-    parts = urlsplit(request.url)
-    found |= _least(_SHORTEST, (unquote(part) for part in (parts.username, parts.password) if part))
-    query = (pair.partition("=") for pair in parts.query.split("&"))
-    return found | _least(_SHORTEST, (unquote(v) for name, _, v in query if _NAMED.search(name)))
+    found = _in_environment() | _in_headers(request.headers) | _in_url(request.url)
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError):
+        form = request.body.decode("utf-8", "replace")  # a token is asked for in this form
+        return found | (_in_query(form) if len(form) < 65_536 else set())
+    if isinstance(body, dict):
+        found.update(*(_in_member(name, value) for name, value in _members(body)))
+    return found
 
 
 def _least(length: int, values: Iterable[str]) -> set[str]:
     return {value for value in values if len(value) >= length}
 
 
-def masked_url(url: str, secrets: Iterable[str]) -> str:
-    """The URL without its login, and with its secret parameters masked, however short."""
+def _in_environment() -> set[str]:
+    held = [value for name, value in os.environ.items() if _VARIABLE.search(name)]
+    held += [unquote(login) for value in os.environ.values() for login in _LOGIN.findall(value)]
+    return _least(_SHORTEST_UNNAMED, held)
+
+
+def _in_headers(headers: Mapping[str, Any]) -> set[str]:
+    found: set[str] = set()
+    for name, value in headers.items():
+        if isinstance(value, str) and name.lower() not in _HARMLESS:
+            least = _SHORTEST if SECRET_PARAMETER.search(name) else _SHORTEST_UNNAMED
+            found |= _least(least, _within(value))
+    return found
+
+
+def _in_url(url: str) -> set[str]:
     parts = urlsplit(url)
-    pairs = (pair.partition("=") for pair in parts.query.split("&"))
-    query = "&".join(
-        f"{name}={MASK}" if mark and _NAMED.search(name) else f"{name}{mark}{value}"
-        for name, mark, value in pairs
-    )
-    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment="")
-    return masked_text(bare.geturl(), secrets)
+    login = [unquote(part) for part in (parts.username, parts.password) if part]
+    coded = base64.b64encode(":".join(login).encode()).decode() if login else ""
+    return _least(_SHORTEST, [*login, coded]) | _in_query(parts.query)
 
 
-def masked_text(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets."""
-    body = b"".join(masked([text.encode("utf-8", "surrogatepass")], secrets))
-    return body.decode("utf-8", "surrogatepass")
+def _in_query(query: str) -> set[str]:
+    pairs = (pair.partition("=") for pair in query.split("&"))
+    return _least(_SHORTEST, (unquote(v) for name, _, v in pairs if SECRET_PARAMETER.search(name)))
 
 
-def masked(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
-    """The chunks without the secrets, also those that a cut goes through; others end where they did."""
-    body = b"".join(chunks)
-    there = [secret for secret in secrets if _longest_word(secret) in body]
-    pattern = re.compile(b"|".join(map(_pattern, sorted(there, key=len, reverse=True))))
-    spans = [found.span() for found in pattern.finditer(body)] if there else []
-    if not spans:
-        return chunks
-    text = pattern.sub(_MASK, body)
-    cuts = [0, *_moved(itertools.accumulate(map(len, chunks)), spans)]
-    return [piece for start, end in itertools.pairwise(cuts) if (piece := text[start:end])]
+def _members(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All members at all depths of what is no conversation; those of a list have its name."""
+    left = [(name, value) for name, value in body.items() if name not in _CONVERSATION]
+    while left:
+        name, value = left.pop()
+        yield name, value
+        if isinstance(value, dict):
+            left.extend(value.items())
+        elif isinstance(value, list):
+            left.extend((name, item) for item in value)
 
 
-def _moved(cuts: Iterable[int], spans: list[tuple[int, int]]) -> Iterator[int]:
-    """Where cuts are once every span has become the mask; one within a span moves to its end."""
-    at = shift = past = 0
-    for cut in cuts:
-        while at < len(spans) and spans[at][0] < cut:
-            start, past = spans[at]
-            shift += len(_MASK) - (past - start)
-            at += 1
-        yield max(cut, past) + shift
+def _in_member(name: str, value: Any) -> set[str]:
+    if name.lower() == "headers" and isinstance(value, dict):
+        return _in_headers(value)
+    if not isinstance(value, str):
+        return set()
+    if _MEMBER.fullmatch(name):
+        return _least(_SHORTEST, _within(value))
+    try:
+        return _in_url(value) if value.startswith(("http://", "https://")) else set()
+    except ValueError:  # it only looks like a URL
+        return set()
 
 
 def _within(value: str) -> set[str]:
@@ -107,24 +132,3 @@ def _within(value: str) -> set[str]:
             return found
         found |= {login, login.partition(":")[2]}
     return found
-
-
-def _longest_word(secret: str) -> bytes:
-    """A part that is written in one way only, to look for first."""
-    return max(re.split(rb"[^A-Za-z0-9]+", secret.encode("utf-8", "surrogatepass")), key=len)
-
-
-def _pattern(secret: str) -> bytes:
-    """The secret, each character but letters and digits also as JSON and URLs may write it."""
-    return b"".join(map(_character, secret))
-
-
-def _character(character: str) -> bytes:
-    plain = character.encode("utf-8", "surrogatepass")
-    if plain.isalnum():
-        return plain
-    in_url = "".join(f"%{byte:02x}" for byte in plain)
-    units = character.encode("utf-16-be", "surrogatepass").hex()
-    in_json = "".join(f"\\\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
-    escaped = f"(?i:{in_url}|{in_json})".encode()
-    return b"(?:\\\\?" + re.escape(plain) + b"|" + escaped + b")"

@@ -87,7 +87,7 @@ def encode(
 
 def _mark(point: Any) -> bytes:
     try:
-        return dumps({_CACHE_POINT: point})
+        return orjson.dumps({_CACHE_POINT: point})
     except TypeError as error:
         raise RequestError(f"Settings.extra: {_CACHE_POINT!r} is no JSON: {error}") from None
 

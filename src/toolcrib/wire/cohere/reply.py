@@ -49,7 +49,7 @@ class _Block:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.begun: dict[str, Any] = {"type": kind}
+        self.begun: dict[str, Any] = {"type": kind} if kind else {}
         self.pieces: list[str] = []
 
     def form(self) -> dict[str, Any]:

@@ -1,0 +1,69 @@
+"""A provider may repeat a key, in other characters or in part: an error's text has none of it."""
+
+from __future__ import annotations
+
+import html
+import json
+from urllib.parse import quote
+
+import pytest
+
+from toolcrib.clients import OpenAIClient
+from toolcrib.clients.secret import hidden, secrets_of
+from toolcrib.errors import AuthenticationError
+from toolcrib.testing import openai_server, raw
+from toolcrib.values.message import ChatRequest, Message
+
+HI = ChatRequest((Message.user("Hi"),))
+KEY = "Zk9/aB+cD=eFgH1234567890&xyz+QQ=="
+
+FORMS: dict[str, str] = {
+    "plain": KEY,
+    "json": KEY.replace("/", "\\/").replace("+", "\\u002B"),
+    "url": quote(KEY, safe=""),
+    "url, lower case": quote(KEY, safe="").replace("%2B", "%2b"),
+    "html": html.escape(KEY).replace("=", "&#61;").replace("/", "&#x2f;"),
+    "two lines": f"{KEY[:12]} {KEY[12:]}",
+    "cut": f"{KEY[:20]}…",
+    "cut short": KEY[:8],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_key_in_any_form_is_hidden(form: str) -> None:
+    assert hidden(f"no key: {FORMS[form]} of yours", [KEY]) == "no key: [key] of yours"
+
+
+def test_what_is_not_secret_stays() -> None:
+    text = "Zk9/aB is too short, and abcde is none"
+    assert hidden(text, [KEY, "abcde", ""]) == text
+    assert hidden("my-title-1 or my-title", ["my-title"]) == "[key]-1 or [key]"
+
+
+def test_where_secrets_are() -> None:
+    url = "https://user:pass%2Fword@h/v1?api-version=2024-10-21&key=a%2Bb+c"
+    assert secrets_of(url, {"Authorization": "Bearer k1", "x": "k2"}) == [
+        "a+b+c", "user", "pass/word", "Bearer k1", "k1", "k2", "k2"]  # fmt: skip
+
+
+BODIES: dict[str, str] = {
+    "within": json.dumps({"error": {"message": f"wrong: {KEY}"}}),
+    "cut by our limit": json.dumps({"error": {"message": "z" * 485 + KEY}}),
+    "cut by a longer limit": json.dumps({"error": {"message": " " * 3990 + KEY}}),
+    "larger than what is read": json.dumps({"error": {"message": KEY, "x": "y" * 70_000}}).replace(
+        "/", "\\/"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("in_url", [False, True], ids=["header", "url"])
+async def test_no_part_of_a_key_gets_out(body: str, in_url: bool) -> None:
+    async with openai_server([raw(BODIES[body], status=401)]) as server:
+        url = f"{server.url}?key={quote(KEY)}" if in_url else server.url
+        async with OpenAIClient("m", base_url=url, api_key="" if in_url else KEY) as client:
+            with pytest.raises(AuthenticationError) as caught:
+                await client.chat(HI)
+    assert "[key]" in str(caught.value)
+    assert KEY[:8] not in repr(caught.value)
+    assert KEY[12:20] not in repr(caught.value)

@@ -1,0 +1,183 @@
+"""The transport over aiohttp: many at once, several threads, closed or cancelled in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from toolcrib.clients import OpenAIClient, Timeouts
+from toolcrib.clients.transport import AiohttpTransport, _AiohttpResponse
+from toolcrib.errors import ConnectionFailed
+from toolcrib.testing import openai_server
+from toolcrib.values.message import ChatRequest, Message, TextPart
+
+HI = ChatRequest((Message.user("Hi"),))
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+TEXT = b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\n'
+Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """Its base URL, and an event that is set once a client has left."""
+
+    url = ""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+
+
+@contextlib.asynccontextmanager
+async def serving(body: bytes) -> AsyncIterator[Server]:
+    """A server that sends a head and this body, and then waits for its client to leave."""
+    made, tasks = Server(), list[asyncio.Task[Any] | None]()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.current_task())
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(HEAD + body)
+            await reader.read()
+        made.left.set()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=200)
+    async with server:
+        made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        yield made
+    await asyncio.gather(*(task for task in tasks if task is not None))
+
+
+async def test_a_task_that_is_cancelled_after_the_last_byte_leaves_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server has said all, but does not end its body, which is waited for."""
+    lingering, close = asyncio.Event(), _AiohttpResponse.aclose
+
+    async def noted(response: _AiohttpResponse, *, whole: bool) -> None:
+        lingering.set()
+        await close(response, whole=whole)
+
+    monkeypatch.setattr(_AiohttpResponse, "aclose", noted)
+    monkeypatch.setattr("toolcrib.clients.transport.LINGER", 3600)
+    async with serving(TEXT + b"data: [DONE]\n\n") as server:
+        client = OpenAIClient("m", base_url=server.url)
+        task = asyncio.create_task(client.chat(HI))
+        await lingering.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await server.left.wait()
+        await client.aclose()
+
+
+async def test_more_streams_than_a_hundred_are_open_at_once() -> None:
+    async with (
+        serving(TEXT) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        streams: list[Any] = [client.stream(HI) for _ in range(120)]
+        firsts = await asyncio.gather(*(anext(stream) for stream in streams))
+        assert firsts == [TextPart("Hi")] * 120
+        await asyncio.gather(*(stream.aclose() for stream in streams))
+
+
+async def test_what_was_closed_is_used_again() -> None:
+    async with openai_server(["a", "b"]) as server:
+        client = OpenAIClient("m", base_url=server.url)
+        for text in ("a", "b"):
+            await client.aclose()
+            assert (await client.chat(HI)).text == text
+        await client.aclose()
+        await client.aclose()
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["new", "kept"])
+async def test_what_is_closed_in_the_middle_fails_and_is_not_asked_again(before: int) -> None:
+    arrived = asyncio.Event()
+
+    def answer(_body: Any) -> str:
+        if len(server.requests) > before:
+            arrived.set()
+        return "text"
+
+    async with openai_server([answer] * 3) as server:
+        client = OpenAIClient("m", base_url=server.url)
+        for _ in range(before):
+            await client.chat(HI)
+        task = asyncio.create_task(client.chat(HI))
+        await arrived.wait()
+        await client.aclose()
+        with pytest.raises(ConnectionFailed):
+            await task
+        assert len(server.requests) == before + 1
+        assert not client._transport._sessions  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf])
+@pytest.mark.parametrize("name", Timeouts.__struct_fields__)
+def test_time_limits_are_checked(name: str, seconds: float) -> None:
+    with pytest.raises(ValueError, match="more than 0 seconds"):
+        Timeouts(**{name: seconds})
+    assert getattr(Timeouts(**{name: None}), name) is None
+
+
+@pytest.fixture
+def often() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def in_threads(works: list[Callable[[], None]]) -> None:
+    """All of them at once. Raises what one of them raised."""
+    failures: list[BaseException] = []
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as failure:  # noqa: BLE001  raised below
+            failures.append(failure)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+@pytest.mark.usefixtures("often")
+def test_loops_of_several_threads_do_not_close_one_anothers_connections() -> None:
+    transport = AiohttpTransport()
+
+    async def once() -> None:
+        session = await transport._session()
+        await asyncio.sleep(0)
+        assert not session.closed
+        assert await transport._session() is session
+
+    def work() -> None:
+        for _ in range(25):
+            asyncio.run(once())
+
+    in_threads([work] * 6)
+
+
+def test_no_two_threads_go_on_in_the_same_encoded_history() -> None:
+    client = OpenAIClient("m", base_url="http://h")
+    memos = [client._own.memo]
+    in_threads([lambda: memos.append(client._own.memo)] * 2)
+    assert client._own.memo is memos[0]
+    assert len({id(memo) for memo in memos}) == 3

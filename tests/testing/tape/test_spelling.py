@@ -1,0 +1,120 @@
+"""A model that says a secret letter by letter has not said it."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testing.tape.tape_helpers import Wired
+
+from toolcrib.clients import AiohttpTransport, WireClient
+from toolcrib.testing import (
+    anthropic_server,
+    bedrock_server,
+    call,
+    cassette,
+    ollama_server,
+    openai_server,
+)
+from toolcrib.testing.tape.masking import masked
+from toolcrib.testing.tape.spelling import unspelled
+from toolcrib.values.message import ChatRequest, Message, Reply
+from toolcrib.wire.frames import FrameStream
+
+KEY = "hunter2/ÄÖ-canary-77"
+REQUEST = ChatRequest((Message.user("go"),))
+SERVERS: dict[str, Any] = {
+    "openai-chat": openai_server,
+    "anthropic": anthropic_server,
+    "ollama": ollama_server,
+    "bedrock-converse": bedrock_server,
+}
+
+
+def said(text: str, secret: str = KEY) -> str:
+    body = "".join(
+        f"data: {json.dumps({'n': at, 'delta': {'text': letter}})}\r\n\r\n"
+        for at, letter in enumerate(text)
+    )
+    chunks = unspelled([body[at : at + 7].encode() for at in range(0, len(body), 7)], [secret])
+    lines = b"".join(chunks).decode().splitlines()
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert [event["n"] for event in events] == list(range(len(text)))
+    return "".join(event["delta"]["text"] for event in events)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (f"it is {KEY}, is it?", "it is [key], is it?"),
+        (f"{KEY}{KEY}", "[key][key]"),
+        (f"ä{KEY[:-1]}", f"ä{KEY[:-1]}"),
+        (json.dumps(f"{KEY}!"), '"[key]!"'),
+    ],
+)
+def test_letter_by_letter(text: str, kept: str) -> None:
+    assert said(text) == kept
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"text",
+        b'{"a": "hunter2/"}',
+        b"data: 1\n\ndata: {}\n\ndata: [DONE]\n\n",
+        b'data: {"a": "b"}\n\n' * 2,
+        b"[" * 5000,
+        b'data: {"a":' * 3,
+        b"\0",
+        b"\0" * 40,
+        b"\0\0\0\x10\0\0\xff\xff" + b"x" * 20,
+    ],
+)
+def test_what_spells_nothing_stays_as_it_is(body: bytes) -> None:
+    chunks = [body[at : at + 3] for at in range(0, len(body), 3)]
+    assert unspelled(chunks, [KEY]) == chunks
+
+
+def frame(value: Any) -> bytes:
+    name, kind = b":event-type", b"contentBlockDelta"
+    headers = bytes([len(name)]) + name + b"\x07" + len(kind).to_bytes(2) + kind
+    payload = json.dumps(value).encode()
+    head = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
+    frame = head + zlib.crc32(head).to_bytes(4) + headers + payload
+    return frame + zlib.crc32(frame).to_bytes(4)
+
+
+@pytest.mark.parametrize("pieces", [["it is ", KEY, "."], ["it is ", *KEY, "."], [f"it is {KEY}."]])
+def test_frames_stay_whole(pieces: list[str]) -> None:
+    body = b"".join(frame({"delta": {"text": piece}}) for piece in pieces)
+    kept = b"".join(masked(unspelled([body], [KEY]), [KEY]))
+    events = FrameStream().feed(kept)
+    assert {event.name for event in events} == {b"contentBlockDelta"}
+    texts = [json.loads(event.data)["delta"]["text"] for event in events]
+    assert "".join(texts) == "it is [key]."
+    assert len(texts) == len(pieces)
+
+
+@pytest.mark.parametrize("wire", SERVERS)
+async def test_it_is_not_in_the_file_and_the_rest_is_replayed(
+    wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEATHER_TOKEN", KEY)
+    replies: list[Reply] = []
+    async with SERVERS[wire]([[f"The key: {KEY}, yes", call("f", key=KEY)]]) as server:
+        for record in ("all", "none"):
+            wired = Wired(AiohttpTransport(), 5)
+            with cassette(tmp_path / "tape.json", record=record, transport=wired) as tape:
+                client = WireClient(wire, "m", base_url=server.url, transport=tape, retries=None)
+                parts = [part async for part in client.stream(REQUEST)]
+                replies += [part for part in parts if isinstance(part, Reply)]
+                await client.aclose()
+    live, replayed = replies
+    assert KEY in live.text
+    assert replayed.text == "The key: [key], yes"
+    assert json.loads(replayed.tool_calls[0].arguments) == {"key": "[key]"}
