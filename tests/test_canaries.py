@@ -242,7 +242,7 @@ async def _run(plant: Plant, folder: Path) -> dict[str, str]:
     with _logged() as logged, _hooks_of_python():
         async with (
             openai_server([plant.turn, down]) as server,
-            OpenAIClient("m", base_url=server.url) as client,
+            OpenAIClient("m", base_url=server.url, retries=None) as client,
             audit,
         ):
             stream = Agent(client, runner).stream("go")

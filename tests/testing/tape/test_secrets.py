@@ -11,9 +11,10 @@ import pytest
 from testing.tape.tape_helpers import Wired
 
 from toolcrib.clients import AiohttpTransport, Outgoing, WireClient
-from toolcrib.errors import ClientError
+from toolcrib.errors import ClientError, ToolcribError
 from toolcrib.testing import cassette, openai_server, raw
 from toolcrib.testing.tape.secrets import secrets_of
+from toolcrib.values.message import ChatRequest, Message
 
 KEY = 'sk-canary-8f3b/52+e1d0="77'
 LOGIN = base64.b64encode(f"me:{KEY}".encode()).decode()
@@ -163,3 +164,21 @@ async def test_a_secret_that_was_in_the_environment_only_then(
             monkeypatch.undo()
     assert "canary" not in content(tmp_path / "tape.json")
     assert "it is [key]" in content(tmp_path / "tape.json")
+
+
+async def test_a_secret_that_nobody_could_know_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tape.json"
+    async with openai_server(["The vault says rosebud-1941."]) as server:
+        with cassette(path, record="all", secrets=["rosebud-1941"]) as tape:
+            client = WireClient("openai-chat", "m", base_url=server.url, transport=tape)
+            async with client:
+                await client.chat(ChatRequest((Message.user("Is it rosebud-1941?"),)))
+    written = path.read_text()
+    assert "rosebud-1941" not in written
+    assert "The vault says [key]." in written
+
+
+@pytest.mark.parametrize("secrets", [[""], [" "], [7]])
+def test_what_is_no_secret(secrets: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ToolcribError, match="none of them blank"):
+        cassette(tmp_path / "tape.json", secrets=secrets)

@@ -7,6 +7,7 @@ killed one changes a file. What was not recorded is an error, never a request th
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, get_args
@@ -30,13 +31,15 @@ def cassette(
     record: Record | None = None,
     transport: Transport | None = None,
     compare: Compare | None = None,
+    secrets: Iterable[str] = (),
 ) -> Cassette:
     """`with cassette("tapes/weather.json") as tape: OpenAIClient("gpt-5", transport=tape)`.
 
     `record` is "once" (where there is no file; else replay it), "none" (only replay), or "all" (all
     anew); None is "none" where the environment has `CI`, else "once". `transport` is what records
     through, aiohttp if left out. `compare` gets a copy of a request's JSON body and gives what of it
-    has to be the same.
+    has to be the same. `secrets` are texts that nobody may read in the file, besides those that are
+    known to be secret.
 
     While it replays, no key is needed: those of the known providers that are not set are
     `"replay"` in the environment until the block ends. Raises SourceError for a file that is no
@@ -45,7 +48,7 @@ def cassette(
     mode = record or ("none" if os.environ.get("CI") else "once")
     if mode not in get_args(Record):
         raise ToolcribError(f"record={mode!r} is unknown; there are: once, none, all")
-    return Cassette(Path(path), mode, transport=transport, compare=compare)
+    return Cassette(Path(path), mode, transport=transport, compare=compare, secrets=secrets)
 
 
 class Cassette:
@@ -58,11 +61,13 @@ class Cassette:
         *,
         transport: Transport | None = None,
         compare: Compare | None = None,
+        secrets: Iterable[str] = (),
     ) -> None:
         self.path = path
         self._record = record
         self._transport = transport or AiohttpTransport()
         self._compare = compare
+        self._secrets = _texts(secrets)
         self._state: Recorder | Player | None = None
         self._placed: list[str] = []
 
@@ -85,7 +90,7 @@ class Cassette:
         there = self.path.exists()
         if self._record == "all" or (self._record == "once" and not there):
             check_writable(self.path)  # rather than when all has been asked
-            self._state = Recorder(self._transport)
+            self._state = Recorder(self._transport, self._secrets)
             return self
         self._state = Player(self.path, read(self.path) if there else [], self._compare)
         self._placed = [name for name in _KEYS if not os.environ.get(name, "").strip()]
@@ -125,3 +130,10 @@ class Cassette:
                 f"the cassette {self.path} is not in use: with cassette(…) as tape: …"
             )
         return self._state
+
+
+def _texts(secrets: Iterable[str]) -> frozenset[str]:
+    texts = frozenset([secrets] if isinstance(secrets, str) else secrets)
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ToolcribError("secrets= takes texts, none of them blank")
+    return texts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 
 from toolcrib.clients import Outgoing, Response, Transport
 from toolcrib.clients.refusal import retry_after
@@ -29,7 +29,8 @@ _BROKEN = "the connection broke"
 class Recorder:
     """Sends requests on and keeps what comes back, in the order in which they were sent."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, secrets: Iterable[str] = ()) -> None:
+        self._secrets = frozenset(secrets)
         self._takes: list[_Take] = []
         self._transport = transport
 
@@ -50,7 +51,8 @@ class Recorder:
     def exchanges(self) -> list[Exchange]:
         """What is known by now. A secret of one request is one in all of them."""
         known = (take.secrets | secrets_of(take.request) for take in self._takes)
-        secrets = set().union(*known)
+        of_transport: Iterable[str] = getattr(self._transport, "secrets", ())
+        secrets = set(self._secrets).union(of_transport, *known)
         return [take.exchange(secrets) for take in self._takes if take.over]
 
 
