@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import email.utils
 import math
 import time
 from collections.abc import Mapping
@@ -51,8 +50,10 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         seconds = _number(headers.get(name, ""))
         if seconds is not None:
             return seconds * unit
+    from email.utils import parsedate_to_datetime  # 5 ms, which `import toolcrib` need not pay
+
     try:
-        then = email.utils.parsedate_to_datetime(headers.get("retry-after", ""))
+        then = parsedate_to_datetime(headers.get("retry-after", ""))
         then = then if then.tzinfo is not None else then.replace(tzinfo=UTC)
         return max(0.0, then.timestamp() - now)
     except (ValueError, TypeError, OverflowError):

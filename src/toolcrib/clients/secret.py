@@ -6,7 +6,6 @@ what begins as a long secret does is hidden to the end of the word.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote, urlsplit
@@ -14,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 _SHORTEST = 6
 _LONG, _TELLING = 16, 8
 """Of a secret of so many characters, so many tell what it is, though the others be missing."""
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
 _PUBLIC = frozenset(("api-version", "alt"))
 
 
@@ -53,5 +53,5 @@ def _forms(character: str) -> str:
     code = f"{ord(character):02x}"
     return (
         rf"(?:\\?{re.escape(character)}|\\u00{code}|%{code}|&#x{code};|&#{ord(character)};"
-        f"|{re.escape(html.escape(character))})"
+        f"|{re.escape(_ENTITIES.get(character, character))})"
     )

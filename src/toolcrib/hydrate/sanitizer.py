@@ -23,12 +23,12 @@ _ESCAPED = str.maketrans(
 )
 _BROKEN_ESCAPE = re.compile(r"\\[\x00-\x1f]")
 _FENCE = "```"
+_FLAGS = re.VERBOSE | re.DOTALL  # of two patterns that are compiled at their first use
 _MOST = 10_000  # runs and tokens; what lies after them is left as it is
 _STRUCTURE = re.compile(r"[{}\[\]\"“”]")
 # A run that is right is one match: whatever is no start of a token below, whole texts, numbers.
 # Texts and comments that do not end are taken to the end, so that none is looked at twice.
-_TOKEN = re.compile(
-    r"""
+_SPELLED = r"""
     (?P<right> (?:
         [^"'“‘/\#A-Za-z_$0-9\x0b\x0c\x85\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff]
       | "(?:[^"\\\x00-\x1f]|\\["\\/bfnrtu])*+"
@@ -42,17 +42,12 @@ _TOKEN = re.compile(
   | (?P<comment> //[^\n]*+ | \#[^\n]*+ | /\*(?:[^*]|\*(?!/))*+(?:\*/|\Z) )
   | (?P<word> [A-Za-z_$][\w$]*+ ) (?P<key> (?=\s*+:) )?
   | (?P<space> [^\S \t\n\r]++ | [\u200b\u2060\ufeff]++ )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 # A run with no comma to drop, and the comma after it, if that is what ended the run.
-_LAST_COMMA = re.compile(
-    r"""
+_LAST_COMMA = r"""
     (?P<kept> (?: [^",\[{] | "(?:[^"\\]|\\.)*+"? | ,(?!\s*+[}\]]) | [\[{](?:\s*+,)?+ )++ )
     (?: ,(?=\s*+[}\]]) )?
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 
 
 class Sanitizer:
@@ -75,8 +70,8 @@ def mend(text: str) -> str | None:
     start, end = text.find("{"), text.rfind("}") + 1
     if not 0 <= start < end or not _is_around(text[:start], text[end:]):
         return None
-    tokens = _TOKEN.sub(_mended, text[start:end], count=_MOST)
-    mended = _LAST_COMMA.sub(r"\g<kept>", tokens, count=_MOST)
+    tokens = re.sub(_SPELLED, _mended, text[start:end], count=_MOST, flags=_FLAGS)
+    mended = re.sub(_LAST_COMMA, r"\g<kept>", tokens, count=_MOST, flags=_FLAGS)
     if mended == text:
         return None
     parsed = parse_arguments(mended)

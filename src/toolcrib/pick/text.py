@@ -38,7 +38,7 @@ _STOP_WORDS = frozenset(
 
 _WORD = re.compile(r"[^\W_]+")
 _HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z][A-Z0-9]*|[0-9]+")
-_CJK = re.compile(
+_CJK = (  # a pattern, compiled where a text needs it
     "([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+)"
 )
 _MAPS_OF_SCHEMAS = frozenset(
@@ -112,8 +112,11 @@ def _humps(word: str) -> list[str]:
 
 
 def _pieces(word: str) -> Iterator[str]:
-    for piece in _CJK.split(word):
-        if len(piece) > 1 and _CJK.match(piece):
+    if word.isascii():
+        yield word.casefold()
+        return
+    for piece in re.split(_CJK, word):
+        if len(piece) > 1 and re.match(_CJK, piece):
             yield from (piece[i : i + 2] for i in range(len(piece) - 1))
         elif piece:
             yield piece.casefold()

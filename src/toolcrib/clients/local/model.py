@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -116,6 +115,8 @@ def _serve(path: Path) -> Any:
         raise MissingExtraError("local", "LocalClient") from None
     try:
         # The object cleans up at exit, too: a program may end while a model is still loading.
+        import tempfile  # as in `download`
+
         with tempfile.TemporaryDirectory(prefix="toolcrib-", ignore_cleanup_errors=True) as folder:
             return xllamacpp.Server(_parameters(xllamacpp.CommonParams(), path, folder))
     except RuntimeError:
