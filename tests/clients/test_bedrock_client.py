@@ -217,6 +217,21 @@ async def test_without_a_key_requests_are_signed(monkeypatch: pytest.MonkeyPatch
     assert transport.closed
 
 
+async def test_what_goes_by_a_transport_of_ones_own_is_signed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("botocore")
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    transport = Canned(said())
+    await BedrockClient("m", region="a", transport=transport).chat(HI)
+    assert transport.sent[0].headers["Authorization"].startswith("AWS4-HMAC-SHA256")
+    await BedrockClient("m", region="a", api_key=CANARY, transport=transport).chat(HI)
+    assert transport.sent[1].headers["Authorization"] == f"Bearer {CANARY}"
+    await BedrockClient("m", base_url=OTHER, transport=transport).chat(HI)
+    assert "Authorization" not in transport.sent[2].headers
+
+
 async def test_each_request_has_the_credentials_of_its_time() -> None:
     credentials = pytest.importorskip("botocore.credentials").Credentials("AKIAONE", "s")
     transport = Canned(said())

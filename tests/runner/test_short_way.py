@@ -147,7 +147,7 @@ async def gives_what_is_used_up(n: int) -> Any:
 class Unlike:
     """What raises as soon as it is looked at."""
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         raise KeyError("its own affair")
 
@@ -382,7 +382,7 @@ async def test_who_watches_may_stop_the_task(short: bool) -> None:
 @pytest.mark.parametrize("short", [True, False])
 def test_a_program_that_is_interrupted_while_a_result_is_looked_at(short: bool) -> None:
     class Interrupts:
-        @property
+        @property  # type: ignore[misc]
         def __class__(self) -> Any:
             raise KeyboardInterrupt
 

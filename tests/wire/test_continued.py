@@ -235,7 +235,7 @@ def test_all_wires_are_here() -> None:
 @pytest.mark.parametrize("there", FAULT_OF)
 @pytest.mark.parametrize("here", FAULT_OF)
 def test_what_was_begun_here_goes_on_there(here: str, there: str, shared_data: Path) -> None:
-    messages = [*conversation(shared_data, here), PICTURE]
+    messages = (*conversation(shared_data, here), PICTURE)
     assert sum(len(message.tool_calls) for message in messages) > 3
     body, hidden = check(there, asked(messages)), secrets(messages)
     assert hidden.keys() <= {here}

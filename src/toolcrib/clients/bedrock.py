@@ -24,10 +24,10 @@ class BedrockClient(WireClient):
     `model` is the id of a model or an inference profile, or an ARN. `region` defaults to `AWS_REGION`,
     then `AWS_DEFAULT_REGION`; `base_url` (what comes before `/model`) to Amazon's own for the region.
     `api_key` is one of Bedrock's and defaults to `AWS_BEARER_TOKEN_BEDROCK`; without one, requests to
-    Amazon are signed with AWS credentials (`SigningTransport`, which a `transport` of your own
-    replaces). A server that is not Amazon's gets neither: pass `api_key` if it wants one. Raises
-    RequestError where a region is needed and there is none, MissingExtraError where requests have to
-    be signed and botocore is not installed.
+    Amazon are signed with AWS credentials on their way to `transport` (by a `SigningTransport`, which
+    you may also pass). A server that is not Amazon's gets neither: pass `api_key` if it wants one.
+    Raises RequestError where a region is needed and there is none, MissingExtraError where requests
+    have to be signed and botocore is not installed.
     """
 
     def __init__(
@@ -42,8 +42,10 @@ class BedrockClient(WireClient):
         base = checked_url(base_url or f"https://bedrock-runtime.{_region(region)}.amazonaws.com")
         own = (urlsplit(base).hostname or "").endswith(_AWS)
         key = key_of(api_key, "AWS_BEARER_TOKEN_BEDROCK", looked_up=own, needed=False)
-        if own and not key and options.get("transport") is None:
-            signing = SigningTransport(region=_region(region), timeouts=options.get("timeouts"))
+        given = options.get("transport")
+        if own and not key and not isinstance(given, SigningTransport):
+            timeouts = options.get("timeouts")
+            signing = SigningTransport(given, region=_region(region), timeouts=timeouts)
             options = {**options, "transport": signing}
         super().__init__(
             BEDROCK_CONVERSE,

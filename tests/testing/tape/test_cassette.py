@@ -343,6 +343,16 @@ async def test_no_key_is_needed_while_it_replays(
     assert os.environ[variable] == "mine"
 
 
+def test_no_credentials_are_needed_while_it_replays(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a key nothing is signed."""
+    monkeypatch.delenv("AWS_BEARER_TOKEN_BEDROCK", raising=False)
+    with cassette(path, record="none") as tape:
+        client = BedrockClient("m", region="us-east-1", transport=tape)
+        assert client._transport is tape
+
+
 @pytest.mark.parametrize(
     "stop", [RuntimeError("no"), KeyboardInterrupt(), asyncio.CancelledError()]
 )

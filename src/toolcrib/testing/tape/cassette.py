@@ -21,7 +21,14 @@ from toolcrib.testing.tape.recorder import Recorder
 
 Record: TypeAlias = Literal["once", "none", "all"]
 
-_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY", "CO_API_KEY")
+_KEYS = (
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "MISTRAL_API_KEY",
+    "CO_API_KEY",
+    "AWS_BEARER_TOKEN_BEDROCK",
+)
 _PLACEHOLDER = "replay"
 
 
