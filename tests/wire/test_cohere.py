@@ -210,7 +210,7 @@ def test_the_request_around_the_body() -> None:
 
 
 REFUSED: dict[str, tuple[ChatRequest, str]] = {
-    "one call at a time": (asked(**TOOLS, parallel_calls=False), "one call in a reply"),
+    "one call at a time": (asked(**TOOLS, parallel_calls=False), "one call at a time"),
     "nothing to say": (asked(Message.user("")), "nothing to send"),
     "a choice of nothing": (asked(tool_choice=ToolChoice("required")), "needs tools"),
     "a tool that is not there": (asked(**TOOLS, tool_choice=ToolChoice("tool", "gone")), "'gone'"),

@@ -178,6 +178,16 @@ def test_a_tool_that_may_not_be_called_is_known_but_not_on_offer() -> None:
         body_of(asked(**TOOLS, tool_choice=ToolChoice(allowed=("gone",))))
 
 
+@pytest.mark.parametrize("said", ["", "Hi"])
+def test_an_assistant_that_says_nothing_is_left_out_and_not_sent_alone(said: str) -> None:
+    request = asked(Message.assistant(said))
+    if said:
+        assert body_of(request)["messages"] == [{"role": "assistant", "content": said}]
+        return
+    with pytest.raises(RequestError, match="nothing to send"):
+        encode(MISTRAL, request, model="m")
+
+
 def sent_ids(*calls: ToolCall) -> list[str]:
     turn = [Message.assistant("", calls), *(Message.tool(call, "x") for call in calls)]
     messages = body_of(asked(*turn, *turn))["messages"]

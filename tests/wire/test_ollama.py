@@ -138,8 +138,8 @@ REFUSED: list[tuple[ChatRequest, str]] = [
     (asked(**TOOLS, tool_choice=ToolChoice("required")), "cannot be told to call a tool"),
     (asked(**TOOLS, tool_choice=ToolChoice("tool", "get_weather")), "cannot be told to call"),
     (asked(**TOOLS, tool_choice=ToolChoice(allowed=("gone",))), "'gone'"),
-    (asked(**TOOLS, parallel_calls=False), "held to one call"),
-    (asked(settings=Settings(extra={"options": [1]})), "is an object"),
+    (asked(**TOOLS, parallel_calls=False), "one call at a time"),
+    (asked(settings=Settings(extra={"options": [1]})), "is not an object"),
     (asked(settings=Settings(extra={"stream": True})), "'stream'"),
     (asked(Message.user("", (Image(url="https://a.test/b.png"),))), "by its address"),
     (asked(Message.user("", (Image(url="data:image/svg+xml,<svg/>"),))), "by its address"),
@@ -212,3 +212,11 @@ def test_a_memo_changes_nothing_but_the_work() -> None:
         call = ToolCall(f"r_{turn}", "p", "a.b", "{}")
         history += [Message.assistant("", (call,)), Message.tool(call, "x")]
     assert len(memo.history._encoded) == 7  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("data", [[], ["thinking"], "Hm.", 7, {"role": "user", "content": "no"}])
+def test_a_state_of_another_form_says_nothing(data: Any) -> None:
+    said = Message("assistant", "Yes.", provider_state=ProviderState("ollama", data))
+    request = ChatRequest((Message.user("?"), said, Message.user("!")))
+    body = json.loads(encode("ollama", request, model="m").body)
+    assert body["messages"][1] == {"role": "assistant", "content": "Yes."}

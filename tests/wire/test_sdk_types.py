@@ -97,9 +97,9 @@ REQUESTS: dict[str, ChatRequest] = {
 
 # what a wire has no form for, and says so
 NOT_SENT = {
-    ("cohere", "not parallel"): "one call in a reply",
+    ("cohere", "not parallel"): "one call at a time",
     ("gemini", "not parallel"): "one call at a time",
-    ("ollama", "not parallel"): "one call in a reply",
+    ("ollama", "not parallel"): "one call at a time",
     ("bedrock-converse", "not parallel"): "one call at a time",
     ("bedrock-converse", "an image by its address"): "no other URL",
     ("bedrock-converse", "an image by its address, with its type"): "no other URL",

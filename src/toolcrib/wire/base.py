@@ -86,9 +86,9 @@ class MakeHistory(Protocol):
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """One provider format; `tools` is how it takes them, `history` how it is told what was said.
 
-    `finish_reasons` maps lower-case reasons; unlisted ones mean `stop`. `auth` makes the headers
-    that carry a key. `default_max_tokens` is sent where a provider insists on a limit and none was
-    asked for. The rest are what servers of one format differ in: `max_tokens_key`;
+    `finish_reasons` maps lower-case reasons; unlisted ones mean `unlisted_reason`. `auth` makes the
+    headers that carry a key. `default_max_tokens` is sent where a provider insists on a limit and
+    none was asked for. The rest are what servers of one format differ in: `max_tokens_key`;
     `stream_usage`, whether usage in streams must be asked for; `required_choice`, the word for a
     choice of at least one tool; `allowed_tools`, whether a choice can be among some of the tools (if
     not, the others are not sent); `text_calls`, the syntax (or its name) of calls that its models
@@ -103,6 +103,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     auth: Callable[[str], Mapping[str, str]]
     finish_reasons: Mapping[str, FinishReason]
     history: MakeHistory
+    unlisted_reason: FinishReason = "stop"
     headers: Mapping[str, str] = {}
     default_max_tokens: int = 0
     max_tokens_key: str = "max_tokens"
@@ -110,6 +111,10 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     required_choice: str = "required"
     allowed_tools: bool = True
     text_calls: TextSyntax | str | None = None
+
+    def meaning(self, reason: str) -> FinishReason:
+        """What that reason for the end of a reply says, in whatever case it is written."""
+        return self.finish_reasons.get(reason.lower(), self.unlisted_reason)
 
     def __repr__(self) -> str:
         return f"Wire({self.name!r})"

@@ -164,6 +164,11 @@ class CallAssembler:
         return self._offer.own_name(name) in self._offer.tools
 
 
+def index_of(given: object) -> int | str | None:
+    """The index that a server gave to a piece; one that is neither a number nor a text is none."""
+    return given if type(given) is int or type(given) is str else None
+
+
 def _opens(text: str) -> bool:
     return text.lstrip(SPACE).startswith("{")
 

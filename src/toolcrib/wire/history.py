@@ -43,6 +43,10 @@ class IdRule(NamedTuple):
         return digits[: self.limit] if self.exact else f"call_{digits[: min(24, self.limit - 5)]}"
 
 
+ANY_ID = IdRule(r"\x00-\U0010ffff", 65_536)
+"""Of providers that take back whatever they gave."""
+
+
 class SentCall(NamedTuple):
     """A call as the provider is told of it. `arguments` is the text of a JSON object."""
 
@@ -65,6 +69,8 @@ class History(ABC):
 
     `names` is own name → wire name of the tools on offer; `rule` makes the names of others legal.
     `ids` is the rule for ids of calls, `given_ids` that for those that a provider gave, if another.
+    `instructions` are the texts of system messages, on wires that have a place for them beside the
+    list, wherever they stood in it. `called` are the tools that were called, by their wire names.
     """
 
     ids: ClassVar[IdRule]
@@ -74,10 +80,17 @@ class History(ABC):
         self._wire = wire
         self._rule = rule
         self._names = names
+        self.instructions: list[str] = []
+        self.called: dict[str, None] = {}
         self._messages: tuple[Message, ...] = ()
         self._encoded: list[bytes] = []
         self._used: set[str] = set()
         self._open: dict[str, SentCall] = {}
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing would be sent, or nothing but instructions where they cannot go alone."""
+        return not self._encoded
 
     @abstractmethod
     def system(self, message: Message) -> Sequence[Any]:
@@ -134,6 +147,7 @@ class History(ABC):
             raise RequestError(f"messages[{at}]: only an assistant's message may hold calls")
         if message.role == "assistant":
             calls = [self._call(call) for call in message.tool_calls]
+            self.called |= dict.fromkeys(call.name for call in calls)
             self._keep(self.assistant(message, calls))
         else:
             self._keep((self.system if message.role == "system" else self.user)(message))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import is_
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import orjson
@@ -19,7 +19,6 @@ from toolcrib.wire.forms import ToolForm
 from toolcrib.wire.history import History
 from toolcrib.wire.views import encoded
 
-H = TypeVar("H", bound=History)
 _MOST_OTHERS = 15
 
 
@@ -58,10 +57,10 @@ def _same(known: Sequence[Any], given: Sequence[Any]) -> bool:
 
 
 def remembered_history(
-    make: Callable[[], H], request: ChatRequest, tools: SentTools, memo: Memo | None
-) -> H:
+    wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None
+) -> History:
     """The history of a request; what was encoded before is not encoded again. Raises RequestError."""
-    memo, history = memo or Memo(), make()
+    memo, history = memo or Memo(), wire.history(wire.name, wire.tools.names, tools.names)
     kept = [memo.history, *memo.others]
     for known in kept:
         if isinstance(known, type(history)) and known.begins(request.messages, tools.names):
@@ -71,6 +70,10 @@ def remembered_history(
     memo.history, memo.others = None, others[:_MOST_OTHERS]
     history.extend(request.messages)
     memo.history = history
+    if history.silent:
+        raise RequestError(
+            "there is nothing to send: no message has any content, save perhaps the system's"
+        )
     return history
 
 
@@ -115,6 +118,14 @@ def checked_choice(choice: ToolChoice, tools: SentTools) -> ToolChoice | None:
     return ToolChoice(choice.mode, name, allowed)
 
 
+def refuse_single_calls(wire: Wire, request: ChatRequest, tools: SentTools) -> None:
+    """For wires that have no form for it. Raises RequestError."""
+    if tools.names and request.parallel_calls is False:
+        raise RequestError(
+            f"parallel_calls=False: {wire.name} has no way to ask for one call at a time; leave it None"
+        )
+
+
 def extra_members(
     extra: Mapping[str, Any], *, own: AbstractSet[str], unwanted: AbstractSet[str] = frozenset()
 ) -> dict[str, Any]:
@@ -123,6 +134,27 @@ def extra_members(
         if key in own:
             raise RequestError(f"Settings.extra may not set {key!r}: the request says that itself")
     return {key: value for key, value in extra.items() if key not in unwanted}
+
+
+def sampling(wire: Wire, request: ChatRequest) -> dict[str, Any]:
+    """Temperature and token limit, as far as they are set, under the names that the wire has."""
+    settings, members = request.settings, dict[str, Any]()
+    if settings.temperature is not None:
+        members["temperature"] = settings.temperature
+    if settings.max_tokens is not None:
+        members[wire.max_tokens_key] = settings.max_tokens
+    return members
+
+
+def with_extra(own: Mapping[str, Any], key: str, extra: dict[str, Any]) -> dict[str, Any]:
+    """A member that is ours and that `Settings.extra` may add to; what is extra wins, and is taken out.
+
+    Raises RequestError if what is extra is not an object.
+    """
+    more = extra.pop(key, None)
+    if more is not None and not isinstance(more, Mapping):
+        raise RequestError(f"Settings.extra: {key!r} is not an object")
+    return {**own, **(more or {})}
 
 
 def settings_members(
@@ -137,13 +169,9 @@ def settings_members(
 
     `own` are the members that the request makes itself. Raises RequestError for one in `extra`.
     """
-    settings, members = request.settings, dict[str, Any]()
-    if settings.temperature is not None:
-        members["temperature"] = settings.temperature
-    if settings.max_tokens is not None:
-        members[wire.max_tokens_key] = settings.max_tokens
     unwanted = frozenset[str]() if tools.names else only_with_tools
-    return members | extra_members(settings.extra, own=own, unwanted=unwanted)
+    extra = extra_members(request.settings.extra, own=own, unwanted=unwanted)
+    return sampling(wire, request) | extra
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -5,34 +5,21 @@ What says nothing is left out: Anthropic refuses a message, and a text, without 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from toolcrib.values.message import Image, Message
 from toolcrib.wire.anthropic.blocks import replayed
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult
-from toolcrib.wire.names import NameRule
 
 
 class AnthropicHistory(History):
     """https://platform.claude.com/docs/en/api/messages/create, `messages`.
 
-    `instructions` are the texts of the system messages: they have a place of their own in a request,
-    wherever they stood. `called` are the names of the tools that were called, as they are sent.
     Several messages of one role in a row are one turn to Anthropic.
     """
 
     ids = IdRule("A-Za-z0-9_-", 64)
-
-    def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
-        super().__init__(wire, rule, names)
-        self.instructions: list[str] = []
-        self.called: dict[str, None] = {}
-
-    @property
-    def silent(self) -> bool:
-        """Whether nothing was said but by the system."""
-        return not self._encoded
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content.strip():
@@ -45,7 +32,6 @@ class AnthropicHistory(History):
         return _message("user", [*map(_image, message.images), *_text(message.content)])
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
-        self.called |= dict.fromkeys(call.name for call in calls)
         state = self.state(message)
         if not calls and not state:
             return _message("assistant", message.content if message.content.strip() else "")

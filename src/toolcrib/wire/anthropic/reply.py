@@ -13,20 +13,15 @@ from typing import Any
 import msgspec
 
 from toolcrib.errors import WireError
-from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
+from toolcrib.values.message import Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.anthropic.blocks import Block, delta_of, kept
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.calls import CallAssembler, index_of
+from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import counted, mended
-
-_CUT: frozenset[FinishReason] = frozenset(
-    ("length", "content_filter", "refusal", "error", "incomplete")
-)
-"""A refusal stops a reply in its middle (…/test-and-evaluate/strengthen-guardrails/
-handle-streaming-refusals): what was there by then is not to be relied on."""
 
 _EVENTS = (
     "message_start",
@@ -63,14 +58,11 @@ class AnthropicReply:
         self.known = False
         self.over = False
         self.torn = False
-        self._wire = wire
-        self._offer = offer
+        self._ending = Ending(wire, offer)
         self._blocks: list[Block] = []
         self._by_index: dict[object, Block] = {}
         self._text: list[str] = []
         self._calls = CallAssembler(offer, ids)
-        self._reason = ""
-        self._cut: FinishReason | None = None
         self._usage: dict[str, Any] = {}
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -95,7 +87,7 @@ class AnthropicReply:
             case "content_block_start":
                 self._take_start(event, data, parts)
             case "content_block_stop":
-                if block := self._by_index.get(_index(event)):
+                if block := self._by_index.get(index_of(event.get("index"))):
                     self._end(block, parts)
             case "message_start":
                 self._take_usage(event.get("message"))
@@ -110,14 +102,14 @@ class AnthropicReply:
     def _take_start(self, event: dict[str, Any], data: bytes, parts: Parts) -> None:
         form = event.get("content_block")
         given = _input_at_start(form, data) if _has_input(form) else b""
-        self._begin(form, _index(event), given, parts)
+        self._begin(form, index_of(event.get("index")), given, parts)
 
     def _take_delta(self, event: dict[str, Any], parts: Parts) -> None:
         delta = event.get("delta")
         if not isinstance(delta, dict):
             raise WireError("a `content_block_delta` has no delta")
         kind, member = delta_of(delta)
-        block = self._at(_index(event), kind, parts)
+        block = self._at(index_of(event.get("index")), kind, parts)
         value = delta.get(member) if member else delta
         if member in ("", "citation"):
             block.add(member, value)
@@ -178,11 +170,8 @@ class AnthropicReply:
 
     def _take_reason(self, message: Any) -> None:
         reason = message.get("stop_reason") if isinstance(message, dict) else None
-        if not reason or self._cut is not None:
-            return
-        self._reason = str(reason)
-        meaning = self._wire.finish_reasons.get(self._reason.lower())
-        self._cut = meaning if meaning in _CUT else None
+        if reason:
+            self._ending.said(reason)
 
     def _take_usage(self, message: Any) -> None:
         """The counts of a stream are totals so far; one that is missing stays as it was."""
@@ -192,36 +181,19 @@ class AnthropicReply:
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
-        cut = self._cut
-        if cut is None and (self.torn or not (ended or self._reason)):
-            cut = "incomplete"
         for block in self._blocks:
             self._end(block, [])
-        calls, was_cut = self._calls.finish(cut=cut is not None)
-        if was_cut and cut is None:
-            cut = "length"
-        state = kept(self._blocks, cut=cut is not None)
-        message = Message(
-            "assistant",
-            mended("".join(self._text)),
-            calls,
-            provider_state=ProviderState(self._wire.name, state) if state else None,
-        )
-        finish = cut or ("tool_calls" if calls else "stop")
-        spent = counted(self._usage, *_INPUT_TOKENS)
+        self._ending.stopped(ended=ended, torn=self.torn)
+        calls = self._ending.calls(self._calls)
+        state = kept(self._blocks, cut=self._ending.cut is not None)
         usage = Usage(
             1,
-            spent,
+            counted(self._usage, *_INPUT_TOKENS),
             counted(self._usage, "output_tokens"),
             counted(self._usage, "cache_read_input_tokens"),
             counted(self._usage, "cache_creation_input_tokens"),
         )
-        return Reply(message, finish, usage, self._offer, self._reason or None, raw)
-
-
-def _index(event: dict[str, Any]) -> object:
-    index = event.get("index")
-    return index if type(index) is int or type(index) is str else None
+        return self._ending.reply(self._text, calls, usage, raw=raw, state=state)
 
 
 def _has_input(form: Any) -> bool:

@@ -7,13 +7,10 @@ Shapes: https://platform.claude.com/docs/en/api/messages/create
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
-from toolcrib.errors import RequestError
 from toolcrib.values.message import ChatRequest, FinishReason, ToolChoice
 from toolcrib.wire.anthropic.history import AnthropicHistory
 from toolcrib.wire.anthropic.reply import AnthropicReply
@@ -29,6 +26,7 @@ from toolcrib.wire.request import (
     narrowed,
     remembered_history,
     remembered_tools,
+    sampling,
     tools_member,
 )
 
@@ -49,7 +47,7 @@ def encode(
     include `tool_use` or `tool_result` blocks must define tools".
     """
     tools = remembered_tools(wire, request.tools, memo)
-    history = _history(wire, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo)
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None and choice.allowed:
         tools, choice = _narrowed(wire, request, tools, choice)
@@ -68,17 +66,6 @@ def encode(
     if stream:
         body["stream"] = True
     return http_request(wire, wire.path, body, stream=stream, offer=tools.offer)
-
-
-def _history(
-    wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None
-) -> AnthropicHistory:
-    make = cast("Callable[..., AnthropicHistory]", wire.history)
-    made = partial(make, wire.name, wire.tools.names, tools.names)
-    history = remembered_history(made, request, tools, memo)
-    if history.silent:
-        raise RequestError("there is nothing to send: no message but the system's has any content")
-    return history
 
 
 def _system(instructions: list[str]) -> str | list[dict[str, str]]:
@@ -112,18 +99,12 @@ def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
 
 def _settings(wire: Wire, request: ChatRequest, tools: SentTools) -> dict[str, Any]:
     """Thinking counts among the tokens of a reply: the default leaves room beside its budget."""
-    settings = request.settings
     unwanted = frozenset() if tools.names else _ONLY_WITH_TOOLS
-    extra = extra_members(settings.extra, own=_OWN_KEYS, unwanted=unwanted)
-    most = settings.max_tokens
-    if most is None:
-        thinking = extra.get("thinking")
-        budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-        most = wire.default_max_tokens + (budget if isinstance(budget, int) else 0)
-    members: dict[str, Any] = {wire.max_tokens_key: most}
-    if settings.temperature is not None:
-        members["temperature"] = settings.temperature
-    return members | extra
+    extra = extra_members(request.settings.extra, own=_OWN_KEYS, unwanted=unwanted)
+    thinking = extra.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    most = wire.default_max_tokens + (budget if isinstance(budget, int) else 0)
+    return {wire.max_tokens_key: most} | sampling(wire, request) | extra
 
 
 _FINISH_REASONS: dict[str, FinishReason] = {

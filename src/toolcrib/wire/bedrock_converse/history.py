@@ -6,14 +6,13 @@ says nothing is left out: "The text field in the ContentBlock object … is blan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from toolcrib.errors import RequestError
 from toolcrib.values.message import Image, Message
 from toolcrib.wire.bedrock_converse.blocks import replayed
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult
-from toolcrib.wire.names import NameRule
 
 _FORMATS = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg", "gif": "gif", "webp": "webp"}
 _HEADS = (b'{"role":"user","content":[', b'{"role":"assistant","content":[')
@@ -23,24 +22,10 @@ _NOBODY = {"text": "."}
 
 
 class BedrockHistory(History):
-    """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html
-
-    `instructions` are the texts of the system messages: they have a place of their own in a request,
-    wherever they stood. `called` are the names of the tools that were called, as they are sent.
-    """
+    """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html"""
 
     ids = IdRule("A-Za-z0-9_-", 64)
     given_ids = IdRule("A-Za-z0-9_.:-", 64)
-
-    def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
-        super().__init__(wire, rule, names)
-        self.instructions: list[str] = []
-        self.called: dict[str, None] = {}
-
-    @property
-    def silent(self) -> bool:
-        """Whether nothing was said but by the system."""
-        return not self._encoded
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content.strip():
@@ -51,7 +36,6 @@ class BedrockHistory(History):
         return _message("user", [*map(_image, message.images), *_text(message.content)])
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
-        self.called |= dict.fromkeys(call.name for call in calls)
         said = _message("assistant", replayed(self.state(message), message.content, calls))
         return _message("user", [_NOBODY]) + said if self.silent and said else said
 

@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from toolcrib.errors import WireError
-from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
+from toolcrib.values.message import Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.bedrock_converse.blocks import Block, kept, text_of
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.calls import CallAssembler, index_of
+from toolcrib.wire.ending import Ending
 from toolcrib.wire.json_text import counted, mended
 
 _EVENTS = (
@@ -30,7 +31,6 @@ _EVENTS = (
     "messageStop",
     "metadata",
 )
-_NATURAL = (None, "stop", "tool_calls")
 _INPUT_TOKENS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
@@ -69,14 +69,11 @@ class BedrockReply:
         self.known = False
         self.over = False
         self.torn = False
-        self._wire = wire
-        self._offer = offer
+        self._ending = Ending(wire, offer)
         self._blocks: list[Block] = []
         self._by_index: dict[object, Block] = {}
         self._text: list[str] = []
         self._calls = CallAssembler(offer, ids)
-        self._reason = ""
-        self._meaning: FinishReason | None = None
         self._usage: dict[str, Any] = {}
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -100,16 +97,16 @@ class BedrockReply:
             if not isinstance(delta, dict):
                 raise WireError("a `contentBlockDelta` has no delta")
             for member, value in delta.items():
-                self._take_delta(_index(event), member, value, parts)
+                self._take_delta(index_of(event.get("contentBlockIndex")), member, value, parts)
         elif kind == "contentBlockStart":
             form = event.get("start")
             given = _input_at_start(form, data) if _has_input(form) else ""
-            self._begin(form, _index(event), given, parts)
+            self._begin(form, index_of(event.get("contentBlockIndex")), given, parts)
         elif kind == "messageStop":
             self._take_reason(event)
         elif kind == "metadata":
             self._take_usage(event)
-            self.over = bool(self._reason)
+            self.over = bool(self._ending.reason)
 
     def _begin(self, form: Any, index: object, given: str, parts: Parts) -> Block:
         """A new block, whose text is told at once. `given` is the input that came with it."""
@@ -166,11 +163,8 @@ class BedrockReply:
         parts.append(TextPart(mended(text)))
 
     def _take_reason(self, message: dict[str, Any]) -> None:
-        """The first that is no natural end stays, whatever is said after it."""
-        reason = message.get("stopReason")
-        if reason and self._meaning in _NATURAL:
-            self._reason = str(reason)
-            self._meaning = self._wire.finish_reasons.get(self._reason.lower(), "error")
+        if reason := message.get("stopReason"):
+            self._ending.said(reason)
 
     def _take_usage(self, message: dict[str, Any]) -> None:
         usage = message.get("usage")
@@ -179,34 +173,17 @@ class BedrockReply:
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
-        cut = None if self._meaning in _NATURAL else self._meaning
-        if cut is None and (self.torn or not (ended or self._reason)):
-            cut = "incomplete"
-        calls, was_cut = self._calls.finish(cut=cut is not None)
-        if was_cut and cut is None:
-            cut = "length"
-        state = kept(self._blocks, cut=cut is not None)
-        message = Message(
-            "assistant",
-            mended("".join(self._text)),
-            calls,
-            provider_state=ProviderState(self._wire.name, state) if state else None,
-        )
-        finish = cut or ("tool_calls" if calls else "stop")
-        spent = counted(self._usage, *_INPUT_TOKENS)
+        self._ending.stopped(ended=ended, torn=self.torn)
+        calls = self._ending.calls(self._calls)
+        state = kept(self._blocks, cut=self._ending.cut is not None)
         usage = Usage(
             1,
-            spent,
+            counted(self._usage, *_INPUT_TOKENS),
             counted(self._usage, "outputTokens"),
             counted(self._usage, "cacheReadInputTokens"),
             counted(self._usage, "cacheWriteInputTokens"),
         )
-        return Reply(message, finish, usage, self._offer, self._reason or None, raw)
-
-
-def _index(event: dict[str, Any]) -> object:
-    index = event.get("contentBlockIndex")
-    return index if type(index) is int or type(index) is str else None
+        return self._ending.reply(self._text, calls, usage, raw=raw, state=state)
 
 
 def _has_input(form: Any) -> bool:

@@ -8,8 +8,6 @@ Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Conv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -31,9 +29,12 @@ from toolcrib.wire.request import (
     extra_members,
     http_request,
     narrowed,
+    refuse_single_calls,
     remembered_history,
     remembered_tools,
+    sampling,
     tools_member,
+    with_extra,
 )
 
 _OWN_KEYS = frozenset(("modelId", "messages", "system", "toolConfig"))
@@ -58,7 +59,7 @@ def encode(
     Nova would refuse it (NousResearch/hermes-agent#97281).
     """
     sent = remembered_tools(wire, request.tools, memo)
-    history = _history(wire, request, sent, memo)
+    history = cast("BedrockHistory", remembered_history(wire, request, sent, memo))
     tools, choice = _chosen(wire, request, sent)
     extra = extra_members(request.settings.extra, own=_OWN_KEYS)
     point = extra.pop(_CACHE_POINT, None)
@@ -69,11 +70,8 @@ def encode(
         body["system"] = orjson.Fragment(b"[" + b",".join([*texts, mark] if mark else texts) + b"]")
     if config := _tool_config(tools_member(tools, request), history, choice):
         body["toolConfig"] = config
-    if tools.names and request.parallel_calls is False:
-        raise RequestError(
-            "Bedrock has no way to ask for one call at a time: leave parallel_calls open"
-        )
-    if settings := _settings(wire, request, extra.pop("inferenceConfig", None)):
+    refuse_single_calls(wire, request, tools)
+    if settings := with_extra(sampling(wire, request), "inferenceConfig", extra):
         body["inferenceConfig"] = settings
     return http_request(
         wire,
@@ -101,17 +99,6 @@ def _path(wire: Wire, model: str, *, stream: bool) -> str:
     if step in ("", ".", ".."):
         raise RequestError(f"{model!r} names no model of Bedrock's")
     return f"{wire.path}/{step}/{'converse-stream' if stream else 'converse'}"
-
-
-def _history(
-    wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None
-) -> BedrockHistory:
-    make = cast("Callable[..., BedrockHistory]", wire.history)
-    made = partial(make, wire.name, wire.tools.names, tools.names)
-    history = remembered_history(made, request, tools, memo)
-    if history.silent:
-        raise RequestError("there is nothing to send: no message but the system's has any content")
-    return history
 
 
 def _chosen(
@@ -145,18 +132,6 @@ def _tool_config(
     return config
 
 
-def _settings(wire: Wire, request: ChatRequest, more: Any) -> dict[str, Any]:
-    """Ours, and what `Settings.extra` adds to them, which wins."""
-    if more is not None and not isinstance(more, Mapping):
-        raise RequestError("Settings.extra: 'inferenceConfig' is not an object")
-    settings, members = request.settings, dict[str, Any]()
-    if settings.temperature is not None:
-        members["temperature"] = settings.temperature
-    if settings.max_tokens is not None:
-        members[wire.max_tokens_key] = settings.max_tokens
-    return members | dict(more or {})
-
-
 _FINISH_REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -167,7 +142,6 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "content_filtered": "content_filter",
     "refusal": "refusal",
 }
-"""Unlisted ones mean `error` on this wire, such as `malformed_tool_use`, `malformed_model_output`."""
 
 BEDROCK_CONVERSE = Wire(
     name="bedrock-converse",
@@ -177,6 +151,7 @@ BEDROCK_CONVERSE = Wire(
     make_decoder=decoding_by(BedrockReply, FrameStream),
     auth=bearer,
     finish_reasons=_FINISH_REASONS,
+    unlisted_reason="error",  # such as `malformed_tool_use`, `malformed_model_output`
     history=BedrockHistory,
     max_tokens_key="maxTokens",
 )

@@ -7,37 +7,31 @@ https://docs.cohere.com/reference/errors
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from toolcrib.values.message import Message
 from toolcrib.wire.history import SentCall, dumps
-from toolcrib.wire.names import NameRule
 from toolcrib.wire.openai_chat.history import ChatHistory, call_form
 
 
 class CohereHistory(ChatHistory):
     """https://docs.cohere.com/v2/reference/chat, `messages`. A result has no error flag."""
 
-    def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
-        super().__init__(wire, rule, names)
-        self._instructions: list[str] = []
-
     @property
     def silent(self) -> bool:
-        """Whether nothing was said at all."""
-        return not (self._encoded or self._instructions)
+        return not (self._encoded or self.instructions)
 
     def encoded(self) -> bytes:
         others = super().encoded()
-        if not self._instructions:
+        if not self.instructions:
             return others
-        first = dumps({"role": "system", "content": "\n\n".join(self._instructions)})
+        first = dumps({"role": "system", "content": "\n\n".join(self.instructions)})
         return b"[" + first + (b"," if self._encoded else b"") + others[1:]
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content:
-            self._instructions.append(message.content)
+            self.instructions.append(message.content)
         return []
 
     def user(self, message: Message) -> Sequence[Any]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from toolcrib.errors import WireError
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
+from toolcrib.values.message import Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import counted, mended
 
@@ -36,10 +35,7 @@ _KINDS = frozenset(
         "message-end",
     )
 )
-
-
 _SAID = ("text", "thinking")
-_NATURAL = (None, "stop", "tool_calls")
 
 
 class _Block:
@@ -67,16 +63,13 @@ class CohereReply:
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
         self.torn = False
-        self._wire = wire
-        self._offer = offer
+        self._ending = Ending(wire, offer)
         self._text: list[str] = []
         self._plan: list[str] = []
         self._citations: list[Any] = []
         self._blocks: list[_Block] = []
         self._by_index: dict[object, _Block] = {}
         self._calls = CallAssembler(offer, ids)
-        self._reason = ""
-        self._meaning: FinishReason | None = None
         self._usage: JsonObject = {}
 
     @property
@@ -159,27 +152,16 @@ class CohereReply:
             self._plan.append(plan)
 
     def _ends(self, last: Mapping[str, Any]) -> None:
-        """The first reason that is no natural end stays, whatever is said after it."""
         reason, usage = last.get("finish_reason"), last.get("usage")
-        if reason and self._meaning in _NATURAL:
-            self._reason = str(reason)
-            self._meaning = self._wire.finish_reasons.get(self._reason.lower())
+        if reason:
+            self._ending.said(reason)
         self._usage = usage if isinstance(usage, dict) else self._usage
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
-        cut = None if self._meaning in _NATURAL else self._meaning
-        if cut is None and (self.torn or not (ended or self._reason)):
-            cut = "incomplete"
-        calls, was_cut = self._calls.finish(cut=cut is not None)
-        if was_cut and cut is None:
-            cut = "length"
-        message = Message.assistant(mended("".join(self._text)), calls)
-        if state := self._state():
-            kept = ProviderState(self._wire.name, state)
-            message = msgspec.structs.replace(message, provider_state=kept)
-        finish = cut or ("tool_calls" if calls else "stop")
-        return Reply(message, finish, self._spent(), self._offer, self._reason or None, raw)
+        self._ending.stopped(ended=ended, torn=self.torn)
+        calls = self._ending.calls(self._calls)
+        return self._ending.reply(self._text, calls, self._spent(), raw=raw, state=self._state())
 
     def _state(self) -> dict[str, Any]:
         """What of the message is neither its text nor its calls; nothing if there is nothing more."""

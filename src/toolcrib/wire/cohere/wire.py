@@ -6,13 +6,10 @@ Members that it does not know, Cohere refuses. Shapes: https://docs.cohere.com/v
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
-from toolcrib.errors import RequestError
 from toolcrib.values.message import ChatRequest, FinishReason
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.cohere.history import CohereHistory
@@ -25,6 +22,7 @@ from toolcrib.wire.request import (
     checked_choice,
     http_request,
     narrowed,
+    refuse_single_calls,
     remembered_history,
     remembered_tools,
     settings_members,
@@ -43,7 +41,7 @@ def encode(
     Strictness is the whole request's: `Settings.extra={"strict_tools": True}`.
     """
     tools = remembered_tools(wire, request.tools, memo)
-    history = _history(wire, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo)
     tools, choice = _choice(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
     if (listed := tools_member(tools, request)) is not None:
@@ -56,23 +54,9 @@ def encode(
     return http_request(wire, wire.path, body, stream=stream, offer=tools.offer)
 
 
-def _history(
-    wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None
-) -> CohereHistory:
-    make = cast("Callable[..., CohereHistory]", wire.history)
-    made = partial(make, wire.name, wire.tools.names, tools.names)
-    history = remembered_history(made, request, tools, memo)
-    if history.silent:
-        raise RequestError("there is nothing to send: no message has any content")
-    return history
-
-
 def _choice(wire: Wire, request: ChatRequest, tools: SentTools) -> tuple[SentTools, str | None]:
     """The tools that the choice leaves, and the word for it; there is none for `auto`."""
-    if tools.names and request.parallel_calls is False:
-        raise RequestError(
-            "parallel_calls=False: Cohere cannot be held to one call in a reply; leave it None"
-        )
+    refuse_single_calls(wire, request, tools)
     choice = request.tool_choice
     if checked_choice(choice, tools) is None:
         return tools, None

@@ -6,34 +6,23 @@ must follow a user's turn, if only an empty one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from toolcrib.values.message import Image, Message
 from toolcrib.wire.gemini.parts import replayed
-from toolcrib.wire.history import History, IdRule, SentCall, SentResult
-from toolcrib.wire.names import NameRule
+from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 
 
 class GeminiHistory(History):
     """https://ai.google.dev/api/caching#Content.
 
-    `instructions` are the texts of the system messages: they have a place of their own in a request,
-    wherever they stood. Calls get an id even where the model gave none: a result names it, and two
+    Calls get an id even where the model gave none: a result names it, and two
     calls of one tool are told apart.
     """
 
     ids = IdRule(r"\x21-\x7e", 128)
-    given_ids = IdRule(r"\x00-\U0010ffff", 65_536)
-
-    def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
-        super().__init__(wire, rule, names)
-        self.instructions: list[str] = []
-
-    @property
-    def silent(self) -> bool:
-        """Whether nothing was said but by the system."""
-        return not self._encoded
+    given_ids = ANY_ID
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content:

@@ -13,26 +13,18 @@ from typing import Any
 import msgspec
 
 from toolcrib.errors import WireError
-from toolcrib.values.message import (
-    ArgumentsPart,
-    FinishReason,
-    Message,
-    ProviderState,
-    Reply,
-    TextPart,
-    Usage,
-)
+from toolcrib.values.message import ArgumentsPart, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.ending import Ending
 from toolcrib.wire.gemini.partial import PartialArguments
 from toolcrib.wire.gemini.parts import KeptParts
 from toolcrib.wire.json_text import counted, mended
 
 _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
 _UNSAID = frozenset(("", "0", "finish_reason_unspecified", "blocked_reason_unspecified"))
-_NATURAL = (None, "stop", "tool_calls")
 _INPUT_TOKENS = ("promptTokenCount", "toolUsePromptTokenCount")
 _OUTPUT_TOKENS = ("candidatesTokenCount", "thoughtsTokenCount")
 
@@ -79,6 +71,7 @@ class GeminiReply:
         self.torn = False
         self._wire = wire
         self._offer = offer
+        self._ending = Ending(wire, offer)
         self._ids = ids
         self._index: object = None
         self._seen = False
@@ -88,8 +81,6 @@ class GeminiReply:
         self._partial: _Partial | None = None
         self._torn_call = False
         self._kept = KeptParts()
-        self._reason = ""
-        self._meaning: FinishReason | None = None
         self._usage: dict[str, Any] = {}
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -104,7 +95,7 @@ class GeminiReply:
             self._usage |= {key: count for key, count in usage.items() if count is not None}
         feedback = event.get("promptFeedback")
         if isinstance(feedback, dict) and _said(feedback.get("blockReason")):
-            self._end(feedback["blockReason"], "content_filter")
+            self._ending.said(feedback["blockReason"], "content_filter")
         candidates = event.get("candidates") or []
         if not isinstance(candidates, list):
             raise WireError("`candidates` is not a list")
@@ -132,12 +123,7 @@ class GeminiReply:
                 self._add_text(part, parts)
         reason = candidate.get("finishReason")
         if _said(reason):
-            self._end(reason, self._wire.finish_reasons.get(str(reason).lower(), "error"))
-
-    def _end(self, reason: Any, meaning: FinishReason) -> None:
-        """The first reason that is no natural end is the one that counts, else the last."""
-        if self._meaning in _NATURAL:
-            self._reason, self._meaning = str(reason), meaning
+            self._ending.said(reason)
 
     def _add_text(self, part: dict[str, Any], parts: Parts) -> None:
         text = part.get("text")
@@ -195,27 +181,14 @@ class GeminiReply:
         """The reply. `ended` is whether the provider said that this was all of it."""
         if self._partial is not None:
             self._give_up(self._partial)
-        meaning = self._meaning
-        unsaid = meaning is None and not (ended and self._seen)
-        if unsaid or (meaning in _NATURAL and (self.torn or self._torn_call)):
-            meaning = "incomplete"
-        cut = None if meaning in _NATURAL else meaning
-        calls, was_cut = self._calls.finish(cut=cut is not None)
-        if was_cut and cut is None:
-            cut = "length"
-        if meaning == "tool_calls" and not calls:
-            cut = "error"
-        state = self._kept.state()
-        message = Message(
-            "assistant",
-            mended("".join(self._text)),
-            calls,
-            provider_state=ProviderState(self._wire.name, state) if state else None,
-        )
+        ending = self._ending
+        ending.stopped(ended=ended and self._seen, torn=self.torn or self._torn_call)
+        calls = ending.calls(self._calls)
+        if not calls and self._wire.meaning(ending.reason) == "tool_calls":
+            ending.sign("error")
         spent, made = (counted(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
         usage = Usage(1, spent, made, counted(self._usage, "cachedContentTokenCount"))
-        finish = cut or ("tool_calls" if calls else "stop")
-        return Reply(message, finish, usage, self._offer, self._reason or None, raw)
+        return ending.reply(self._text, calls, usage, raw=raw, state=self._kept.state())
 
 
 def _said(reason: Any) -> bool:

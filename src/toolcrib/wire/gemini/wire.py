@@ -7,9 +7,7 @@ Shapes: https://ai.google.dev/api/generate-content
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 import orjson
@@ -23,13 +21,15 @@ from toolcrib.wire.gemini.history import GeminiHistory
 from toolcrib.wire.gemini.reply import GeminiReply
 from toolcrib.wire.history import dumps
 from toolcrib.wire.request import (
-    SentTools,
     checked_choice,
     extra_members,
     http_request,
+    refuse_single_calls,
     remembered_history,
     remembered_tools,
+    sampling,
     tools_member,
+    with_extra,
 )
 
 _OWN_KEYS = frozenset(("model", "contents", "systemInstruction", "tools"))
@@ -45,7 +45,7 @@ def encode(
     Gemini has no way to ask for one call at a time, so `parallel_calls=False` is refused.
     """
     tools = remembered_tools(wire, request.tools, memo)
-    history = _history(wire, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo)
     body: dict[str, Any] = {}
     if history.instructions:
         parts = [{"text": text} for text in history.instructions]
@@ -53,15 +53,13 @@ def encode(
     body["contents"] = orjson.Fragment(history.encoded())
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
-    if request.tools and request.parallel_calls is False:
-        raise RequestError(
-            "Gemini has no way to ask for one call at a time: leave parallel_calls open"
-        )
+    refuse_single_calls(wire, request, tools)
     extra = extra_members(request.settings.extra, own=_OWN_KEYS)
     choice = checked_choice(request.tool_choice, tools)
     config = {} if choice is None else {"functionCallingConfig": _choice(choice)}
-    _merge(body, "toolConfig", config, extra)
-    _merge(body, "generationConfig", _settings(wire, request), extra)
+    for key, own in (("toolConfig", config), ("generationConfig", sampling(wire, request))):
+        if member := with_extra(own, key, extra):
+            body[key] = member
     path = _path(wire, model, stream=stream)
     return http_request(wire, path, body | extra, stream=stream, offer=tools.offer)
 
@@ -75,41 +73,12 @@ def _path(wire: Wire, model: str, *, stream: bool) -> str:
     return f"{wire.path}/{quote(name, safe='/@')}:{method}"
 
 
-def _history(
-    wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None
-) -> GeminiHistory:
-    make = cast("Callable[..., GeminiHistory]", wire.history)
-    made = partial(make, wire.name, wire.tools.names, tools.names)
-    history = remembered_history(made, request, tools, memo)
-    if history.silent:
-        raise RequestError("there is nothing to send: no message but the system's has any content")
-    return history
-
-
 def _choice(choice: ToolChoice) -> dict[str, Any]:
     form: dict[str, Any] = {"mode": _MODES[choice.mode]}
     names = (choice.name,) if choice.mode == "tool" else choice.allowed
     if names and choice.mode != "none":
         form["allowedFunctionNames"] = list(names)
     return form
-
-
-def _settings(wire: Wire, request: ChatRequest) -> dict[str, Any]:
-    settings, members = request.settings, dict[str, Any]()
-    if settings.temperature is not None:
-        members["temperature"] = settings.temperature
-    if settings.max_tokens is not None:
-        members[wire.max_tokens_key] = settings.max_tokens
-    return members
-
-
-def _merge(body: dict[str, Any], key: str, own: Mapping[str, Any], extra: dict[str, Any]) -> None:
-    """Set a member that is ours and that `Settings.extra` may add to; what is extra wins."""
-    more = extra.pop(key, None)
-    if more is not None and not isinstance(more, Mapping):
-        raise RequestError(f"Settings.extra: {key!r} is not an object")
-    if merged := {**own, **(more or {})}:
-        body[key] = merged
 
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -132,7 +101,6 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "3": "content_filter",
     "4": "content_filter",
 }
-"""Unlisted ones mean `error` on this wire: every reason but STOP says that something went wrong."""
 
 
 def _key(key: str) -> dict[str, str]:
@@ -147,6 +115,7 @@ GEMINI = Wire(
     make_decoder=decoding_by(GeminiReply),
     auth=_key,
     finish_reasons=_FINISH_REASONS,
+    unlisted_reason="error",  # every reason but STOP says that something went wrong
     history=GeminiHistory,
     max_tokens_key="maxOutputTokens",
 )

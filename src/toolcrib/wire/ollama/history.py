@@ -9,7 +9,9 @@ import orjson
 
 from toolcrib.errors import RequestError
 from toolcrib.values.message import Image, Message
-from toolcrib.wire.history import History, IdRule, SentCall, SentResult
+from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
+
+_OWN = frozenset(("role", "content", "tool_calls"))
 
 
 class OllamaHistory(History):
@@ -20,7 +22,7 @@ class OllamaHistory(History):
     """
 
     ids = IdRule(r"\x21-\x7e", 64)
-    given_ids = IdRule(r"\x00-\U0010ffff", 65_536)
+    given_ids = ANY_ID
 
     def system(self, message: Message) -> Sequence[Any]:
         return [{"role": "system", "content": message.content}]
@@ -34,8 +36,8 @@ class OllamaHistory(History):
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         form: dict[str, Any] = {"role": "assistant", "content": message.content}
         state = self.state(message)
-        if state:
-            form |= state
+        if isinstance(state, dict):  # what was thought; never what is said here
+            form |= {name: value for name, value in state.items() if name not in _OWN}
         if calls:
             form["tool_calls"] = [_call(call) for call in calls]
         return [form]

@@ -11,11 +11,12 @@ import msgspec
 
 from toolcrib.errors import WireError
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, TextPart, Usage
+from toolcrib.values.message import Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.ending import Ending
 from toolcrib.wire.json_text import counted, mended
 
 
@@ -45,8 +46,7 @@ class OllamaReply:
         self.known = False
         self.over = False
         self.torn = False
-        self._wire = wire
-        self._offer = offer
+        self._ending = Ending(wire, offer)
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls = CallAssembler(offer, ids)
@@ -90,24 +90,15 @@ class OllamaReply:
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether a line said that it was the last one."""
-        reason = self._last.get("done_reason")
-        said = reason if isinstance(reason, str) else None
-        cut: FinishReason | None = None if ended and not self.torn else "incomplete"
-        if cut is None and said:
-            cut = self._wire.finish_reasons.get(said.lower())
-        text = mended("".join(self._text))
-        calls, was_cut = self._calls.finish(cut=cut is not None)
-        if was_cut and cut is None:
-            cut = "length"
-        message = Message.assistant(text, calls)
-        if self._thinking:
-            state = ProviderState(self._wire.name, {"thinking": mended("".join(self._thinking))})
-            message = msgspec.structs.replace(message, provider_state=state)
-        usage = Usage(
-            1, counted(self._last, "prompt_eval_count"), counted(self._last, "eval_count")
-        )
-        finish = cut or ("tool_calls" if calls else "stop")
-        return Reply(message, finish, usage, self._offer, said, self._last or raw)
+        ending, reason = self._ending, self._last.get("done_reason")
+        ending.stopped(ended=ended, torn=self.torn)
+        if isinstance(reason, str):
+            ending.said(reason)
+        calls = ending.calls(self._calls)
+        state = {"thinking": mended("".join(self._thinking))} if self._thinking else None
+        spent, made = (counted(self._last, f"{key}_count") for key in ("prompt_eval", "eval"))
+        usage = Usage(1, spent, made)
+        return ending.reply(self._text, calls, usage, raw=self._last or raw, state=state)
 
 
 def _text(message: JsonObject, key: str) -> str:

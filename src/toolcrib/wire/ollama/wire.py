@@ -6,7 +6,6 @@ Shapes: https://docs.ollama.com/api/chat
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import orjson
@@ -26,9 +25,12 @@ from toolcrib.wire.request import (
     extra_members,
     http_request,
     narrowed,
+    refuse_single_calls,
     remembered_history,
     remembered_tools,
+    sampling,
     tools_member,
+    with_extra,
 )
 
 _OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
@@ -43,8 +45,7 @@ def encode(
     that insists on a call, or on no more than one, is refused here.
     """
     tools = remembered_tools(wire, request.tools, memo)
-    make = partial(wire.history, wire.name, wire.tools.names, tools.names)
-    history = remembered_history(make, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo)
     tools = _callable(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
     if (listed := tools_member(tools, request)) is not None:
@@ -64,10 +65,7 @@ def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
             f"tool_choice {choice.mode!r}: Ollama cannot be told to call a tool; "
             "leave it `auto` and ask for the call in the prompt"
         )
-    if tools.names and request.parallel_calls is False:
-        raise RequestError(
-            "parallel_calls=False: Ollama cannot be held to one call in a reply; leave it None"
-        )
+    refuse_single_calls(wire, request, tools)
     if choice.mode == "none":
         return narrowed(wire, tools, ())
     return narrowed(wire, tools, request.tool_choice.allowed) if choice.allowed else tools
@@ -75,16 +73,8 @@ def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
 
 def _settings(wire: Wire, request: ChatRequest) -> dict[str, Any]:
     """What concerns the model goes into `options`, with those of `extra`, which come first."""
-    settings, options = request.settings, dict[str, Any]()
-    if settings.temperature is not None:
-        options["temperature"] = settings.temperature
-    if settings.max_tokens is not None:
-        options[wire.max_tokens_key] = settings.max_tokens
-    members = extra_members(settings.extra, own=_OWN_KEYS)
-    given = members.get("options")
-    if given is not None and not isinstance(given, dict):
-        raise RequestError("Settings.extra: `options` of Ollama is an object")
-    options |= given or {}
+    members = extra_members(request.settings.extra, own=_OWN_KEYS)
+    options = with_extra(sampling(wire, request), "options", members)
     return members | ({"options": options} if options else {})
 
 

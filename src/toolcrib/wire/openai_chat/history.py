@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolcrib.values.message import Image, Message
-from toolcrib.wire.history import History, IdRule, SentCall, SentResult
+from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 
 
 class ChatHistory(History):
@@ -16,7 +16,7 @@ class ChatHistory(History):
     """
 
     ids = IdRule(r"\x21-\x7e", 40)
-    given_ids = IdRule(r"\x00-\U0010ffff", 65_536)  # signatures ride in some
+    given_ids = ANY_ID  # signatures ride in some
 
     def system(self, message: Message) -> Sequence[Any]:
         return [{"role": "system", "content": message.content}]

@@ -7,15 +7,14 @@ from typing import Any
 import msgspec
 
 from toolcrib.errors import WireError
-from toolcrib.values.message import FinishReason, Message, Reply, TextPart, Usage
+from toolcrib.values.message import Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.calls import CallAssembler, index_of
+from toolcrib.wire.ending import NATURAL, Ending
 from toolcrib.wire.json_text import cached, counted, mended
 from toolcrib.wire.openai_chat.usual import usual_chunk
-
-_CUT: frozenset[FinishReason] = frozenset(("length", "content_filter", "error", "incomplete"))
 
 
 class _Function(msgspec.Struct):
@@ -59,14 +58,11 @@ class ChatReply:
         self.seen = False
         self.torn = False
         self._wire = wire
-        self._offer = offer
-        self._ids = ids
+        self._ending = Ending(wire, offer)
         self._text: list[str] = []
         self._calls = CallAssembler(offer, ids)
         self._legacy = CallAssembler(offer, ids)
         self._choice: object = None
-        self._reason = ""
-        self._cut: FinishReason | None = None
         self._refused = False
         self._usage: dict[str, Any] = {}
         self._source = (b"", 0, "")
@@ -163,10 +159,7 @@ class ChatReply:
             if whole:
                 self._calls.whole(provider_id, name, text)
                 continue
-            index = call.get("index")
-            if type(index) is not int and type(index) is not str:
-                index = None
-            if part := self._calls.piece(index, provider_id, name, text):
+            if part := self._calls.piece(index_of(call.get("index")), provider_id, name, text):
                 parts.append(part)
 
     def _function(self, function: Any, at: int | None) -> tuple[str, str]:
@@ -204,42 +197,30 @@ class ChatReply:
             parts.append(TextPart(mended(content)))
 
     def _add_reason(self, choice: dict[str, Any]) -> None:
+        """Of two reasons for a cut, the first says what it was, the last is the more exact word."""
+        ending = self._ending
         for key in ("finish_reason", "native_finish_reason"):
-            reason = choice.get(key)
-            if not reason:
+            if not (reason := choice.get(key)):
                 continue
-            meaning = self._wire.finish_reasons.get(str(reason).lower())
-            if meaning in _CUT:
-                self._cut, self._reason = self._cut or meaning, str(reason)
-            elif self._cut is None and (key == "finish_reason" or not self._reason):
-                self._reason = str(reason)
+            meaning = self._wire.meaning(str(reason))
+            news = ending.cut is None and (key == "finish_reason" or not ending.reason)
+            if news or meaning not in NATURAL:
+                ending.reason = str(reason)
+            ending.sign(meaning)
         if choice.get("error"):
-            self._cut = self._cut or "error"
+            ending.sign("error")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
-        cut = self._cut
-        if cut is None and (self.torn or not (ended or self._reason)):
-            cut = "incomplete"
-        text = mended("".join(self._text))
-        calls, was_cut = self._calls.finish(cut=cut is not None)
-        if not calls:
-            calls, was_cut = self._legacy.finish(cut=cut is not None)
-        if was_cut and cut is None:
-            cut = "length"
-        return Reply(
-            Message.assistant(text, calls),
-            cut or ("tool_calls" if calls else "refusal" if self._refused else "stop"),
-            Usage(
-                1,
-                counted(self._usage, "prompt_tokens"),
-                counted(self._usage, "completion_tokens"),
-                cached(self._usage, "prompt_tokens_details"),
-            ),
-            self._offer,
-            self._reason or None,
-            raw,
+        self._ending.stopped(ended=ended, torn=self.torn)
+        calls = self._ending.calls(self._calls) or self._ending.calls(self._legacy)
+        usage = Usage(
+            1,
+            counted(self._usage, "prompt_tokens"),
+            counted(self._usage, "completion_tokens"),
+            cached(self._usage, "prompt_tokens_details"),
         )
+        return self._ending.reply(self._text, calls, usage, raw=raw, refused=self._refused)
 
 
 def _key(choice: dict[str, Any], *, whole: bool) -> str:

@@ -7,7 +7,6 @@ Shapes: https://platform.openai.com/docs/api-reference/chat/create
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import orjson
@@ -38,8 +37,7 @@ def encode(
 ) -> HttpRequest:
     """The request for `wire`. Raises RequestError for a history or settings that cannot be sent."""
     tools = remembered_tools(wire, request.tools, memo)
-    make = partial(wire.history, wire.name, wire.tools.names, tools.names)
-    history = remembered_history(make, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo)
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None and choice.allowed and not wire.allowed_tools:
         tools = narrowed(wire, tools, request.tool_choice.allowed)

@@ -11,11 +11,12 @@ from typing import Any
 
 from toolcrib.errors import WireError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, Usage
+from toolcrib.values.message import Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, is_object, mended
 from toolcrib.wire.openai_responses.kept import kept_items
@@ -47,12 +48,10 @@ class ResponsesReply:
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = self.over = self.torn = False
-        self._wire = wire
+        self._ending = Ending(wire, offer)
         self._offer = offer
         self._ids = ids
         self._output = Output(offer, ids)
-        self._cut: FinishReason | None = None
-        self._reason = ""
         self._response: dict[str, Any] = {}
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -90,41 +89,38 @@ class ResponsesReply:
         self._response = response or self._response
         details = response.get("incomplete_details")
         reason = details.get("reason") if isinstance(details, dict) else None
-        self._reason = str(reason or status or "")
         if reason or status == "incomplete":
-            self._cut = self._wire.finish_reasons.get(str(reason).lower(), "incomplete")
-        elif status == "cancelled" or status in _GOES_ON:
-            self._cut = "incomplete"
+            self._ending.said(reason or status)
+        else:
+            cut = status == "cancelled" or status in _GOES_ON
+            self._ending.said(status or "", "incomplete" if cut else "stop")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
-        calls, cut = self._calls(self._cut_by_now(ended))
+        if self.torn or not ended:
+            self._ending.sign("incomplete")
         items = self._output.items
-        text = mended("".join(str(text) for item in items for text in item.texts.values()))
-        state = self._state(calls)
+        finals = [i.final for i in items if i.final and (i.call or i.texts)]
+        if any(final.get("status") == "incomplete" for final in finals):
+            self._ending.sign("length")
+        calls = self._calls()
         usage = self._response.get("usage")
         usage = usage if isinstance(usage, dict) else {}
-        return Reply(
-            Message("assistant", text, calls, provider_state=state),
-            cut or ("tool_calls" if calls else "refusal" if self._output.refused else "stop"),
+        return self._ending.reply(
+            (str(text) for item in items for text in item.texts.values()),
+            calls,
             Usage(
                 1,
                 counted(usage, "input_tokens"),
                 counted(usage, "output_tokens"),
                 cached(usage, "input_tokens_details"),
             ),
-            self._offer,
-            self._reason or None,
-            self._response or raw,
+            raw=self._response or raw,
+            state=self._state(calls),
+            refused=self._output.refused,
         )
 
-    def _cut_by_now(self, ended: bool) -> FinishReason | None:
-        if self._cut is not None or self.torn or not ended:
-            return self._cut or "incomplete"
-        finals = [i.final for i in self._output.items if i.final and (i.call or i.texts)]
-        return "length" if any(f.get("status") == "incomplete" for f in finals) else None
-
-    def _calls(self, cut: FinishReason | None) -> tuple[tuple[ToolCall, ...], FinishReason | None]:
+    def _calls(self) -> tuple[ToolCall, ...]:
         """The calls. One that no sign has ended, and whose arguments are not whole, was cut."""
         assembler = CallAssembler(self._offer, self._ids)
         for item in self._output.calls:
@@ -132,20 +128,18 @@ class ResponsesReply:
                 item.arguments.settle(item.begun_with)
             text = str(item.arguments)
             begun = not item.settled and bool(item.name or text)
-            if cut is None and begun and not is_object(mended(text)):
-                cut = "incomplete"
+            if begun and self._ending.cut is None and not is_object(mended(text)):
+                self._ending.sign("incomplete")
             assembler.whole(item.call_id or item.id, item.name, text)
-        calls, was_cut = assembler.finish(cut=cut is not None)
-        return calls, cut or ("length" if was_cut else None)
+        return self._ending.calls(assembler)
 
-    def _state(self, calls: tuple[ToolCall, ...]) -> ProviderState | None:
+    def _state(self, calls: tuple[ToolCall, ...]) -> list[Any]:
         """The items for the next request; none if one of them has not come to its end."""
         output = self._output
         items = [item.final for item in output.items if item.final is not None]
         if len(items) < len(output.items) or len(calls) < len(output.calls):
-            return None
-        kept = kept_items(items, stored=self._response.get("store") is not False)
-        return ProviderState(self._wire.name, kept) if kept else None
+            return []
+        return kept_items(items, stored=self._response.get("store") is not False)
 
 
 def _status(response: dict[str, Any], says: str) -> Any:

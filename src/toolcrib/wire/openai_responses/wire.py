@@ -8,7 +8,6 @@ Shapes: https://platform.openai.com/docs/api-reference/responses/create
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import Any
 
 import orjson
@@ -42,8 +41,7 @@ def encode(
 ) -> HttpRequest:
     """The request for `wire`. Raises RequestError for a history or settings that cannot be sent."""
     tools = remembered_tools(wire, request.tools, memo)
-    make = partial(wire.history, wire.name, wire.tools.names, tools.names)
-    history = remembered_history(make, request, tools, memo)
+    history = remembered_history(wire, request, tools, memo)
     body: dict[str, Any] = {"model": model, "input": orjson.Fragment(history.encoded())}
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
@@ -76,7 +74,7 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "max_prompt_tokens": "length",
     "content_filter": "content_filter",
 }
-"""Reasons of a response that is `incomplete`; one that is not listed is just that."""
+"""Reasons of a response whose status is `incomplete`; there are none of any other."""
 
 
 OPENAI_RESPONSES = Wire(
@@ -87,6 +85,7 @@ OPENAI_RESPONSES = Wire(
     make_decoder=decoding_by(ResponsesReply),
     auth=bearer,
     finish_reasons=_FINISH_REASONS,
+    unlisted_reason="incomplete",
     history=ResponsesHistory,
     max_tokens_key="max_output_tokens",
 )

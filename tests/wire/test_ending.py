@@ -1,0 +1,121 @@
+"""How a reply ended: the first sign of a cut stays, and no call of a cut reply may run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from toolcrib.values.message import FinishReason, ProviderState, Usage
+from toolcrib.values.offer import Offer
+from toolcrib.wire import ANTHROPIC, WIRES, Wire
+from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.ending import Ending
+
+WIRE = msgspec.structs.replace(
+    ANTHROPIC,
+    name="odd",
+    finish_reasons={"full": "length", "no": "refusal", "fine": "stop", "used": "tool_calls"},
+)
+SPENT = Usage(1, 2, 3)
+
+Seen = Callable[[Ending], object]
+
+
+def ended(ending: Ending) -> None:
+    ending.stopped(ended=True, torn=False)
+
+
+TABLE: dict[str, tuple[list[Seen], FinishReason | None, str]] = {
+    "nothing yet": ([], None, ""),
+    "a word for the end": ([ended], None, ""),
+    "no word for it": ([lambda e: e.stopped(ended=False, torn=False)], "incomplete", ""),
+    "a reason is one": (
+        [lambda e: e.said("fine"), lambda e: e.stopped(ended=False, torn=False)],
+        None,
+        "fine",
+    ),
+    "half an event": (
+        [lambda e: e.said("fine"), lambda e: e.stopped(ended=True, torn=True)],
+        "incomplete",
+        "fine",
+    ),
+    "a cut, in any case": ([lambda e: e.said("FULL"), ended], "length", "FULL"),
+    "a refusal is a cut": ([lambda e: e.said("no"), ended], "refusal", "no"),
+    "of natural ends the last": (
+        [lambda e: e.said("used"), lambda e: e.said("fine"), ended],
+        None,
+        "fine",
+    ),
+    "of cuts the first": (
+        [lambda e: e.said("fine"), lambda e: e.said("full"), lambda e: e.said("no"), ended],
+        "length",
+        "full",
+    ),
+    "a cut stays cut": ([lambda e: e.said("full"), lambda e: e.said("fine")], "length", "full"),
+    "a sign, then a reason": (
+        [lambda e: e.sign("error"), lambda e: e.said("full"), lambda e: e.said("no")],
+        "error",
+        "full",
+    ),
+    "a natural sign is none": ([lambda e: e.sign("tool_calls")], None, ""),
+    "another meaning": ([lambda e: e.said("fine", "content_filter")], "content_filter", "fine"),
+    "what nobody has listed": ([lambda e: e.said("new")], None, "new"),
+    "a number": ([lambda e: e.said(7)], None, "7"),
+}
+
+
+@pytest.mark.parametrize(("seen", "cut", "reason"), TABLE.values(), ids=TABLE)
+def test_what_is_seen_of_the_end(seen: list[Seen], cut: FinishReason | None, reason: str) -> None:
+    ending = Ending(WIRE, Offer())
+    for sign in seen:
+        sign(ending)
+    assert (ending.cut, ending.reason) == (cut, reason)
+
+
+REPLIES: dict[str, tuple[str, str | None, bool, FinishReason, bool]] = {
+    "a call": ("fine", "{}", False, "tool_calls", True),
+    "a call that was cut": ("full", "{}", False, "length", False),
+    "half a call": ("fine", '{"a":', False, "length", False),
+    "a call beside a refusal": ("fine", "{}", True, "tool_calls", True),
+    "no call": ("used", None, False, "stop", True),
+    "a refusal": ("fine", None, True, "refusal", True),
+    "a refusal that was cut": ("full", None, True, "length", True),
+}
+
+
+@pytest.mark.parametrize(
+    ("reason", "arguments", "refused", "finish", "complete"), REPLIES.values(), ids=REPLIES
+)
+def test_the_reply(
+    reason: str, arguments: str | None, refused: bool, finish: FinishReason, complete: bool
+) -> None:
+    ending, assembler = Ending(WIRE, Offer()), CallAssembler(Offer(), "c")
+    if arguments is not None:
+        assembler.whole("id", "f", arguments)
+    ending.said(reason)
+    calls = ending.calls(assembler)
+    reply = ending.reply(["a", "\ud83d", "\ude00"], calls, SPENT, raw={"r": 1}, refused=refused)
+    assert (reply.finish, reply.provider_finish, reply.text) == (finish, reason, "a😀")
+    assert (reply.usage, reply.raw, reply.message.provider_state) == (SPENT, {"r": 1}, None)
+    assert all(call.complete is complete for call in reply.tool_calls)
+    assert len(reply.tool_calls) == (arguments is not None)
+
+
+@pytest.mark.parametrize(("state", "kept"), [([], None), ({}, None), ([1], [1])])
+def test_what_has_to_go_back_is_kept_under_the_name_of_the_wire(
+    state: object, kept: object
+) -> None:
+    reply = Ending(WIRE, Offer()).reply([], (), SPENT, raw=None, state=state)
+    assert reply.provider_finish is None
+    assert reply.message.provider_state == (None if kept is None else ProviderState("odd", kept))
+
+
+UNLISTED = {"bedrock-converse": "error", "gemini": "error", "openai-responses": "incomplete"}
+
+
+@pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+def test_what_an_unlisted_reason_means_is_the_wires_to_say(wire: Wire) -> None:
+    assert wire.meaning("never heard of") == UNLISTED.get(wire.name, "stop")
+    assert all(wire.meaning(r.upper()) == meaning for r, meaning in wire.finish_reasons.items())
