@@ -471,7 +471,7 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.lists(_JSON, max_size=4), st.booleans())
 def test_no_json_makes_it_crash(values: list[Any], streaming: bool) -> None:
     chunks = [{"choices": [{"delta": v, "message": v}]} if streaming else v for v in values]
@@ -483,7 +483,7 @@ def test_no_json_makes_it_crash(values: list[Any], streaming: bool) -> None:
         assert (reply.finish == "tool_calls") == any(c.complete for c in reply.tool_calls)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.binary(max_size=60), st.sampled_from([b"", b"data: ", b'data: {"choices":[{"delta":']))
 def test_no_bytes_make_it_crash(data: bytes, start: bytes) -> None:
     try:

@@ -523,7 +523,7 @@ _KINDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.lists(st.tuples(_KINDS, _JSON), max_size=4))
 def test_no_json_makes_it_crash(values: list[tuple[str, Any]]) -> None:
     events = []
