@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from wire.chat_reader import Unsupported, normal, request_of
 from wire.recorded_helpers import (
     Row,
     agrees,
@@ -20,8 +20,6 @@ from wire.recorded_helpers import (
     unequal_edges,
 )
 
-from toolcrib.values.call import ToolCall
-from toolcrib.values.message import ChatRequest, Image, Message, Settings, ToolChoice
 from toolcrib.wire import MISTRAL, encode
 
 CUT_EARLY = {"3e37db617c211f1e", "88e4702a764cc6ca", "9f82952042845433"}
@@ -84,97 +82,6 @@ def test_edge_cases(shared_data: Path) -> None:
     assert len(cases) == 3
     # Text is no call unless it is asked for.
     assert unequal_edges(MISTRAL, cases) == {"calls-as-json-list-in-text"}
-
-
-class Unsupported(Exception):  # noqa: N818
-    """The body holds what the semantic types have no word for."""
-
-
-_MODES: dict[str, Any] = {"any": "required"}
-_OWN = ("model", "messages", "tools", "tool_choice", "stream", "temperature", "max_tokens",
-        "parallel_tool_calls")  # fmt: skip
-
-
-def request_of(body: Row) -> ChatRequest:
-    """The request that a recorded body was made of. Raises Unsupported."""
-    messages: list[Message] = []
-    calls: dict[str, ToolCall] = {}
-    for message in body["messages"]:
-        role, content = message["role"], message["content"]
-        if role == "tool":
-            messages.append(Message.tool(calls[message["tool_call_id"]], content))
-        elif role == "assistant":
-            made = [
-                _call(call, len(calls) + n) for n, call in enumerate(message.get("tool_calls", ()))
-            ]
-            calls |= {call.provider_id: call for call in made}
-            messages.append(Message.assistant(_text(content), tuple(made)))
-        else:
-            messages.append(Message(role, _text(content), images=_images(content)))
-    choice = body.get("tool_choice", "auto")
-    named = choice["function"]["name"] if isinstance(choice, dict) else None
-    mode: Any = "tool" if named else _MODES.get(choice, choice)
-    return ChatRequest(
-        tuple(messages),
-        tuple(map(_tool, body.get("tools", ()))),
-        ToolChoice(mode, named),
-        Settings(body.get("temperature"), body.get("max_tokens"),
-                 {key: body[key] for key in body if key not in _OWN}),
-        parallel_calls=body.get("parallel_tool_calls"),
-    )  # fmt: skip
-
-
-def _call(call: Row, number: int) -> ToolCall:
-    function = call["function"]
-    return ToolCall(f"call_{number}", call["id"], function["name"], function["arguments"])
-
-
-def _tool(tool: Row) -> Any:
-    function = tool["function"]
-    return {
-        "name": function["name"],
-        "description": function["description"],
-        "input_schema": function["parameters"],
-        "strict": function.get("strict"),
-    }
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    if other := {part["type"] for part in content} - {"text", "image_url"}:
-        raise Unsupported(*other)
-    return "".join(part["text"] for part in content if part["type"] == "text")
-
-
-def _images(content: Any) -> tuple[Image, ...]:
-    if isinstance(content, str):
-        return ()
-    urls = [part["image_url"] for part in content if part["type"] == "image_url"]
-    return tuple(Image(url=url if isinstance(url, str) else url["url"]) for url in urls)
-
-
-def normal(body: Row) -> Row:
-    """A body without the freedom that the format leaves: two that mean the same are equal."""
-    body = json.loads(json.dumps(body))
-    ids: dict[str, int] = {}
-    for message in body["messages"]:
-        content = message["content"] or ""
-        message["content"] = (_text(content), [image.url for image in _images(content)])
-        message.pop("prefix", None)
-        if "tool_call_id" in message:
-            message["tool_call_id"] = ids[message["tool_call_id"]]
-        for call in message.get("tool_calls", ()):
-            call["id"] = ids.setdefault(call["id"], len(ids))
-            call.pop("index", None)
-    for tool in body.get("tools", ()):
-        tool["type"] = "function"
-        tool["function"] = {key: value for key, value in tool["function"].items() if value != ""}
-    if body.get("tool_choice") == "auto":
-        del body["tool_choice"]
-    elif body.get("tool_choice") == "required":
-        body["tool_choice"] = "any"
-    return {"stream": False} | body
 
 
 TYPED = ["94032a74c02d68c6", "c9a77ec4cee41848"]
