@@ -6,23 +6,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from clients.exchanges import ADD, HI, LONG, answered, both, reply_of
 
-from toolcrib.clients import AnthropicClient, OpenAIClient, WireClient, client_for
+from toolcrib.clients import AnthropicClient, OpenAIClient, client_for
 from toolcrib.errors import (
     AuthenticationError,
-    ClientError,
-    ConnectionFailed,
-    OverloadedError,
     ProviderError,
-    RateLimitError,
     RequestError,
 )
-from toolcrib.testing import anthropic_server, call, cut, die_after, http_error, openai_server, raw
+from toolcrib.testing import anthropic_server, call, openai_server, raw
 from toolcrib.values.message import (
     ChatRequest,
     Message,
-    Reply,
-    TextPart,
     ToolChoice,
     Usage,
 )
@@ -30,13 +25,6 @@ from toolcrib.values.message import (
 ANTHROPIC = "https://api.anthropic.com"
 OTHER = "http://localhost:8000/anthropic"
 CANARY = "sk-ant-canary-0123456789abcdef"
-HI = ChatRequest((Message.user("Hi"),), id_prefix="r_0_")
-LONG = "add_" + "x" * 90  # OpenAI takes 64 characters
-ADD: dict[str, Any] = {
-    "name": LONG,
-    "description": "Add.",
-    "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
-}
 TWO: list[Any] = ["Let me add. ", call(LONG, a=1), call(LONG, a=2)]
 
 
@@ -109,24 +97,6 @@ def test_the_client_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         client_for("anthropic:")
 
 
-async def reply_of(client: WireClient, request: ChatRequest, *, stream: bool) -> Reply:
-    if not stream:
-        return await client.chat(request)
-    parts = [part async for part in client.stream(request)]
-    last = parts[-1]
-    assert isinstance(last, Reply)
-    assert "".join(part.text for part in parts if isinstance(part, TextPart)) == last.text
-    return last
-
-
-def answered(request: ChatRequest, reply: Reply) -> ChatRequest:
-    results = [Message.tool(made, "x", is_error=n == 1) for n, made in enumerate(reply.tool_calls)]
-    return msgspec.structs.replace(request, messages=(*request.messages, reply.message, *results))
-
-
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-
-
 @both
 async def test_a_conversation(stream: bool) -> None:
     request = ChatRequest(
@@ -173,50 +143,6 @@ async def test_a_conversation_moves_between_providers(stream: bool) -> None:
         request = answered(request, await reply_of(second, request, stream=stream))
         assert (await reply_of(first, request, stream=stream)).text == "Bye"
     assert {made.name for message in request.messages for made in message.tool_calls} == {LONG}
-
-
-@both
-async def test_a_cut_reply_is_a_reply_with_nothing_to_run(stream: bool) -> None:
-    async with (
-        anthropic_server([cut(TWO)]) as server,
-        AnthropicClient("m", base_url=server.url) as client,
-    ):
-        reply = await reply_of(client, HI, stream=stream)
-    assert reply.finish == "length"
-    assert [made.complete for made in reply.tool_calls] == [False, False]
-
-
-@both
-@pytest.mark.parametrize("after", [0, 1, 300, 900])
-async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after: int) -> None:
-    async with (
-        anthropic_server([die_after(after if stream else after // 5, TWO)]) as server,
-        AnthropicClient("m", retries=None, base_url=server.url) as client,
-    ):
-        with pytest.raises(ConnectionFailed):
-            await reply_of(client, HI, stream=stream)
-
-
-@both
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, RequestError),
-        (401, AuthenticationError),
-        (429, RateLimitError),
-        (529, OverloadedError),
-    ],
-)
-async def test_refusals(status: int, kind: type[ClientError], stream: bool) -> None:
-    async with (
-        anthropic_server([http_error(status, f"{CANARY} because", retry_after=1.5)]) as server,
-        AnthropicClient("m", retries=None, base_url=server.url, api_key=CANARY) as client,
-    ):
-        with pytest.raises(kind, match="because") as caught:
-            await reply_of(client, HI, stream=stream)
-    assert type(caught.value) is kind
-    assert caught.value.status == status
-    assert CANARY not in str(caught.value)
 
 
 async def test_an_overloaded_server_in_the_middle_of_a_stream() -> None:

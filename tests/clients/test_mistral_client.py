@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
+from clients.exchanges import ADD, HI, LONG, answered, both, offered, reply_of
 
 from toolcrib import ALL, Agent, tool
-from toolcrib.clients import MistralClient, OpenAIClient, WireClient, client_for
+from toolcrib.clients import MistralClient, client_for
 from toolcrib.errors import (
     AuthenticationError,
-    ClientError,
-    ConnectionFailed,
     OverloadedError,
-    RateLimitError,
     RequestError,
 )
-from toolcrib.testing import call, cut, die_after, http_error, mistral_server, openai_server, raw
-from toolcrib.values.message import ChatRequest, Message, Reply, Settings, TextPart, Usage
+from toolcrib.testing import call, mistral_server, raw
+from toolcrib.values.message import ChatRequest, Message, Settings, Usage
 
 CANARY = "canary-0123456789abcdef"
-HI = ChatRequest((Message.user("Hi"),), id_prefix="r_0_")
-LONG = "add_" + "x" * 90  # both take 64 characters
-ADD: dict[str, Any] = {
-    "name": LONG,
-    "description": "Add.",
-    "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
-}
 
 MISTRAL = "https://api.mistral.ai/v1"
 OTHER = "http://localhost:8000/v1"
@@ -76,29 +64,6 @@ def test_the_client_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         client_for("mistral:")
 
 
-async def reply_of(client: WireClient, request: ChatRequest, *, stream: bool) -> Reply:
-    if not stream:
-        return await client.chat(request)
-    parts = [part async for part in client.stream(request)]
-    last = parts[-1]
-    assert isinstance(last, Reply)
-    assert "".join(part.text for part in parts if isinstance(part, TextPart)) == last.text
-    return last
-
-
-def answered(request: ChatRequest, reply: Reply) -> ChatRequest:
-    results = [Message.tool(made, "x", is_error=n == 1) for n, made in enumerate(reply.tool_calls)]
-    return msgspec.structs.replace(request, messages=(*request.messages, reply.message, *results))
-
-
-def offered(body: dict[str, Any]) -> Any:
-    name = body["tools"][0]["function"]["name"]
-    return ["Let me add. ", call(name, a=1), call(name, a=2)]
-
-
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-
-
 @both
 async def test_a_conversation(stream: bool) -> None:
     request = ChatRequest(
@@ -123,69 +88,6 @@ async def test_a_conversation(stream: bool) -> None:
     assert [bool(body.get("stream")) for body in server.requests] == [stream] * 2
     roles = [message["role"] for message in server.requests[1]["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "tool"]
-
-
-@both
-async def test_a_conversation_moves_between_providers(stream: bool) -> None:
-    """Ids, names and results of one provider are made legal for the other, there and back."""
-    request = msgspec.structs.replace(HI, tools=(ADD,))
-    async with (
-        openai_server([offered, "Bye"]) as openai,
-        mistral_server([offered]) as server,
-        OpenAIClient("m", base_url=openai.url) as first,
-        MistralClient("m", base_url=server.url) as second,
-    ):
-        request = answered(request, await reply_of(first, request, stream=stream))
-        request = msgspec.structs.replace(request, id_prefix="r_1_")
-        request = answered(request, await reply_of(second, request, stream=stream))
-        assert (await reply_of(first, request, stream=stream)).text == "Bye"
-    assert {made.name for message in request.messages for made in message.tool_calls} == {LONG}
-
-
-@both
-async def test_a_cut_reply_is_a_reply_with_nothing_to_run(stream: bool) -> None:
-    request = msgspec.structs.replace(HI, tools=(ADD,))
-    async with (
-        mistral_server([cut(["Hm. ", call("add", a=1), call("add", a=2)])]) as server,
-        MistralClient("m", base_url=server.url) as client,
-    ):
-        reply = await reply_of(client, request, stream=stream)
-    assert reply.finish == "length"
-    assert {made.complete for made in reply.tool_calls} == {False}
-
-
-@both
-@pytest.mark.parametrize("after", [0, 1, 200, 400])
-async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after: int) -> None:
-    turn: list[Any] = ["Let me add. ", call("add", a=1)]
-    async with (
-        mistral_server([die_after(after if stream else after // 5, turn)]) as server,
-        MistralClient("m", retries=None, base_url=server.url) as client,
-    ):
-        with pytest.raises(ConnectionFailed):
-            await reply_of(client, HI, stream=stream)
-
-
-@both
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (404, RequestError),
-        (401, AuthenticationError),
-        (429, RateLimitError),
-        (503, OverloadedError),
-    ],
-)
-async def test_refusals(status: int, kind: type[ClientError], stream: bool) -> None:
-    async with (
-        mistral_server([http_error(status, f"{CANARY} because", retry_after=1.5)]) as server,
-        MistralClient("m", retries=None, base_url=server.url, api_key=CANARY) as client,
-    ):
-        with pytest.raises(kind, match="because") as caught:
-            await reply_of(client, HI, stream=stream)
-    assert type(caught.value) is kind
-    assert caught.value.status == status
-    assert CANARY not in str(caught.value)
 
 
 async def test_a_server_that_fails_in_the_middle_of_a_stream() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from toolcrib.agent import Agent, Session
+from toolcrib.audit import AuditLog
 from toolcrib.cli.audit_log import KeyFile, Record, log_to_write
 from toolcrib.cli.options import Consent, Json, Tools, approver
 from toolcrib.cli.render import err, print_json, printable
@@ -73,6 +74,17 @@ def chat(  # noqa: PLR0913  the options of a command
     log = log_to_write(audit, key_file)
     sinks = () if log is None else (log,)
     runner = ToolRunner(load_catalog(tools), approver=asker, sinks=sinks)
+    with _opened(model, runner, tape, anew=anew, log=log) as (loop, session):
+        if prompt is None:
+            return _converse(loop, session, asker, model)
+        return _answer(loop, session, prompt, asker, model=model, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _opened(
+    model: str, runner: ToolRunner, tape: Path | None, *, anew: bool, log: AuditLog | None
+) -> Iterator[tuple[asyncio.Runner, Session]]:
+    """A conversation with a model, and the loop that it runs in; all is closed in the end."""
     with contextlib.ExitStack() as stack:
         transport = None
         if tape is not None:
@@ -80,9 +92,7 @@ def chat(  # noqa: PLR0913  the options of a command
         session = Session(Agent(_client(model, transport), runner))
         loop = stack.enter_context(asyncio.Runner())
         try:
-            if prompt is None:
-                return _converse(loop, session, asker, model)
-            return _answer(loop, session, prompt, asker, model=model, as_json=as_json)
+            yield loop, session
         finally:
             loop.run(session.agent.client.aclose())
             if log is not None:

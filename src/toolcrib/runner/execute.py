@@ -42,11 +42,11 @@ def begun(
         if started.__class__ is not CoroutineType:
             return awaited(started), None
         try:
-            return resumed(started, started.send(None)), None
+            return _resumed(started, started.send(None)), None
         except StopIteration as finished:
             return None, finished.value
     except GeneratorExit:
-        raise exit_of_its_own() from None
+        raise _exit_of_its_own() from None
 
 
 async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
@@ -92,8 +92,8 @@ async def own(steps: Steps) -> Any:
     except StopIteration as finished:
         return finished.value
     except GeneratorExit:
-        raise exit_of_its_own() from None
-    return await resumed(steps, pending)
+        raise _exit_of_its_own() from None
+    return await _resumed(steps, pending)
 
 
 def called(work: Callable[[], T]) -> T:
@@ -101,7 +101,7 @@ def called(work: Callable[[], T]) -> T:
     try:
         return work()
     except GeneratorExit:
-        raise exit_of_its_own() from None
+        raise _exit_of_its_own() from None
 
 
 async def awaited(thing: Any) -> Any:
@@ -117,7 +117,7 @@ async def _from_thread(work: Callable[[], Any]) -> Any:
 
 
 @coroutine
-def resumed(steps: Steps, pending: Any) -> Generator[Any, Any, Any]:
+def _resumed(steps: Steps, pending: Any) -> Generator[Any, Any, Any]:
     """The rest of what has been stepped once and waits for `pending`."""
     given: Any
     while True:
@@ -135,10 +135,10 @@ def resumed(steps: Steps, pending: Any) -> Generator[Any, Any, Any]:
         except StopIteration as finished:
             return finished.value
         except GeneratorExit:
-            raise exit_of_its_own() from None
+            raise _exit_of_its_own() from None
         finally:
             given = None  # its traceback holds this frame
 
 
-def exit_of_its_own() -> RuntimeError:
+def _exit_of_its_own() -> RuntimeError:
     return RuntimeError("GeneratorExit was raised by the tool")

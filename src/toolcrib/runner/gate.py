@@ -52,13 +52,11 @@ class Gate:
     def try_enter(self, exclusive: bool) -> Place | None:
         """A place, if nobody has to be waited for."""
         with self._lock:
-            if self._queue or self._alone or self._running >= (1 if exclusive else self._limit):
+            if self._queue or not self._fits(exclusive):
                 return None
             self._running += 1
             self._alone = exclusive
-        place = Place(self, _PLACE.get())
-        _PLACE.set(place)
-        return place
+        return self._taken()
 
     async def enter(self, exclusive: bool) -> Place:
         """A place, in turn. Raises Stopped for an exclusive call by a tool that has one."""

@@ -40,19 +40,16 @@ class CallMemory:
 
         Raises EndedBefore for the same call, Stopped if it is on its way or the key is another call's.
         """
-        if self._running.setdefault(key, print_) is not print_:  # one step: another thread may ask
-            raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-        known = self._finished.get(key)
-        if known is None:
+        if self.try_claim(key, print_):
             return
-        self.release(key)
-        if known[0] != print_:
+        known = self._finished.get(key)
+        if known is None or known[0] != print_:
             raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
         raise EndedBefore(known[1])
 
     def try_claim(self, key: str, print_: Print) -> bool:
         """`claim`, if nothing is known of the key; else nothing is done."""
-        if self._running.setdefault(key, print_) is not print_:
+        if self._running.setdefault(key, print_) is not print_:  # one step: another thread may ask
             return False
         if key not in self._finished:
             return True

@@ -14,10 +14,10 @@ from toolcrib.testing.loopback import (
     OpenAIServer,
     RawTurn,
     ServerTurn,
-    halved,
+    ending,
     serving,
 )
-from toolcrib.testing.script import Said, Spoken, spoken
+from toolcrib.testing.script import Said, Spoken
 from toolcrib.values.message import Reply
 
 _PIECE = 5
@@ -35,10 +35,7 @@ class AnthropicServer(OpenAIServer):
         return fault_of(body)
 
     def answer(self, turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
-        said = spoken(turn.turn if isinstance(turn, CutTurn) else turn)
-        reason = "tool_use" if said.calls else "end_turn"
-        if isinstance(turn, CutTurn):
-            said, reason = halved(said), "max_tokens"
+        said, reason = ending(turn, calls="tool_use", stop="end_turn", cut="max_tokens")
         start: dict[str, Any] = {
             "id": f"msg_{number}",
             "type": "message",

@@ -16,10 +16,10 @@ from toolcrib.testing.loopback import (
     OpenAIServer,
     RawTurn,
     ServerTurn,
-    halved,
+    ending,
     serving,
 )
-from toolcrib.testing.script import Said, Spoken, spoken
+from toolcrib.testing.script import Said, Spoken
 from toolcrib.values.message import Reply
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ class BedrockServer(OpenAIServer):
         return fault_of(body)
 
     def answer(self, turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
-        said = spoken(turn.turn if isinstance(turn, CutTurn) else turn)
-        reason = "tool_use" if said.calls else "end_turn"
-        if isinstance(turn, CutTurn):
-            said, reason = halved(said), "max_tokens"
+        said, reason = ending(turn, calls="tool_use", stop="end_turn", cut="max_tokens")
         uses = [
             {"toolUseId": f"tooluse_{number}_{at}", "name": made.name}
             for at, made in enumerate(said.calls)

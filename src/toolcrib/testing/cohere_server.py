@@ -17,10 +17,10 @@ from toolcrib.testing.loopback import (
     OpenAIServer,
     RawTurn,
     ServerTurn,
-    halved,
+    ending,
     serving,
 )
-from toolcrib.testing.script import Said, Spoken, spoken
+from toolcrib.testing.script import Said, Spoken
 from toolcrib.values.message import Reply
 
 _PIECE = 5
@@ -70,10 +70,7 @@ class CohereServer(OpenAIServer):
         return _tools_fault(body) or _messages_fault(body.get("messages"))
 
     def answer(self, turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
-        said = spoken(turn.turn if isinstance(turn, CutTurn) else turn)
-        reason = "TOOL_CALL" if said.calls else "COMPLETE"
-        if isinstance(turn, CutTurn):
-            said, reason = halved(said), "MAX_TOKENS"
+        said, reason = ending(turn, calls="TOOL_CALL", stop="COMPLETE", cut="MAX_TOKENS")
         if stream:
             return RawTurn(b"".join(_events(said, number, reason)))
         message: dict[str, Any] = {"role": "assistant"}

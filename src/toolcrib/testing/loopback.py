@@ -202,10 +202,7 @@ async def serving(server: S) -> AsyncIterator[S]:
 
 
 def _answer(turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
-    said = spoken(turn.turn if isinstance(turn, CutTurn) else turn)
-    reason = "tool_calls" if said.calls else "stop"
-    if isinstance(turn, CutTurn):
-        said, reason = halved(said), "length"
+    said, reason = ending(turn, calls="tool_calls", stop="stop", cut="length")
     ids = [f"call_{number}_{at}" for at in range(len(said.calls))]
     if stream:
         return RawTurn(b"".join(_events(said, ids, reason)))
@@ -249,6 +246,14 @@ def _event(delta: dict[str, Any], reason: str | None = None) -> bytes:
 
 def _function(made: ScriptedCall) -> dict[str, str]:
     return {"name": made.name, "arguments": made.arguments}
+
+
+def ending(turn: Said | Reply | CutTurn, *, calls: str, stop: str, cut: str) -> tuple[Spoken, str]:
+    """What a turn says, and the word for how it ends: with calls, with a text, or in the middle."""
+    if isinstance(turn, CutTurn):
+        return halved(spoken(turn.turn)), cut
+    said = spoken(turn)
+    return said, calls if said.calls else stop
 
 
 def halved(said: Spoken) -> Spoken:

@@ -15,10 +15,10 @@ from toolcrib.testing.loopback import (
     OpenAIServer,
     RawTurn,
     ServerTurn,
-    halved,
+    ending,
     serving,
 )
-from toolcrib.testing.script import Said, spoken
+from toolcrib.testing.script import Said
 from toolcrib.values.message import Reply
 
 _ID = re.compile(r"[A-Za-z0-9]{9}")
@@ -33,10 +33,7 @@ class MistralServer(OpenAIServer):
         return fault_of(body) or _fault_of(body)
 
     def answer(self, turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
-        said = spoken(turn.turn if isinstance(turn, CutTurn) else turn)
-        reason = "tool_calls" if said.calls else "stop"
-        if isinstance(turn, CutTurn):
-            said, reason = halved(said), "length"
+        said, reason = ending(turn, calls="tool_calls", stop="stop", cut="length")
         calls = [
             {
                 "id": f"call{number:03}{at:02}",
