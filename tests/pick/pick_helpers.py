@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from toolcrib.values.definition import Annotations, Example, ToolDefinition
+from toolcrib.pick import Query, Ranker
+from toolcrib.values.definition import Annotations, Example, HasDefinition, ToolDefinition
 
 
 class Entry(NamedTuple):
@@ -31,6 +32,15 @@ def entry(name: str, description: str = "", **more: Any) -> Entry:
             **more,
         )
     )
+
+
+def scores(ranker: Ranker, text: str, tools: Sequence[HasDefinition]) -> list[float]:
+    """The score of each tool, in their order; 0 for those that are no hit."""
+    hits = ranker.hits(Query(text), tools)
+    found = [0.0] * len(tools)
+    for position, weight in hits.best(len(tools)):
+        found[position] = hits.calibrated(weight)
+    return found
 
 
 def names(results: Iterable[Any]) -> list[str]:

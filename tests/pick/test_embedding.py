@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pick.pick_helpers import SHOP, entry, names
+from pick.pick_helpers import SHOP, entry, names, scores
 
 from toolcrib.errors import MissingExtraError, PickError, SourceError
 from toolcrib.pick import EmbeddingScorer, PickOptions, WordVectors, pick_tools, vectors
@@ -70,33 +70,33 @@ class Fixed:
 )
 def test_calibration(cosine: float, score: float) -> None:
     scorer = EmbeddingScorer(Fixed({"q": [1, 0], "a: ": [cosine, 0]}))
-    assert scorer.score("q", [entry("a")])[0].score == pytest.approx(score, abs=1e-6)
+    assert scores(scorer, "q", [entry("a")])[0] == pytest.approx(score, abs=1e-6)
 
 
 async def test_a_vector_of_nan_is_an_error() -> None:
     scorer = EmbeddingScorer(Fixed({"q": [1, 0], "a: ": [float("nan"), 0]}))
-    with pytest.raises(PickError, match="scorer 'embedding' gave nan for tool 'a'"):
+    with pytest.raises(PickError, match="scorer 'embedding' gave a weight that is not a finite number"):
         await pick_tools("q", [entry("a")], PickOptions(scorer=scorer))
 
 
 def test_the_best_of_description_and_examples_counts() -> None:
     at = {"q": 1.0, "a: ": 0.2, "x": 0.9, "y": 0.3, "b: ": 0.5}
     scorer = EmbeddingScorer(Fixed({text: [cosine, 0] for text, cosine in at.items()}))
-    scores = scorer.score("q", [entry("b"), entry("a", examples=("y", "x")), entry("b")])
-    assert [round(score.score, 3) for score in scores] == [0.444, 0.889, 0.444]
+    found = scores(scorer, "q", [entry("b"), entry("a", examples=("y", "x")), entry("b")])
+    assert [round(score, 3) for score in found] == [0.444, 0.889, 0.444]
 
 
 def test_the_text_of_a_tool() -> None:
     embedder = Fixed({"q": [1, 0], "get user by id: Finds one. (user id) [people crm]": [1, 0]})
     tool = entry("getUser_byID", "Finds one.", parameters={"userId": {}}, tags=("people", "crm"))
-    assert EmbeddingScorer(embedder).score("q", [tool])[0].score == 1
+    assert scores(EmbeddingScorer(embedder), "q", [tool])[0] == 1
 
 
 def test_a_definition_is_embedded_once() -> None:
     embedder = Fixed({"q": [1, 0], "a: ": [1, 0], "b: ": [0, 1], "c: ": [0, 1]})
     scorer = EmbeddingScorer(embedder)
     for tools in ("ab", "ba", "abc", "ab"):
-        scorer.score("q", tuple(entry(name) for name in tools))
+        scores(scorer, "q", tuple(entry(name) for name in tools))
     assert [text for text in embedder.asked if text != "q"] == ["a: ", "b: ", "c: "]
 
 
@@ -114,14 +114,14 @@ async def test_hostile_requests_have_a_score(query: str) -> None:
 
 def test_it_serves_many_threads() -> None:
     scorer = EmbeddingScorer()
-    expected = EmbeddingScorer().score("list the files", SHOP)
+    expected = scores(EmbeddingScorer(), "list the files", SHOP)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: scorer.score("list the files", list(SHOP)), range(40)))
+        found = list(pool.map(lambda _: scores(scorer, "list the files", list(SHOP)), range(40)))
     assert found == [expected] * 40
 
 
 def test_no_tools_no_scores() -> None:
-    assert list(SCORER.score("x", ())) == []
+    assert list(scores(SCORER, "x", ())) == []
 
 
 # --- WordVectors ----------------------------------------------------------------------------------

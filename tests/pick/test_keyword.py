@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pick.pick_helpers import SHOP, Entry, entry, names
+from pick.pick_helpers import SHOP, Entry, entry, names, scores
 
 from toolcrib.errors import PickError
-from toolcrib.pick import KeywordScorer, PickOptions, keyword, pick_tools
+from toolcrib.pick import KeywordScorer, PickOptions, Query, keyword, pick_tools
 
 SCORER = KeywordScorer()
 ALL = PickOptions(max_candidates=10, allow_unsafe=True)
@@ -70,8 +70,8 @@ async def test_hostile_requests_are_only_words(query: str) -> None:
 @given(st.text(alphabet=st.characters(), max_size=60), st.text(max_size=60))
 def test_any_text_gives_scores(query: str, description: str) -> None:
     tools = (entry("one", description.encode("utf-8", "replace").decode()), entry("two"))
-    scores = KeywordScorer().score(query, tools)
-    assert [0 <= score.score <= 1 for score in scores] == [True, True]
+    found = scores(KeywordScorer(), query, tools)
+    assert [0 <= score <= 1 for score in found] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_any_text_gives_scores(query: str, description: str) -> None:
     ],
 )
 def test_other_scripts(description: str, query: str) -> None:
-    scores = SCORER.score(query, (entry("other", "Something else."), entry("it", description)))
-    assert scores[0].score == 0
-    assert scores[1].score > 0.05
+    found = scores(SCORER, query, (entry("other", "Something else."), entry("it", description)))
+    assert found[0] == 0
+    assert found[1] > 0.05
 
 
 async def test_a_request_of_stop_words_can_still_name_a_tool() -> None:
@@ -100,29 +100,29 @@ async def test_a_request_of_stop_words_can_still_name_a_tool() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 99, 100, 101])
 def test_catalogs_of_any_size_have_useful_scores(count: int) -> None:
     others = tuple(entry(f"tool{i}", f"Does job{i} with a file.") for i in range(count - 1))
-    scores = SCORER.score("the weather file", (entry("weather_file", "A file of it."), *others))
-    assert scores[0].score > 0.5
-    assert all(score.score < scores[0].score for score in scores[1:])
+    found = scores(SCORER, "the weather file", (entry("weather_file", "A file of it."), *others))
+    assert found[0] > 0.5
+    assert all(score < found[0] for score in found[1:])
 
 
 def test_a_word_that_half_a_small_catalog_has_still_counts() -> None:
-    scores = SCORER.score("which files are there", SHOP)
-    assert [score.score > 0.05 for score in scores] == [False, False, True, True, True]
+    found = scores(SCORER, "which files are there", SHOP)
+    assert [score > 0.05 for score in found] == [False, False, True, True, True]
 
 
 def test_every_score_has_its_own_rank_even_near_1() -> None:
     text = " ".join(f"alpha{i} beta{i}" for i in range(40))
     near = (entry("a", text + " gamma"), entry("b", text + " gamma delta"), entry("c", text))
-    scores = [score.score for score in SCORER.score(text + " gamma delta", near)]
-    assert scores[1] > scores[0] > scores[2] > 0.5
-    assert max(scores) < 1
+    found = scores(SCORER, text + " gamma delta", near)
+    assert found[1] > found[0] > found[2] > 0.5
+    assert max(found) < 1
 
 
 def test_the_rarest_words_of_a_long_request_count() -> None:
     catalog = tuple(entry(f"tool{i}", f"Common{i % 40} and common{i % 41}.") for i in range(200))
     query = " ".join(f"common{i}" for i in range(41)) + " " + "filler " * 30 + "unique zebra"
-    scores = SCORER.score(query, (*catalog, entry("zoo", "A unique zebra.")))
-    assert max(range(201), key=lambda i: scores[i].score) == 200
+    found = scores(SCORER, query, (*catalog, entry("zoo", "A unique zebra.")))
+    assert max(range(201), key=lambda i: found[i]) == 200
 
 
 async def test_reasons_name_words_and_fields() -> None:
@@ -144,9 +144,9 @@ async def test_a_tool_that_matched_nothing_says_so() -> None:
 
 def test_scores_are_the_same_in_every_order_and_index() -> None:
     query = "convert or read the files of a city"
-    one = {t.definition.name: s for t, s in zip(SHOP, SCORER.score(query, SHOP), strict=True)}
+    one = {t.definition.name: s for t, s in zip(SHOP, scores(SCORER, query, SHOP), strict=True)}
     turned = tuple(reversed(SHOP))
-    other = KeywordScorer().score(query, turned)
+    other = scores(KeywordScorer(), query, turned)
     assert {t.definition.name: s for t, s in zip(turned, other, strict=True)} == one
 
 
@@ -168,35 +168,37 @@ def test_an_index_is_built_once_per_catalog(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(keyword, "_rows", counted)
     scorer = KeywordScorer()
     for tools in (SHOP, list(SHOP), SHOP[:2], SHOP):
-        scorer.score("weather", tools)
+        scores(scorer, "weather", tools)
     assert built == [5, 2]
     changed = (entry("get_weather", "Another text."), *SHOP[1:])
-    scorer.score("weather", changed)
+    scores(scorer, "weather", changed)
     assert built == [5, 2, 5]
 
 
 def test_a_scorer_serves_many_threads() -> None:
     scorer = KeywordScorer()
     catalogs = [SHOP, SHOP[:3], tuple(reversed(SHOP))]
-    expected = [KeywordScorer().score("list the files", tools) for tools in catalogs]
+    expected = [scores(KeywordScorer(), "list the files", tools) for tools in catalogs]
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda i: scorer.score("list the files", catalogs[i % 3]), range(60)))
+        found = list(
+            pool.map(lambda i: scores(scorer, "list the files", catalogs[i % 3]), range(60))
+        )
     assert found == [expected[i % 3] for i in range(60)]
 
 
 def test_sqlite_without_fts5_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyword, "_SCHEMA", "CREATE VIRTUAL TABLE docs USING fts9(name)")
     with pytest.raises(PickError, match="needs SQLite with FTS5"):
-        KeywordScorer().score("x", SHOP)
+        scores(KeywordScorer(), "x", SHOP)
 
 
 def test_no_tools_no_scores() -> None:
-    assert list(KeywordScorer().score("weather", ())) == []
+    assert list(scores(KeywordScorer(), "weather", ())) == []
 
 
 def test_hostile_definitions_are_only_words() -> None:
     nasty = 'x" OR docs MATCH "y\x00\x01[weather]'
     tools: tuple[Entry, ...] = (entry("nasty", nasty, tags=("[", "]")), entry("b", "y" * 100_000))
-    scores = SCORER.score("weather", tools)
-    assert scores[0].score > 0
-    assert SCORER.explain("weather", tools, [0])[0].reason == "description: weather"
+    found = scores(SCORER, "weather", tools)
+    assert found[0] > 0
+    assert SCORER.explain(Query("weather"), tools, [0])[0].reason == "description: weather"

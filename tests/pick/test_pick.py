@@ -14,7 +14,7 @@ import pytest
 from pick.pick_helpers import SHOP, Entry, entry, names
 
 from toolcrib.errors import MissingExtraError, PickError
-from toolcrib.pick import PickOptions, Score, pick_tools
+from toolcrib.pick import PickOptions, Query, Score, pick_tools
 from toolcrib.pick.filters import Excluded
 from toolcrib.tools import Catalog, tool
 from toolcrib.values.definition import ALL, HasDefinition, ToolDefinition
@@ -31,7 +31,7 @@ class Batch:
     def __init__(self, *answer: Any) -> None:
         self.answer = answer
 
-    def score(self, query: str, tools: Sequence[HasDefinition]) -> Any:
+    def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
         return self.answer
 
 
@@ -56,8 +56,8 @@ def by_length(request: object, tool: HasDefinition) -> float:
         ({"timeout_ms": -5}, "timeout_ms"),
         ({"timeout_ms": float("inf")}, "timeout_ms"),
         ({"timeout_ms": float("nan")}, "timeout_ms"),
-        ({"scorer": "keyword"}, "scorer must be an object"),
-        ({"scorer": Batch}, "scorer must be an object"),
+        ({"scorer": "keywords"}, "there is no scorer .keywords.: take one of keyword, "),
+        ({"scorer": Batch}, "scorer must be a name, an object"),
     ],
 )
 def test_options_are_checked(bad: dict[str, Any], says: str) -> None:
@@ -220,8 +220,8 @@ async def test_functions_get_the_input_as_given_and_batch_scorers_its_text() -> 
         return 1
 
     class Text(Batch):
-        def score(self, query: str, tools: Sequence[HasDefinition]) -> Any:
-            got.append(query)
+        def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+            got.append(query.text)
             return [Score(1)]
 
     await pick_tools(given, SHOP[:1], PickOptions(scorer=function))
@@ -235,7 +235,7 @@ async def test_an_explaining_scorer_is_asked_about_the_picked_only() -> None:
 
     class Explaining(Batch):
         def explain(
-            self, query: str, tools: Sequence[HasDefinition], picked: Sequence[int]
+            self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
         ) -> Sequence[Score]:
             asked.append(list(picked))
             return [Score(0.0, f"because {i}") for i in picked]
@@ -295,7 +295,7 @@ async def _raise_later(*_: object) -> Any:
 
 
 class RaisingBatch(Batch):
-    def score(self, query: str, tools: Sequence[HasDefinition]) -> Any:
+    def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
         return _raise()
 
 
@@ -368,7 +368,7 @@ async def test_a_scorer_that_blocks_falls_back(batch: bool) -> None:
     event = Event()
 
     class Blocking(Batch):
-        def score(self, query: str, tools: Sequence[HasDefinition]) -> Any:
+        def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
             return [_blocking(event)()] * len(tools)
 
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import typer
@@ -12,7 +12,7 @@ from rich.table import Table
 from toolcrib.cli.options import Json, Tools
 from toolcrib.cli.render import err, out, print_json, printable, show_json
 from toolcrib.cli.where import load_for_picking
-from toolcrib.pick import EmbeddingScorer, KeywordScorer, PickOptions, PickResult, pick_tools
+from toolcrib.pick import SCORERS, PickOptions, PickResult, pick_tools
 
 
 def pick(
@@ -21,15 +21,15 @@ def pick(
     tools: Tools = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many to show.")] = 3,
     scorer: Annotated[
-        Literal["keyword", "embedding"], typer.Option(help="What scores the tools.")
-    ] = "keyword",
+        str, typer.Option(help=f"What scores the tools: {', '.join(SCORERS)}.")
+    ] = next(iter(SCORERS)),
     explain: Annotated[bool, typer.Option(help="Say which tools were left out, and why.")] = False,
     as_json: Json = False,
 ) -> None:
     """Rank the tools for a request. Nothing is called."""
     options = PickOptions(
         max_candidates=top,
-        scorer=KeywordScorer() if scorer == "keyword" else EmbeddingScorer(),
+        scorer=scorer,
         allow_unsafe=True,
         debug=explain,
     )

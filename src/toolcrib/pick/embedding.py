@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from toolcrib.pick.hits import Hits
 from toolcrib.pick.index import CatalogCache
+from toolcrib.pick.query import Query
 from toolcrib.pick.scorer import Score
 from toolcrib.pick.text import fields, spaced_name
 from toolcrib.pick.vectors import WordVectors, numpy
@@ -53,21 +55,20 @@ class EmbeddingScorer:
         self._lock = Lock()
         self._kept: dict[str, Vectors] = {}
 
-    def score(self, query: str, tools: Sequence[HasDefinition]) -> Sequence[Score]:
-        """One score a tool, without reasons."""
+    def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
+        """Every tool's best cosine, in -1..1."""
         if not tools:
-            return []
+            return Hits([], None, _calibrated)
         index = self._indexes.get(tools)
-        best = numpy().maximum.reduceat(_cosines(index.matrix, self._embedded(query)), index.starts)
-        calibrated = ((best - _UNRELATED) / (1 - _UNRELATED)).clip(0.0, 1.0)  # NaN stays NaN
-        return [Score(value) for value in calibrated.tolist()]
+        cosines = _cosines(index.matrix, self._embedded(query.text))
+        return Hits(numpy().maximum.reduceat(cosines, index.starts), None, _calibrated)
 
     def explain(
-        self, query: str, tools: Sequence[HasDefinition], picked: Sequence[int]
+        self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
         """For the tools at these positions, the nearest of their texts and its cosine."""
         index = self._indexes.get(tools)
-        asked = self._embedded(query)
+        asked = self._embedded(query.text)
         return [
             _explanation(tools[i].get_definition(), _cosines(index.rows_of(i), asked))
             for i in picked
@@ -102,6 +103,10 @@ class _Index(NamedTuple):
     def rows_of(self, tool: int) -> Vectors:
         after = self.starts[tool + 1] if tool + 1 < len(self.starts) else len(self.matrix)
         return self.matrix[self.starts[tool] : after]
+
+
+def _calibrated(cosine: float) -> float:
+    return min(max((cosine - _UNRELATED) / (1 - _UNRELATED), 0.0), 1.0)
 
 
 def _index(groups: Sequence[Vectors]) -> _Index:

@@ -15,7 +15,9 @@ from typing import NamedTuple
 from weakref import finalize
 
 from toolcrib.errors import PickError
+from toolcrib.pick.hits import Hits
 from toolcrib.pick.index import CatalogCache
+from toolcrib.pick.query import Query
 from toolcrib.pick.scorer import Score
 from toolcrib.pick.text import Fields, fields, words
 from toolcrib.values.definition import HasDefinition, ToolDefinition
@@ -64,15 +66,15 @@ class KeywordScorer:
     def __init__(self) -> None:
         self._indexes = CatalogCache(_Index)
 
-    def score(self, query: str, tools: Sequence[HasDefinition]) -> Sequence[Score]:
-        """One score a tool, without reasons. Raises PickError where SQLite has no FTS5."""
-        return self._indexes.get(tools).score(query)
+    def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
+        """The tools that share a word, by their BM25. Raises PickError where SQLite has no FTS5."""
+        return self._indexes.get(tools).hits(query.text)
 
     def explain(
-        self, query: str, tools: Sequence[HasDefinition], picked: Sequence[int]
+        self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
         """For the tools at these positions, which words were found in which fields."""
-        return self._indexes.get(tools).explain(query, picked)
+        return self._indexes.get(tools).explain(query.text, picked)
 
 
 class _Query(NamedTuple):
@@ -82,8 +84,7 @@ class _Query(NamedTuple):
 
 class _Index:
     def __init__(self, definitions: Sequence[ToolDefinition]) -> None:
-        self._size = len(definitions)
-        self._rows = max(self._size, _ROWS)
+        self._rows = max(len(definitions), _ROWS)
         self._lock = Lock()
         self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         finalize(self, self._db.close).atexit = False  # a thread may still be in it then
@@ -100,15 +101,16 @@ class _Index:
             self._db.execute("SELECT term, doc FROM vocabulary").fetchall()
         )
 
-    def score(self, query: str) -> list[Score]:
-        scores = [_NO_MATCH] * self._size
+    def hits(self, query: str) -> Hits:
         with self._lock:
             asked = self._query(query)
             found = self._db.execute(_SEARCH, (asked.match,)).fetchall() if asked else []
-        if asked:
-            for row, bm25 in found:
-                scores[row] = Score(_calibrated(bm25 / asked.ideal))
-        return scores
+        ideal = asked.ideal if asked else 1.0
+        return Hits(
+            [bm25 for _, bm25 in found],
+            [row for row, _ in found],
+            lambda bm25: _calibrated(bm25 / ideal),
+        )
 
     def explain(self, query: str, picked: Sequence[int]) -> list[Score]:
         with self._lock:

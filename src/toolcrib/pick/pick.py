@@ -8,58 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from math import isfinite
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
-from toolcrib.errors import PickError
-from toolcrib.pick.filters import Excluded, exclusion
-from toolcrib.pick.keyword import KeywordScorer
-from toolcrib.pick.scorer import Request, Score, Scorer, ranked, scorer_name
-from toolcrib.pick.text import request_text
+from toolcrib.pick.candidates import candidates_of
+from toolcrib.pick.filters import Excluded
+from toolcrib.pick.options import PickOptions
+from toolcrib.pick.query import query_of
+from toolcrib.pick.scorer import Request, Score, ranked, scorer_name
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 
 T = TypeVar("T")
-
-_KEYWORDS = KeywordScorer()  # shared, so that an index outlives the call that built it
-
-
-def _is_number(value: object, kind: type) -> bool:
-    return isinstance(value, (int, kind)) and not isinstance(value, bool)
-
-
-class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to pick; `timeout_ms`, in milliseconds, bounds the scoring (an index to be built included).
-
-    `scorer` is a batch scorer (an object with `name` and `score`), a function `(input, tool)` that
-    gives a `Score` or a float, sync or async, or None for `KeywordScorer`. `debug` adds to each
-    result's provenance the tools that no scorer saw. Raises PickError for a value out of range.
-    """
-
-    max_candidates: int = 3
-    min_score: float = 0.05
-    allow_unsafe: bool = False
-    scorer: Scorer | None = None
-    timeout_ms: float | None = None
-    debug: bool = False
-
-    def __post_init__(self) -> None:
-        if not _is_number(self.max_candidates, int) or self.max_candidates < 1:
-            raise PickError(f"max_candidates must be an int from 1, not {self.max_candidates!r}")
-        if not _is_number(self.min_score, float) or not 0 <= self.min_score <= 1:
-            raise PickError(f"min_score must be in 0..1, not {self.min_score!r}")
-        limit = self.timeout_ms
-        if limit is not None and not (_is_number(limit, float) and limit > 0 and isfinite(limit)):
-            raise PickError(f"timeout_ms must be above 0, or None for no limit, not {limit!r}")
-        scorer = self.scorer
-        if isinstance(scorer, type) or not (
-            scorer is None or callable(scorer) or callable(getattr(scorer, "score", None))
-        ):
-            raise PickError(
-                f"scorer must be an object with `name` and `score`, or a function, not {scorer!r}"
-            )
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,11 +62,10 @@ async def pick_tools(
     Raises PickError for a scorer that raises or gives no score in 0..1, for tools without a
     definition, and for an input that has no text.
     """
-    candidates, excluded = _candidates(tools, options)
-    scorer = options.scorer or _KEYWORDS
-    request = Request(
-        input, request_text(input), candidates, options.min_score, options.max_candidates
-    )
+    candidates, excluded = candidates_of(tools, allow_unsafe=options.allow_unsafe)
+    scorer = options.chosen_scorer()
+    query = query_of(input, options.timeout_ms)
+    request = Request(input, query, candidates, options.min_score, options.max_candidates)
     ranking = await _within(ranked(scorer, request), options.timeout_ms) if candidates else []
     timed_out = ranking is None
     if ranking is None:
@@ -126,23 +86,6 @@ async def pick_tools(
         )
         for position, score in ranking
     ]
-
-
-def _candidates(
-    tools: Iterable[Any], options: PickOptions
-) -> tuple[tuple[HasDefinition, ...], tuple[Excluded, ...]]:
-    kept: list[HasDefinition] = []
-    excluded: list[Excluded] = []
-    for position, tool in enumerate(tools):
-        definition = tool.get_definition() if hasattr(tool, "get_definition") else None
-        if not isinstance(definition, ToolDefinition):
-            raise PickError(f"tools[{position}], a {type(tool).__name__}, has no definition")
-        reason = exclusion(definition, allow_unsafe=options.allow_unsafe)
-        if reason is None:
-            kept.append(cast("HasDefinition", tool))
-        else:
-            excluded.append(Excluded(definition.name, reason))
-    return tuple(kept), tuple(excluded)
 
 
 async def _within(work: Coroutine[Any, Any, T], timeout_ms: float | None) -> T | None:

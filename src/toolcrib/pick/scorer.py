@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
 from numbers import Real
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import msgspec
 
 from toolcrib.errors import PickError, ToolcribError
+from toolcrib.pick.hits import Hits
+from toolcrib.pick.query import Query
 from toolcrib.threads import in_thread
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject
@@ -34,40 +37,55 @@ class Score(msgspec.Struct, frozen=True):
     details: JsonObject | None = None
 
 
-class BatchScorer(Protocol):
-    """Scores all tools in one call, in their order: what is best for catalogs of any size.
+class Ranker(Protocol):
+    """Weighs a whole catalog at once and hands over numbers, not objects: fit for 100,000 tools.
 
-    `score` is synchronous, runs in a thread and may be called from several at once; `query` is the
-    request as text. Equal input must give equal scores.
+    `hits` is synchronous, runs in a thread and may be called from several at once. Who asks with a
+    `limit` takes the best so many only; without one all are wanted. Equal input gives equal hits,
+    unless the query's deadline has passed.
     """
 
     @property
     def name(self) -> str: ...
-    def score(self, query: str, tools: Sequence[HasDefinition]) -> Sequence[Score]: ...
+    def hits(
+        self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None
+    ) -> Hits: ...
+
+
+class BatchScorer(Protocol):
+    """Scores all tools in one call, in their order: the easiest to write that sees the catalog.
+
+    `score` is synchronous, runs in a thread and may be called from several at once. Equal input must
+    give equal scores.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def score(self, query: Query, tools: Sequence[HasDefinition]) -> Sequence[Score | float]: ...
 
 
 @runtime_checkable
 class ExplainingScorer(Protocol):
-    """A batch scorer whose reasons cost more than its scores: asked for those of the picked only.
+    """A ranker or batch scorer whose reasons cost more than its scores: asked for the picked only.
 
     `explain` answers with one Score for each position in `picked`, of which `reason` and `details`
     are taken.
     """
 
     def explain(
-        self, query: str, tools: Sequence[HasDefinition], picked: Sequence[int]
+        self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]: ...
 
 
 ToolScorer: TypeAlias = Callable[[Any, HasDefinition], Score | float | Awaitable[Score | float]]
-Scorer: TypeAlias = BatchScorer | ToolScorer
+Scorer: TypeAlias = Ranker | BatchScorer | ToolScorer
 
 
 class Request(NamedTuple):
-    """One question to a scorer: the input as given and as text, and which scores are wanted."""
+    """One question to a scorer: the input as given and as a query, and which scores are wanted."""
 
     input: object
-    query: str
+    query: Query
     tools: tuple[HasDefinition, ...]
     min_score: float
     max_candidates: int
@@ -89,9 +107,12 @@ async def ranked(scorer: Scorer, request: Request) -> Ranking:
     Raises PickError, naming the scorer and where it can the tool, for a scorer that raises or whose
     answer is not one score in 0..1 for each tool. Other errors of toolcrib (a missing extra) pass.
     """
+    if hasattr(scorer, "hits"):
+        ranker = cast("Ranker", scorer)
+        return await in_thread(lambda: _with_reasons(ranker, request, _ranking(ranker, request)))
     if hasattr(scorer, "score"):
         batch = cast("BatchScorer", scorer)
-        return await in_thread(lambda: _batch_ranking(batch, request))
+        return await in_thread(lambda: _with_reasons(batch, request, _scored(batch, request)))
     if _is_async(scorer):
         scores = await _each_awaited(scorer, request)
     else:
@@ -99,14 +120,36 @@ async def ranked(scorer: Scorer, request: Request) -> Ranking:
     return _best(scores, request)
 
 
-def _batch_ranking(scorer: BatchScorer, request: Request) -> Ranking:
-    name = scorer_name(scorer)
-    tools = request.tools
+def _ranking(ranker: Ranker, request: Request) -> Ranking:
+    name, tools, most = scorer_name(ranker), request.tools, request.max_candidates
+    try:
+        hits = ranker.hits(request.query, tools, most)
+        if not hits.are_finite():
+            raise PickError(f"scorer {name!r} gave a weight that is not a finite number")
+        best = hits.best(most)
+    except ToolcribError:
+        raise
+    except Exception as error:
+        raise PickError(f"scorer {name!r} raised {type(error).__name__}") from error
+    found = [(p, _checked(hits.calibrated(weight), name, tools[p])) for p, weight in best]
+    if request.min_score == 0 and len(found) < most:  # who is no hit scores 0, and that is enough
+        named = {position for position, _ in found}
+        others = (position for position in range(len(tools)) if position not in named)
+        found += [(position, Score(0.0)) for position in islice(others, most - len(found))]
+    return [(position, score) for position, score in found if score.score >= request.min_score]
+
+
+def _scored(scorer: BatchScorer, request: Request) -> Ranking:
+    name, tools = scorer_name(scorer), request.tools
     answer = _asked(name, lambda: scorer.score(request.query, tools), len(tools))
     scores = [_checked(given, name, tool) for given, tool in zip(answer, tools, strict=True)]
-    best = _best(scores, request)
-    if not isinstance(scorer, ExplainingScorer):
+    return _best(scores, request)
+
+
+def _with_reasons(scorer: Ranker | BatchScorer, request: Request, best: Ranking) -> Ranking:
+    if not isinstance(scorer, ExplainingScorer) or not best:
         return best
+    name, tools = scorer_name(scorer), request.tools
     picked = [position for position, _ in best]
     reasons = _asked(name, lambda: scorer.explain(request.query, tools, picked), len(picked))
     return [

@@ -45,7 +45,7 @@ class Catalog:
     no tool.
     """
 
-    __slots__ = ("_entries", "_spare")
+    __slots__ = ("__weakref__", "_entries", "_spare")
 
     def __init__(self, tools: Tools = (), *, source: str = "") -> None:
         given = [tools] if isinstance(tools, Catalog) else tools

@@ -1,0 +1,86 @@
+"""The picture of `eval-pick --plot`: how good on each set, how fast by the size of the catalog.
+
+Rule: this is the one door to matplotlib, opened only where a picture is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from toolcrib.cli.where import UnusableError
+from toolcrib.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from toolcrib.pick.evaluation import Figures
+
+_FORMATS = (".png", ".svg")
+
+
+class Point(NamedTuple):
+    """What one system reached on one set."""
+
+    of: str
+    tools: int
+    system: str
+    figures: Figures
+
+
+def check_plot(path: Path) -> None:
+    """Raises UnusableError for a file that could not be drawn, and MissingExtraError."""
+    if path.suffix.lower() not in _FORMATS:
+        raise UnusableError(f"--plot {path}: name a file that ends in {' or '.join(_FORMATS)}")
+    if not path.parent.is_dir():
+        raise UnusableError(f"--plot {path}: there is no such folder")
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError("plot", "--plot")
+
+
+def draw(points: Sequence[Point], path: Path) -> None:
+    """Writes the picture. Raises UnusableError where the file cannot be written."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("plot", "--plot") from None
+    systems = list(dict.fromkeys(point.system for point in points))
+    figure = Figure(figsize=(11, 4.5 + 0.12 * len(systems)), layout="constrained")
+    quality, speed = figure.subplots(1, 2)
+    _draw_quality(quality, points, systems)
+    _draw_speed(speed, points, systems)
+    figure.legend(loc="outside lower center", ncols=4, fontsize="small")
+    try:
+        # Equal figures give an equal file: no date and, in an SVG, no random ids.
+        figure.savefig(path, dpi=150, metadata={"Date": None} if _is_svg(path) else None)
+    except OSError as error:
+        raise UnusableError(f"--plot {path}: it cannot be written ({error.strerror})") from None
+
+
+def _is_svg(path: Path) -> bool:
+    return path.suffix.lower() == ".svg"
+
+
+def _draw_quality(axes: Any, points: Sequence[Point], systems: Sequence[str]) -> None:
+    sets = list(dict.fromkeys(point.of for point in points))
+    width = 0.8 / len(systems)
+    for place, system in enumerate(systems):
+        own = [p for p in points if p.system == system and p.figures.quality is not None]
+        where = [sets.index(p.of) - 0.4 + (place + 0.5) * width for p in own]
+        found = [p.figures.quality for p in own if p.figures.quality is not None]
+        errors = [quality.error or 0.0 for quality in found]
+        heights = [quality.ndcg_at_10 for quality in found]
+        axes.bar(where, heights, width, yerr=errors, label=system, color=f"C{place % 10}")
+    axes.set_xticks(range(len(sets)), sets)
+    axes.set_ylim(0, 1)
+    axes.set_ylabel("nDCG@10, with its standard error")
+
+
+def _draw_speed(axes: Any, points: Sequence[Point], systems: Sequence[str]) -> None:
+    for place, system in enumerate(systems):
+        own = sorted((p.tools, p.figures.cpu_ms.p50) for p in points if p.system == system)
+        axes.plot(*zip(*own, strict=True), marker="o", color=f"C{place % 10}")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("tools in the catalog")
+    axes.set_ylabel("CPU milliseconds a request, median")

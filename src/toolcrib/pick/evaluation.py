@@ -1,0 +1,260 @@
+"""How well and how fast requests get their tools: figures over a labelled set.
+
+Rule: quality and time are measured on the same calls, and through what users call (`pick_tools`). All
+ranks are cut at 10; a tool is right or it is not; a tool of score 0 counts as not picked.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Sequence
+from math import ceil, log2, sqrt
+from pathlib import Path
+from statistics import fmean, stdev
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
+
+import msgspec
+
+from toolcrib.errors import SourceError
+from toolcrib.pick.options import PickOptions
+from toolcrib.pick.pick import pick_tools
+from toolcrib.pick.scorer import Scorer
+from toolcrib.values.definition import HasDefinition, ToolDefinition
+
+DEPTH = 10
+_SHORT = 5
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A request, and the names of the tools that it needs: none of them where it needs no tool."""
+
+    query: str
+    gold: frozenset[str]
+
+
+class Answer(NamedTuple):
+    """Names, best first, at most `DEPTH`; the scores in 0..1 of a scorer of ours; milliseconds."""
+
+    ranking: tuple[str, ...]
+    cpu_ms: float
+    wall_ms: float
+    scores: tuple[float, ...] | None = None
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True):
+    """Means over the requests that need a tool; `error` is the standard error of `ndcg`.
+
+    With binary gain, `ndcg` is `sum 1/log2(rank + 1)` over the right tools among the first 10, by
+    that of the best order; a recall is the part of the right tools that is among the first 5 or 10;
+    `mrr` is 1 by the rank of the first right tool, 0 if there is none. `error` is None below two
+    requests.
+    """
+
+    ndcg_at_10: float
+    error: float | None
+    recall_at_5: float
+    recall_at_10: float
+    mrr: float
+
+
+class Threshold(msgspec.Struct, frozen=True, kw_only=True):
+    """What `min_score` does: of the requests that need no tool, how many get none; who pays for it.
+
+    `lost` of the `found` requests whose pick holds a right tool at `min_score=0` have none at this
+    one. `auc` is how often the best score of a request that needs a tool is above that of one that
+    needs none (equal ones count half): 1 tells them apart, 0.5 is a coin. None where one kind is not
+    in the set.
+    """
+
+    min_score: float
+    needless: int
+    kept_empty: int
+    found: int
+    lost: int
+    auc: float | None
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Of all requests, the median and what 95 in 100 stay within (nearest rank); milliseconds."""
+
+    p50: float
+    p95: float
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one system reaches on one set; `threshold` is None where it gives no scores.
+
+    `build_ms` is the CPU time of a first request to the catalog, the index built in it.
+    """
+
+    questions: int
+    quality: Quality | None
+    threshold: Threshold | None
+    build_ms: float
+    cpu_ms: Spread
+    wall_ms: Spread
+
+
+def read_questions(path: Path, tools: Collection[str]) -> tuple[Question, ...]:
+    """The lines `{"query": "…", "gold": ["name", …]}` of a JSONL file; other keys are not read.
+
+    Raises SourceError, naming file and line, for what is no such line and for a gold that is not
+    among `tools`; likewise for a file without any.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeError:
+        raise SourceError(f"{path}: it is not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise SourceError(f"{path}: it cannot be read ({reason})") from None
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise SourceError(f"{path}: there are no questions in it")
+    known = frozenset(tools)
+    return tuple(_question(line, known, f"{path}: line {number}") for number, line in lines)
+
+
+def _question(line: str, tools: frozenset[str], where: str) -> Question:
+    try:
+        found: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        raise SourceError(f"{where} is not JSON") from None
+    if not isinstance(found, dict):
+        raise SourceError(f"{where} is no object with query and gold")
+    query, gold = found.get("query"), found.get("gold")
+    if not isinstance(query, str) or not query.strip():
+        raise SourceError(f"{where}: 'query' must be text")
+    if not isinstance(gold, list) or not all(isinstance(name, str) for name in gold):
+        raise SourceError(f"{where}: 'gold' must be a list of names ([] where no tool is needed)")
+    for name in gold:
+        if name not in tools:
+            raise SourceError(f"{where}: no tool is called {name[:80]!r}")
+    return Question(query, frozenset(gold))
+
+
+def check_names(tools: Sequence[HasDefinition], where: str) -> None:
+    """Raises SourceError where two tools have one name, which no gold could tell apart."""
+    first: dict[str, int] = {}
+    for number, tool in enumerate(tools, 1):
+        name = tool.get_definition().name
+        if first.setdefault(name, number) != number:
+            raise SourceError(
+                f"{where}: tools {first[name]} and {number} are both called {name[:80]!r}"
+            )
+
+
+class Picking:
+    """A scorer, asked through `pick_tools`, of a catalog given as a tuple once."""
+
+    def __init__(self, scorer: Scorer, tools: tuple[HasDefinition, ...]) -> None:
+        self._tools = tools
+        self._options = PickOptions(
+            max_candidates=DEPTH, min_score=0, allow_unsafe=True, scorer=scorer
+        )
+
+    async def build(self) -> float:
+        """The first request, in CPU milliseconds; what a scorer loads once has been loaded before."""
+        await pick_tools("load what loads late", (_NOTHING,), self._options)
+        return (await self.answer("build the index")).cpu_ms
+
+    async def answer(self, query: str) -> Answer:
+        """One request. The CPU time is that of the whole process: nothing else should run in it."""
+        wall, cpu = perf_counter(), process_time()
+        results = await pick_tools(query, self._tools, self._options)
+        cpu, wall = process_time() - cpu, perf_counter() - wall
+        picked = [result for result in results if result.score > 0]
+        return Answer(
+            tuple(result.definition.name for result in picked),
+            cpu * 1e3,
+            wall * 1e3,
+            tuple(result.score for result in picked),
+        )
+
+
+class _Nothing(NamedTuple):
+    definition: ToolDefinition
+
+    def get_definition(self) -> ToolDefinition:
+        return self.definition
+
+
+_NOTHING = _Nothing(ToolDefinition(name="nothing", description="Does nothing."))
+
+
+def figures(
+    questions: Sequence[Question],
+    answers: Sequence[Answer],
+    *,
+    build_ms: float,
+    min_score: float,
+) -> Figures:
+    """The figures of answers given to these questions, one each (at least one)."""
+    pairs = list(zip(questions, answers, strict=True))
+    needing = [(question, answer) for question, answer in pairs if question.gold]
+    scored = all(answer.scores is not None for answer in answers)
+    return Figures(
+        questions=len(pairs),
+        quality=_quality(needing) if needing else None,
+        threshold=_threshold(pairs, min_score) if scored else None,
+        build_ms=build_ms,
+        cpu_ms=_spread([answer.cpu_ms for answer in answers]),
+        wall_ms=_spread([answer.wall_ms for answer in answers]),
+    )
+
+
+def _quality(pairs: Sequence[tuple[Question, Answer]]) -> Quality:
+    ndcgs, short, long, firsts = [], [], [], []
+    for question, answer in pairs:
+        hits = [name in question.gold for name in answer.ranking[:DEPTH]]
+        ideal = sum(1 / log2(rank + 2) for rank in range(min(DEPTH, len(question.gold))))
+        ndcgs.append(sum(hit / log2(rank + 2) for rank, hit in enumerate(hits)) / ideal)
+        short.append(sum(hits[:_SHORT]) / len(question.gold))
+        long.append(sum(hits) / len(question.gold))
+        firsts.append(1 / (hits.index(True) + 1) if any(hits) else 0.0)
+    return Quality(
+        ndcg_at_10=fmean(ndcgs),
+        error=stdev(ndcgs) / sqrt(len(ndcgs)) if len(ndcgs) > 1 else None,
+        recall_at_5=fmean(short),
+        recall_at_10=fmean(long),
+        mrr=fmean(firsts),
+    )
+
+
+def _threshold(pairs: Sequence[tuple[Question, Answer]], min_score: float) -> Threshold:
+    needless, needing = [], []
+    kept_empty = found = lost = 0
+    for question, answer in pairs:
+        scores = answer.scores or ()
+        best = max(scores, default=0.0)
+        if not question.gold:
+            needless.append(best)
+            kept_empty += best < min_score or not scores
+            continue
+        needing.append(best)
+        right = [s for n, s in zip(answer.ranking, scores, strict=True) if n in question.gold]
+        found += bool(right)
+        lost += bool(right) and max(right) < min_score
+    return Threshold(
+        min_score=min_score,
+        needless=len(needless),
+        kept_empty=kept_empty,
+        found=found,
+        lost=lost,
+        auc=_auc(needing, needless) if needing and needless else None,
+    )
+
+
+def _auc(above: Sequence[float], below: Sequence[float]) -> float:
+    """The part of all pairs in which `above` wins, ties at half (Mann-Whitney's U by its maximum)."""
+    ordered = sorted(below)
+    wins = sum(bisect_left(ordered, a) + bisect_right(ordered, a) for a in above) / 2
+    return wins / (len(above) * len(below))
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    ordered = sorted(values)
+    p50, p95 = (ordered[ceil(part * len(ordered)) - 1] for part in (0.50, 0.95))
+    return Spread(p50, p95)
