@@ -18,9 +18,9 @@ from toolcrib.clients.transport import (
     AiohttpTransport,
     Outgoing,
     Response,
-    Timeouts,
     Transport,
 )
+from toolcrib.clients.way import Timeouts
 from toolcrib.values.client import LLMClient
 from toolcrib.values.message import Settings
 

@@ -19,7 +19,8 @@ from toolcrib.clients.address import checked_headers, checked_url, joined, merge
 from toolcrib.clients.refusal import refusal
 from toolcrib.clients.retry import Attempts, Retries
 from toolcrib.clients.secret import hidden, secrets_of
-from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Timeouts, Transport
+from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
+from toolcrib.clients.way import Timeouts
 from toolcrib.errors import ClientError, ConnectionFailed, ProviderError
 from toolcrib.hydrate import hydrate
 from toolcrib.tools import Catalog, ToolLike, as_tools

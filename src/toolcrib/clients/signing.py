@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Timeouts, Transport
+from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
+from toolcrib.clients.way import Timeouts
 from toolcrib.errors import AuthenticationError, MissingExtraError
 
 

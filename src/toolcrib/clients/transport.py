@@ -8,42 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
 from toolcrib.clients.broken import aiohttp_library, failure_of, is_closed
+from toolcrib.clients.pool import WAY, kept_open, open_session
 from toolcrib.clients.proxy import proxy_of
+from toolcrib.clients.way import Timeouts, Way
 from toolcrib.errors import ClientError, RequestError
 
 if TYPE_CHECKING:
     import aiohttp
 
-CONNECTIONS = 1000
-"""The most that are open at once in one event loop, as in OpenAI's own client; more wait their turn."""
 LINGER = 0.2
 """Seconds that a whole reply's connection is given to end, so that it can be used again."""
-
-
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Time limits in seconds, None for none: to connect, between two reads, for everything.
-
-    Raises ValueError for one that is not more than zero.
-    """
-
-    connect: float | None = 10.0
-    read: float | None = 120.0
-    total: float | None = 900.0
-
-    def __post_init__(self) -> None:
-        if not all(
-            limit is None or 0 < limit < math.inf for limit in msgspec.structs.astuple(self)
-        ):
-            raise ValueError("Timeouts: each is more than 0 seconds, or None for no limit")
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,27 +90,30 @@ class AiohttpTransport:
         session, server = await self._session(), request.server
         proxy = self._proxy(server, request.url)
         while True:
-            way = _Way()
+            way = Way(self._timeouts)
+            before = WAY.set(way)
             try:
-                response = await session.request(
-                    request.method,
-                    request.url,
-                    data=request.body,
-                    headers=request.headers,
-                    allow_redirects=False,
-                    proxy=proxy,
-                    trace_request_ctx=way,
-                )
+                async with way.limit:
+                    response = await session.request(
+                        request.method,
+                        request.url,
+                        data=request.body,
+                        headers=request.headers,
+                        allow_redirects=False,
+                        proxy=proxy,
+                    )
             except (aiohttp_library().ClientError, OSError) as error:
                 failure: ClientError = failure_of(error, server)
-                again = way.kept and is_closed(error) and not session.closed
+                again = not way.fresh and is_closed(error) and not session.closed
             except ValueError:
                 failure = RequestError(
                     f"{server}: its URL holds a login, and there is a key besides"
                 )
                 again = False
             else:
-                return _AiohttpResponse(response, server)
+                return _AiohttpResponse(response, server, way)
+            finally:
+                WAY.reset(before)
             if not again:
                 failure.retryable = failure.retryable and not session.closed
                 raise failure
@@ -153,20 +137,10 @@ class AiohttpTransport:
             for old in list(self._sessions):  # at once: another thread may add its own
                 if old.is_closed():
                     self._sessions.pop(old, None)
-            session = _open_session(self._timeouts)
-            kept = self._sessions[loop] = _Kept(session, _keep(session))
+            session = open_session(self._timeouts)
+            kept = self._sessions[loop] = _Kept(session, kept_open(session))
             await anext(kept.keeper)
         return kept.session
-
-
-class _Way:
-    """Whether a request went over a connection that was kept from an earlier one."""
-
-    kept = False
-
-
-async def _note_kept(_session: object, context: SimpleNamespace, _params: object) -> None:
-    context.trace_request_ctx.kept = True
 
 
 class _Kept(NamedTuple):
@@ -174,34 +148,10 @@ class _Kept(NamedTuple):
     keeper: AsyncGenerator[None, None]
 
 
-async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
-    """Holds a session open. A loop that ends closes its generators, and so the session."""
-    try:
-        yield
-    finally:
-        await session.close()
-
-
-def _open_session(timeouts: Timeouts) -> aiohttp.ClientSession:
-    library = aiohttp_library()
-    limits = library.ClientTimeout(
-        total=timeouts.total, sock_connect=timeouts.connect, sock_read=timeouts.read
-    )
-    traces = library.TraceConfig()
-    traces.on_connection_reuseconn.append(_note_kept)
-    session: aiohttp.ClientSession = library.ClientSession(
-        timeout=limits,
-        connector=library.TCPConnector(limit=CONNECTIONS),
-        trace_configs=[traces],
-        cookie_jar=library.DummyCookieJar(),
-        headers={"User-Agent": "toolcrib"},
-    )
-    return session
-
-
 class _AiohttpResponse:
-    def __init__(self, response: aiohttp.ClientResponse, server: str) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, server: str, way: Way) -> None:
         self._response = response
+        self._way = way
         self._server = server
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.items()}
@@ -210,7 +160,10 @@ class _AiohttpResponse:
         content = self._response.content
         while True:
             try:
-                data = await content.readany()
+                data = content.read_nowait()
+                if not data and not content.at_eof():
+                    async with self._way.reading():
+                        data = await content.readany()
             except (aiohttp_library().ClientError, OSError) as error:
                 failure = failure_of(error, self._server)
                 break
