@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolcrib.cli import run
-from toolcrib.wire import FORMS, WIRES
+from toolcrib.wire import FORMS, WIRES, encode_tools
 
 TOOL = {
     "name": "book",
@@ -183,3 +183,20 @@ def test_calls_in_the_text_are_read_when_asked_for(
     code, _, err = decoded(capsys, file, "--text-calls", "smoke")
     assert code == 2
     assert "--text-calls smoke: there is no such syntax; there are: hermes, " in err
+
+
+def test_a_call_has_the_tools_own_name(
+    tools: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the one that its provider was told, where that refuses the tool's own."""
+    own = "x" * 100
+    name = encode_tools("openai-chat", [{"name": own}])[0]["function"]["name"]
+    text = f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'
+    native = [{"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}]
+    for message, asked in (
+        ({"content": text}, ("--text-calls", "hermes")),
+        ({"content": "", "tool_calls": native}, ()),
+    ):
+        body = {"choices": [{"message": message, "finish_reason": "stop"}]}
+        code, out, _ = decoded(capsys, conversation(tmp_path, body), *asked, "--tools", tools)
+        assert (code, out) == (0, f"{own} {{}}\n")

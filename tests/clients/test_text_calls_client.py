@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from toolcrib import Caller, ToolRunner, tool
 from toolcrib.clients import OllamaClient, OpenAIClient, WireClient
 from toolcrib.errors import RequestError
 from toolcrib.testing import cut, ollama_server, openai_server
@@ -86,3 +87,21 @@ async def test_a_text_is_text_otherwise() -> None:
 def test_a_syntax_that_nobody_knows() -> None:
     with pytest.raises(RequestError, match="there are: deepseek"):
         WireClient("ollama", "m", base_url="http://localhost", text_calls="klingon")
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [(CALL, "completed"), (CALL.replace("1", '"x"'), "failed"), (cut(CALL), "failed")],
+)
+async def test_the_record_says_that_it_was_written_in_text(text: Any, status: str) -> None:
+    @tool(visible=())
+    def add(a: int) -> int:
+        return a
+
+    async with (
+        openai_server([text]) as server,
+        OpenAIClient("m", base_url=server.url, text_calls="hermes") as client,
+    ):
+        (planned,) = await client.tool_call("Add.", [add])
+    ended = await ToolRunner([add]).exec(planned, caller=Caller("ann"))
+    assert (ended.record.status, ended.record.notes) == (status, ("written_in_text",))

@@ -119,6 +119,7 @@ TURNS: dict[str, tuple[Any, str, str]] = {
     "text": ("Sunny in Rome; ☔ in Umeå.", "stop", "STOP"),
     "a call": (call("add", a=1), "tool_calls", "STOP"),
     "a call without arguments": (call("add"), "tool_calls", "STOP"),
+    "arguments in lines": (raw_call("add", '{\n\n"a":\r\n\r\n1\r}'), "tool_calls", "STOP"),
     "text and calls": (
         ["Let me add. ", call("add", a=1), call("add", a=1)],
         "tool_calls",
@@ -227,3 +228,11 @@ async def test_a_stream_is_an_array_unless_events_are_asked_for() -> None:
     assert len(json.loads(data)) == 3
     reply = decode("gemini", data, content_type=kind)
     assert (reply.text, reply.finish) == ("Hello", "tool_calls")
+
+
+async def test_a_body_that_is_too_deep_is_refused() -> None:
+    deep = b'{"contents":' + b'{"a":' * 900 + b"1" + b"}" * 901
+    async with gemini_server([]) as server, aiohttp.ClientSession() as http:
+        response = await http.post(f"{server.url}/models/m:generateContent", data=deep)
+        assert response.status == 400
+        assert "not of this API's form" in await response.text()

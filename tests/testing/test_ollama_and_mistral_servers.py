@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from toolcrib.testing import MistralServer, OllamaServer
+from toolcrib.testing import MistralServer, OllamaServer, raw_call
 
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
 
@@ -46,6 +47,13 @@ def test_what_ollama_refuses(body: Any, said: str) -> None:
         {"model": "m"} | body if isinstance(body, dict) and said != "model is required" else body
     )
     assert said in (OllamaServer([]).fault(named) or "")
+
+
+def test_ollama_streams_a_call_in_one_line() -> None:
+    turn = raw_call("f", '{\n"a":\r\n1\n}')
+    first, last = OllamaServer([]).answer(turn, number=1, stream=True).body.splitlines()
+    (made,) = json.loads(first)["message"]["tool_calls"]
+    assert (made["function"]["arguments"], json.loads(last)["done"]) == ({"a": 1}, True)
 
 
 def result(id_: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -167,3 +168,50 @@ def test_a_syntax_of_ones_own() -> None:
     assert (calls_in(reply), reply.text) == ([("get_weather", PARIS)], "So.")
     assert reply.tool_calls[0].provider_id == "functions.get_weather:0"
     assert not read(KIMI, call).tool_calls[0].complete
+
+
+def test_a_fence_can_be_the_mark_of_a_syntax() -> None:
+    fenced = TextSyntax(name="fenced", marks={"```": SYNTAXES["gemma"].marks["```tool_code"]})
+    reply = read(fenced, "So:\n```\nnow()\n```")
+    assert (calls_in(reply), reply.text) == ([("now", "{}")], "So:")
+    assert read(fenced, "`x ``` now()```").tool_calls == ()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"marks": {"": kimi}},
+        {"endings": ("",)},
+        {"thinking": {"": "</t>"}},
+        {"thinking": {"<t>": ""}},
+        {"marks": {5: kimi}},
+    ],
+)
+def test_a_mark_is_a_text_that_is_not_empty(part: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match=r"'odd'.*is no text, or an empty one"):
+        TextSyntax(**{"name": "odd", "marks": {"<a>": kimi}, **part})
+
+
+def test_thoughts_are_taken_back_as_often_as_they_end() -> None:
+    text = f"a {hermes(PARIS)} \n</think> b {hermes(PARIS)}{hermes(PARIS)}</think>"
+    assert read("hermes", text).text == text
+    reply = read("hermes", f"{text}c{hermes('{}', 'now')}")
+    assert (calls_in(reply), reply.text) == ([("now", "{}")], f"{text}c")
+
+
+HALF = r'{"city": "\ud83c"}'
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text", "calls"),
+    [
+        ("hermes", hermes(HALF), [("get_weather", HALF)]),
+        ("hermes", hermes(HALF.replace('"', "'")), [("get_weather", HALF.replace('"', "'"))]),
+        ("llama", r"[get_weather(city='\ud83c')]", []),
+    ],
+)
+def test_half_a_surrogate_pair_is_never_mended(
+    syntax: str, text: str, calls: list[tuple[str, str]]
+) -> None:
+    """Such arguments are refused when they are read, as those of the wire's own calls are."""
+    assert calls_in(read(syntax, text)) == calls

@@ -22,6 +22,7 @@ BLOCKS = [
     {"type": "text", "text": TEXT},
 ]
 PARTS = [{"text": "hm", "thought": True}, {"text": TEXT, "thoughtSignature": "cw=="}]
+CONTENT = [{"reasoningContent": {"reasoningText": {"text": "hm"}}}, {"text": TEXT}]
 
 BODIES: dict[str, dict[str, Any]] = {
     "openai-chat": {"choices": [{"message": {"content": TEXT}, "finish_reason": "stop"}]},
@@ -30,10 +31,12 @@ BODIES: dict[str, dict[str, Any]] = {
     "anthropic": {"type": "message", "stop_reason": "end_turn", "content": BLOCKS},
     "gemini": {"candidates": [{"content": {"parts": PARTS}, "finishReason": "STOP"}]},
     "ollama": {"message": {"content": TEXT, "thinking": "hm"}, "done": True},
+    "cohere": {"finish_reason": "COMPLETE", "message": {"content": BLOCKS[1:]}},
+    "bedrock-converse": {"output": {"message": {"content": CONTENT}}, "stopReason": "end_turn"},
 }
 
 
-@pytest.mark.parametrize("wire", BODIES)
+@pytest.mark.parametrize("wire", WIRES)
 def test_what_goes_back(wire: str) -> None:
     spoken = with_syntax("hermes", WIRES[wire])
     reply = decode(spoken, json.dumps(BODIES[wire]), offer=OFFER)

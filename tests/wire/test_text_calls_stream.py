@@ -145,6 +145,7 @@ def bodies(text: str) -> dict[str, bytes]:
     chat = f'{{"choices": [{{"message": {{"content": {said}}}, "finish_reason": "stop"}}]}}'
     item = f'{{"type": "message", "content": [{{"type": "output_text", "text": {said}}}]}}'
     block = f'[{{"type": "text", "text": {said}}}]'
+    output = f'{{"message": {{"role": "assistant", "content": [{{"text": {said}}}]}}}}'
     parts = f'{{"content": {{"parts": [{{"text": {said}}}]}}, "finishReason": "STOP"}}'
     return {
         "openai-chat": chat.encode(),
@@ -153,10 +154,12 @@ def bodies(text: str) -> dict[str, bytes]:
         "anthropic": f'{{"type": "message", "stop_reason": "end_turn", "content": {block}}}'.encode(),
         "gemini": f'{{"candidates": [{parts}]}}'.encode(),
         "ollama": f'{{"message": {{"content": {said}}}, "done": true}}\n'.encode(),
+        "cohere": f'{{"finish_reason": "COMPLETE", "message": {{"content": {block}}}}}'.encode(),
+        "bedrock-converse": f'{{"output": {output}, "stopReason": "end_turn"}}'.encode(),
     }
 
 
-@pytest.mark.parametrize("wire", bodies(""))
+@pytest.mark.parametrize("wire", WIRES)
 def test_every_wire_reads_them(wire: str) -> None:
     body = bodies(f"So.\n{hermes(PARIS)}")[wire]
     plain = decoder(wire, streaming=False, offer=OFFER)
@@ -174,7 +177,7 @@ def test_every_wire_reads_them(wire: str) -> None:
 
 HOSTILE = {
     "hermes": ["<tool_call>", '<tool_call>{"name":"now","arguments":', "<think>", "</think>", "`",
-               "```", " ", "<", hermes("{}", "now"), '{"name":"now","arguments":{"a":'],
+               "```", " ", "<", hermes("{}", "now"), "```` ``` ", '{"name":"now","arguments":{"a":'],
     "llama": ["[", "{", "<|python_tag|>[", "[now(a=", "<function=now>{", "[]", "<|python_tag|>"],
     "mistral": ["[TOOL_CALLS]", "[TOOL_CALLS][", "[TOOL_CALLS]now[ARGS]{", "[TOOL_CALLS]now{}"],
     "qwen": ["<tool_call><function=now><parameter=a>", "</parameter>\n", "<parameter=a>", "<tools>"],
@@ -238,3 +241,20 @@ def test_the_work_is_linear_in_the_text(
         scanner._cursor.text, scanner._cursor.ended = Counted(text), True
         scanner.end()
     assert 0 < looked_at < 100 * len(text)
+
+
+def test_what_is_taken_back_is_copied_once() -> None:
+    copied = 0
+
+    class Counted(str):
+        def __getitem__(self, key: SupportsIndex | slice) -> str:
+            nonlocal copied
+            part = super().__getitem__(key)
+            copied += len(part)
+            return part
+
+    text = (hermes("{}", "now") + " </think>\n") * 500
+    scanner = Scanner(SYNTAXES["hermes"], offer_of("now"))
+    scanner._cursor.text, scanner._cursor.ended = Counted(text), True
+    assert scanner.end() == text
+    assert copied < 10 * len(text)

@@ -63,6 +63,11 @@ HERMES: list[Case] = [
     (f"<tool_call><tool_call>{hermes(PARIS)}", [(W, PARIS)], "<tool_call><tool_call>"),
     ('<tool_call>{"name": "now", "arguments": {"a": 1}</tool_call>' + hermes(PARIS),
      [(W, PARIS)], '<tool_call>{"name": "now", "arguments": {"a": 1}</tool_call>'),
+    (f"````md\n```\nx\n```\n````\n{hermes(PARIS)}", [(W, PARIS)], "````md\n```\nx\n```\n````"),
+    (f"```md\n```xml\nx\n```\n{hermes(PARIS)}", [(W, PARIS)], "```md\n```xml\nx\n```"),
+    (f"> a\n{hermes(PARIS)}> b", [(W, PARIS)], "> a\n> b"),
+    (f"\n-> {hermes(PARIS)}", [(W, PARIS)], "\n->"),
+    (f"As ``a ` b`` and ``` x ```: {hermes(PARIS)}", [(W, PARIS)], "As ``a ` b`` and ``` x ```:"),
 ]  # fmt: skip
 
 LLAMA: list[Case] = [
@@ -121,6 +126,8 @@ QWEN: list[Case] = [
     (coder(W, city="a </parameter> b </tool_call> <parameter> c"),
      [(W, '{"city": "a </parameter> b </tool_call> <parameter> c"}')], ""),
     ("<function=now>\n</function>\n</tool_call>", [("now", "{}")], ""),
+    (("<function=now><parameter=$top>1</parameter><parameter=first name: é>x</parameter>"
+      "</function>"), [("now", '{"$top": 1, "first name: é": "x"}')], ""),
     (("<tool_call><function=now></function><function=get_weather><parameter=city>Paris</parameter>"
      "</function></tool_call>"), [("now", "{}"), (W, PARIS)], ""),
     (f'<tools>\n{{"name": "{W}", "arguments": {PARIS}}}\n</tools>', [(W, PARIS)], ""),
@@ -142,6 +149,8 @@ GEMMA: list[Case] = [
      ""),
     (("<start_function_call>call:now{}<end_function_call>"
      "<start_function_call>call:now{}<end_function_call>"), [("now", "{}"), ("now", "{}")], ""),
+    ('<|tool_call>call:now{$top: 1, first name : {@x:<|"|><|"|>}}<tool_call|>',
+     [("now", '{"$top": 1, "first name": {"@x": ""}}')], ""),
     ('<|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|><|tool_response>',
      [(W, PARIS)], ""),
     (('<|channel>thought\n<|tool_call>call:now{}<tool_call|><channel|><|tool_call>call:search{q:1}'
@@ -161,6 +170,7 @@ DEEPSEEK: list[Case] = [
     (dsml(f"{given('city', '5')}\n{given('days', '5', 'false')}\n{given('x', '[1, 2]', 'false')}"),
      [(W, '{"city": "5", "days": 5, "x": [1, 2]}')], ""),
     ("Now.\n\n" + dsml("", "now", "tool_calls"), [("now", "{}")], "Now."),
+    (dsml(given("@odata.type", "x"), "now"), [("now", '{"@odata.type": "x"}')], ""),
 ]  # fmt: skip
 
 CASES = {
@@ -186,6 +196,11 @@ TEXTS: dict[str, list[str]] = {
         f"`</think>` and `<think>{hermes(PARIS, 'other')}",
         f"```xml\n{hermes(PARIS)}\n```\n",
         f"```\n{hermes(PARIS)}",
+        f"````\n```\n{hermes(PARIS)}\n```\n````",
+        f"```markdown\nSo:\n```xml\n{hermes(PARIS)}\n```\n```",
+        f"Use ``{hermes(PARIS)}`` for it.",
+        f"Use `` ` {hermes(PARIS)}`` for it.",
+        f"You said:\n > `x` {hermes(PARIS)}",
         f"<think>{hermes(PARIS)}",
         f"{hermes(PARIS)}</think> no.",
         '<tool_call>["get_weather"]</tool_call>',
@@ -240,6 +255,9 @@ TEXTS: dict[str, list[str]] = {
     "qwen": [
         coder("other", city=hermes(PARIS)),
         "<tool_call>\n<function=get_weather>city</function></tool_call>",
+        "<function=get_weather><parameter=>x</parameter></function>",
+        "<function=get_weather><parameter=city\n>x</parameter></function>",
+        f"<function=get_weather><parameter={'x' * 300}>x</parameter></function>",
         "[Calling tool: other({})]",
         "[Calling tool: get_weather(1)]",
     ],

@@ -94,7 +94,10 @@ def decode(
     tools: Tools = None,
     as_json: Json = False,
 ) -> None:
-    """Read a recorded response body, whole or streamed: its text, its calls, how it finished."""
+    """Read a recorded response body, whole or streamed: its text, its calls, how it finished.
+
+    With --tools, calls have the tools' own names, where their provider was told others.
+    """
     if wire is not None:
         _check("--wire", wire, WIRES, "wire")
     if text_calls is not None:
@@ -102,9 +105,11 @@ def decode(
     body = _read(file)
     spoken = wire_of(wire or _detected(body))
     offer = None
-    if text_calls is not None:
+    if text_calls is not None or tools is not None:
         spoken = msgspec.structs.replace(spoken, text_calls=text_calls)
-        offer = Offer.of(load_catalog(tools))
+        catalog = load_catalog(tools)
+        views = tool_views(spoken, catalog)
+        offer = Offer.of(catalog, own_names={v.wire_name: v.definition.name for v in views})
     reply = decode_body(spoken, body, offer=offer)
     if as_json:
         print_json(_plain(spoken.name, reply))

@@ -19,7 +19,7 @@ from toolcrib.testing.loopback import (
     http_error,
     serving,
 )
-from toolcrib.testing.script import Said, ScriptedCall, spoken
+from toolcrib.testing.script import Said, ScriptedCall, in_one_line, spoken
 from toolcrib.values.message import Reply
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _call(made: ScriptedCall, *, first: bool) -> dict[str, Any] | None:
         return None
     if not isinstance(args, dict):
         return None
-    call = {"name": made.name, "args": orjson.Fragment(made.arguments)}
+    call = {"name": made.name, "args": in_one_line(made.arguments)}
     return {"functionCall": call} | ({"thoughtSignature": _SIGNATURE} if first else {})
 
 

@@ -61,7 +61,8 @@ def fault_of(body: Any) -> str | None:
     most = body.get("max_output_tokens")
     if most is not None and (not isinstance(most, int) or most < 16):
         return "Invalid 'max_output_tokens': expected a value >= 16."
-    return _tools_fault(body) or _input_fault(body.get("input"))
+    goes_on = bool(body.get("previous_response_id") or body.get("conversation"))
+    return _tools_fault(body) or _input_fault(body.get("input"), goes_on=goes_on)
 
 
 def _tools_fault(body: dict[str, Any]) -> str | None:
@@ -116,7 +117,8 @@ def _choice_fault(choice: Any, names: set[str], *, tools: bool) -> str | None:
     return None
 
 
-def _input_fault(items: Any) -> str | None:
+def _input_fault(items: Any, *, goes_on: bool) -> str | None:
+    """`goes_on` is whether the server has what came before, and so may have the calls of results."""
     if isinstance(items, str):
         return None
     if not isinstance(items, list) or not items:
@@ -128,7 +130,7 @@ def _input_fault(items: Any) -> str | None:
         kind = item.get("type", "message")
         if kind in _OUTPUTS:
             call_id = str(item.get("call_id"))
-            if waiting.pop(call_id, None) != _OUTPUTS[kind]:
+            if waiting.pop(call_id, _OUTPUTS[kind] if goes_on else None) != _OUTPUTS[kind]:
                 return f"No tool call found for function call output with call_id {call_id}."
             if not isinstance(item.get("output"), str | list):
                 return f"Missing required parameter: 'input[{at}].output'."

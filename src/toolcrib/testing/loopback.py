@@ -116,10 +116,10 @@ class OpenAIServer:
         return _answer(turn, number=number, stream=stream)
 
     def _fault(self, body: Any) -> str | None:
-        """No check looks at the type of everything before it looks into it."""
+        """No check looks at the type of everything before it looks into it, or counts how deep."""
         try:
             return self.fault(body)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
             return "the body is not of this API's form"
 
     async def handle(self, request: web.Request) -> web.StreamResponse:

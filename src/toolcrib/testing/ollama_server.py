@@ -17,7 +17,7 @@ from toolcrib.testing.loopback import (
     halved,
     serving,
 )
-from toolcrib.testing.script import Said, spoken
+from toolcrib.testing.script import Said, in_one_line, spoken
 from toolcrib.values.message import Reply
 
 _PIECE = 5
@@ -48,7 +48,7 @@ class OllamaServer(OpenAIServer):
                 "function": {
                     "index": at,
                     "name": call.name,
-                    "arguments": orjson.Fragment(call.arguments),
+                    "arguments": in_one_line(call.arguments),
                 },
             }
             for at, call in enumerate(calls)

@@ -20,8 +20,11 @@ Sink: TypeAlias = Callable[[str], object]
 
 _LONGEST_WORD = 256
 _SPACES = re.compile(f"[{SPACE}]*+")
+_TICKS = re.compile("`*+")
 _NAME = re.compile(r"[\w.:/-]*+")
+_KEY = re.compile(r'[^<>"\r\n]*+')
 _BARE = re.compile(r"[\w.+-]*+")
+_BARE_KEY = re.compile(r'[^<>"\r\n:,{}\[\]]*+')
 _PLAIN = re.compile(r"[\w\s:,.+-]++")
 _OPEN = re.compile(r"[\[{]++")
 _IN_STRING = {
@@ -114,11 +117,11 @@ class Cursor:
 
     def space(self, sink: Sink | None = None) -> Asking[None]:
         """Pass over white space."""
-        while True:
-            self._pass(_end(_SPACES, self.text, self.at), sink or _nowhere)
-            if self.at < len(self.text) or self.ended:
-                return
-            yield
+        yield from self._over(_SPACES, sink or _nowhere)
+
+    def ticks(self, sink: Sink) -> Asking[None]:
+        """Pass over backticks."""
+        yield from self._over(_TICKS, sink)
 
     def sees(self, mark: str) -> Asking[bool]:
         """Whether `mark` is what comes next."""
@@ -146,9 +149,17 @@ class Cursor:
         """A name of letters, digits and `_.:/-`. Raises NoCallError for none, or too long a one."""
         return (yield from self._word(_NAME))
 
+    def key(self) -> Asking[str]:
+        """A parameter's name in a tag: no angle brackets, double quotes or line breaks."""
+        return (yield from self._word(_KEY))
+
     def bare(self) -> Asking[str]:
         """A number, or a word such as `true`. Raises NoCallError."""
         return (yield from self._word(_BARE))
+
+    def bare_key(self) -> Asking[str]:
+        """A parameter's name with nothing around it: none of what else a dictionary is made of."""
+        return (yield from self._word(_BARE_KEY)).rstrip(SPACE)
 
     def until(self, marks: Marks, sink: Sink) -> Asking[str]:
         """Give `sink` what stands before the first of `marks`, pass over that, and tell which."""
@@ -199,6 +210,13 @@ class Cursor:
                 sink((yield from self.bare()))
             if not depth:
                 return
+
+    def _over(self, pattern: re.Pattern[str], sink: Sink) -> Asking[None]:
+        while True:
+            self._pass(_end(pattern, self.text, self.at), sink)
+            if self.at < len(self.text) or self.ended:
+                return
+            yield
 
     def _word(self, pattern: re.Pattern[str]) -> Asking[str]:
         while True:

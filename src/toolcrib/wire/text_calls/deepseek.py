@@ -65,7 +65,7 @@ def _dsml(closer: str) -> Reader:
 
 
 def _parameter(cursor: Cursor, values: TagValues) -> Asking[None]:
-    key = yield from cursor.name()
+    key = yield from cursor.key()
     yield from cursor.expect('" string=')
     says = yield from string(cursor)
     yield from cursor.expect(">")

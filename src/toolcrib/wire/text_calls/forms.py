@@ -95,7 +95,7 @@ def function_tag(cursor: Cursor, block: Block) -> Asking[None]:
     else:
         values = TagValues(block.parameters(name), call.pieces.append)
         while (yield from then(cursor, "<parameter=")):
-            key = yield from cursor.name()
+            key = yield from cursor.key()
             yield from cursor.expect(">")
             value = yield from tag_value(cursor, "</parameter>", ("<parameter=", "</function>"))
             values.add(key, value.removeprefix("\n").removesuffix("\n"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 
-from toolcrib.wire.json_text import mended
 from toolcrib.wire.text_calls.cursor import Asking, Cursor, EndedError, Marks, NoCallError, Sink
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
@@ -108,7 +107,9 @@ def _filled(cursor: Cursor, sink: Sink, open_: list[_Open], quote: str) -> Askin
 def _key(cursor: Cursor, between: str, quote: str) -> Asking[str]:
     if quote and (yield from cursor.take(quote)):
         return (yield from _quoted(cursor, quote))
-    if quote or between == "=":
+    if quote:
+        return (yield from cursor.bare_key())
+    if between == "=":
         return (yield from cursor.bare())
     return (yield from string(cursor))
 
@@ -152,7 +153,7 @@ def string(cursor: Cursor) -> Asking[str]:
     text = "".join(pieces)
     if quote == '"':
         try:
-            return mended(str(json.loads(text, strict=False)))
+            return _paired(str(json.loads(text, strict=False)))
         except ValueError:
             pass
     return _said(text[1:-1])
@@ -165,7 +166,15 @@ def written(text: str) -> str:
 
 def _said(text: str) -> str:
     """What a Python string says. Raises NoCallError for a character given by its name (`\\N{…}`)."""
-    return mended(_ESCAPE.sub(_escaped, text)) if "\\" in text else text
+    return _paired(_ESCAPE.sub(_escaped, text)) if "\\" in text else text
+
+
+def _paired(text: str) -> str:
+    """The text, with escaped halves of surrogate pairs joined. Raises NoCallError for one alone."""
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise NoCallError from None
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -1,10 +1,13 @@
 """A text, cut into what it says and the calls in it.
 
 What a failed attempt at a call has read is text, and is not read again. Nothing in thinking, in a
-fenced block or after an odd backtick in its line is a call: it is thought of, or quoted.
+block fenced by backticks, after an open backtick in its line or in a line that begins with `>` is a
+call: it is thought of, or quoted. As in Markdown, as many backticks close a quotation as opened it.
 """
 
 from __future__ import annotations
+
+import re
 
 from toolcrib.values.offer import Offer
 from toolcrib.wire.json_text import SPACE
@@ -13,6 +16,9 @@ from toolcrib.wire.text_calls.cursor import Asking, Cursor, EndedError, Marks, N
 from toolcrib.wire.text_calls.syntax import Reader, TextSyntax
 
 _FENCE = "```"
+_FENCES = Marks((_FENCE,))
+_TICKS = re.compile("`+")
+_BEGUN = re.compile(f"[{SPACE}]*+(.)")
 
 
 class Scanner:
@@ -34,7 +40,10 @@ class Scanner:
         self._scan = self._through()
         self._out: list[str] = []
         self._space: list[str] = []
-        self._quoted = self._told = self._after_call = False
+        self._kept = 0, 0  # pieces of `_out`, and the place in the text, before which all is told
+        self._quote = 0  # so many backticks are open in this line; -1 if all of it is a quotation
+        self._new_line = True
+        self._told = self._after_call = False
         self._beginnings = 2
 
     def read(self, text: str) -> str:
@@ -45,6 +54,7 @@ class Scanner:
     def feed(self, text: str) -> str:
         """What can be told, now that the text goes on with this piece."""
         self._cursor.feed(text)
+        self._kept = 0, 0
         next(self._scan, None)
         return self._shown()
 
@@ -66,12 +76,12 @@ class Scanner:
             yield from self._beginning()
             while True:
                 mark = yield from cursor.until(self._marks, self._say)
-                if mark == _FENCE:
-                    yield from self._pass_over(mark, _FENCE)
-                elif self._quoted:
-                    self._say(mark)
-                elif mark in marks:
+                if mark in marks and not self._quote:
                     yield from self._attempt(marks[mark], mark)
+                elif mark == _FENCE:
+                    yield from self._fenced()
+                elif self._quote:
+                    self._say(mark)
                 elif mark in thinking:
                     yield from self._pass_over(mark, thinking[mark])
                     yield from self._beginning()
@@ -87,7 +97,25 @@ class Scanner:
         """Say what stands between two marks, and those."""
         self._say(opener)
         self._say((yield from self._cursor.until(Marks((closer,)), self._say)))
-        self._quoted = False
+        self._quote = 0
+
+    def _fenced(self) -> Asking[None]:
+        """Say a fenced block. A fence with a word after it opens one, and so closes none."""
+        size = yield from self._fence()
+        while True:
+            yield from self._cursor.until(_FENCES, self._say)
+            long_enough = (yield from self._fence()) >= size
+            follows = yield from self._cursor.peek()
+            if long_enough and not follows.isalnum():
+                break
+        self._quote = 0
+
+    def _fence(self) -> Asking[int]:
+        """Say a fence, whose first backticks are read. Gives its size."""
+        ticks = [_FENCE]
+        yield from self._cursor.ticks(ticks.append)
+        self._say("".join(ticks))
+        return sum(map(len, ticks))
 
     def _beginning(self) -> Asking[None]:
         """Calls without a mark, if there are any here."""
@@ -126,7 +154,7 @@ class Scanner:
             self._say(raw)
             return False
         self.calls += block.calls
-        self._quoted, self._after_call = False, True
+        self._quote, self._new_line, self._after_call = 0, False, True
         self._space.append(raw[len(raw.rstrip(SPACE)) :])
         return True
 
@@ -137,7 +165,10 @@ class Scanner:
         """
         cursor = self._cursor
         if self.calls:
-            self._out, self._space = [cursor.text[: cursor.at - len(mark)]], []
+            pieces, at = self._kept
+            end = cursor.at - len(mark)
+            self._out[pieces:], self._space = [cursor.text[at:end]], []
+            self._kept = pieces + 1, end
             self.calls, self._told, self._after_call = [], True, False
         self._say(mark)
 
@@ -148,8 +179,7 @@ class Scanner:
         """
         if not text:
             return
-        line = text[text.rfind("\n") + 1 :]
-        self._quoted = (self._quoted and len(line) == len(text)) ^ bool(line.count("`") % 2)
+        self._quote_on(text)
         body = text.strip(SPACE)
         if not body:
             self._space.append(text)
@@ -160,3 +190,15 @@ class Scanner:
         self._out.append(body)
         self._space = [text[at + len(body) :]]
         self._told, self._after_call = True, False
+
+    def _quote_on(self, text: str) -> None:
+        """Keep up what quotes the rest of the line."""
+        start = text.rfind("\n") + 1
+        if start:
+            self._quote, self._new_line = 0, True
+        if self._new_line and (begun := _BEGUN.match(text, start)):
+            self._quote, self._new_line = -(begun[1] == ">"), False
+        if "`" in text:
+            for ticks in _TICKS.findall(text, start):
+                if self._quote in (0, len(ticks)):
+                    self._quote = 0 if self._quote else len(ticks)

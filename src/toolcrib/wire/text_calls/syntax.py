@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from toolcrib.errors import RequestError
 from toolcrib.wire.text_calls.block import Block
 from toolcrib.wire.text_calls.cursor import Cursor
 
@@ -27,6 +28,8 @@ class TextSyntax(msgspec.Struct, frozen=True, kw_only=True):
     raises NoCallError if anything else follows. `endings` are tokens that a server may leave in the
     text after calls: there they are dropped. `thinking` are the marks around thoughts, in which
     nothing is a call; if one ends that did not begin, it began with the text.
+
+    Raises RequestError if a mark is no text, or an empty one.
     """
 
     name: str
@@ -34,6 +37,13 @@ class TextSyntax(msgspec.Struct, frozen=True, kw_only=True):
     unmarked: Reader | None = None
     endings: tuple[str, ...] = ()
     thinking: Mapping[str, str] = msgspec.field(default_factory=lambda: {"<think>": "</think>"})
+
+    def __post_init__(self) -> None:
+        for mark in (*self.marks, *self.endings, *self.thinking, *self.thinking.values()):
+            if not isinstance(mark, str) or not mark:
+                raise RequestError(
+                    f"the syntax {self.name!r}: the mark {mark!r} is no text, or an empty one"
+                )
 
     def __repr__(self) -> str:
         return f"TextSyntax({self.name!r})"
