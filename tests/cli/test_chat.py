@@ -213,3 +213,35 @@ def test_the_help_names_every_provider(
     assert len(providers) >= 8
     assert run(["chat", "--help"]) == 0
     assert f"({', '.join(providers)})" in " ".join(capsys.readouterr().out.split())
+
+
+async def test_only_the_tools_that_fit_are_offered_and_the_model_searches_for_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    turns: list[ServerTurn] = [
+        call("search_tools", query="calculate an arithmetic expression", limit=1),
+        call("calculate", expression="2*3"),
+        "6",
+    ]
+    async with openai_server(turns) as server:
+        asked = ["chat", "convert 3 miles to km", "--pick", "1", "--scorer", "keyword"]
+        code = await asyncio.to_thread(run, [*asked, "--model", f"{server.url}#model"])
+    assert (code, capsys.readouterr().err) == (0, "")
+    offered = [[t["function"]["name"] for t in r["tools"]] for r in server.requests]
+    assert offered[0] == ["search_tools", "convert_units"]
+    assert offered[1:] == [["search_tools", "convert_units", "calculate"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--scorer", "keyword"], "--scorer needs --pick N"),
+        (["--pick", "3", "--scorer", "no-such"], "there is no scorer 'no-such'"),
+        (["--pick", "0"], "--pick"),
+    ],
+)
+def test_a_pick_that_makes_no_sense(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["chat", "hi", "--model", "http://127.0.0.1:9#m", *arguments]) == 2
+    assert told in capsys.readouterr().err

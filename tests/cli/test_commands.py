@@ -216,6 +216,7 @@ def test_tools_list_and_show(toolcrib: Toolcrib) -> None:
         "list_files",
         "read_file",
         "search_files",
+        "get_weather",
     ]
     assert "calculate" in toolcrib("tools", "list").out
     shown = json.loads(toolcrib("tools", "show", "convert_units", "--json").out)
@@ -250,7 +251,7 @@ def test_pick_takes_definitions_that_no_provider_would(toolcrib: Toolcrib) -> No
 
 def test_encode_and_decode(toolcrib: Toolcrib) -> None:
     encoded = json.loads(toolcrib("encode", "--wire", "openai-chat").out)
-    assert [tool["type"] for tool in encoded] == ["function"] * 6
+    assert [tool["type"] for tool in encoded] == ["function"] * 7
     assert set(encoded[0]["function"]) == {"name", "description", "parameters"}
     body: dict[str, Any] = {
         "choices": [

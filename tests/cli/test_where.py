@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,6 +127,42 @@ def test_the_kit_if_left_out() -> None:
     assert load_catalog(None).names == tuple(
         tool.get_definition().name for tool in load_for_picking(None)
     )
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.db"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.executescript("CREATE TABLE kites (name); INSERT INTO kites VALUES ('Delta')")
+    return path
+
+
+def test_the_kit_reads_a_database_that_is_named(toolcrib: Toolcrib, shop: Path) -> None:
+    asked = json.dumps({"sql": "SELECT name FROM kites"})
+    code, out, err = toolcrib("call", "query_database", asked, "--database", str(shop), "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["result"]["rows"] == [["Delta"]]
+    code, out, err = toolcrib("call", "query_database", asked)
+    assert (code, out) == (1, "")
+    assert "no tool of that name" in err
+
+
+@pytest.mark.parametrize("command", [["call", "calculate"], ["chat", "Hello"]])
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--database", "nowhere.db"], "there is no database file 'nowhere.db'"),
+        (["--database", "listing.json"], "the file is not a SQLite database"),
+        (["--database", "shop.db", "--tools", "p6_loud"], "--database is for the kit"),
+    ],
+)
+def test_a_database_that_cannot_be_read_is_one_line(
+    toolcrib: Toolcrib, shop: Path, command: list[str], options: list[str], text: str
+) -> None:
+    assert shop.is_file()
+    code, out, err = toolcrib(*command, *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert text in err
 
 
 def test_picking_takes_names_as_they_are(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from toolcrib import kit
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.tools import tool_of
 
-NAMES = (
+ALWAYS = (
     "current_time",
     "calculate",
     "convert_units",
@@ -20,6 +20,7 @@ NAMES = (
     "read_file",
     "search_files",
 )
+NAMES = (*ALWAYS, "get_weather", "describe_database", "query_database")
 PARAMETERS = {
     "current_time": {"timezone": "UTC"},
     "calculate": {"expression": None},
@@ -27,15 +28,41 @@ PARAMETERS = {
     "list_files": {"path": "."},
     "read_file": {"path": None},
     "search_files": {"query": None, "path": "."},
+    "get_weather": {"place": None, "days": 3},
+    "describe_database": {},
+    "query_database": {"sql": None},
 }
 # The questions that are shown and measured may not have been seen in an example.
 HELD_OUT = ("23*17+5", "tokyo", "examples folder")
 
 
-def test_the_catalog_has_six_bound_tools(tmp_path: Path) -> None:
-    catalog = kit.catalog(tmp_path)
+@pytest.mark.parametrize(
+    ("weather", "database", "names"),
+    [
+        (None, False, (*ALWAYS, "get_weather")),
+        (True, False, (*ALWAYS, "get_weather")),
+        (False, False, ALWAYS),
+        (False, True, (*ALWAYS, "describe_database", "query_database")),
+        (None, True, NAMES),
+    ],
+)
+def test_the_catalog_has_bound_tools(
+    tmp_path: Path, weather: bool | None, database: bool, names: tuple[str, ...]
+) -> None:
+    file = tmp_path / "empty.db"
+    file.touch()
+    catalog = kit.catalog(tmp_path, weather=weather, database=file if database else None)
     catalog.check_bound()
-    assert catalog.names == NAMES
+    assert catalog.names == names
+
+
+def test_without_the_extra_http_there_is_no_weather(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    assert kit.catalog(tmp_path).names == ALWAYS
+    with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[http\]'"):
+        kit.catalog(tmp_path, weather=True)
 
 
 def test_what_is_exported_is_sorted_and_there() -> None:
@@ -73,16 +100,16 @@ def test_examples_are_valid_varied_and_not_those_of_the_measurement(name: str) -
         assert not any(held in text for held in HELD_OUT)
 
 
-@pytest.mark.parametrize("name", ["list_files", "read_file", "search_files"])
-def test_what_files_say_taints_a_run(name: str) -> None:
+@pytest.mark.parametrize("name", NAMES[3:])
+def test_what_others_say_taints_a_run(name: str) -> None:
     assert tool_of(getattr(kit, name)).definition.annotations.untrusted_output
 
 
-@pytest.mark.parametrize("name", ["read_file", "search_files"])
-def test_contents_of_files_do_not_show_in_records(name: str) -> None:
+@pytest.mark.parametrize("name", ["read_file", "search_files", "query_database"])
+def test_contents_do_not_show_in_records(name: str) -> None:
     visible = tool_of(getattr(kit, name)).definition.visible
     assert isinstance(visible, tuple)
-    assert not any("text" in path for path in visible)
+    assert not any("text" in path or "rows" in path for path in visible)
 
 
 @pytest.mark.parametrize("library", ["pint", "simpleeval"])
@@ -99,8 +126,9 @@ def test_a_missing_root_is_an_error_at_once(tmp_path: Path) -> None:
         kit.catalog(tmp_path / "nowhere")
 
 
-def test_importing_the_kit_imports_no_library_of_the_extra() -> None:
-    code = "import sys, toolcrib.kit; print(sorted({'pint', 'simpleeval'} & sys.modules.keys()))"
+def test_importing_the_kit_imports_no_library_of_an_extra() -> None:
+    libraries = {"aiohttp", "pint", "simpleeval", "yarl"}
+    code = f"import sys, toolcrib.kit; print(sorted({libraries} & sys.modules.keys()))"
     source = Path(toolcrib.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", code],

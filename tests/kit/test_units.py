@@ -179,6 +179,40 @@ async def test_the_examples_convert() -> None:
         assert answer["unit"] != answer["from_unit"]
 
 
+@pytest.mark.parametrize(
+    ("value", "from_unit", "to_unit"),
+    [
+        (-273.16, "celsius", "kelvin"),
+        (-459.68, "fahrenheit", "celsius"),
+        (-1, "kelvin", "celsius"),
+        (-1, "K", "kelvin"),
+        (-1, "rankine", "K"),
+        (-1, "millikelvin", "F"),
+    ],
+)
+def test_no_temperature_is_below_absolute_zero(value: float, from_unit: str, to_unit: str) -> None:
+    with pytest.raises(ToolError, match="below absolute zero"):
+        kit.convert_units(value, from_unit, to_unit)
+
+
+@pytest.mark.parametrize(
+    ("value", "from_unit", "to_unit", "expected"),
+    [
+        (-273.15, "celsius", "kelvin", 0),
+        (-459.67, "fahrenheit", "kelvin", 0),
+        (-459.67, "F", "C", -273.15),
+        (0, "K", "F", -459.67),
+        (-0.0, "kelvin", "celsius", -273.15),
+        (-300, "delta_celsius", "kelvin", -300),
+        (-5, "W/m^2/K", "W/m^2/celsius", -5),
+    ],
+)
+def test_absolute_zero_is_a_temperature_and_a_difference_may_be_negative(
+    value: float, from_unit: str, to_unit: str, expected: float
+) -> None:
+    assert kit.convert_units(value, from_unit, to_unit)["value"] == expected
+
+
 def test_the_registry_is_built_once_by_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     real = pint.UnitRegistry

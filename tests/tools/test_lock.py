@@ -165,7 +165,7 @@ def test_the_text_is_the_same_in_another_process() -> None:
         for seed in ("1", "2")
     }
     assert len(texts) == 1
-    assert len(json.loads(texts.pop())["tools"]) == 6
+    assert len(json.loads(texts.pop())["tools"]) == 7
 
 
 WHOLE = lock_catalog(catalog(BASE)).to_json()

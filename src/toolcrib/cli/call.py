@@ -13,7 +13,7 @@ import typer
 
 from toolcrib.audit import AuditLog
 from toolcrib.cli.audit_log import KeyFile, Record, log_to_write
-from toolcrib.cli.options import Consent, Json, Tools, approver
+from toolcrib.cli.options import Consent, Data, Json, Tools, approver
 from toolcrib.cli.render import err, error_text, out, print_json, printable, show_json
 from toolcrib.cli.where import UnusableError, load_catalog
 from toolcrib.errors import SourceError
@@ -31,6 +31,7 @@ def call(
     ] = "{}",
     *,
     tools: Tools = None,
+    database: Data = None,
     consent: Consent = None,
     audit: Record = None,
     key_file: KeyFile = None,
@@ -42,7 +43,8 @@ def call(
     """
     log = log_to_write(audit, key_file)
     sinks = () if log is None else (log,)
-    runner = ToolRunner(load_catalog(tools), approver=approver(consent), sinks=sinks)
+    catalog = load_catalog(tools, database=database)
+    runner = ToolRunner(catalog, approver=approver(consent), sinks=sinks)
     text = _read_stdin() if arguments == "-" else arguments
     # The id is the tool's idempotency key: the same command, given twice, is two calls.
     asked = ToolCall(f"call_{os.urandom(8).hex()}", "", tool, text)

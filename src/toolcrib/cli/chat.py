@@ -15,12 +15,19 @@ import typer
 from toolcrib.agent import Agent, Session
 from toolcrib.audit import AuditLog
 from toolcrib.cli.audit_log import KeyFile, Record, log_to_write
-from toolcrib.cli.options import Consent, Json, Tools, approver
+from toolcrib.cli.options import Consent, Data, Json, Tools, approver
 from toolcrib.cli.render import err, print_json, printable
 from toolcrib.cli.screen import Screen
 from toolcrib.cli.where import UnusableError, load_catalog
 from toolcrib.clients import Transport, client_for
-from toolcrib.errors import AuthenticationError, RequestError, SourceError, ToolcribError
+from toolcrib.errors import (
+    AuthenticationError,
+    PickError,
+    RequestError,
+    SourceError,
+    ToolcribError,
+)
+from toolcrib.pick import SCORERS, PickOptions
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import cassette
 from toolcrib.values.client import LLMClient
@@ -48,6 +55,22 @@ def chat(  # noqa: PLR0913  the options of a command
         ),
     ] = "local",
     tools: Tools = None,
+    database: Data = None,
+    pick: Annotated[
+        int | None,
+        typer.Option(
+            "--pick",
+            metavar="N",
+            min=1,
+            help="Offer only the N tools that fit best; a model of a provider may search for more.",
+        ),
+    ] = None,
+    scorer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help=f"With --pick: what scores the tools: {', '.join(SCORERS)}."
+        ),
+    ] = None,
     consent: Consent = None,
     audit: Record = None,
     key_file: KeyFile = None,
@@ -70,11 +93,13 @@ def chat(  # noqa: PLR0913  the options of a command
         raise UnusableError("--json needs a prompt")
     if anew and tape is None:
         raise UnusableError("--record needs --cassette FILE")
+    options = _pick_options(pick, scorer)
     asker = _Asker(approver(consent))
     log = log_to_write(audit, key_file)
     sinks = () if log is None else (log,)
-    runner = ToolRunner(load_catalog(tools), approver=asker, sinks=sinks)
-    with _opened(model, runner, tape, anew=anew, log=log) as (loop, session):
+    catalog = load_catalog(tools, database=database)
+    runner = ToolRunner(catalog, approver=asker, sinks=sinks)
+    with _opened(model, runner, options, tape=tape, anew=anew, log=log) as (loop, session):
         if prompt is None:
             return _converse(loop, session, asker, model)
         return _answer(loop, session, prompt, asker, model=model, as_json=as_json)
@@ -82,14 +107,22 @@ def chat(  # noqa: PLR0913  the options of a command
 
 @contextlib.contextmanager
 def _opened(
-    model: str, runner: ToolRunner, tape: Path | None, *, anew: bool, log: AuditLog | None
+    model: str,
+    runner: ToolRunner,
+    pick: PickOptions | None,
+    *,
+    tape: Path | None,
+    anew: bool,
+    log: AuditLog | None,
 ) -> Iterator[tuple[asyncio.Runner, Session]]:
     """A conversation with a model, and the loop that it runs in; all is closed in the end."""
     with contextlib.ExitStack() as stack:
         transport = None
         if tape is not None:
             transport = stack.enter_context(cassette(tape, record="all" if anew else "once"))
-        session = Session(Agent(_client(model, transport), runner))
+        searches = pick is not None and model.partition(":")[0] != "local"
+        agent = Agent(_client(model, transport), runner, pick=pick, search_tools=searches)
+        session = Session(agent)
         loop = stack.enter_context(asyncio.Runner())
         try:
             yield loop, session
@@ -97,6 +130,17 @@ def _opened(
             loop.run(session.agent.client.aclose())
             if log is not None:
                 loop.run(log.aclose())
+
+
+def _pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
+    if count is None:
+        if scorer is not None:
+            raise UnusableError("--scorer needs --pick N")
+        return None
+    try:
+        return PickOptions(max_candidates=count, scorer=scorer)
+    except PickError as error:
+        raise UnusableError(f"--scorer: {error}") from None
 
 
 class _Asker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -16,6 +17,14 @@ Tools: TypeAlias = Annotated[
         metavar="WHERE",
         help="module:attribute, a module, a Python file, a .json/.jsonl file of definitions, or "
         "entry-points[:NAME]; the kit if left out.",
+    ),
+]
+Data: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--database",
+        metavar="FILE",
+        help="Give the kit a SQLite file that its tools may read, and cannot change.",
     ),
 ]
 Where: TypeAlias = Annotated[

@@ -42,10 +42,18 @@ def given_once(where: str | None, tools: str | None) -> str | None:
     return tools if where is None else where
 
 
-def load_catalog(where: str | None) -> Catalog:
-    """Raises UnusableError if there is nothing to load, DefinitionError for a wrong definition."""
+def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
+    """The tools of a source, or the kit's, which may read a `database`.
+
+    Raises UnusableError if there is nothing to load, DefinitionError for a wrong definition.
+    """
     if where is None:
-        return kit.catalog()
+        try:
+            return kit.catalog(database=database)
+        except SourceError as error:
+            raise UnusableError(str(error)) from error
+    if database is not None:
+        raise UnusableError(f"--database is for the kit: leave it out, or --tools {where}")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     folder = str(Path(os.path.realpath(where)).parent)

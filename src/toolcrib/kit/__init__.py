@@ -1,6 +1,6 @@
 """The kit: ready-made tools that do something real, with the capabilities that they need.
 
-Importing it costs no library of the extra `kit`; `catalog()` says so at once if one is missing.
+Importing it costs no library of an extra; `catalog()` says so at once if one is missing.
 """
 
 from __future__ import annotations
@@ -10,25 +10,42 @@ from pathlib import Path
 
 from toolcrib.errors import MissingExtraError
 from toolcrib.kit.arithmetic import calculate
+from toolcrib.kit.database import Database, describe_database, query_database
 from toolcrib.kit.files import FileRoot, list_files, read_file, search_files
 from toolcrib.kit.folder import FolderLimits, JailedFolder
+from toolcrib.kit.http import GuardedHttp, HttpAnswer, HttpGetter, HttpLimits
+from toolcrib.kit.open_meteo import OpenMeteo
+from toolcrib.kit.read_only import DatabaseLimits, ReadOnlyDatabase
 from toolcrib.kit.search import SearchLimits
 from toolcrib.kit.time import Clock, SystemClock, current_time
 from toolcrib.kit.units import convert_units
+from toolcrib.kit.weather import WeatherService, get_weather
 from toolcrib.tools import Catalog, ToolLike
 
 __all__ = [
     "Clock",
+    "Database",
+    "DatabaseLimits",
     "FileRoot",
     "FolderLimits",
+    "GuardedHttp",
+    "HttpAnswer",
+    "HttpGetter",
+    "HttpLimits",
     "JailedFolder",
+    "OpenMeteo",
+    "ReadOnlyDatabase",
     "SearchLimits",
     "SystemClock",
+    "WeatherService",
     "calculate",
     "catalog",
     "convert_units",
     "current_time",
+    "describe_database",
+    "get_weather",
     "list_files",
+    "query_database",
     "read_file",
     "search_files",
 ]
@@ -36,13 +53,28 @@ __all__ = [
 _LIBRARIES = ("pint", "simpleeval")
 
 
-def catalog(root: str | Path = ".") -> Catalog:
-    """All six tools, bound to the machine's clock and to the folder `root`, which they may read.
+def catalog(
+    root: str | Path = ".",
+    *,
+    database: str | Path | None = None,
+    weather: bool | None = None,
+) -> Catalog:
+    """The tools, bound to what they need: time, arithmetic, units, and the files below `root`.
 
-    Raises MissingExtraError without the extra `kit`, SourceError if `root` is no folder.
+    With `database`, a SQLite file, also two that read it. With `weather`, by default if the extra
+    `http` is installed, also one that asks Open-Meteo: the only one that needs a network. Raises
+    MissingExtraError without the extra `kit`, or with `weather` without `http`; SourceError if `root`
+    is no folder or `database` no database.
     """
     if not all(map(find_spec, _LIBRARIES)):
         raise MissingExtraError("kit", "toolcrib.kit")
     tools: list[ToolLike] = [current_time, calculate, convert_units]
     tools += [list_files, read_file, search_files]
-    return Catalog(tools).bind({Clock: SystemClock(), FileRoot: JailedFolder(root)})
+    bound: dict[type, object] = {Clock: SystemClock(), FileRoot: JailedFolder(root)}
+    if find_spec("aiohttp") is not None if weather is None else weather:
+        tools.append(get_weather)
+        bound[WeatherService] = OpenMeteo(GuardedHttp(allow=OpenMeteo.HOSTS))
+    if database is not None:
+        tools += [describe_database, query_database]
+        bound[Database] = ReadOnlyDatabase(database)
+    return Catalog(tools).bind(bound)

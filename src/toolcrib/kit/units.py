@@ -31,6 +31,7 @@ _DIGITS = 10
 _LIBRARY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _ONE_AT_A_TIME = Lock()  # the registry writes into itself when a prefixed unit is first met
 
+_KELVIN: Reading = {"kelvin": 1}
 _OFFSET = ("degree_Celsius", "degree_Fahrenheit")  # within a product, these are differences
 # What people also mean by a name, where the library reads it otherwise (mb is a millibarn) or not.
 _EVERYDAY = {
@@ -111,6 +112,8 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> Quantity:
         registry = _registry()
         sources = _readings(registry, "from_unit", from_unit)
         source, target = _matching(sources, _readings(registry, "to_unit", to_unit))
+        if _is_temperature(source, target) and _convert(registry, value, source.units, _KELVIN) < 0:
+            raise ToolError("that is below absolute zero, 0 K: there is no such temperature")
         converted = _convert(registry, value, source.units, target.units)
     return {
         "value": tidy(converted, digits=_DIGITS),
@@ -210,6 +213,12 @@ def _matching(sources: list[_Measure], targets: list[_Measure]) -> tuple[_Measur
         "the units measure different things: "
         f"from_unit {sources[0].dimension}, to_unit {targets[0].dimension}"
     )
+
+
+def _is_temperature(source: _Measure, target: _Measure) -> bool:
+    """And no difference between two of them, which may be as far below zero as it likes."""
+    differences = [name.startswith("delta_") for name in (*source.units, *target.units)]
+    return source.dimension == {"[temperature]": 1} and not any(differences)
 
 
 def _convert(registry: Registry, value: float, source: Reading, target: Reading) -> float:

@@ -1,0 +1,214 @@
+"""Asking the web, guarded: a request reaches the servers that were named, at public addresses only.
+
+Two checks, neither of which replaces the other. The origin of the URL has to be one of those that are
+allowed. The address is judged where the socket for it is made, after all resolving, so that no name
+can mean one address when it is checked and another one when it is used (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from ipaddress import ip_network
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
+from toolcrib.kit.addresses import Network, may_reach
+from toolcrib.tools import capability
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+    from yarl import URL
+
+_NOT_ALLOWED = "that server is not among those that may be asked"
+_NOT_PUBLIC = "has no public address, and may not be asked"
+_TOO_SLOW = "did not answer in time"
+_TOO_LARGE = "gave too large an answer"
+_ENCODED = "gave a compressed answer, which was not asked for"
+_REDIRECTED = "wants to be asked elsewhere, and redirects are not followed"
+_NOT_REACHED = "was not reached: is there a network connection?"
+_NOT_TRUSTED = "was not reached: its certificate or its TLS is not valid"
+_BROKEN = "broke off before its answer was whole"
+
+
+class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """`status` is no redirect (3xx); `body` is whole."""
+
+    status: int
+    body: bytes
+
+
+@capability
+class HttpGetter(Protocol):
+    """What may be read from the web."""
+
+    async def get(self, url: str, query: Mapping[str, str]) -> HttpAnswer:
+        """What a server answers to a GET; `query` becomes a part of the URL, quoted.
+
+        Raises CapabilityError if it may not be asked or gives no answer.
+        """
+
+
+class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one request: `seconds` for all of it, `body_bytes` of the answer."""
+
+    seconds: float = 10.0
+    body_bytes: int = 1024 * 1024
+
+
+class GuardedHttp:
+    """Asks the servers of `allow` and no other, at public addresses, following no redirect.
+
+    An entry of `allow` is a host (`api.example.com`: HTTPS at its own port) or an origin
+    (`https://api.example.com:8443`). `private` are networks that may be reached though they are not
+    public: for a server of one's own, or of a test (`allow=["http://127.0.0.1:8000"],
+    private=["127.0.0.0/8"]`). The proxies of the environment are not used: a proxy does the
+    resolving itself. Raises MissingExtraError without the extra `http`, SourceError for a wrong entry.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow: Iterable[str],
+        private: Iterable[str] = (),
+        limits: HttpLimits | None = None,
+    ) -> None:
+        if find_spec("aiohttp") is None:
+            raise _missing()
+        if isinstance(allow, str) or isinstance(private, str):
+            raise SourceError("allow and private are lists, not one text")
+        self.limits = limits or HttpLimits()
+        self._allowed = frozenset(_origin(entry) for entry in allow)
+        self._private = tuple(_network(entry) for entry in private)
+
+    async def get(self, url: str, query: Mapping[str, str]) -> HttpAnswer:
+        target = self._target(url, query)
+        library = _aiohttp()
+        gate = _Gate(self._private)
+        try:
+            async with asyncio.timeout(self.limits.seconds), _session(library, gate) as session:
+                return await self._answer(session, target)
+        except _Unanswered as unanswered:
+            failure = unanswered.why
+        except TimeoutError:
+            failure = _TOO_SLOW
+        except library.ClientSSLError:
+            failure = _NOT_TRUSTED
+        except (library.ClientConnectorError, library.InvalidURL):
+            failure = _NOT_REACHED
+        except (library.ClientError, OSError, ValueError):
+            failure = _BROKEN
+        if gate.refused:
+            failure = _NOT_PUBLIC
+        raise CapabilityError(f"{target.host} {failure}", retryable=not gate.refused)
+
+    def _target(self, url: str, query: Mapping[str, str]) -> URL:
+        """The URL as it will be asked: what is judged here is what is used, not another reading."""
+        parsed = _url(url)
+        if parsed is None or _origin_of(parsed) not in self._allowed or parsed.raw_user is not None:
+            raise CapabilityError(_NOT_ALLOWED, retryable=False)
+        return parsed.with_fragment(None).update_query(query)
+
+    async def _answer(self, session: ClientSession, target: URL) -> HttpAnswer:
+        async with session.get(target, allow_redirects=False) as response:
+            if 300 <= response.status < 400:
+                raise _Unanswered(_REDIRECTED)
+            if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+                raise _Unanswered(_ENCODED)
+            body = bytearray()
+            async for chunk in response.content.iter_any():
+                body += chunk
+                if len(body) > self.limits.body_bytes:
+                    raise _Unanswered(_TOO_LARGE)
+            return HttpAnswer(status=response.status, body=bytes(body))
+
+
+class _Unanswered(Exception):  # noqa: N818  an outcome; it never leaves this file
+    """There is an answer, and it is not taken."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class _Gate:
+    """Makes the sockets of one request, to addresses that may be reached; `refused` if one may not."""
+
+    def __init__(self, private: tuple[Network, ...]) -> None:
+        self.refused = False
+        self._private = private
+
+    def __call__(self, info: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _name, address = info
+        if not may_reach(str(address[0]), self._private):
+            self.refused = True
+            raise OSError("the address may not be reached")
+        made = socket.socket(family, kind, protocol)
+        made.setblocking(False)
+        return made
+
+
+def _session(library: ModuleType, gate: _Gate) -> ClientSession:
+    """For one request: nothing is kept for the next, no connection, no cookie, no resolved name."""
+    session: ClientSession = library.ClientSession(
+        connector=library.TCPConnector(socket_factory=gate, use_dns_cache=False, force_close=True),
+        cookie_jar=library.DummyCookieJar(),
+        headers={"User-Agent": "toolcrib", "Accept-Encoding": "identity"},
+        auto_decompress=False,
+        trust_env=False,
+    )
+    return session
+
+
+def _origin(entry: str) -> tuple[str, str, int]:
+    """Raises SourceError."""
+    url = _url(entry if "://" in entry else f"https://{entry}")
+    origin = None if url is None else _origin_of(url)
+    if url is None or origin is None or url != url.origin() or "*" in entry:
+        raise SourceError(
+            f"{entry!r} is no server: give a host such as api.example.com, or an origin such as "
+            "https://api.example.com:8443"
+        )
+    return origin
+
+
+def _origin_of(url: URL) -> tuple[str, str, int] | None:
+    """Scheme, host and port; None if it is of no server."""
+    if url.scheme not in ("https", "http") or not url.raw_host or not url.port:
+        return None
+    return url.scheme, url.raw_host, url.port
+
+
+def _network(entry: str) -> Network:
+    """Raises SourceError."""
+    try:
+        return ip_network(entry)
+    except ValueError:
+        raise SourceError(f"{entry!r} is no network: write it as 127.0.0.0/8 or fd00::/8") from None
+
+
+def _url(text: str) -> URL | None:
+    """As aiohttp will read it, whose part yarl is; None for what is no URL."""
+    from yarl import URL
+
+    try:
+        return URL(text)
+    except ValueError:
+        return None
+
+
+def _aiohttp() -> ModuleType:
+    try:
+        import aiohttp
+    except ImportError:
+        raise _missing() from None
+    return aiohttp
+
+
+def _missing() -> MissingExtraError:
+    return MissingExtraError("http", "toolcrib.kit.GuardedHttp")

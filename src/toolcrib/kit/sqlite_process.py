@@ -1,0 +1,201 @@
+"""What runs in a process of its own for one question to a database: it may only read.
+
+A statement can keep SQLite busy in one step that nothing interrupts (`trim` of two long texts, for
+minutes), so the process is killed from outside; memory is bounded inside. It is started as a script
+and sees the standard library only: a JSON object on stdin, another one on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from typing import Any, TypeAlias
+
+Answer: TypeAlias = dict[str, Any]
+
+_LONGEST_NAME = 200
+_BUSY_SECONDS = 1.0
+# What describes tables, and what FTS5 asks of itself when it is read. None of them can change anything.
+_PRAGMAS = frozenset(
+    (
+        *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo"),
+        *("foreign_key_list", "data_version"),
+    )
+)
+_NO_FUNCTIONS = frozenset(("load_extension", "fts3_tokenizer"))
+_FUNCTION_TABLES = ("json_each", "json_tree", *(f"pragma_{name}" for name in sorted(_PRAGMAS)))
+_READING = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE))
+_VIRTUAL_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage = 0 LIMIT 100"
+_TABLES = (
+    "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND type <> 'shadow' "
+    "AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name"
+    if sqlite3.sqlite_version_info >= (3, 37)
+    else "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') "
+    "AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name"
+)
+
+
+class _Refused(Exception):  # noqa: N818  an answer
+    """There is no result; the first argument is the name of the reason."""
+
+
+def answer(asked: Answer) -> Answer:
+    """The result, or `error` (SQLite's name of it, or one of ours) and SQLite's `message`.
+
+    `asked`: `uri` of the database, the `limits`, and either `sql` with `parameters`, or neither.
+    """
+    limits = asked["limits"]
+    try:
+        with closing(_opened(asked["uri"], limits)) as database:
+            if "sql" in asked:
+                return _rows(database, asked["sql"], asked["parameters"], limits)
+            return _described(database, limits)
+    except _Refused as refused:
+        return {"error": refused.args[0]}
+    except MemoryError:
+        return {"error": "SQLITE_NOMEM"}
+    except UnicodeDecodeError:  # the name of a column
+        return {"error": "SQLITE_CORRUPT"}
+    except UnicodeEncodeError:  # the statement, or one of its values
+        return {"error": "SQLITE_ERROR", "message": ""}
+    except OverflowError:  # one of its values
+        return {"error": "SQLITE_MISMATCH"}
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
+        return {"error": name, "message": str(error)}
+
+
+def _opened(uri: str, limits: Answer) -> sqlite3.Connection:
+    database = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    database.text_factory = _text
+    database.execute(f"PRAGMA hard_heap_limit={limits['memory_bytes']:d}").close()
+    for pragma in ("temp_store=MEMORY", "query_only=ON", "trusted_schema=OFF"):
+        database.execute(f"PRAGMA {pragma}").close()
+    _meet_virtual_tables(database)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits["value_bytes"])
+    database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    database.set_authorizer(_permitted)
+    return database
+
+
+def _meet_virtual_tables(database: sqlite3.Connection) -> None:
+    """Some prepare statements that write when they are first met, and would be denied it."""
+    names = [name for (name,) in database.execute(_VIRTUAL_TABLES)]
+    for name in (*_FUNCTION_TABLES, *names):
+        quoted = name.replace('"', '""')
+        with suppress(sqlite3.Error):  # one whose module is not there is no table either
+            database.execute(f'SELECT 1 FROM "{quoted}" LIMIT 0').close()  # noqa: S608
+
+
+def _permitted(action: int, first: str | None, second: str | None, *_where: str | None) -> int:
+    """Reading, and whatever serves reading; what is not known is denied."""
+    if action == sqlite3.SQLITE_FUNCTION:
+        permitted = (second or "").lower() not in _NO_FUNCTIONS
+    elif action == sqlite3.SQLITE_PRAGMA:
+        permitted = (first or "").lower() in _PRAGMAS
+    else:
+        permitted = action in _READING
+    return sqlite3.SQLITE_OK if permitted else sqlite3.SQLITE_DENY
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+class _Text:
+    """Cuts a text as it is read: a row of many long ones is never whole in memory."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def __call__(self, raw: bytes) -> str:
+        most = self._most
+        if len(raw) <= most:
+            return _text(raw)
+        text = _text(raw[: 4 * (most + 1)])  # a character has 4 bytes at most
+        return text if len(text) <= most else f"{text[:most]}… (cut, it has {len(raw)} bytes)"
+
+
+def _rows(
+    database: sqlite3.Connection, sql: str, parameters: Sequence[Any], limits: Answer
+) -> Answer:
+    database.text_factory = _Text(limits["cell_characters"])
+    with closing(database.execute(sql, parameters)) as cursor:
+        if cursor.description is None:
+            raise _Refused("NO_QUERY")
+        columns = [_name(column[0]) for column in cursor.description]
+        rows: list[list[Any]] = []
+        left = limits["result_bytes"] - len(json.dumps(columns))
+        for row in cursor:
+            cells = [_cell(value) for value in row]
+            left -= len(json.dumps(cells, ensure_ascii=False).encode()) + 1
+            if left < 0 and not rows:
+                raise _Refused("LARGE_ROW")
+            if left < 0 or len(rows) == limits["rows"]:
+                return {"columns": columns, "rows": rows, "truncated": True}
+            rows.append(cells)
+    return {"columns": columns, "rows": rows, "truncated": False}
+
+
+def _cell(value: Any) -> Any:
+    """What JSON cannot hold is said in words. SQLite has no NaN."""
+    if isinstance(value, bytes):
+        return f"(blob of {len(value)} bytes)"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _described(database: sqlite3.Connection, limits: Answer) -> Answer:
+    tables: list[Answer] = []
+    left = limits["result_bytes"]
+    for name, kind in database.execute(_TABLES).fetchall():
+        columns = list(_columns(database, name)) if left > 0 else []
+        described = {
+            "name": _name(name),
+            "kind": "view" if kind == "view" else "table",
+            "columns": columns,
+        }
+        left -= len(json.dumps(described, ensure_ascii=False).encode()) + 1
+        if left < 0 or len(tables) == limits["rows"]:
+            return {"tables": tables, "truncated": True}
+        tables.append(described)
+    return {"tables": tables, "truncated": False}
+
+
+def _columns(database: sqlite3.Connection, table: str) -> Iterator[Answer]:
+    """None of a view that does not work, or of a virtual table whose module is not there."""
+    with suppress(sqlite3.Error):
+        found = database.execute("SELECT * FROM pragma_table_info(?)", (table,)).fetchall()
+        keys = database.execute("SELECT * FROM pragma_foreign_key_list(?)", (table,)).fetchall()
+        leads = {key[3]: f"{key[2]}.{key[4]}" if key[4] else key[2] for key in keys}
+        for _, name, kind, *_rest in found:
+            column = {"name": _name(name), "type": _name(kind or "")}
+            if name in leads:
+                column["references"] = _name(leads[name])
+            yield column
+
+
+def _name(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+
+
+def main() -> None:
+    asked = json.load(sys.stdin.buffer)
+    if sys.platform != "win32":
+        import resource
+
+        # The parent kills in time; this is for when it is gone itself.
+        signal.alarm(math.ceil(asked["limits"]["seconds"]) + 1)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, (2 * asked["limits"]["memory_bytes"],) * 2)
+    sys.stdout.write(json.dumps(answer(asked)))
+
+
+if __name__ == "__main__":
+    main()
