@@ -394,6 +394,14 @@ def test_liberties_are_noted(text: str, notes: tuple[str, ...]) -> None:
     assert check("unchecked", text).provenance.notes == notes
 
 
+@pytest.mark.parametrize("name", ["unchecked", "search", "nobody"])
+@pytest.mark.parametrize("text", ["{}", "{", "[]"])
+@pytest.mark.parametrize("complete", [True, False])
+def test_what_the_decoder_noted_is_kept(name: str, text: str, complete: bool) -> None:
+    call = ToolCall("1", "", name, text, complete, ("written_in_text",))
+    assert hydrate(call, CATALOG).provenance.notes == ("written_in_text",)
+
+
 def test_a_tool_without_a_schema_is_not_validated_and_says_so() -> None:
     result = check("unchecked", {"a": 1})
     assert result.success

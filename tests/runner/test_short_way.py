@@ -265,13 +265,13 @@ async def seen(
     caller = Caller("ada", ("role",))
     outcomes = [await runner.exec(given, caller=caller, scope=scope) for _ in range(2)]
     assert runner._setup.gate._running == 0
-    assert runner._setup.memory._running == {}
+    assert runner._setup.memory.on_their_way() == []
     tally.seconds_per_tool = dict.fromkeys(tally.seconds_per_tool, 0.0)
     return [
         *map(plain, outcomes),
         [plain(record) for record in kept.records],
         [plain(outcome) for outcome in watcher.told],
-        list(runner._setup.memory._finished),
+        list(runner._setup.memory._known),
         msgspec.structs.replace(tally, started=0.0),
     ]
 
@@ -354,7 +354,7 @@ def test_without_an_event_loop_nothing_is_begun(short: bool) -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         runner.exec(ToolCall("c", "", "gives", '{"n":1}')).send(None)
     assert runner._setup.gate._running == 0
-    assert runner._setup.memory._running == {}
+    assert runner._setup.memory.on_their_way() == []
 
 
 @pytest.mark.parametrize("short", [True, False])
@@ -396,7 +396,7 @@ def test_a_program_that_is_interrupted_while_a_result_is_looked_at(short: bool) 
         asyncio.run(runner.exec(ToolCall("c", "", "interrupts", "{}")))
     assert [record.error and record.error.code for record in sink.records] == ["cancelled"]
     assert runner._setup.gate._running == 0
-    assert runner._setup.memory._running == {}
+    assert runner._setup.memory.on_their_way() == []
 
 
 async def test_a_tainted_run_and_a_full_gate_take_the_long_way() -> None:
@@ -441,7 +441,7 @@ async def test_a_tool_that_has_its_task_cancelled(short: bool) -> None:
             await task
         assert [record.status for record in sink.records] == [status]
         assert runner._setup.gate._running == 0
-        assert runner._setup.memory._running == {}
+        assert runner._setup.memory.on_their_way() == []
 
 
 @pytest.mark.parametrize("short", [True, False])
@@ -506,4 +506,4 @@ def test_a_call_whose_loop_is_gone_leaves_nothing_claimed() -> None:
     assert runner._setup.gate._running == 1
     steps.close()
     assert runner._setup.gate._running == 0
-    assert runner._setup.memory._running == {}
+    assert runner._setup.memory.on_their_way() == []

@@ -14,7 +14,7 @@ import msgspec
 from pydantic import ValidationError
 
 from toolcrib.errors import ErrorCode, Stage
-from toolcrib.hydrate.parse import ParseFailure, parse_arguments
+from toolcrib.hydrate.parse import ParseFailure, parse_arguments, read_short
 from toolcrib.schema.guard import escape_pointer
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, tool_of
@@ -48,10 +48,12 @@ def hydrate(call: ToolCall, offered: Offer | Catalog) -> HydrationResult:
         tool = _offered(call.name, offered)
     if isinstance(tool, ErrorCode):
         return _reject(call, started, tool)
-    parsed = parse_arguments(call.arguments)
-    if isinstance(parsed, ParseFailure):
-        return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
-    sent, notes = parsed.value, call.notes + parsed.notes
+    sent, notes = read_short(call.arguments), call.notes
+    if sent is None:
+        parsed = parse_arguments(call.arguments)
+        if isinstance(parsed, ParseFailure):
+            return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
+        sent, notes = parsed.value, call.notes + parsed.notes
     if isinstance(offered, Offer) and tool.validator is not None:
         way_back = offered.ways_back.get(call.name)
         restored = None if way_back is None else _restored(way_back, tool.validator, sent)
@@ -189,7 +191,8 @@ def _reject(
     *,
     definition: ToolDefinition | None = None,
 ) -> Rejected:
-    provenance = Provenance(call.provider_id, call.arguments, seconds=time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    provenance = Provenance(call.provider_id, call.arguments, seconds=seconds, notes=call.notes)
     return Rejected(call, (_error(code, message),), provenance, definition)
 
 

@@ -111,7 +111,9 @@ class Attempt(msgspec.Struct):
     async def close(self, outcome: Outcome) -> None:
         """Remember and write down what came of it; whoever watches is told also if a sink fails."""
         self.settle(outcome)
-        await tell(self.setup.sinks, outcome, self.scope)
+        told = tell(self.setup.sinks, outcome, self.scope)
+        if told is not None:
+            await told
 
     def settle(self, outcome: Outcome) -> None:
         """The part of `close` that waits for nothing: nobody waits for this call any more."""

@@ -48,6 +48,12 @@ class Executor:
         self._max_bytes = max_result_bytes
         self.injections = {e.tool.definition.name: injection(e) for e in catalog.entries}
 
+    def over(self, catalog: Catalog) -> Executor:
+        """The same for another catalog."""
+        return Executor(
+            catalog, self._timeout, self._on_exception, max_result_bytes=self._max_bytes
+        )
+
     async def run(
         self,
         tool: Tool[..., Any],

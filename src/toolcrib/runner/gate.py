@@ -51,12 +51,18 @@ class Gate:
 
     def try_enter(self, exclusive: bool) -> Place | None:
         """A place, if nobody has to be waited for."""
-        with self._lock:
-            if self._queue or not self._fits(exclusive):
+        together = 1 if exclusive else self._limit
+        self._lock.acquire()  # `with` takes twice as long
+        try:
+            if self._queue or self._alone or self._running >= together:
                 return None
             self._running += 1
             self._alone = exclusive
-        return self._taken()
+        finally:
+            self._lock.release()
+        place = Place(self, _PLACE.get())
+        _PLACE.set(place)
+        return place
 
     async def enter(self, exclusive: bool) -> Place:
         """A place, in turn. Raises Stopped for an exclusive call by a tool that has one."""
@@ -82,11 +88,14 @@ class Gate:
             _PLACE.set(place.outer)
         if place.extra:
             return
-        with self._lock:
+        self._lock.acquire()
+        try:
             self._running -= 1
             self._alone = False  # it was alone, or nobody is
             if self._queue:
                 self._wake()
+        finally:
+            self._lock.release()
 
     def _taken(self, *, extra: bool = False) -> Place:
         place = Place(self, _PLACE.get(), extra)

@@ -5,8 +5,10 @@ Holds in this process only, for the last so many calls; a `Ledger` holds for lon
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from typing import TypeAlias
+
+import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.stopped import EndedBefore, Stopped
@@ -27,13 +29,20 @@ def print_of(hydrated: Hydrated, caller: Caller) -> Print:
     return hydrated.definition.digest, hydrated.call.arguments, caller.id
 
 
+class _Known(msgspec.Struct):
+    """One call: on its way until it has an outcome."""
+
+    print: Print
+    outcome: Completed | Failed | None = None
+
+
 class CallMemory:
     """`claim`, then `keep` or `release`. One memory serves any number of threads."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._running: dict[str, Print] = {}
-        self._finished: OrderedDict[str, tuple[Print, Completed | Failed]] = OrderedDict()
+        self._known: dict[str, _Known] = {}
+        self._finished: deque[str] = deque()
 
     def claim(self, key: str, print_: Print) -> None:
         """The key is this call's until it is released or kept.
@@ -42,28 +51,27 @@ class CallMemory:
         """
         if self.try_claim(key, print_):
             return
-        known = self._finished.get(key)
-        if known is None or known[0] != print_:
+        known = self._known.get(key)
+        if known is None or known.outcome is None or known.print != print_:
             raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-        raise EndedBefore(known[1])
+        raise EndedBefore(known.outcome)
 
     def try_claim(self, key: str, print_: Print) -> bool:
         """`claim`, if nothing is known of the key; else nothing is done."""
-        if self._running.setdefault(key, print_) is not print_:  # one step: another thread may ask
-            return False
-        if key not in self._finished:
-            return True
-        del self._running[key]
-        return False
+        mine = _Known(print_)
+        return self._known.setdefault(key, mine) is mine  # one step: another thread may ask
+
+    def on_their_way(self) -> list[str]:
+        """The keys of calls that have no outcome yet."""
+        return [key for key, known in self._known.copy().items() if known.outcome is None]
 
     def release(self, key: str) -> None:
         """The call did not begin after all."""
-        del self._running[key]
+        del self._known[key]
 
     def keep(self, key: str, outcome: Completed | Failed) -> None:
         """The call has run, and this came of it."""
-        finished = self._finished
-        finished[key] = self._running[key], outcome
-        if len(finished) > self._limit:  # looked at last: each thread takes out what it put in
-            finished.popitem(last=False)  # a plain dict would look ever longer for it
-        del self._running[key]
+        self._known[key].outcome = outcome
+        self._finished.append(key)
+        if len(self._finished) > self._limit:  # each thread takes out one for the one it put in
+            del self._known[self._finished.popleft()]

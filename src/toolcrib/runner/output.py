@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
+import orjson
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from toolcrib.errors import ErrorCode
@@ -13,12 +14,17 @@ from toolcrib.runner.recorder import Draft
 from toolcrib.runner.redact import project, redaction_missing
 from toolcrib.runner.stopped import NOT_ITS_OWN
 from toolcrib.tools import Tool
-from toolcrib.values.definition import ALL
+from toolcrib.values.definition import ALL, ToolDefinition
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError, Completed, Failed
 
 MAX_RESULT_BYTES = 4 * 1_048_576
 _PLAIN = frozenset((dict, list, str, int, float, bool))  # what nearly all results are
+_NOTHING_CONVERTED = (
+    orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
 _WRONG = (PydanticSerializationError, ValueError, TypeError, RecursionError)
 
 
@@ -43,13 +49,9 @@ def check_output(
 ) -> tuple[JsonValue, CallError | None]:
     """The result as JSON, valid by the output schema; or `invalid_output`, saying what is wrong."""
     try:
-        if value.__class__ in _PLAIN:
-            text = to_json(value, inf_nan_mode="constants", fallback=_plain)
-            if len(text) > max_bytes:
-                return None, too_large(max_bytes).error
-            plain: JsonValue = from_json(text, allow_inf_nan=False)
-        else:
-            plain = None if value is None else read_json(json_text(value, max_bytes))
+        plain = _as_it_is(value, max_bytes) if value.__class__ in _PLAIN else None
+        if plain is None and value is not None:
+            plain = read_json(json_text(value, max_bytes))
     except Unusable as unusable:
         return None, unusable.error
     except NOT_ITS_OWN:
@@ -64,23 +66,45 @@ def check_output(
     return plain, None
 
 
+def _as_it_is(value: Any, max_bytes: int) -> JsonValue:
+    """A copy of what is JSON already, as nearly all results are; None where that is not sure.
+
+    What was written and read, and is equal to what it was, has lost nothing: NaN would be null, and a
+    tuple a list.
+    """
+    try:
+        text = orjson.dumps(value, None, _NOTHING_CONVERTED)
+    except TypeError:
+        return None
+    copy: JsonValue = orjson.loads(text)
+    return copy if copy == value and len(text) <= max_bytes else None
+
+
 def outcome_of(
     draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int
 ) -> Completed | Failed:
     """What comes of a call that gave `value`; it is looked at once, for it may be used up then."""
-    definition = tool.definition
     plain, error = check_output(tool, value, max_bytes)
     if error is not None:
         return draft.failed(error)
-    public = model = plain
+    model, public, error = views(tool.definition, plain)
+    record = draft.record("completed", public, error)
+    return Completed(record, value, model, public, draft.notice() if draft.edited else "")
+
+
+def views(
+    definition: ToolDefinition, plain: JsonValue
+) -> tuple[JsonValue, JsonValue, CallError | None]:
+    """The model's view of a result, the public one, and `redaction_missing` if nobody named any."""
+    model = public = plain
+    error = None
     if definition.model_visible is not ALL:
         model = project(plain, definition.model_visible)
     if definition.visible is not ALL:
         public = project(plain, definition.visible)
         if redaction_missing(plain, definition.visible):
             error = CallError.of(ErrorCode.REDACTION_MISSING)
-    record = draft.record("completed", public, error)
-    return Completed(record, value, model, public, draft.notice() if draft.edited else "")
+    return model, public, error
 
 
 def as_json(value: object, max_bytes: int) -> JsonValue:

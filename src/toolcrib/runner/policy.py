@@ -17,6 +17,7 @@ from toolcrib.runner.standard import ALLOWED, Standard, standard
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
+from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError, ToolInvocationRecord
 
@@ -45,6 +46,24 @@ class CountingPolicy(Protocol):
         """A call that was counted is over, whether it ran to its end or did not even begin.
 
         What this raises is dropped: an outcome must not be lost over it.
+        """
+        ...
+
+
+@runtime_checkable
+class ForeseeingPolicy(Protocol):
+    """A policy that knows of some tools, before there is a call, that it will not let them run.
+
+    An agent that picks neither offers such tools nor lets its model find them. Whoever overrides
+    `__call__` overrides `denies`, too.
+    """
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Decision: ...
+
+    def denies(self, definition: ToolDefinition, context: PolicyContext, /) -> Deny | None:
+        """The Deny of every call of this tool from now to the end of the run, whatever its arguments.
+
+        None where that depends on the call, or may pass. One that raises denies.
         """
         ...
 
@@ -97,6 +116,26 @@ def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContex
         if isinstance(decision, Ask) and not isinstance(strictest, Ask):
             strictest = decision
     return strictest
+
+
+def denied_outright(
+    policies: Iterable[Policy], definition: ToolDefinition, context: PolicyContext
+) -> Deny | None:
+    """The Deny of the first policy that lets no call of this tool run, whatever its arguments."""
+    for policy in policies:
+        foresees = getattr(policy, "denies", None)
+        if foresees is None:
+            continue
+        try:
+            answer: object = foresees(definition, context)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  as in `decide`
+            return Deny("the policy failed", _name(policy))
+        if answer is not None:
+            decision = _read(policy, answer)
+            return decision if isinstance(decision, Deny) else _no_decision(policy)
+    return None
 
 
 def count_all(

@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from toolcrib.runner.redact import masked_arguments, own_copy, public_arguments
+from toolcrib.runner.redact import masked_arguments, shown_arguments
 from toolcrib.runner.scope import CallScope
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import Decision
@@ -57,20 +57,10 @@ class Draft(msgspec.Struct):
         run_id: str,
         key_scope: KeyScope,
     ) -> Self:
-        """Of a call that has secrets there is no sha256: one over a short text can be tried out."""
-        text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
-        secret = hydrated.definition is not None and hydrated.definition.secret
-        return cls(
-            hydrated,
-            caller,
-            run_id,
-            key_scope,
-            time.time(),
-            time.perf_counter(),
-            _shown(hydrated),
-            len(text),
-            "" if secret else sha256(text).hexdigest(),
-        )
+        """Of a call that comes in now."""
+        now, clock = time.time(), time.perf_counter()
+        shown, (size, digest) = _shown(hydrated), measured(hydrated)
+        return cls(hydrated, caller, run_id, key_scope, now, clock, shown, size, digest)
 
     def take(self, hydrated: HydrationResult) -> None:
         """What was made of the call by a repair; size and digest stay those of what was sent."""
@@ -134,23 +124,54 @@ class Draft(msgspec.Struct):
         )
 
 
+def measured(hydrated: HydrationResult) -> tuple[int, str]:
+    """Bytes and sha256 of the arguments as they were sent.
+
+    Of a call that has secrets there is no sha256: one over a short text can be tried out.
+    """
+    text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
+    secret = hydrated.definition is not None and hydrated.definition.secret
+    return len(text), "" if secret else sha256(text).hexdigest()
+
+
 def _shown(hydrated: HydrationResult) -> JsonObject | None:
-    """A copy, for a tool may change what it is given; nothing of a call that did not validate."""
+    """Nothing of a call that did not validate."""
     if not isinstance(hydrated, Hydrated):
         return None
-    return own_copy(public_arguments(hydrated.definition, hydrated.arguments))
+    return shown_arguments(hydrated.definition, hydrated.arguments)
 
 
-async def tell(sinks: tuple[Sink, ...], outcome: Outcome, scope: CallScope | None) -> None:
-    """Tell every sink, to the end, even when cancelled, and then whoever watches.
+def tell(
+    sinks: tuple[Sink, ...], outcome: Outcome, scope: CallScope | None
+) -> Awaitable[None] | None:
+    """Tell every sink, and then whoever watches; what has to be awaited for that, if anything.
 
-    What went wrong with a sink is raised when all of them have been told.
+    All are told, even when cancelled. What went wrong with a sink is raised when they have been.
     """
-    trouble: BaseException | None = None
+    for at, sink in enumerate(sinks, start=1):
+        try:
+            pending = sink.write(outcome.record)
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised in the end
+            return _told(None, sinks[at:], outcome, scope, raised)
+        if pending is not None:
+            return _told(pending, sinks[at:], outcome, scope)
+    if scope is not None and scope.observer is not None:
+        scope.observer.finished(outcome)
+    return None
+
+
+async def _told(
+    pending: Awaitable[None] | None,
+    others: tuple[Sink, ...],
+    outcome: Outcome,
+    scope: CallScope | None,
+    trouble: BaseException | None = None,
+) -> None:
+    """The rest of `tell`: what one sink needs awaited, the others, and whoever watches."""
     try:
-        for sink in sinks:
+        for sink in (None, *others):
             try:
-                pending = sink.write(outcome.record)
+                pending = pending if sink is None else sink.write(outcome.record)
                 if pending is not None:
                     await to_the_end(pending)
             except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import Repairer, check_repairer, hydrate, repair
@@ -22,15 +23,16 @@ from toolcrib.runner.gate import Gate
 from toolcrib.runner.intents import Intents
 from toolcrib.runner.memory import CallMemory
 from toolcrib.runner.output import MAX_RESULT_BYTES
-from toolcrib.runner.policy import Policy, counting, with_standard
+from toolcrib.runner.policy import Policy, counting, denied_outright, with_standard
 from toolcrib.runner.recorder import Draft, tell
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.short_way import ShortWay, short_way
 from toolcrib.runner.stopped import rejection
-from toolcrib.tools import Catalog, Tools
+from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import PolicyContext, RunTally
-from toolcrib.values.decision import ANONYMOUS, Approver, Caller
+from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny
+from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.offer import Offer
 from toolcrib.values.record import CallError, Completed, Failed, KeyScope, Outcome, Sink
 
@@ -104,6 +106,23 @@ class ToolRunner:
         )
         self._short_ways = _short_ways(self._setup)
 
+    def with_tools(self, *tools: ToolLike | Catalog) -> ToolRunner:
+        """A runner that has these tools, too, and shares the rest: policies, approver, sinks, places,
+        and the memory of its calls. Raises what a catalog and a runner of them all would."""
+        catalog = self.catalog.with_tools(*tools)
+        catalog.check_bound()
+        made = copy(self)
+        made.catalog = catalog
+        setup = self._setup._replace(catalog=catalog, executor=self._setup.executor.over(catalog))
+        made._setup = setup  # noqa: SLF001  one's own copy
+        made._short_ways = _short_ways(setup)  # noqa: SLF001
+        return made
+
+    def denies(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+        """The Deny that every call of this tool would get in what is left of a run, whatever its
+        arguments; None where no policy foresees one."""
+        return denied_outright(self._setup.policies, definition, context)
+
     async def hydrate(self, call: ToolCall, offer: Offer | None = None) -> HydrationResult:
         """Check one call against what was offered, by default all tools; repair it once if allowed."""
         offered = self.catalog if offer is None else offer
@@ -127,19 +146,20 @@ class ToolRunner:
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
         task = asyncio.current_task()
         cancels = 0 if task is None else task.cancelling()
-        run_id = "" if scope is None else scope.tally.run_id
-        draft = Draft.of(hydrated, caller.id, run_id, self._key_scope)
         if isinstance(hydrated, Hydrated):
             way = self._short_ways.get(hydrated.definition.name)
-            begun = None if way is None else way.begin(draft, hydrated, caller, scope, cancels)
+            begun = None if way is None else way.begin(hydrated, caller, scope, cancels)
             if isinstance(begun, _ENDED):
-                await tell(self._setup.sinks, begun, scope)
+                told = tell(self._setup.sinks, begun, scope)
+                if told is not None:
+                    await told
                 if task is not None and task.cancelling() > cancels:
                     raise asyncio.CancelledError  # as at the end of the long way
                 return begun
             if begun is not None:
                 return await begun
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
+        draft = Draft.of(hydrated, caller.id, scope.tally.run_id, self._key_scope)
         attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
         repairer = None if hydrated is call else self._repairer
         return await concluded(attempt, attempt.outcome(cancels, repairer), cancels)

@@ -43,11 +43,19 @@ class Standard(msgspec.Struct, frozen=True):
             and definition.no_schema_mode is None
         )
 
+    def denies(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+        """Whether the tool is for others than this caller: a `ForeseeingPolicy`."""
+        roles = definition.annotations.allowed_roles
+        if not roles or not set(roles).isdisjoint(context.caller.roles):
+            return None
+        return Deny(f"it needs one of the roles {', '.join(roles)}", "standard")
+
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
         definition = hydrated.definition
         marks = definition.annotations
-        if marks.allowed_roles and not set(marks.allowed_roles) & set(context.caller.roles):
-            return Deny(f"it needs one of the roles {', '.join(marks.allowed_roles)}", "standard")
+        denied = self.denies(definition, context) if marks.allowed_roles else None
+        if denied is not None:
+            return denied
         if (
             self.always_allows(definition)
             and not hydrated.provenance.repaired

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
+import msgspec
 from pydantic import ValidationError
 
 from toolcrib.errors import DefinitionError
@@ -68,17 +69,17 @@ class ToolComponent(ABC):
         return _own_tool(cls).definition
 
 
-class BoundCall(ToolComponent):
+@ToolComponent.register  # one is made for every call, and a struct is made in C
+class BoundCall(msgspec.Struct, frozen=True):
     """A function with the arguments of one call, all but the injected ones."""
 
-    __slots__ = ("arguments", "blocking", "function")
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+    blocking: bool
 
-    def __init__(
-        self, function: Callable[..., Any], arguments: Mapping[str, Any], blocking: bool
-    ) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.blocking = blocking
+    @classmethod
+    def get_definition(cls) -> ToolDefinition:
+        return _own_tool(cls).definition
 
     async def run(self, *args: Any, **injected: Any) -> Any:
         if self.blocking:
@@ -208,10 +209,12 @@ class Tool(Generic[P, R]):
         """The arguments as the author's hints promise them. Raises NotAcceptedError."""
         if not self.converters:
             return arguments
-        typed: dict[str, Any] = dict(arguments)
+        typed: dict[str, Any] | None = None
         for name, converter, kept in self._converting:
             if name not in arguments or arguments[name].__class__ is kept:
                 continue
+            if typed is None:
+                typed = dict(arguments)
             try:
                 typed[name] = converter(arguments[name])
             except ValidationError as error:
@@ -220,7 +223,7 @@ class Tool(Generic[P, R]):
                 raise NotAcceptedError(
                     (((name,), "the tool does not accept this value"),)
                 ) from None
-        return typed
+        return arguments if typed is None else typed
 
     def build(self, arguments: JsonObject) -> Any:
         """An instance for one call. Raises what the converters and the constructor raise."""
