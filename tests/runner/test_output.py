@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import date
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
 from toolcrib import ALL, ErrorCode, tool
+from toolcrib.runner import output
 from toolcrib.runner.output import check_output
 
 CANARY = "canary-0b1d"
@@ -133,3 +138,60 @@ def test_a_result_of_another_kind_than_promised() -> None:
     assert plain is None
     assert error is not None
     assert error.message.endswith("cannot be used: the top: expected integer, got string.")
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Agreeable(int):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
+_LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(), max_size=4)
+    | st.sampled_from([Colour.RED, Number.ONE, Agreeable(7), date(2024, 2, 29), Plain((1,)), -0.0])
+    | st.builds(lambda: uuid.UUID(int=7))
+)
+_KEYS = st.text(max_size=3) | st.sampled_from([1, "1", None, True, Colour.RED, 1.5])
+_VALUES = st.recursive(
+    _LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.tuples(inner) | st.dictionaries(_KEYS, inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=1_500, deadline=None)
+@given(_VALUES)
+@example([float("nan")])
+@example({"a": (1, 2)})
+@example([2**64])
+@example({1: "a", "1": "b"})
+@example("\ud800")
+def test_what_is_json_already_is_read_as_all_else(value: Any) -> None:
+    quick = check_output(anything, value)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(output, "_as_it_is", lambda value, max_bytes: None)
+        assert repr(check_output(anything, value)) == repr(quick)
+
+
+def test_a_result_is_a_copy() -> None:
+    value = {"items": [1, {"a": "b"}]}
+    result, error = check_output(anything, value)
+    assert (result, error) == (value, None)
+    assert result is not value
+    assert isinstance(result, dict)
+    assert result["items"] is not value["items"]
