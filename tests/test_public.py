@@ -62,6 +62,7 @@ PUBLIC = [
     "ToolError",
     "ToolInvocationRecord",
     "ToolRunner",
+    "ToolsOffered",
     "Usage",
     "UsageReported",
     "Waiting",

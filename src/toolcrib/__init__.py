@@ -42,6 +42,7 @@ from toolcrib.values.event import (
     ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
+    ToolsOffered,
     UsageReported,
 )
 from toolcrib.values.message import Message, Reply, Usage
@@ -98,6 +99,7 @@ __all__ = [
     "ToolError",
     "ToolInvocationRecord",
     "ToolRunner",
+    "ToolsOffered",
     "Usage",
     "UsageReported",
     "Waiting",

@@ -12,6 +12,7 @@ import pexpect
 import pytest
 
 from toolcrib.testing import OpenAIServer, call, openai_server, raw_call
+from toolcrib.testing.loopback import ServerTurn
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -142,3 +143,23 @@ async def test_the_log_alone_says_why_a_call_ran(tmp_path: Path) -> None:
     assert again == ["known: {'refunded_cents': 1250}", *log]
     told = await output_of(tmp_path, env, "-m", "toolcrib", "audit", "show", "call_77")
     assert "It ran because grace approved it, after the policy 'standard' asked" in told
+
+
+async def test_a_model_finds_more_tools_than_it_was_offered(tmp_path: Path) -> None:
+    turns: list[ServerTurn] = [
+        call("export_invoice", number=7),
+        call("search_tools", query="list the salaries, or count the parcels", limit=3),
+        call("count_parcel", number=2),
+        "All done.",
+    ]
+    async with openai_server(turns) as server:
+        output = await run(server, tmp_path, "pick_in_the_loop.py")
+    lines = output.splitlines()
+    assert lines[0].startswith("offered, of 300: search_tools ")
+    assert "export_invoice" in lines[0]
+    assert lines[1] == "called: export_invoice {'number': 7} export invoice 7: done"
+    assert lines[2].startswith("called: search_tools ")
+    assert lines[3].startswith(lines[0])
+    assert "count_parcel" in lines[3]
+    assert "salary" not in output.replace("salaries", "")
+    assert lines[4:] == ["called: count_parcel {'number': 2} count parcel 2: done", "All done."]

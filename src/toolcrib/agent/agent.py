@@ -6,21 +6,20 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import msgspec
-
-from toolcrib.agent.loop import Offered, Run
+from toolcrib.agent.loop import Run
 from toolcrib.agent.output import OutputType
+from toolcrib.agent.picking import Picking
 from toolcrib.agent.session import Session
 from toolcrib.agent.stream import RunStream
+from toolcrib.agent.toolbox import OpenToolbox, Toolbox
 from toolcrib.clients import client_for
-from toolcrib.errors import SourceError
-from toolcrib.pick import PickOptions, pick_tools
+from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.client import LLMClient
-from toolcrib.values.context import RunTally
+from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Answer, Caller
-from toolcrib.values.definition import HasDefinition
 from toolcrib.values.event import Event
 from toolcrib.values.json import encodable
 from toolcrib.values.message import Message
@@ -32,8 +31,10 @@ class Agent:
 
     `model` is a client or a name such as `openai:gpt-5`; `tools` a `ToolRunner`, or tools for a
     standard one (without an approver: what needs approval is refused). With `pick`, each run offers
-    only the tools picked for its prompt. `output` is the type that the final text is read as (JSON,
-    by pydantic); a text that does not fit goes back to the model.
+    only the tools picked for its prompt and history; with `search_tools` the model can find more of
+    them by a tool of that name. `output` is the type that the final text is read as (JSON, by
+    pydantic); a text that does not fit goes back to the model. Raises CatalogError where
+    `search_tools` would be the name of two tools, ToolcribError for it without `pick`.
     """
 
     def __init__(
@@ -44,27 +45,46 @@ class Agent:
         instructions: str = "",
         limits: Limits = Limits(),  # noqa: B008  frozen
         pick: PickOptions | None = None,
+        search_tools: bool = False,
         output: Any = str,
     ) -> None:
+        if search_tools and pick is None:
+            raise ToolcribError("search_tools=True needs pick=PickOptions(…): else all are offered")
         self.client = client_for(model) if isinstance(model, str) else model
         self.runner = tools if isinstance(tools, ToolRunner) else ToolRunner(tools)
         self.instructions = instructions
         self.limits = limits
         self.pick = pick
+        self.search_tools = search_tools
+        self._picking = None if pick is None else Picking(self.runner, pick, search=search_tools)
         self.output = output
         self._output = None if output is str else OutputType(output)
 
     async def run(
-        self, prompt: str, *, history: Sequence[Message] = (), caller: Caller = ANONYMOUS
+        self,
+        prompt: str,
+        *,
+        history: Sequence[Message] = (),
+        caller: Caller = ANONYMOUS,
+        offered: Sequence[str] = (),
     ) -> RunResult:
-        """Run to the end. Raises ClientError (with `.state`) if the provider fails."""
-        return await self._begin(prompt, history, caller)(None)
+        """Run to the end. Raises ClientError (with `.state`) if the provider fails.
+
+        With `pick`, what the run before it in the same conversation `offered` (`state.offered`) stays
+        on offer, so that the provider's cache of it stays of use; a session sees to that.
+        """
+        return await self._begin(prompt, history, caller, offered)(None)
 
     def stream(
-        self, prompt: str, *, history: Sequence[Message] = (), caller: Caller = ANONYMOUS
+        self,
+        prompt: str,
+        *,
+        history: Sequence[Message] = (),
+        caller: Caller = ANONYMOUS,
+        offered: Sequence[str] = (),
     ) -> RunStream:
         """Start a run in the running event loop, and give its events as they come."""
-        return RunStream(self._begin(prompt, history, caller))
+        return RunStream(self._begin(prompt, history, caller, offered))
 
     async def resume(
         self, state: RunState, answers: Mapping[str, Answer] | None = None
@@ -94,6 +114,7 @@ class Agent:
             instructions=self.instructions,
             limits=self.limits,
             pick=self.pick,
+            search_tools=self.search_tools,
             output=self.output,
         )
 
@@ -101,7 +122,9 @@ class Agent:
         """A conversation with this agent."""
         return Session(self, messages)
 
-    def _begin(self, prompt: str, history: Sequence[Message], caller: Caller) -> _Drive:
+    def _begin(
+        self, prompt: str, history: Sequence[Message], caller: Caller, before: Sequence[str]
+    ) -> _Drive:
         prompt = encodable(prompt)
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
         told = [self.instructions, self._output.instructions if self._output else ""]
@@ -116,10 +139,7 @@ class Agent:
             caller=caller,
         )
 
-        async def offered() -> tuple[HasDefinition, ...]:
-            return await self._offered(prompt)
-
-        return self._driven(state, offered, {})
+        return self._driven(state, self._begun(state, before), {})
 
     def _is_tainted(self, past: Sequence[Message]) -> bool:
         """Untrusted content of an earlier run is as untrusted in this one."""
@@ -127,23 +147,45 @@ class Agent:
         return any(e.tool.definition.annotations.untrusted_output for e in entries if e)
 
     def _resumed(self, state: RunState, answers: Mapping[str, Answer]) -> _Drive:
-        gone = [name for name in state.offered if name not in self.runner.catalog]
+        catalog, picking = self._runner.catalog, self._picking
+        gone = [name for name in state.offered if name not in catalog]
         if gone:
             raise SourceError(f"the run was offered '{gone[0]}', which this agent does not have")
-        tools = tuple(self.runner.catalog[name] for name in state.offered)
+        if not state.turn:  # it stopped before anything was offered
+            return self._driven(state, self._begun(state, state.offered), answers)
 
-        async def offered() -> tuple[HasDefinition, ...]:
-            return tools
+        async def opened(context: PolicyContext) -> Toolbox:
+            if picking is not None:
+                return picking.reopen(state.offered, context)
+            return Toolbox(catalog, tuple(catalog[name] for name in state.offered))
 
-        return self._driven(state, offered, answers)
+        return self._driven(state, opened, answers)
 
-    def _driven(self, state: RunState, offered: Offered, answers: Mapping[str, Answer]) -> _Drive:
+    def _begun(self, state: RunState, before: Sequence[str]) -> OpenToolbox:
+        """All tools, or those picked for what was said."""
+        catalog, picking = self._runner.catalog, self._picking
+
+        async def opened(context: PolicyContext) -> Toolbox:
+            if picking is None:
+                return Toolbox(catalog, tuple(catalog))
+            return await picking.begin(state.messages, before, context)
+
+        return opened
+
+    @property
+    def _runner(self) -> ToolRunner:
+        """What runs the calls: the agent's own tools, and the search for them."""
+        return self.runner if self._picking is None else self._picking.runner
+
+    def _driven(
+        self, state: RunState, opened: OpenToolbox, answers: Mapping[str, Answer]
+    ) -> _Drive:
         async def drive(emit: _Emit | None) -> RunResult:
             run = Run(
                 self.client,
-                self.runner,
+                self._runner,
                 state,
-                offered=offered,
+                open_toolbox=opened,
                 limits=self.limits,
                 output=self._output,
                 emit=emit,
@@ -152,15 +194,6 @@ class Agent:
             return await run.drive()
 
         return drive
-
-    async def _offered(self, prompt: str) -> tuple[HasDefinition, ...]:
-        """All tools, or those picked; where somebody can approve, policy decides on unsafe ones."""
-        if self.pick is None:
-            return tuple(self.runner.catalog)
-        options = self.pick
-        if self.runner.approver is not None:
-            options = msgspec.structs.replace(options, allow_unsafe=True)
-        return tuple(p.tool for p in await pick_tools(prompt, self.runner.catalog, options))
 
 
 _Emit: TypeAlias = Callable[[Event], None]

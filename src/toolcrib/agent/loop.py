@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, assert_never
+from collections.abc import Callable, Mapping
+from typing import Any, assert_never
 
 import msgspec
 
 from toolcrib.agent.history import History
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.restored import Restored
+from toolcrib.agent.toolbox import OpenToolbox, Toolbox
 from toolcrib.agent.watch import Watch
 from toolcrib.errors import ClientError, ErrorCode, ToolcribError
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.client import LLMClient
+from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Answer
-from toolcrib.values.definition import HasDefinition
-from toolcrib.values.event import Done, Event, RunError, RunStarted, UsageReported
+from toolcrib.values.event import Done, Event, RunError, RunStarted, ToolsOffered, UsageReported
 from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.values.record import CallError, Waiting
 from toolcrib.values.run import Limits, RunResult, RunState, RunStatus
 
 _CUT = ("length", "content_filter")
-Offered: TypeAlias = Callable[[], Awaitable[tuple[HasDefinition, ...]]]
 
 
 class _Limit(Exception):  # noqa: N818  an outcome; it never leaves the run
@@ -51,7 +51,7 @@ class Run:
         runner: ToolRunner,
         state: RunState,
         *,
-        offered: Offered,
+        open_toolbox: OpenToolbox,
         limits: Limits,
         output: OutputType | None,
         emit: Callable[[Event], None] | None,
@@ -59,9 +59,8 @@ class Run:
     ) -> None:
         self._client = client
         self._runner = runner
-        self._offered = offered
-        self._tools: tuple[HasDefinition, ...] = ()
-        self._told = (Offer(), Offer())
+        self._open_toolbox = open_toolbox
+        self._toolbox = Toolbox(runner.catalog, ())
         self._limits = limits
         self._output_type = output
         self._output: Any = None
@@ -92,7 +91,10 @@ class Run:
         limit = asyncio.timeout(self._seconds_left())
         try:
             async with limit:
-                self._tools = await self._offered()
+                context = PolicyContext(self._caller, self._tally)
+                self._toolbox = await self._open_toolbox(context)
+                if self._toolbox.chosen:
+                    self._emit(ToolsOffered(self._toolbox.names))
                 await self._turns()
         except _Limit as reached:
             return self._end("limited", reached.name)
@@ -104,11 +106,13 @@ class Run:
                 return self._end("limited", "seconds")
             self._fail(error)
             raise
+        finally:
+            self._toolbox.close()
         return self._end("waiting" if self._waiting else "completed")
 
     async def _turns(self) -> None:
         if self._history.unanswered():  # a run that waited goes on with what it waited for
-            await self._call_tools(self._offer(Offer.of(self._tools)))
+            await self._call_tools(Offer.of(self._toolbox.tools))
         while not self._waiting:
             if self._turn >= self._limits.turns:
                 raise _Limit("turns")
@@ -122,7 +126,7 @@ class Run:
                 if self._accepts(reply.text):
                     return
                 continue
-            await self._call_tools(self._offer(reply.offer))
+            await self._call_tools(reply.offer)
 
     def _accepts(self, text: str) -> bool:
         """Read the answer; one that is not of the output's type goes back to the model."""
@@ -135,7 +139,7 @@ class Run:
 
     async def _ask(self) -> Reply:
         request = ChatRequest(
-            self._history.messages, self._tools, id_prefix=f"{self._run_id}_{self._turn}_"
+            self._history.messages, self._toolbox.tools, id_prefix=f"{self._run_id}_{self._turn}_"
         )
         self._turn += 1
         reply = await (self._streamed(request) if self._streaming else self._client.chat(request))
@@ -163,7 +167,9 @@ class Run:
 
     async def _call_tools(self, offer: Offer) -> None:
         """Run the calls that have no result yet, and put every result after them, in call order."""
-        calls = [await self._restored.hydrate(c, offer) for c in self._history.unanswered()]
+        asked = self._history.unanswered()
+        offer = self._toolbox.offer(offer, asked)
+        calls = [await self._restored.hydrate(call, offer) for call in asked]
         limit = self._over_budget(calls)
         for call in calls:
             self._watch.started(call)
@@ -173,6 +179,8 @@ class Run:
         outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=self._scope)
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
         self._history.settle(self._watch.outcomes)
+        if self._toolbox.take(outcomes):
+            self._emit(ToolsOffered(self._toolbox.names))
 
     def _over_budget(self, calls: list[HydrationResult]) -> str | None:
         """The name of the limit that these calls would exceed."""
@@ -185,19 +193,6 @@ class Run:
             if tally.cost + price > limits.cost:
                 return "cost"
         return None
-
-    def _offer(self, offer: Offer) -> Offer:
-        """What was offered, with the names of what was not: both errors have their own code.
-
-        A client that sent the same tools gives the same offer, and the names are told apart once.
-        """
-        given, told = self._told
-        if given is not offer:
-            named = offer if offer.tools else Offer.of(self._tools)
-            known = frozenset(self._runner.catalog.names) - named.tools.keys()
-            told = msgspec.structs.replace(named, known=known)
-            self._told = (offer, told)
-        return told
 
     def _seconds_left(self) -> float | None:
         if self._limits.seconds is None:
@@ -231,7 +226,7 @@ class Run:
             tuple(self._records),
             self._tally,
             self._caller,
-            tuple(tool.get_definition().name for tool in self._tools),
+            self._toolbox.names,
             self._tally.elapsed,
             pending,
             self._restored.restored(self._history.unanswered()),

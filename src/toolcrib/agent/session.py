@@ -16,12 +16,23 @@ if TYPE_CHECKING:  # an agent makes its sessions
     from toolcrib.agent.agent import Agent
 
 
-class Session:
-    """Keeps the messages of a conversation with an agent. One `send` at a time."""
+class _Saved(msgspec.Struct, frozen=True):
+    messages: tuple[Message, ...]
+    offered: tuple[str, ...] = ()
 
-    def __init__(self, agent: Agent, messages: tuple[Message, ...] = ()) -> None:
+
+class Session:
+    """Keeps the messages of a conversation with an agent. One `send` at a time.
+
+    `offered` names the tools that its runs have offered, where the agent picks them.
+    """
+
+    def __init__(
+        self, agent: Agent, messages: tuple[Message, ...] = (), offered: tuple[str, ...] = ()
+    ) -> None:
         self.agent = agent
         self.messages = messages
+        self.offered = offered
         self._busy = False
 
     async def send(self, text: str, *, caller: Caller = ANONYMOUS) -> RunResult:
@@ -30,7 +41,9 @@ class Session:
             raise ToolcribError("this session is busy: await the send before")
         self._busy = True
         try:
-            result = await self.agent.run(text, history=self.messages, caller=caller)
+            result = await self.agent.run(
+                text, history=self.messages, caller=caller, offered=self.offered
+            )
         finally:
             self._busy = False
         self.keep(result)
@@ -38,20 +51,27 @@ class Session:
 
     def stream(self, text: str, *, caller: Caller = ANONYMOUS) -> RunStream:
         """The events of one run; hand its result to `keep` to go on from there."""
-        return self.agent.stream(text, history=self.messages, caller=caller)
+        return self.agent.stream(text, history=self.messages, caller=caller, offered=self.offered)
 
     def keep(self, result: RunResult) -> None:
         """Take a run into the history; one that waits for an approval is left out."""
         if result.status != "waiting":
             self.messages = result.messages
+            if self.agent.pick is not None:
+                self.offered = result.state.offered or self.offered
 
     def to_json(self) -> str:
-        return msgspec.json.encode(self.messages).decode()
+        """Its messages as a list, or an object with what was offered where the agent picks."""
+        saved = _Saved(self.messages, self.offered) if self.offered else self.messages
+        return msgspec.json.encode(saved).decode()
 
     @classmethod
     def from_json(cls, agent: Agent, text: str | bytes) -> Session:
         """Raises SourceError if the text is not a saved session."""
         try:
-            return cls(agent, msgspec.json.decode(text, type=tuple[Message, ...]))
+            saved = msgspec.json.decode(text, type=_Saved | tuple[Message, ...])
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise SourceError(f"not a saved session: {error}") from None
+        if isinstance(saved, _Saved):
+            return cls(agent, saved.messages, saved.offered)
+        return cls(agent, saved)

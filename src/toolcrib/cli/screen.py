@@ -23,6 +23,7 @@ from toolcrib.values.event import (
     ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
+    ToolsOffered,
     UsageReported,
 )
 from toolcrib.values.json import JsonValue
@@ -77,7 +78,7 @@ class Screen:
             case Done(result=result):
                 self._end_text()
                 self._ending(result)
-            case ToolArgumentsDelta() | UsageReported():
+            case ToolArgumentsDelta() | ToolsOffered() | UsageReported():
                 pass
             case RunError():
                 self._end_text()  # the error itself is raised, and told once

@@ -16,14 +16,15 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.policies.rules import names_of
-from toolcrib.runner.policy import Policy
+from toolcrib.runner.policy import ForeseeingPolicy
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Decision, Deny
+from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.record import ToolInvocationRecord
 
 Per: TypeAlias = Literal["run", "tool", "caller"]
-Spent: TypeAlias = Callable[[Hydrated, PolicyContext], float]
+Spent: TypeAlias = Callable[[ToolDefinition, PolicyContext], float]
 _UNITS = {"calls": "calls", "tokens": "tokens", "cost": "units of cost", "seconds": "seconds"}
 _WITHIN: Final = Allow("within the budget", "budget")
 _ROUNDING = 1 + 1e-9  # three times 0.1 is not more than 0.3
@@ -38,7 +39,7 @@ def budget(
     seconds: float | None = None,
     per: Per = "run",
     only: str | Iterable[str] = (),
-) -> Policy:
+) -> ForeseeingPolicy:
     """Deny, as `budget_exceeded`, calls that would go over one of the limits.
 
     `per="run"` counts what a run spends, `"tool"` what each tool spends within a run, `"caller"` what
@@ -59,7 +60,7 @@ def budget(
         raise ToolcribError("budget: tokens are a run's or a caller's, not a tool's")
     if per == "caller":
         return _CallerBudget(limits, named)
-    return _run_budget(_limits(limits, _spent_in_run(per, named), per), named)
+    return _Budget(_limits(limits, _spent_in_run(per, named), per), named)
 
 
 class _Limit(NamedTuple):
@@ -79,12 +80,12 @@ def _number(unit: str, limit: float) -> float:
     return limit
 
 
-def _one(_hydrated: Hydrated, _context: PolicyContext) -> float:
+def _one(_definition: ToolDefinition, _context: PolicyContext) -> float:
     return 1
 
 
-def _price(hydrated: Hydrated, _context: PolicyContext) -> float:
-    return hydrated.definition.annotations.cost
+def _price(definition: ToolDefinition, _context: PolicyContext) -> float:
+    return definition.annotations.cost
 
 
 _AHEAD: Mapping[str, Spent] = {"calls": _one, "cost": _price}
@@ -106,21 +107,26 @@ def _limits(limits: Mapping[str, float], spent: Mapping[str, Spent], per: Per) -
     ]
 
 
-def _judge(limits: list[_Limit], hydrated: Hydrated, context: PolicyContext) -> Decision:
-    for spent, ahead, limit, denial in limits:
-        so_far = spent(hydrated, context)
-        if so_far >= limit if ahead is None else so_far + ahead(hydrated, context) > limit:
-            return denial
-    return _WITHIN
+class _Budget:
+    """Nothing is ever given back, so what is denied now is denied for the rest of the run."""
 
+    __name__ = "budget"
 
-def _run_budget(limits: list[_Limit], named: frozenset[str]) -> Policy:
-    def budget(hydrated: Hydrated, context: PolicyContext) -> Decision:
-        if named and hydrated.definition.name not in named:
-            return _WITHIN
-        return _judge(limits, hydrated, context)
+    def __init__(self, limits: list[_Limit], named: frozenset[str]) -> None:
+        self._limits = limits
+        self._named = named
 
-    return budget
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        return self.denies(hydrated.definition, context) or _WITHIN
+
+    def denies(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+        if self._named and definition.name not in self._named:
+            return None
+        for spent, ahead, limit, denial in self._limits:
+            so_far = spent(definition, context)
+            if so_far >= limit if ahead is None else so_far + ahead(definition, context) > limit:
+                return denial
+        return None
 
 
 def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
@@ -135,7 +141,7 @@ def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
 
     def of_tools(by_tool: Callable[[RunTally], Mapping[str, float]]) -> Spent:
         if per == "tool":
-            return lambda call, context: by_tool(context.run).get(call.definition.name, 0)
+            return lambda tool, context: by_tool(context.run).get(tool.name, 0)
         return lambda _, context: sum(by_tool(context.run).get(tool, 0) for tool in named)
 
     return {
@@ -168,13 +174,10 @@ class _Account(msgspec.Struct):
             self.tokens += self.runs.pop(next(iter(self.runs))).tokens
 
 
-class _CallerBudget:
+class _CallerBudget(_Budget):
     """Counts calls and cost when a call is about to run, seconds when it is over."""
 
-    __name__ = "budget"
-
     def __init__(self, limits: Mapping[str, float], named: frozenset[str]) -> None:
-        self._named = named
         self._accounts: dict[str, _Account] = {}
         self._lock = threading.Lock()  # a runner may serve several loops, each in its thread
         spent: dict[str, Spent] = {
@@ -183,20 +186,15 @@ class _CallerBudget:
             "cost": lambda _, context: self._of(context).cost,
             "seconds": lambda _, context: self._of(context).seconds,
         }
-        self._limits = _limits(limits, spent, "caller")
-
-    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
-        if self._named and hydrated.definition.name not in self._named:
-            return _WITHIN
-        return _judge(self._limits, hydrated, context)
+        super().__init__(_limits(limits, spent, "caller"), named)
 
     def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny | None:
         if self._named and hydrated.definition.name not in self._named:
             return None
         with self._lock:
-            decision = _judge(self._limits, hydrated, context)
-            if isinstance(decision, Deny):
-                return decision  # a call in another thread was first
+            denied = self.denies(hydrated.definition, context)
+            if denied is not None:
+                return denied  # a call in another thread was first
             account = self._accounts.setdefault(context.caller.id, _Account())
             account.calls += 1
             account.cost += hydrated.definition.annotations.cost

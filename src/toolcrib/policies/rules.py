@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from toolcrib.errors import ToolcribError
-from toolcrib.runner.policy import Policy
+from toolcrib.runner.policy import ForeseeingPolicy, Policy
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
+from toolcrib.values.definition import ToolDefinition
 
 
 def names_of(given: str | Iterable[str], what: str) -> frozenset[str]:
@@ -21,19 +22,27 @@ def names_of(given: str | Iterable[str], what: str) -> frozenset[str]:
     return names
 
 
-def deny_by_default(*, allow: str | Iterable[str]) -> Policy:
+def deny_by_default(*, allow: str | Iterable[str]) -> ForeseeingPolicy:
     """Deny all tools but those named."""
-    allowed = names_of(allow, "deny_by_default(allow=…)")
-    allows = Allow("it is on the list", "deny_by_default")
-    denies = Deny("it is not on the list", "deny_by_default")
-
-    def deny_by_default(hydrated: Hydrated, _context: PolicyContext) -> Decision:
-        return allows if hydrated.definition.name in allowed else denies
-
-    return deny_by_default
+    return _OnTheList(names_of(allow, "deny_by_default(allow=…)"))
 
 
-def require_roles(*roles: str, only: str | Iterable[str] = ()) -> Policy:
+class _OnTheList:
+    __name__ = "deny_by_default"
+
+    def __init__(self, allowed: frozenset[str]) -> None:
+        self._allowed = allowed
+        self._allows = Allow("it is on the list", self.__name__)
+        self._denies = Deny("it is not on the list", self.__name__)
+
+    def __call__(self, hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        return self._allows if hydrated.definition.name in self._allowed else self._denies
+
+    def denies(self, definition: ToolDefinition, _context: PolicyContext) -> Deny | None:
+        return None if definition.name in self._allowed else self._denies
+
+
+def require_roles(*roles: str, only: str | Iterable[str] = ()) -> ForeseeingPolicy:
     """Deny callers that have none of `roles`; all tools, or those that `only` names.
 
     Raises ToolcribError without a role.
@@ -41,15 +50,25 @@ def require_roles(*roles: str, only: str | Iterable[str] = ()) -> Policy:
     required, named = names_of(roles, "require_roles"), names_of(only, "require_roles(only=…)")
     if not required:
         raise ToolcribError("require_roles: name a role")
-    allows = Allow("the caller has the role, or the tool needs none", "require_roles")
-    denies = Deny(f"it needs one of the roles {', '.join(roles)}", "require_roles")
+    return _Roles(roles, named)
 
-    def require_roles(hydrated: Hydrated, context: PolicyContext) -> Decision:
-        if named and hydrated.definition.name not in named:
-            return allows
-        return allows if required.intersection(context.caller.roles) else denies
 
-    return require_roles
+class _Roles:
+    __name__ = "require_roles"
+
+    def __init__(self, roles: tuple[str, ...], named: frozenset[str]) -> None:
+        self._roles = frozenset(roles)
+        self._named = named
+        self._allows = Allow("the caller has the role, or the tool needs none", self.__name__)
+        self._denies = Deny(f"it needs one of the roles {', '.join(roles)}", self.__name__)
+
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        return self.denies(hydrated.definition, context) or self._allows
+
+    def denies(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+        if self._named and definition.name not in self._named:
+            return None
+        return self._denies if self._roles.isdisjoint(context.caller.roles) else None
 
 
 def ask(*tools: str, reason: str = "somebody has to say yes to this tool") -> Policy:

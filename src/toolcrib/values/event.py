@@ -21,6 +21,12 @@ class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
     run_id: str
 
 
+class ToolsOffered(msgspec.Struct, frozen=True, tag="tools_offered"):
+    """The tools that the model is offered from here on, all of them, in a run that picks."""
+
+    names: tuple[str, ...]
+
+
 class TextDelta(msgspec.Struct, frozen=True, tag="text_delta"):
     text: str
 
@@ -73,6 +79,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 Event: TypeAlias = (
     RunStarted
+    | ToolsOffered
     | TextDelta
     | ToolCallStarted
     | ToolArgumentsDelta

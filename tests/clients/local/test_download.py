@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import threading
 import time
 import zipfile
@@ -16,7 +15,6 @@ from toolcrib.clients.local import download
 from toolcrib.clients.local.download import (
     Source,
     Step,
-    cache_folder,
     install,
     is_installed,
     model_path,
@@ -164,26 +162,3 @@ def test_pips_last_error_is_told() -> None:
     )
     assert "ensurepip" in download._pip_failure("/usr/bin/python3: No module named pip\n")
     assert download._pip_failure("").endswith("it said nothing")
-
-
-@pytest.mark.parametrize(
-    ("platform", "environment", "expected"),
-    [
-        ("linux", {}, "/home/me/.cache/toolcrib"),
-        ("linux", {"XDG_CACHE_HOME": "/c"}, "/c/toolcrib"),
-        ("linux", {"XDG_CACHE_HOME": "relative"}, "/home/me/.cache/toolcrib"),
-        ("darwin", {}, "/home/me/Library/Caches/toolcrib"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/toolcrib/Cache"),
-        ("linux", {"TOOLCRIB_CACHE": "/t", "XDG_CACHE_HOME": "/c"}, "/t"),
-        ("win32", {"TOOLCRIB_CACHE": "/t"}, "/t"),
-    ],
-)
-def test_where_the_cache_is(
-    monkeypatch: pytest.MonkeyPatch, platform: str, environment: dict[str, str], expected: str
-) -> None:
-    for name in ("TOOLCRIB_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"HOME": "/home/me", **environment}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "platform", platform)
-    assert cache_folder().as_posix() == expected

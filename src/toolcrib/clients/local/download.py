@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias
 
 from toolcrib.errors import SourceError
+from toolcrib.storage.cache_folder import cache_folder
 
 _BLOCK = 1 << 20
 _POLL = 0.1
@@ -59,30 +60,6 @@ class Step(NamedTuple):
 
 
 Progress: TypeAlias = Callable[[Step], None]
-
-
-def cache_folder() -> Path:
-    """Where toolcrib keeps what can be fetched again: `TOOLCRIB_CACHE`, or the system's place.
-
-    That is `$XDG_CACHE_HOME/toolcrib` or `~/.cache/toolcrib`, `~/Library/Caches/toolcrib` on macOS,
-    `%LOCALAPPDATA%\\toolcrib\\Cache` on Windows.
-    """
-    chosen = os.environ.get("TOOLCRIB_CACHE", "")
-    try:
-        return Path(chosen).expanduser().absolute() if chosen else _system_cache()
-    except RuntimeError:  # how pathlib says it
-        raise SourceError("there is no home folder for the model: set TOOLCRIB_CACHE") from None
-
-
-def _system_cache() -> Path:
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA", "")
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "toolcrib" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "toolcrib"
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    # XDG base directory specification: a relative path here is invalid and ignored.
-    return (Path(given) if given.startswith("/") else Path.home() / ".cache") / "toolcrib"
 
 
 def model_path(source: Source = SMOLLM2) -> Path:

@@ -1,0 +1,215 @@
+"""Picking in the loop: a run offers the tools that its conversation needs, and its model may search.
+
+Rule: a tool that some policy lets this caller call under no circumstances is neither offered nor found,
+and a call of it is answered as if there were none. Whatever is picked, policy decides at the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from toolcrib.agent.search import NAME, ToolSearch, names_found, search_tools
+from toolcrib.agent.toolbox import Toolbox
+from toolcrib.errors import ToolError
+from toolcrib.pick import PickOptions, PickResult, Query, pick_tools
+from toolcrib.runner import ToolRunner
+from toolcrib.tools import Catalog, per_call
+from toolcrib.values.context import CallContext, PolicyContext
+from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.message import Message
+from toolcrib.values.record import Completed, Outcome
+
+_MOST = 128
+"""OpenAI takes no more in a request: openai/openai-openapi#76."""
+
+_CARRIED = 4
+"""So many times what is picked may gather over the runs of a session, before they are sorted out."""
+
+_DEEPER = 8
+"""Where policies left too few of those picked, so many times as many are looked at next."""
+
+
+class Picking:
+    """Picks for the runs of one agent.
+
+    `runner` runs their calls: the one given, with `search_tools` if that is wanted. Raises CatalogError
+    if a tool of the catalog is called so, or nearly so.
+    """
+
+    def __init__(self, runner: ToolRunner, options: PickOptions, *, search: bool) -> None:
+        if runner.approver is not None:  # somebody may say yes: picking hides nothing unsafe
+            options = msgspec.structs.replace(options, allow_unsafe=True)
+        self.searches = search
+        self.runner = runner
+        self._catalog = runner.catalog
+        self._options = options
+        self._place = {name: at for at, name in enumerate(runner.catalog.names)}
+        self._open: dict[str, PickedToolbox] = {}
+        if search:
+            own = Catalog([search_tools()], source="search_tools=True")
+            self.runner = runner.with_tools(own.bind({ToolSearch: per_call(self._of_call)}))
+
+    @property
+    def most(self) -> int:
+        """How many tools a run may offer, the search included."""
+        return max(_MOST, self._options.max_candidates + 1)
+
+    async def begin(
+        self, messages: Sequence[Message], before: Iterable[str], context: PolicyContext
+    ) -> PickedToolbox:
+        """The toolbox of a new run; `before` names what the conversation was offered before it.
+
+        Raises what `pick_tools` does.
+        """
+        picked = await self.best(messages, context, self._options.max_candidates)
+        called = [call.name for message in messages for call in message.tool_calls]
+        wanted = [*(p.definition.name for p in picked), *reversed(called)]
+        names = self._at_first(before, wanted, context)
+        search = [NAME] if self.searches and self.permits(NAME, context) else []
+        return self.reopen([*search, *names], context)
+
+    def reopen(self, names: Iterable[str], context: PolicyContext) -> PickedToolbox:
+        """The toolbox of a saved run, which was offered these; the runner has them all."""
+        tools = tuple(self.runner.catalog[name] for name in names)
+        toolbox = PickedToolbox(self, tools, context)
+        self._open[context.run.run_id] = toolbox
+        return toolbox
+
+    def close(self, toolbox: PickedToolbox, run_id: str) -> None:
+        """Its run is over."""
+        if self._open.get(run_id) is toolbox:  # a saved run may go on twice at once
+            del self._open[run_id]
+
+    async def best(self, request: object, context: PolicyContext, count: int) -> list[PickResult]:
+        """The best tools for a request, best first, of those that the caller may ever call.
+
+        Policies are asked about the few that were picked, not about a whole catalog.
+        """
+        options = msgspec.structs.replace(self._options, max_candidates=count)
+        while True:
+            picked = await pick_tools(request, self._catalog, options)
+            kept = [p for p in picked if self.permits(p.definition.name, context)]
+            if len(kept) >= count or len(picked) < options.max_candidates:
+                return kept[:count]
+            if picked[0].provenance.timed_out:  # the time is up: the scorer is not asked again
+                return await self._as_registered(picked[0], context, count)
+            deeper = options.max_candidates * _DEEPER
+            options = msgspec.structs.replace(options, max_candidates=deeper)
+
+    def permits(self, name: str, context: PolicyContext) -> bool:
+        """Whether there is such a tool, and this caller may call it under some circumstances."""
+        entry = self.runner.catalog.entry(name)
+        return entry is not None and self.runner.denies(entry.tool.definition, context) is None
+
+    def in_order(self, names: Iterable[str]) -> list[str]:
+        """In that of the catalog: equal sets are equal requests, whichever tool was the best."""
+        return sorted(names, key=self._place.__getitem__)
+
+    def _at_first(
+        self, before: Iterable[str], wanted: Iterable[str], context: PolicyContext
+    ) -> list[str]:
+        """What was offered before, as it was, and behind it what is wanted besides, best first.
+
+        Where too much has gathered only what is wanted stays: what was picked, and what was called,
+        for a model goes by what it has seen itself do. Where nothing is added nothing is taken away.
+        """
+        kept, needed = (
+            [n for n in dict.fromkeys(names) if n in self._place and self.permits(n, context)]
+            for names in (before, wanted)
+        )
+        new, room = set(needed).difference(kept), self.most - 1
+        if new and len(kept) + len(new) > min(room, _CARRIED * self._options.max_candidates):
+            kept, new = [], set(needed[:room])
+        return [*kept, *self.in_order(new)]
+
+    async def _as_registered(
+        self, late: PickResult, context: PolicyContext, count: int
+    ) -> list[PickResult]:
+        """The first of the tools in the order of registration, marked as `late` is."""
+        options = msgspec.structs.replace(
+            self._options,
+            max_candidates=max(1, len(self._catalog)),
+            scorer=_AsRegistered(),
+            timeout_ms=None,
+        )
+        kept = [
+            msgspec.structs.replace(
+                p, score=late.score, reason=late.reason, provenance=late.provenance
+            )
+            for p in await pick_tools(NAME, self._catalog, options)
+            if self.permits(p.definition.name, context)
+        ]
+        return kept[:count]
+
+    def _of_call(self, context: CallContext) -> PickedToolbox:
+        return self._open[context.run_id]
+
+
+class PickedToolbox(Toolbox):
+    """What was picked for one run and what its model has found since; it answers `search_tools`.
+
+    `_names` are those of its tools and of what was found and is offered from the next turn on.
+    """
+
+    chosen = True
+
+    def __init__(
+        self, picking: Picking, tools: tuple[HasDefinition, ...], context: PolicyContext
+    ) -> None:
+        super().__init__(picking.runner.catalog, tools)
+        self._picking = picking
+        self._context = context
+        self._names = {tool.get_definition().name for tool in tools}
+
+    def take(self, outcomes: Iterable[Outcome]) -> bool:
+        """What was found is read from the records: a call that is not run again has one, too."""
+        found = [
+            name
+            for outcome in outcomes
+            if isinstance(outcome, Completed) and outcome.record.name == NAME
+            for name in names_found(outcome.record.result)
+        ]
+        if not found or not self._picking.searches:
+            return False
+        self._names.update(self._new(self.known(found)))
+        more = self._names.intersection(found).difference(self.names)
+        if more:
+            in_order = self._picking.in_order(more)
+            self._put((*self.tools, *(self._catalog[name] for name in in_order)))
+        return bool(more)
+
+    def known(self, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(name for name in names if self._picking.permits(name, self._context))
+
+    def close(self) -> None:
+        self._picking.close(self, self._context.run.run_id)
+
+    async def find(self, query: str, limit: int) -> list[ToolDefinition]:
+        """The best tools, those that are offered already too, as far as there is room for them.
+
+        Raises ToolError.
+        """
+        found = await self._picking.best(query, self._context, limit)
+        if found and found[0].provenance.timed_out:
+            raise ToolError("the search took too long", retryable=True)
+        names = [p.definition.name for p in found]
+        self._names.update(self._new(names))  # at once: other searches of this turn need room, too
+        if found and self._names.isdisjoint(names):
+            raise ToolError("no more tools can be offered in this run")
+        return [p.definition for p in found if p.definition.name in self._names]
+
+    def _new(self, names: Iterable[str]) -> list[str]:
+        """Those that are neither offered nor promised yet, as many as there is room for."""
+        room = max(0, self._picking.most - len(self._names))
+        return [name for name in names if name not in self._names][:room]
+
+
+class _AsRegistered:
+    """All tools alike."""
+
+    name = "registration order"
+
+    def score(self, _query: Query, tools: Sequence[HasDefinition]) -> Sequence[float]:
+        return [1.0] * len(tools)

@@ -1,0 +1,106 @@
+"""What policies know of tools before there is a call: never less lenient than they are at the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from policies.policy_helpers import call_of, context_of
+
+from toolcrib import Allow, Caller, Deny, Hydrated, PolicyContext, ToolDefinition, ToolRunner
+from toolcrib.policies import (
+    ForeseeingPolicy,
+    Standard,
+    ask,
+    budget,
+    deny_by_default,
+    rate_limit,
+    require_roles,
+    standard,
+)
+from toolcrib.runner.policy import Policy, denied_outright
+from toolcrib.values.context import RunTally
+
+STAFF = Caller("ada", ("staff",))
+SPENT = RunTally(calls=3, cost=2.0, per_tool={"subject": 3}, cost_per_tool={"subject": 2.0})
+ROWS: list[tuple[ForeseeingPolicy, dict[str, Any], Caller, bool]] = [
+    (standard, {}, STAFF, False),
+    (standard, {"safe": False, "threat_level": "high", "requires_approval": True}, STAFF, False),
+    (standard, {"allowed_roles": ("staff", "boss")}, STAFF, False),
+    (standard, {"allowed_roles": ("boss",)}, STAFF, True),
+    (Standard(repaired_reads="allow"), {"allowed_roles": ("boss",)}, STAFF, True),
+    (deny_by_default(allow="subject"), {}, STAFF, False),
+    (deny_by_default(allow=["other"]), {}, STAFF, True),
+    (require_roles("staff"), {}, STAFF, False),
+    (require_roles("boss"), {}, STAFF, True),
+    (require_roles("boss", only="other"), {}, STAFF, False),
+    (budget(calls=4), {}, STAFF, False),
+    (budget(calls=3), {}, STAFF, True),
+    (budget(calls=3, only="other"), {}, STAFF, False),
+    (budget(calls=3, per="tool"), {}, STAFF, True),
+    (budget(cost=2.5), {"cost": 0.5}, STAFF, False),
+    (budget(cost=2.5), {"cost": 0.6}, STAFF, True),
+    (budget(calls=0, per="caller"), {}, STAFF, True),
+    (budget(calls=1, per="caller"), {}, STAFF, False),
+]
+
+
+@pytest.mark.parametrize(("policy", "marks", "caller", "denied"), ROWS)
+def test_a_call_is_denied_for_the_reason_that_was_foreseen(
+    policy: ForeseeingPolicy, marks: dict[str, Any], caller: Caller, denied: bool
+) -> None:
+    hydrated, context = call_of(**marks), context_of(SPENT, caller)
+    foreseen = policy.denies(hydrated.definition, context)
+    assert isinstance(policy, ForeseeingPolicy)
+    assert (foreseen is not None) is denied
+    assert isinstance(policy(hydrated, context), Deny) is denied
+    assert foreseen is None or foreseen == policy(hydrated, context)
+    assert denied_outright([policy], hydrated.definition, context) == foreseen
+
+
+@pytest.mark.parametrize("policy", [ask("subject"), rate_limit("1/minute"), lambda *_: Deny("no")])
+def test_others_are_asked_at_the_call(policy: Policy) -> None:
+    assert denied_outright([policy], call_of().definition, context_of()) is None
+
+
+class Odd:
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def __call__(self, _hydrated: Hydrated, _context: PolicyContext) -> Allow:
+        return Allow()
+
+    def denies(self, _definition: ToolDefinition, _context: PolicyContext) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+async def late() -> None:
+    """Nobody awaits it."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (ValueError("canary"), "the policy failed"),
+        (True, "the policy gave no decision"),
+        (Allow(), "the policy gave no decision"),
+        (Deny("because"), "because"),
+    ],
+)
+def test_what_fails_to_say_denies(answer: object, reason: str) -> None:
+    found = denied_outright([standard, Odd(answer)], call_of().definition, context_of())
+    assert found == Deny(reason, "Odd")
+
+
+def test_one_that_is_async_denies() -> None:
+    found = denied_outright([Odd(late())], call_of().definition, context_of())
+    assert found == Deny("the policy gave no decision", "Odd")
+
+
+def test_a_runner_asks_all_of_its_policies() -> None:
+    runner = ToolRunner([], policy=[ask("subject"), deny_by_default(allow="other")])
+    assert runner.denies(call_of().definition, context_of()) == Deny(
+        "it is not on the list", "deny_by_default"
+    )
