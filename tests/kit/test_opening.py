@@ -11,8 +11,8 @@ from toolcrib.kit.opening import (
     NOT_A_FOLDER,
     NOT_ALLOWED,
     NOT_ORDINARY,
+    Reading,
     looks_binary,
-    open_file,
     opened_folder,
     printable,
     shown_path,
@@ -31,7 +31,11 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_file_below_folders_is_opened(root: Path) -> None:
-    with opened_folder(root, ("real",)) as folder, open_file("file.txt", folder) as stream:
+    with (
+        opened_folder(root, ("real",)) as folder,
+        Reading() as reading,
+        reading.file("file.txt", folder) as stream,
+    ):
         assert stream.read() == b"inside"
 
 
@@ -46,8 +50,13 @@ def test_a_link_on_the_way_is_an_error_even_inside(root: Path, parts: tuple[str,
     [("file-link", NOT_ORDINARY), ("pipe", NOT_ORDINARY), ("real", NOT_A_FILE)],
 )
 def test_only_ordinary_files_are_opened(root: Path, name: str, says: str) -> None:
-    with opened_folder(root, ()) as folder, pytest.raises(CapabilityError, match=says):
-        open_file(name, folder)
+    with (
+        opened_folder(root, ()) as folder,
+        Reading() as reading,
+        pytest.raises(CapabilityError, match=says),
+        reading.file(name, folder),
+    ):
+        pass
 
 
 @pytest.mark.parametrize(("name", "error"), [("pipe", CapabilityError), ("file-link", OSError)])
@@ -55,10 +64,10 @@ def test_what_is_put_there_after_the_look_is_seen_when_opened(
     root: Path, name: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ordinary = (root / "real" / "file.txt").stat()
-    with opened_folder(root, ()) as folder, monkeypatch.context() as patched:
+    with opened_folder(root, ()) as folder, Reading() as reading, monkeypatch.context() as patched:
         patched.setattr(os, "stat", lambda *_args, **_options: ordinary)
-        with pytest.raises(error):
-            open_file(name, folder)
+        with pytest.raises(error), reading.file(name, folder):
+            pass
 
 
 @pytest.mark.parametrize(
@@ -82,8 +91,13 @@ def test_no_descriptor_is_left_open(root: Path) -> None:
     for name in ("pipe", "file-link", "real", "nowhere"):
         with pytest.raises((OSError, CapabilityError)), opened_folder(root, ("real", name)):
             pass
-        with opened_folder(root, ()) as folder, pytest.raises((OSError, CapabilityError)):
-            open_file(name, folder)
+        with (
+            opened_folder(root, ()) as folder,
+            Reading() as reading,
+            pytest.raises((OSError, CapabilityError)),
+            reading.file(name, folder),
+        ):
+            pass
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 

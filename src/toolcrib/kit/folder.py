@@ -23,9 +23,9 @@ from toolcrib.kit.opening import (
     NO_FILE,
     NO_FOLDER,
     NOT_A_FILE,
+    Reading,
     is_folder,
     looks_binary,
-    open_file,
     opened_folder,
     printable,
     shown_path,
@@ -54,9 +54,12 @@ class FolderLimits(msgspec.Struct, frozen=True, kw_only=True):
 class JailedFolder:
     """Reads below `root` and nowhere else: a folder of this machine as a `FileRoot`.
 
-    Searching leaves out hidden files and folders, virtual environments, installed packages, binary
-    files and links. Needs a system that opens a file relative to a folder (Linux, macOS). Raises
-    SourceError for that, and if `root` is no folder.
+    A file that this process has open, such as the database of its audit log or a file that it logs to,
+    is listed but not read: closing it again would drop the locks that this process has on it (what
+    holds where that cannot be told: `opening.Reading`). Searching leaves it out, as it does hidden
+    files and folders, virtual environments, installed packages, binary files and links. Needs a system
+    that opens a file relative to a folder (Linux, macOS). Raises SourceError for that, and if `root` is
+    no folder.
     """
 
     def __init__(self, root: str | Path, limits: FolderLimits | None = None) -> None:
@@ -93,13 +96,17 @@ class JailedFolder:
 
     def search(self, query: str, path: str) -> FileMatches:
         parts = self._resolved(path, NO_FILE)
-        found = Search(query, self.limits.search)
-        with told(NO_FILE), opened_folder(self.root, parts[:-1]) as above:
+        with (
+            told(NO_FILE),
+            opened_folder(self.root, parts[:-1]) as above,
+            Reading() as reading,
+        ):
+            found = Search(query, self.limits.search, reading)
             if not parts or is_folder(parts[-1], above):
                 with opened_folder(self.root, parts) as folder:
                     found.below(folder, parts)
             else:
-                with open_file(parts[-1], above) as stream:
+                with reading.file(parts[-1], above) as stream:
                     found.within(stream, parts)
         return {"matches": found.matches, "truncated": found.truncated}
 
@@ -118,7 +125,11 @@ class JailedFolder:
     def _file(self, parts: tuple[str, ...]) -> Iterator[BinaryIO]:
         if not parts:
             raise CapabilityError(NOT_A_FILE)
-        with opened_folder(self.root, parts[:-1]) as folder, open_file(parts[-1], folder) as stream:
+        with (
+            opened_folder(self.root, parts[:-1]) as folder,
+            Reading() as reading,
+            reading.file(parts[-1], folder) as stream,
+        ):
             yield stream
 
     def _entry(self, parts: tuple[str, ...], entry: os.DirEntry[str]) -> FolderEntry:

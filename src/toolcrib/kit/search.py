@@ -10,7 +10,7 @@ import msgspec
 
 from toolcrib.errors import CapabilityError
 from toolcrib.kit.files import LineMatch
-from toolcrib.kit.opening import looks_binary, open_file, printable, shown_path
+from toolcrib.kit.opening import Reading, looks_binary, printable, shown_path
 
 _NO_SOURCES = frozenset({"__pycache__", "node_modules", "site-packages"})
 _ENVIRONMENT = "pyvenv.cfg"  # what marks the folder of a virtual environment
@@ -31,11 +31,12 @@ class SearchLimits(msgspec.Struct, frozen=True, kw_only=True):
 class Search:
     """One search: `matches` as far as it came, `truncated` if there may be more."""
 
-    def __init__(self, query: str, limits: SearchLimits) -> None:
+    def __init__(self, query: str, limits: SearchLimits, reading: Reading) -> None:
         self.matches: list[LineMatch] = []
         self.truncated = False
         self._needle = query.casefold()
         self._limits = limits
+        self._reading = reading
         self._files_left = limits.files
         self._bytes_left = limits.bytes
         self._deadline = time.monotonic() + limits.seconds
@@ -80,9 +81,9 @@ class Search:
             self.matches.append({"path": shown_path(parts), "line": number, "text": shown})
 
     def _try(self, name: str, folder: int, parts: tuple[str, ...]) -> None:
-        """What cannot be read (a pipe, a link, another's file) is not what was asked for."""
+        """What cannot be read (a pipe, a link, a file in use) is not what was asked for."""
         try:
-            with open_file(name, folder) as stream:
+            with self._reading.file(name, folder) as stream:
                 self.within(stream, parts)
         except (OSError, CapabilityError):
             pass
