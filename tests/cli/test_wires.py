@@ -190,7 +190,8 @@ def test_a_call_has_the_tools_own_name(
 ) -> None:
     """Not the one that its provider was told, where that refuses the tool's own."""
     own = "x" * 100
-    name = encode_tools("openai-chat", [{"name": own}])[0]["function"]["name"]
+    function: Any = encode_tools("openai-chat", [{"name": own}])[0]["function"]
+    name = function["name"]
     text = f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'
     native = [{"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}]
     for message, asked in (
