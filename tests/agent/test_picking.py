@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from toolcrib import (
     ALL,
     Agent,
+    ApprovalRequest,
+    Approve,
     Caller,
     Catalog,
     Done,
@@ -20,12 +23,13 @@ from toolcrib import (
     RunResult,
     RunState,
     Session,
+    ToolArgumentsDelta,
     ToolCall,
     ToolRunner,
     ToolsOffered,
     tool,
 )
-from toolcrib.errors import PickError
+from toolcrib.errors import PickError, ToolcribError
 from toolcrib.pick import Query
 from toolcrib.policies import ask, budget, deny_by_default, rate_limit, require_roles
 from toolcrib.testing import ScriptedClient, call
@@ -145,6 +149,68 @@ async def test_a_saved_session_knows_what_it_offered() -> None:
     assert offered(client)[1] == ["song_play", "map_show"]
 
 
+NOBODY = "good morning"  # nothing is picked for it
+MANY = [f"tool_{n:03}" for n in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("before", "stays"),
+    [
+        (["song_play"] * 3, ("song_play",)),
+        (["no_such", "search_tools", "\ud800", "song_play"], ("song_play",)),
+        (("sun_rise", "map_show"), ("sun_rise", "map_show")),
+        (MANY, ()),  # saved while more were picked
+    ],
+)
+async def test_whatever_was_offered_before(before: Sequence[str], stays: tuple[str, ...]) -> None:
+    runner = ToolRunner([*CATALOG, *map(made, MANY)])
+    result = await agent(ScriptedClient(["a"]), runner=runner).run(NOBODY, offered=before)
+    assert result.state.offered == stays
+
+
+@pytest.mark.parametrize("wrong", ["song_play", [["song_play"]], [None], b"song_play", 7])
+async def test_what_are_no_names_was_never_offered(wrong: Any) -> None:
+    picks = agent(ScriptedClient([]))
+    with pytest.raises(ToolcribError, match=r"state\.offered"):
+        await picks.run(NOBODY, offered=wrong)
+    with pytest.raises(ToolcribError, match=r"state\.offered"):
+        picks.stream(NOBODY, offered=wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "gone"),
+    [
+        ({"without": ["map_show"]}, "map_show"),
+        ({"only": [n for n in NAMES if n != "map_show"]}, "map_show"),
+        ({"quota": {"map_show": 0}}, "map_show"),
+        ({"quota": lambda name: 0 if name == "map_show" else None}, "map_show"),
+        ({}, "danger_zone"),
+    ],
+)
+async def test_what_the_options_leave_out_is_offered_again_by_no_history(
+    options: dict[str, Any], gone: str
+) -> None:
+    runner = ToolRunner([*CATALOG, made("danger_zone", safe=False)])
+    called = tuple(ToolCall(f"c{n}", "", name, "{}") for n, name in enumerate([gone, "sun_rise"]))
+    history = [Message.assistant("", called), *(Message.tool(each, "ok") for each in called)]
+    picks = agent(ScriptedClient(["a"]), runner=runner, **options)
+    result = await picks.run(NOBODY, history=history, offered=["song_play", gone])
+    assert result.state.offered == ("song_play", "sun_rise")
+
+
+async def test_a_saved_run_that_names_a_tool_twice_offers_it_once() -> None:
+    runner = ToolRunner(CATALOG, policy=ask("map_show"), approver=later)
+    client = ScriptedClient([call("map_show"), "done"])
+    state = (await agent(client, runner=runner).run("map_show")).state
+    twice = msgspec.structs.replace(state, offered=("map_show", "song_play", "map_show"))
+    result = await agent(client, runner=runner).resume(twice, {state.pending[0].id: Approve("ada")})
+    assert result.state.offered == ("map_show", "song_play")
+
+
+async def later(_request: ApprovalRequest) -> None:
+    return None
+
+
 async def test_a_session_that_does_not_pick_is_saved_as_its_messages() -> None:
     session = Agent(ScriptedClient(["a"]), CATALOG).session()
     await session.send("hi")
@@ -188,6 +254,26 @@ async def test_the_time_is_up_and_the_first_ones_that_are_not_denied_are_offered
     await agent(client, runner=runner, scorer=hangs, timeout_ms=20).run("sun_rise")
     assert offered(client) == [["map_show", "song_play"]]
     assert len(asked) <= len(NAMES)  # it had its time once
+
+
+async def test_the_time_is_up_when_more_is_looked_for_and_what_was_found_is_offered() -> None:
+    class Tires(Wanted):
+        asked = 0
+
+        async def score(  # type: ignore[override]
+            self, query: Query, tools: Sequence[HasDefinition]
+        ) -> list[float]:
+            self.asked += 1
+            if self.asked > 1:
+                await asyncio.Event().wait()
+            return super().score(query, tools)
+
+    tires = Tires()
+    runner = ToolRunner(CATALOG, policy=deny_by_default(allow=["mail_send", "sun_rise"]))
+    client = ScriptedClient(["done"])
+    picks = agent(client, runner=runner, scorer=tires, timeout_ms=200, max_candidates=2)
+    await picks.run("map_show sun_rise")
+    assert (offered(client), tires.asked) == ([["sun_rise"]], 2)
 
 
 def only_staff(**marks: Any) -> ToolRunner:
@@ -291,7 +377,7 @@ async def test_a_scorer_that_raises_fails_the_run_which_can_go_on_later() -> Non
     client = ScriptedClient(["done"])
     picks = agent(client, scorer=scorer)
     results: list[RunResult] = []
-    async with picks.stream("map_show") as stream:
+    async with picks.stream("map_show", offered=["song_play", "gone"]) as stream:
         async for event in stream:
             results += [event.result] if isinstance(event, Done) else []
         with pytest.raises(PickError):
@@ -299,4 +385,14 @@ async def test_a_scorer_that_raises_fails_the_run_which_can_go_on_later() -> Non
     broken = False
     state = RunState.from_json(results[0].state.to_json())
     assert (await picks.resume(state)).text == "done"
-    assert offered(client) == [["map_show"]]
+    assert offered(client) == [["song_play", "map_show"]]
+
+
+@pytest.mark.parametrize(("name", "streams"), [("map_show", True), ("staff_only", False)])
+async def test_of_a_call_that_is_answered_as_if_there_were_no_tool_no_arguments_stream(
+    name: str, streams: bool
+) -> None:
+    client = ScriptedClient([call(name, text="now"), "done"])
+    async with agent(client, runner=only_staff()).stream("map_show") as stream:
+        events = [event async for event in stream]
+    assert any(isinstance(event, ToolArgumentsDelta) for event in events) is streams

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,17 @@ from toolcrib import (
     Approve,
     Caller,
     Catalog,
+    Completed,
     ErrorCode,
+    Limits,
     Offer,
     PickOptions,
+    PolicyContext,
     Refuse,
     Reply,
     RunState,
+    ToolCallFinished,
+    ToolInvocationRecord,
     ToolRunner,
     ToolsOffered,
     tool,
@@ -30,7 +36,7 @@ from toolcrib import (
 from toolcrib.agent.search import search_tools
 from toolcrib.audit import AuditLog
 from toolcrib.clients import AnthropicClient, GeminiClient, OpenAIClient
-from toolcrib.errors import CatalogError, SourceError, ToolcribError
+from toolcrib.errors import CatalogError, PickError, SourceError, ToolcribError
 from toolcrib.policies import ask, budget, deny_by_default
 from toolcrib.testing import (
     MemorySink,
@@ -40,8 +46,11 @@ from toolcrib.testing import (
     gemini_server,
     openai_server,
 )
+from toolcrib.values.context import RunTally
 from toolcrib.values.definition import HasDefinition
-from toolcrib.values.message import ChatRequest
+from toolcrib.values.json import JsonObject
+from toolcrib.values.message import ChatRequest, Message
+from toolcrib.wire import WIRES, encode
 
 PICK = PickOptions(max_candidates=2)
 RAN: list[tuple[str, str]] = []
@@ -159,6 +168,18 @@ async def test_the_tools_of_a_request_begin_with_those_of_the_one_before(
     assert sent[1] == sent[2] == sent[3]
 
 
+@pytest.mark.parametrize("wire", WIRES)
+def test_in_no_wire_does_a_tool_that_is_added_change_what_comes_before_it(wire: str) -> None:
+    name = "n" * 100  # some providers need a shorter one
+    tools = [search_tools(), made(name, "Odd."), *CATALOG, made("n" * 99, "Odd, too.")]
+    sent = []
+    for count in range(1, len(tools) + 1):
+        request = ChatRequest((Message.user("hi"),), tuple(tools[:count]))
+        body = json.loads(encode(wire, request, model="m").body)
+        sent.append(json.dumps([body[key] for key in ("tools", "toolConfig") if key in body]))
+    assert all(len(sent[0]) > 2 and b.startswith(a.rstrip("]}")) for a, b in pairwise(sent))
+
+
 def _tools(request: dict[str, Any]) -> list[Any]:
     """In Gemini all declarations are one tool."""
     tools: list[Any] = request["tools"]
@@ -214,6 +235,19 @@ async def test_a_search_that_somebody_approved_finds_also_when_it_is_not_made_ag
     assert RAN == [("convert_currency", "10 EUR")]  # the log knows how the same call has ended
 
 
+async def test_where_there_is_room_for_some_of_a_replayed_search_the_best_get_it() -> None:
+    many = [made(f"tool_{n:03}", f"Do the work of kind {n}.") for n in range(200)]
+    agent = Agent(ScriptedClient([]), many, pick=PICK, search_tools=True)
+    assert agent._picking is not None
+    context = PolicyContext(Caller("ada"), RunTally("run_a"))
+    toolbox = agent._picking.reopen([t.get_definition().name for t in many[:125]], context)
+    best = [f"tool_{n}" for n in (190, 130, 180, 140, 170, 150, 160, 199)]
+    told: JsonObject = {"tools": [{"name": name} for name in best]}
+    record = ToolInvocationRecord("c", "search_tools", "completed", 0.0, result=told)
+    assert toolbox.take([Completed(record, None, None, None)])
+    assert toolbox.names[125:] == ("tool_130", "tool_180", "tool_190")
+
+
 async def test_a_search_that_is_refused_finds_nothing() -> None:
     async def no(_request: ApprovalRequest) -> Refuse:
         return Refuse()
@@ -261,6 +295,54 @@ async def test_two_runs_of_one_agent_search_for_themselves() -> None:
     assert [run.status for run in runs] == ["completed", "completed"]
     assert agent._picking is not None
     assert agent._picking._open == {}
+
+
+async def test_a_saved_run_that_goes_on_twice_at_once_searches_in_both() -> None:
+    first_is_over = asyncio.Event()
+
+    class Late(ScriptedClient):
+        async def chat(self, request: ChatRequest) -> Reply:
+            await first_is_over.wait()
+            return await super().chat(request)
+
+    runner = ToolRunner(CATALOG, policy=ask("play_song"), approver=later)
+    client = ScriptedClient([call("play_song"), "done"])
+    agent = Agent(client, runner, pick=PICK, search_tools=True)
+    state = (await agent.run("play a song")).state
+    answers = {state.pending[0].id: Approve("grace")}
+    agent.client = Late(TURNS)
+    longer = asyncio.create_task(agent.resume(state, answers))
+    await asyncio.sleep(0)
+    agent.client = client
+    assert (await agent.resume(state, answers)).text == "done"
+    first_is_over.set()
+    assert (await longer).text == "It is 11 USD."
+    assert RAN[-1] == ("convert_currency", "10 EUR")
+    assert agent._picking is not None
+    assert agent._picking._open == {}
+
+
+@pytest.mark.parametrize("status", ["limited", "cancelled"])
+async def test_what_was_found_in_a_turn_that_was_cut_is_on_offer_afterwards(status: str) -> None:
+    @tool(visible=ALL)
+    async def slow_song() -> None:
+        """Play a slow song."""
+        await asyncio.Event().wait()
+
+    client = ScriptedClient([[TURNS[0], call("slow_song")], *TURNS[1:]])
+    pick, limits = PickOptions(max_candidates=1), Limits(seconds=0.5)
+    agent = Agent(client, [slow_song, *CATALOG], pick=pick, search_tools=True, limits=limits)
+    session = agent.session()
+    async with session.stream("play a slow song") as stream:
+        async for event in stream:
+            if status == "cancelled" and isinstance(event, ToolCallFinished):
+                break
+    result = await stream.result()
+    assert result.status == status
+    assert result.state.offered == ("search_tools", "slow_song", "convert_currency")
+    session.keep(result)
+    assert (await session.send("go on")).text == "It is 11 USD."
+    assert RAN == [("convert_currency", "10 EUR")]
 
 
 @pytest.mark.parametrize(
@@ -325,6 +407,37 @@ async def test_a_search_that_policy_does_not_let_run_is_not_offered() -> None:
     result = await Agent(client, runner, pick=PICK, search_tools=True).run("play a song")
     assert [t.get_definition().name for t in client.requests[0].tools] == ["play_song"]
     assert [r.error.code for r in result.records if r.error] == [ErrorCode.UNKNOWN_TOOL]
+
+
+async def test_searches_beside_other_calls_of_one_reply() -> None:
+    together = [
+        TURNS[0],
+        call("convert_currency"),
+        call("search_tools", query="show a map"),
+        TURNS[0],
+    ]
+    client = ScriptedClient([together, [call("convert_currency"), call("show_map")], "done"])
+    agent = Agent(client, CATALOG, pick=PickOptions(max_candidates=1), search_tools=True)
+    result = await agent.run("play a song")
+    told = [m.content for m in result.messages if m.role == "tool"]
+    assert '"not_offered"' in told[1]  # it is on offer from the next turn on
+    assert told[0] == told[3]
+    assert result.state.offered == ("search_tools", "play_song", "convert_currency", "show_map")
+    assert [name for name, _ in RAN] == ["convert_currency", "show_map"]
+
+
+async def test_of_a_scorer_that_raises_the_model_reads_only_that_the_search_failed() -> None:
+    def scorer(asked: object, _tool: HasDefinition) -> float:
+        return float("canary") if isinstance(asked, str) else 0.0
+
+    raised: list[BaseException] = []
+    runner = ToolRunner(CATALOG, on_exception=lambda _call, error: raised.append(error))
+    client = ScriptedClient([TURNS[0], "done"])
+    agent = Agent(client, runner, pick=PickOptions(scorer=scorer), search_tools=True)
+    result = await agent.run("play a song")
+    assert [r.error.code for r in result.records if r.error] == [ErrorCode.TOOL_ERROR]
+    assert "canary" not in result.state.to_json()
+    assert [type(error) for error in raised] == [PickError]  # the developer is told of it
 
 
 async def test_a_search_that_takes_too_long_is_an_error_and_offers_nothing() -> None:

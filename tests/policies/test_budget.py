@@ -213,6 +213,25 @@ class TestPerCaller:
             thread.join()
         assert (len(counted), sum(counted)) == (400, 10)
 
+    def test_a_run_that_begins_in_another_thread_while_tokens_are_added_up(self) -> None:
+        policy: Any = budget(tokens=100, per="caller")
+
+        class Meanwhile:
+            run_id, began = "first", False
+
+            @property
+            def tokens(self) -> int:
+                if not self.began:
+                    self.began = True
+                    policy.count(call_of(), context_of(RunTally("second"), ADA))
+                return 1
+
+        first: Any = Meanwhile()
+        first.began = True
+        policy.count(call_of(), context_of(first, ADA))
+        first.began = False
+        assert policy.denies(call_of().definition, context_of(RunTally("third"), ADA)) is None
+
 
 @tool(visible=ALL, cost=1)
 async def spend() -> str:

@@ -8,6 +8,7 @@ import pytest
 from policies.policy_helpers import call_of, context_of
 
 from toolcrib import Allow, Caller, Deny, Hydrated, PolicyContext, ToolDefinition, ToolRunner
+from toolcrib.errors import ToolcribError
 from toolcrib.policies import (
     ForeseeingPolicy,
     Standard,
@@ -104,3 +105,18 @@ def test_a_runner_asks_all_of_its_policies() -> None:
     assert runner.denies(call_of().definition, context_of()) == Deny(
         "it is not on the list", "deny_by_default"
     )
+
+
+class Later(Odd):
+    async def denies(self, _definition: ToolDefinition, _context: PolicyContext) -> None:
+        """It would hide every tool."""
+
+
+class Counter(Odd):
+    denies: Any = 0
+
+
+@pytest.mark.parametrize("policy", [Later(None), Counter(None)])
+def test_one_that_could_say_nothing_is_refused_at_once(policy: Policy) -> None:
+    with pytest.raises(ToolcribError, match=r"(Later|Counter): .*`denies`"):
+        ToolRunner([], policy=policy)

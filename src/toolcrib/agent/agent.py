@@ -68,7 +68,8 @@ class Agent:
         caller: Caller = ANONYMOUS,
         offered: Sequence[str] = (),
     ) -> RunResult:
-        """Run to the end. Raises ClientError (with `.state`) if the provider fails.
+        """Run to the end. Raises ClientError (with `.state`) if the provider fails, PickError if the
+        scorer does.
 
         With `pick`, what the run before it in the same conversation `offered` (`state.offered`) stays
         on offer, so that the provider's cache of it stays of use; a session sees to that.
@@ -123,7 +124,7 @@ class Agent:
         return Session(self, messages)
 
     def _begin(
-        self, prompt: str, history: Sequence[Message], caller: Caller, before: Sequence[str]
+        self, prompt: str, history: Sequence[Message], caller: Caller, offered: Sequence[str]
     ) -> _Drive:
         prompt = encodable(prompt)
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
@@ -137,9 +138,9 @@ class Agent:
             (*system, *past, Message.user(prompt)),
             tally=RunTally(run_id, os.urandom(16).hex(), tainted=self._is_tainted(past)),
             caller=caller,
+            offered=_names(offered),
         )
-
-        return self._driven(state, self._begun(state, before), {})
+        return self._driven(state, self._begun(state), {})
 
     def _is_tainted(self, past: Sequence[Message]) -> bool:
         """Untrusted content of an earlier run is as untrusted in this one."""
@@ -147,28 +148,29 @@ class Agent:
         return any(e.tool.definition.annotations.untrusted_output for e in entries if e)
 
     def _resumed(self, state: RunState, answers: Mapping[str, Answer]) -> _Drive:
+        if not state.turn:  # it stopped before anything was offered
+            return self._driven(state, self._begun(state), answers)
         catalog, picking = self._runner.catalog, self._picking
-        gone = [name for name in state.offered if name not in catalog]
+        offered = tuple(dict.fromkeys(state.offered))
+        gone = [name for name in offered if name not in catalog]
         if gone:
             raise SourceError(f"the run was offered '{gone[0]}', which this agent does not have")
-        if not state.turn:  # it stopped before anything was offered
-            return self._driven(state, self._begun(state, state.offered), answers)
 
         async def opened(context: PolicyContext) -> Toolbox:
             if picking is not None:
-                return picking.reopen(state.offered, context)
-            return Toolbox(catalog, tuple(catalog[name] for name in state.offered))
+                return picking.reopen(offered, context)
+            return Toolbox.of(catalog, offered)
 
         return self._driven(state, opened, answers)
 
-    def _begun(self, state: RunState, before: Sequence[str]) -> OpenToolbox:
-        """All tools, or those picked for what was said."""
+    def _begun(self, state: RunState) -> OpenToolbox:
+        """All tools, or those picked for what was said; `state` names what was offered before it."""
         catalog, picking = self._runner.catalog, self._picking
 
         async def opened(context: PolicyContext) -> Toolbox:
             if picking is None:
                 return Toolbox(catalog, tuple(catalog))
-            return await picking.begin(state.messages, before, context)
+            return await picking.begin(state.messages, state.offered, context)
 
         return opened
 
@@ -194,6 +196,14 @@ class Agent:
             return await run.drive()
 
         return drive
+
+
+def _names(offered: Sequence[str]) -> tuple[str, ...]:
+    """Raises ToolcribError for what are no names, such as one string."""
+    several = isinstance(offered, Sequence) and not isinstance(offered, str)
+    if not several or not all(isinstance(name, str) for name in offered):
+        raise ToolcribError("offered= is a list of names: that of the run before, `state.offered`")
+    return tuple(offered)
 
 
 _Emit: TypeAlias = Callable[[Event], None]

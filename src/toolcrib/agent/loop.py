@@ -60,7 +60,7 @@ class Run:
         self._client = client
         self._runner = runner
         self._open_toolbox = open_toolbox
-        self._toolbox = Toolbox(runner.catalog, ())
+        self._toolbox = Toolbox.of(runner.catalog, state.offered)
         self._limits = limits
         self._output_type = output
         self._output: Any = None
@@ -156,7 +156,7 @@ class Run:
                 case TextPart():
                     self._watch.text(part.text)
                 case ArgumentsPart():
-                    self._watch.arguments(part, self._runner.catalog)
+                    self._watch.arguments(part, self._toolbox)
                 case Reply():
                     reply = part
                 case _:
@@ -212,6 +212,7 @@ class Run:
             code = ErrorCode.BUDGET_EXCEEDED if status == "limited" else ErrorCode.CANCELLED
             if self._history.unanswered():
                 self._history.settle(self._watch.outcomes, CallError.of(code))
+                self._toolbox.take(self._watch.outcomes.values())  # of a turn that was cut
         result = self._result(status, limit)
         self._emit(Done(result))
         return result

@@ -7,13 +7,15 @@ and a call of it is answered as if there were none. Whatever is picked, policy d
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
 from toolcrib.agent.search import NAME, ToolSearch, names_found, search_tools
 from toolcrib.agent.toolbox import Toolbox
 from toolcrib.errors import ToolError
-from toolcrib.pick import PickOptions, PickResult, Query, pick_tools
+from toolcrib.pick import PickOptions, PickResult, pick_tools
+from toolcrib.pick.candidates import candidates_of
 from toolcrib.runner import ToolRunner
 from toolcrib.tools import Catalog, per_call
 from toolcrib.values.context import CallContext, PolicyContext
@@ -46,7 +48,7 @@ class Picking:
         self._catalog = runner.catalog
         self._options = options
         self._place = {name: at for at, name in enumerate(runner.catalog.names)}
-        self._open: dict[str, PickedToolbox] = {}
+        self._open: dict[str, list[PickedToolbox]] = {}  # a saved run may go on twice at once
         if search:
             own = Catalog([search_tools()], source="search_tools=True")
             self.runner = runner.with_tools(own.bind({ToolSearch: per_call(self._of_call)}))
@@ -74,12 +76,14 @@ class Picking:
         """The toolbox of a saved run, which was offered these; the runner has them all."""
         tools = tuple(self.runner.catalog[name] for name in names)
         toolbox = PickedToolbox(self, tools, context)
-        self._open[context.run.run_id] = toolbox
+        self._open.setdefault(context.run.run_id, []).append(toolbox)
         return toolbox
 
     def close(self, toolbox: PickedToolbox, run_id: str) -> None:
         """Its run is over."""
-        if self._open.get(run_id) is toolbox:  # a saved run may go on twice at once
+        opened = self._open[run_id]
+        opened.remove(toolbox)
+        if not opened:
             del self._open[run_id]
 
     async def best(self, request: object, context: PolicyContext, count: int) -> list[PickResult]:
@@ -88,13 +92,14 @@ class Picking:
         Policies are asked about the few that were picked, not about a whole catalog.
         """
         options = msgspec.structs.replace(self._options, max_candidates=count)
+        kept: list[PickResult] = []
         while True:
             picked = await pick_tools(request, self._catalog, options)
+            if picked and picked[0].provenance.timed_out:  # the scorer is not asked again
+                return kept or self._as_registered(picked[0], context, count)
             kept = [p for p in picked if self.permits(p.definition.name, context)]
             if len(kept) >= count or len(picked) < options.max_candidates:
                 return kept[:count]
-            if picked[0].provenance.timed_out:  # the time is up: the scorer is not asked again
-                return await self._as_registered(picked[0], context, count)
             deeper = options.max_candidates * _DEEPER
             options = msgspec.structs.replace(options, max_candidates=deeper)
 
@@ -113,38 +118,37 @@ class Picking:
         """What was offered before, as it was, and behind it what is wanted besides, best first.
 
         Where too much has gathered only what is wanted stays: what was picked, and what was called,
-        for a model goes by what it has seen itself do. Where nothing is added nothing is taken away.
+        for a model goes by what it has seen itself do. Where nothing is added nothing is taken away,
+        unless it is more than a run may offer.
         """
-        kept, needed = (
-            [n for n in dict.fromkeys(names) if n in self._place and self.permits(n, context)]
-            for names in (before, wanted)
-        )
+        kept, needed = (self._eligible(names, context) for names in (before, wanted))
         new, room = set(needed).difference(kept), self.most - 1
-        if new and len(kept) + len(new) > min(room, _CARRIED * self._options.max_candidates):
+        enough = min(room, _CARRIED * self._options.max_candidates) if new else room
+        if len(kept) + len(new) > enough:
             kept, new = [], set(needed[:room])
         return [*kept, *self.in_order(new)]
 
-    async def _as_registered(
+    def _eligible(self, names: Iterable[str], context: PolicyContext) -> list[str]:
+        """Those that could be picked for this caller now: the options hold for what was offered or
+        called before, too."""
+        there = [self._catalog[name] for name in dict.fromkeys(names) if name in self._place]
+        left, _ = candidates_of(there, self._options.filters(), self._options.quota)
+        found = (tool.get_definition().name for tool in left)
+        return [name for name in found if self.permits(name, context)]
+
+    def _as_registered(
         self, late: PickResult, context: PolicyContext, count: int
     ) -> list[PickResult]:
         """The first of the tools in the order of registration, marked as `late` is."""
-        options = msgspec.structs.replace(
-            self._options,
-            max_candidates=max(1, len(self._catalog)),
-            scorer=_AsRegistered(),
-            timeout_ms=None,
-        )
-        kept = [
-            msgspec.structs.replace(
-                p, score=late.score, reason=late.reason, provenance=late.provenance
-            )
-            for p in await pick_tools(NAME, self._catalog, options)
-            if self.permits(p.definition.name, context)
+        left, _ = candidates_of(self._catalog, self._options.filters(), self._options.quota)
+        permitted = (t for t in left if self.permits(t.get_definition().name, context))
+        return [
+            msgspec.structs.replace(late, tool=tool, definition=tool.get_definition())
+            for tool in islice(permitted, count)
         ]
-        return kept[:count]
 
     def _of_call(self, context: CallContext) -> PickedToolbox:
-        return self._open[context.run_id]
+        return self._open[context.run_id][-1]
 
 
 class PickedToolbox(Toolbox):
@@ -173,7 +177,8 @@ class PickedToolbox(Toolbox):
         ]
         if not found or not self._picking.searches:
             return False
-        self._names.update(self._new(self.known(found)))
+        known = self.known(found)
+        self._names.update(self._new(name for name in found if name in known))
         more = self._names.intersection(found).difference(self.names)
         if more:
             in_order = self._picking.in_order(more)
@@ -204,12 +209,3 @@ class PickedToolbox(Toolbox):
         """Those that are neither offered nor promised yet, as many as there is room for."""
         room = max(0, self._picking.most - len(self._names))
         return [name for name in names if name not in self._names][:room]
-
-
-class _AsRegistered:
-    """All tools alike."""
-
-    name = "registration order"
-
-    def score(self, _query: Query, tools: Sequence[HasDefinition]) -> Sequence[float]:
-        return [1.0] * len(tools)

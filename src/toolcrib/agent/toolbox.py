@@ -14,7 +14,7 @@ import msgspec
 from toolcrib.tools import Catalog
 from toolcrib.values.call import ToolCall
 from toolcrib.values.context import PolicyContext
-from toolcrib.values.definition import HasDefinition
+from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.offer import Offer
 from toolcrib.values.record import Outcome
 
@@ -28,6 +28,11 @@ class Toolbox:
         self._catalog = catalog
         self.tools = tools
         self._told = _NOTHING
+
+    @staticmethod
+    def of(catalog: Catalog, names: Iterable[str]) -> Toolbox:
+        """Of those names for which the catalog has a tool."""
+        return Toolbox(catalog, tuple(catalog[name] for name in names if name in catalog))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,6 +60,10 @@ class Toolbox:
     def known(self, names: Iterable[str]) -> frozenset[str]:
         """Those of these names that a model may know to be a tool's."""
         return frozenset(name for name in names if name in self._catalog)
+
+    def definition(self, name: str) -> ToolDefinition | None:
+        """Of a tool that a model may know of."""
+        return self._catalog[name].get_definition() if self.known([name]) else None
 
     def close(self) -> None:
         """The run is over."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from toolcrib.agent.public_text import PublicText
+from toolcrib.agent.toolbox import Toolbox
 from toolcrib.runner.recorder import public_name
 from toolcrib.runner.redact import own_copy, public_arguments
-from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import (
@@ -36,14 +36,14 @@ class Watch:
     def text(self, text: str) -> None:
         self._emit(TextDelta(text))
 
-    def arguments(self, part: ArgumentsPart, catalog: Catalog) -> None:
+    def arguments(self, part: ArgumentsPart, toolbox: Toolbox) -> None:
         """The declared ones, as they stream; nothing of tools with secrets, and of unknown ones."""
         public = self._streaming.get(part.call_id)
         if public is None:
-            entry = catalog.entry(part.name)
-            if entry is None or entry.tool.definition.secret:
+            definition = toolbox.definition(part.name)
+            if definition is None or definition.secret:
                 return
-            public = PublicText.of(entry.tool.definition)
+            public = PublicText.of(definition)
             self._streaming[part.call_id] = public
         text = public.feed(part.text)
         if text:

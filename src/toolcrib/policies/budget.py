@@ -162,7 +162,8 @@ class _Account(msgspec.Struct):
 
     def tokens_with(self, run: RunTally) -> int:
         """Those of all runs, this one included whether it is known yet or not."""
-        others = (known.tokens for name, known in self.runs.items() if name != run.run_id)
+        runs = list(self.runs.items())  # in one step: a run may begin in another thread
+        others = (known.tokens for name, known in runs if name != run.run_id)
         return self.tokens + sum(others) + run.tokens
 
     def note(self, run: RunTally) -> None:

@@ -71,7 +71,8 @@ class ForeseeingPolicy(Protocol):
 def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
     """The standard policy, then `policies`; a `Standard` among them takes its place.
 
-    Raises ToolcribError for what is no policy, and for a second `Standard`.
+    Raises ToolcribError for what is no policy, for one whose `denies` is no method that can be asked
+    (it would hide every tool), and for a second `Standard`.
     """
     given = [policies] if callable(policies) else list(policies)
     for policy in given:
@@ -81,6 +82,11 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
                 "a policy is called as (Hydrated, PolicyContext) -> Allow | Deny | Ask; "
                 f"this is none: {kind.__name__}"
             )
+        foresees = getattr(policy, "denies", None)
+        if foresees is not None and (
+            not callable(foresees) or inspect.iscoroutinefunction(foresees)
+        ):
+            raise ToolcribError(f"{_name(policy)}: `denies` is a method, and not async")
     own = [policy for policy in given if isinstance(policy, Standard)]
     if len(own) > 1:
         raise ToolcribError("there is one standard policy: give a runner at most one Standard")
