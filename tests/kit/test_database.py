@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -276,6 +277,31 @@ def test_a_query_without_end_is_stopped(path: Path, sql: str) -> None:
         reading(path, seconds=0.5, value_bytes=2_000_000).query(sql)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no alarm")
+@pytest.mark.parametrize(
+    "how", ["signal.signal(14, signal.SIG_IGN)", "signal.pthread_sigmask(0, [14])"]
+)
+def test_a_question_ends_though_nobody_is_left_to_stop_it(path: Path, how: str) -> None:
+    """Whatever the process that asked has made of the signal: it is inherited."""
+    asked = {
+        "uri": f"{path.as_uri()}?mode=ro",
+        "limits": {**msgspec.to_builtins(DatabaseLimits()), "seconds": 0},
+        "sql": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT max(x) FROM c",
+        "parameters": [],
+    }
+    code = (
+        f"import os, signal, sys; {how}; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "-I", "-S", sqlite_process.__file__],
+        input=json.dumps(asked).encode(),
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGALRM, b"")
+
+
 @pytest.mark.parametrize(
     "sql",
     [
@@ -367,6 +393,40 @@ def test_a_name_in_the_file_may_be_anything(tmp_path: Path) -> None:
     assert [column["name"] for column in virtual["columns"]] == ["a"]
 
 
+def test_columns_that_are_computed_are_described_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "computed.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(
+            "CREATE TABLE a (x INT, twice INT AS (x * 2), half REAL AS (x / 2) STORED)"
+        )
+        database.execute("CREATE VIRTUAL TABLE b USING fts5(body)")
+    a, b = reading(path).describe()["tables"]
+    assert [(c["name"], c["type"].split()[0]) for c in a["columns"]] == [
+        ("x", "INT"),
+        ("twice", "INT"),
+        ("half", "REAL"),
+    ]
+    assert [column["name"] for column in b["columns"]] == ["body"]
+
+
+def test_a_table_whose_columns_have_no_room_hides_no_other_one(tmp_path: Path) -> None:
+    path = tmp_path / "wide.db"
+    names = [f"a_column_with_a_rather_long_name_{i}" for i in range(1990)]
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"CREATE TABLE a_wide ({','.join(names)})")
+        database.execute("CREATE TABLE narrow (x)")
+    assert reading(path).describe() == {
+        "tables": [
+            {"name": "a_wide", "kind": "table", "columns": []},
+            {"name": "narrow", "kind": "table", "columns": [{"name": "x", "type": ""}]},
+        ],
+        "truncated": True,
+    }
+    with pytest.raises(ToolError, match="select fewer columns"):
+        reading(path).query("SELECT * FROM a_wide")
+    assert reading(path).query("SELECT * FROM narrow")["columns"] == ["x"]
+
+
 class TestTheFile:
     def test_an_empty_one_is_an_empty_database(self, tmp_path: Path) -> None:
         path = tmp_path / "empty.db"
@@ -391,6 +451,12 @@ class TestTheFile:
             ReadOnlyDatabase(tmp_path / name)
         with pytest.raises(SourceError, match=why):
             kit.catalog(tmp_path, database=tmp_path / name)
+
+    def test_a_loop_of_links_leads_nowhere(self, tmp_path: Path) -> None:
+        (tmp_path / "a").symlink_to("b")
+        (tmp_path / "b").symlink_to("a")
+        with pytest.raises(SourceError, match="there is no database file"):
+            ReadOnlyDatabase(tmp_path / "a")
 
     def test_a_pipe_is_not_opened(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe")

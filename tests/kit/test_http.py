@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,7 @@ ALLOWED = ("api.example.com", "https://own.example.com:8443", "http://127.0.0.1:
         "https://api.example.com@evil.com/",
         "https://user@api.example.com/",
         "https://user:word@api.example.com/",
+        "https://:word@api.example.com/",
         "https://api.example.com\\@evil.com/",
         "https://api.example.com%2eevil.com/",
         "https://\N{FULLWIDTH LATIN SMALL LETTER A}pi.example.com.evil.com/",
@@ -173,16 +175,16 @@ async def test_an_address_that_is_not_public_is_not_connected_to_whatever_its_na
 
 
 def _resolve(monkeypatch: pytest.MonkeyPatch, addresses: list[str]) -> None:
-    """The names of this loop resolve to one address after the other, as a rebinding server has it."""
+    """Names resolve to one address after the other, as a rebinding server has it."""
     left = list(addresses)
 
-    async def getaddrinfo(_host: str, port: int, **_options: Any) -> list[Any]:
+    def getaddrinfo(_host: str, port: int, *_more: Any, **_options: Any) -> list[Any]:
         address = left.pop(0) if len(left) > 1 else left[0]
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         where = (address, port, 0, 0) if ":" in address else (address, port)
         return [(family, socket.SOCK_STREAM, 6, "", where)]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
 async def test_a_name_that_changes_its_address_is_judged_at_every_request(
@@ -195,6 +197,62 @@ async def test_a_name_that_changes_its_address_is_judged_at_every_request(
         assert (await guarded.get(named, {})).status == 200
         with pytest.raises(CapabilityError, match="has no public address"):
             await guarded.get(named, {})
+
+
+async def test_a_public_address_is_asked_and_a_private_one_beside_it_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def answering(target: str) -> bytes:
+        asked.append(target)
+        return answer()
+
+    def getaddrinfo(_host: str, port: int, *_more: Any, **_options: Any) -> list[Any]:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in ("127.0.0.1", "127.0.0.9")
+        ]
+
+    async with serving(answering) as origin:
+        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+        named = origin.replace("127.0.0.1", "named.example.com")
+        guarded = GuardedHttp(allow=[named], private=["127.0.0.9/32"])
+        with pytest.raises(CapabilityError):  # nobody listens there
+            await guarded.get(named, {})
+        assert asked == []
+        assert (await GuardedHttp(allow=[named], private=["127.0.0.1/32"]).get(named, {})).status
+    assert asked == ["/"]
+
+
+def test_a_name_server_that_does_not_answer_keeps_nobody_waiting() -> None:
+    """The look-up is given up with its request: the loop, and the program, can end without it."""
+    ended = threading.Event()
+    asked = threading.Event()
+
+    def getaddrinfo(*_arguments: Any, **_options: Any) -> list[Any]:
+        asked.set()
+        assert ended.wait(60), "it was waited for"
+        return []
+
+    async def ask() -> None:
+        guarded = GuardedHttp(allow=["named.example.com"], limits=QUICK)
+        with pytest.raises(CapabilityError, match="did not answer in time"):
+            await guarded.get("https://named.example.com/", {})
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(socket, "getaddrinfo", getaddrinfo)
+        waiting = threading.Thread(target=lambda: asyncio.run(ask()), daemon=True)
+        waiting.start()
+        waiting.join(20)
+        assert (waiting.is_alive(), asked.is_set()) == (False, True)
+        ended.set()
+
+
+@pytest.mark.parametrize("host", [f"{'a' * 64}.example.com", f"{'a.' * 150}example.com"])
+async def test_a_name_that_cannot_be_one_is_not_reached(host: str) -> None:
+    with pytest.raises(CapabilityError, match="was not reached"):
+        await GuardedHttp(allow=[host]).get(f"https://{host}/", {})
 
 
 async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

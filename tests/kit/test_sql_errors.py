@@ -25,6 +25,11 @@ REFUSED = "SQLite refused the statement"
         ("select [canary] from t", "no such column: canary", REFUSED),
         ("select `canary` from t", "no such column: canary", REFUSED),
         ("select 'it''s canary' x", "no such column: canary", REFUSED),
+        ('-- "\nselect "canary" from t', "no such column: canary", REFUSED),
+        ("/* ' */ select 'canary' x", "no such column: canary", REFUSED),
+        ("select a -- canary", "no such column: canary", REFUSED),
+        ("select a /* canary", "no such column: canary", REFUSED),
+        ("select '--', Nmae from t", "no such column: Nmae", None),
         # a word that stands nowhere in the statement is of the database
         ("select * from v", "no such table: main.canary", REFUSED),
         ("select * from v", "no such column: canary", REFUSED),

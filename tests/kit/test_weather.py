@@ -7,7 +7,9 @@ open-meteo.com/en/docs/geocoding-api; fields without a value are left out of pla
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,6 +17,7 @@ import pytest
 from kit.kit_helpers import call
 from kit.loopback_http import PRIVATE, answer, serving
 
+from toolcrib import kit
 from toolcrib.errors import CapabilityError, ToolError
 from toolcrib.kit import GuardedHttp, HttpAnswer, OpenMeteo, WeatherService, get_weather
 from toolcrib.kit.weather import Forecast
@@ -186,6 +189,9 @@ async def test_three_days_if_not_said_otherwise(catalog: Catalog, server: Server
         ("Portland, Multnomah, Oregon", "Portland, Oregon, United States"),
         ("Portland, Oregon, United States", "Portland, Oregon, United States"),
         ("Portland, UK", "Île de Portland, England, United Kingdom"),
+        ("Portland، Maine", "Portland, Maine, United States"),
+        ("Portland、Maine", "Portland, Maine, United States"),
+        ("Portland，Maine", "Portland, Maine, United States"),
         ("Portland, england,", "Île de Portland, England, United Kingdom"),
         ("Portland, Nowhere", "Port\ufffdland, Nowhere"),
     ],
@@ -314,6 +320,19 @@ class Recorded:
     async def get(self, url: str, query: Any) -> HttpAnswer:
         self.urls.append(url)
         return HttpAnswer(status=500, body=b"")
+
+
+async def test_without_a_network_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def getaddrinfo(*_arguments: Any, **_options: Any) -> Any:
+        raise socket.gaierror(socket.EAI_AGAIN, "canary")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    with pytest.raises(CapabilityError, match="was not reached: is there a network") as caught:
+        await call(kit.catalog(tmp_path, weather=True), "get_weather", place="Portland")
+    assert caught.value.safe_text.startswith("geocoding-api.open-meteo.com ")
+    assert "canary" not in caught.value.safe_text
 
 
 async def test_its_own_servers_are_those_that_it_says() -> None:

@@ -19,7 +19,10 @@ _LONGEST_SQL = 20_000
 
 
 class ColumnInfo(TypedDict):
-    """`type` is as declared, and may be empty; `references` is `table.column` of a foreign key."""
+    """`type` is as declared, and may be empty.
+
+    `references` is where a foreign key leads: `table.column`, or `table` if to its primary key.
+    """
 
     name: str
     type: str
@@ -35,7 +38,7 @@ class TableInfo(TypedDict):
 
 
 class DatabaseTables(TypedDict):
-    """`truncated` says that there are more tables than these."""
+    """`truncated` says that there is more: further tables, or columns of one that is without any."""
 
     tables: list[TableInfo]
     truncated: bool

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from ipaddress import ip_network
 from types import ModuleType
@@ -19,6 +20,7 @@ import msgspec
 
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
 from toolcrib.kit.addresses import Network, may_reach
+from toolcrib.threads import in_thread
 from toolcrib.tools import capability
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ class GuardedHttp:
     def _target(self, url: str, query: Mapping[str, str]) -> URL:
         """The URL as it will be asked: what is judged here is what is used, not another reading."""
         parsed = _url(url)
-        if parsed is None or _origin_of(parsed) not in self._allowed or parsed.raw_user is not None:
+        if parsed is None or _origin_of(parsed) not in self._allowed:
             raise CapabilityError(_NOT_ALLOWED, retryable=False)
         return parsed.with_fragment(None).update_query(query)
 
@@ -153,10 +155,43 @@ class _Gate:
         return made
 
 
+class _Resolver:
+    """Looks names up in threads that can be given up.
+
+    A loop waits at its end for those of its executor: with a name server that does not answer, that
+    is long after the request is over.
+    """
+
+    async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[dict[str, Any]]:
+        flags = socket.AI_ADDRCONFIG  # no IPv6 address where there is no IPv6
+        look_up = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=flags)
+        try:
+            found = await in_thread(look_up)
+        except UnicodeError:  # a part of the name is too long
+            raise OSError("that cannot be the name of a host") from None
+        numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        return [
+            {
+                "hostname": host,
+                "host": address[0],
+                "port": address[1],
+                "family": found_family,
+                "proto": protocol,
+                "flags": numeric,
+            }
+            for found_family, _kind, protocol, _name, address in found
+        ]
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
 def _session(library: ModuleType, gate: _Gate) -> ClientSession:
     """For one request: nothing is kept for the next, no connection, no cookie, no resolved name."""
     session: ClientSession = library.ClientSession(
-        connector=library.TCPConnector(socket_factory=gate, use_dns_cache=False, force_close=True),
+        connector=library.TCPConnector(
+            resolver=_Resolver(), socket_factory=gate, use_dns_cache=False, force_close=True
+        ),
         cookie_jar=library.DummyCookieJar(),
         headers={"User-Agent": "toolcrib", "Accept-Encoding": "identity"},
         auto_decompress=False,
@@ -178,8 +213,10 @@ def _origin(entry: str) -> tuple[str, str, int]:
 
 
 def _origin_of(url: URL) -> tuple[str, str, int] | None:
-    """Scheme, host and port; None if it is of no server."""
+    """Scheme, host and port; None if it is of no server, or of a user on one."""
     if url.scheme not in ("https", "http") or not url.raw_host or not url.port:
+        return None
+    if url.raw_user is not None or url.raw_password is not None:
         return None
     return url.scheme, url.raw_host, url.port
 

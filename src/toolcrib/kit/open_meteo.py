@@ -7,6 +7,7 @@ asks to be named where its data (CC BY 4.0) are shown.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
@@ -34,6 +35,7 @@ _DAILY = (
 _UNITS = {"temperature_unit": "celsius", "wind_speed_unit": "kmh", "precipitation_unit": "mm"}
 _CANDIDATES = 20  # to find the region among; the service ranks them, the largest first
 _LONGEST_NAME = 100
+_COMMA = re.compile("[,\N{ARABIC COMMA}\N{IDEOGRAPHIC COMMA}\N{FULLWIDTH COMMA}]")
 _CODES = {"usa": "us", "uk": "gb"}  # what people say for a country code
 _CONDITIONS: Mapping[int, str] = {
     0: "clear sky",
@@ -157,7 +159,7 @@ class OpenMeteo:
 
     async def _find(self, place: str) -> _Place:
         """The first place of the name that lies where the rest says. Raises ToolError."""
-        name, *regions = (part.strip() for part in place.split(","))
+        name, *regions = (part.strip() for part in _COMMA.split(place))
         if not name:
             raise ToolError(_UNKNOWN_PLACE)
         query = {"name": name, "count": str(_CANDIDATES), "language": "en", "format": "json"}

@@ -52,7 +52,7 @@ class ReadOnlyDatabase:
         try:
             self.path = Path(path).resolve()
             found = self.path.is_file()
-        except (OSError, ValueError):  # too long a name, a NUL in it, a loop of links
+        except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, a loop of links
             found = False
         if not found:
             raise SourceError(f"there is no database file {str(path)!r}")

@@ -1,7 +1,7 @@
 """What SQLite says of a statement, as sentences that tell nothing but what the model wrote itself.
 
 Its own text may quote data, of a row or of a literal. It is passed on only where it has a known form
-and the one name in it is a plain word of the statement that stands outside of quotes.
+and the one name in it is a plain word of the statement, outside of quotes and comments.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Mapping
 
 from toolcrib.errors import CapabilityError, ToolError
 
-_QUOTED = re.compile(r"'[^']*'?|\"[^\"]*\"?|`[^`]*`?|\[[^\]]*\]?")
+_QUOTED = re.compile(  # comments too: a quote in one would turn inside and outside around
+    r"'[^']*'?|\"[^\"]*\"?|`[^`]*`?|\[[^\]]*\]?|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL
+)
 _WORD = r"([A-Za-z_][\w.]{0,63})"
 _FORMS = tuple(
     re.compile(form, re.ASCII)

@@ -38,6 +38,8 @@ _TABLES = (
     else "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') "
     "AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name"
 )
+# Those that are computed too, and without the hidden ones of a virtual table.
+_COLUMNS = "SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden <> 1"
 
 
 class _Refused(Exception):  # noqa: N818  an answer
@@ -130,10 +132,12 @@ def _rows(
             raise _Refused("NO_QUERY")
         columns = [_name(column[0]) for column in cursor.description]
         rows: list[list[Any]] = []
-        left = limits["result_bytes"] - len(json.dumps(columns))
+        left = limits["result_bytes"] - _size(columns)
+        if left < 0:
+            raise _Refused("LARGE_ROW")
         for row in cursor:
             cells = [_cell(value) for value in row]
-            left -= len(json.dumps(cells, ensure_ascii=False).encode()) + 1
+            left -= _size(cells)
             if left < 0 and not rows:
                 raise _Refused("LARGE_ROW")
             if left < 0 or len(rows) == limits["rows"]:
@@ -152,33 +156,42 @@ def _cell(value: Any) -> Any:
 
 
 def _described(database: sqlite3.Connection, limits: Answer) -> Answer:
+    """A table whose columns have no room is named without them: it is not to hide the others."""
     tables: list[Answer] = []
+    truncated = False
     left = limits["result_bytes"]
     for name, kind in database.execute(_TABLES).fetchall():
-        columns = list(_columns(database, name)) if left > 0 else []
-        described = {
+        table: Answer = {
             "name": _name(name),
             "kind": "view" if kind == "view" else "table",
-            "columns": columns,
+            "columns": [],
         }
-        left -= len(json.dumps(described, ensure_ascii=False).encode()) + 1
+        described = {**table, "columns": list(_columns(database, name))}
+        if _size(described) > left:
+            described, truncated = table, True
+        left -= _size(described)
         if left < 0 or len(tables) == limits["rows"]:
             return {"tables": tables, "truncated": True}
         tables.append(described)
-    return {"tables": tables, "truncated": False}
+    return {"tables": tables, "truncated": truncated}
 
 
 def _columns(database: sqlite3.Connection, table: str) -> Iterator[Answer]:
     """None of a view that does not work, or of a virtual table whose module is not there."""
     with suppress(sqlite3.Error):
-        found = database.execute("SELECT * FROM pragma_table_info(?)", (table,)).fetchall()
+        found = database.execute(_COLUMNS, (table,)).fetchall()
         keys = database.execute("SELECT * FROM pragma_foreign_key_list(?)", (table,)).fetchall()
         leads = {key[3]: f"{key[2]}.{key[4]}" if key[4] else key[2] for key in keys}
-        for _, name, kind, *_rest in found:
+        for name, kind in found:
             column = {"name": _name(name), "type": _name(kind or "")}
             if name in leads:
                 column["references"] = _name(leads[name])
             yield column
+
+
+def _size(value: Any) -> int:
+    """Its bytes as JSON in UTF-8, with a comma."""
+    return len(json.dumps(value, ensure_ascii=False).encode()) + 1
 
 
 def _name(name: str) -> str:
@@ -190,7 +203,9 @@ def main() -> None:
     if sys.platform != "win32":
         import resource
 
-        # The parent kills in time; this is for when it is gone itself.
+        # The parent kills in time; this is for when it is gone itself, whatever it made of the signal.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
         signal.alarm(math.ceil(asked["limits"]["seconds"]) + 1)
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_AS, (2 * asked["limits"]["memory_bytes"],) * 2)
