@@ -10,7 +10,7 @@ import pytest
 from pick.pick_helpers import SHOP, entry, names, scores
 
 from toolcrib.errors import MissingExtraError, PickError, SourceError
-from toolcrib.pick import EmbeddingScorer, PickOptions, WordVectors, pick_tools, vectors
+from toolcrib.pick import EmbeddingScorer, PickOptions, Query, WordVectors, pick_tools, vectors
 
 np = pytest.importorskip("numpy", reason="the extra 'pick' is not installed")
 pytest.importorskip("tokenizers", reason="the extra 'pick' is not installed")
@@ -64,26 +64,110 @@ class Fixed:
         return np.array([self.table[text] for text in texts], "float32").reshape(len(texts), 2)
 
 
+def at(cosine: float) -> list[float]:
+    """The unit vector that lies so near to [1, 0]."""
+    return [cosine, (1 - cosine**2) ** 0.5]
+
+
 @pytest.mark.parametrize(
-    ("cosine", "score"),
-    [(1.0, 1.0), (0.55, 0.5), (0.1, 0.0), (0.0, 0.0), (-1.0, 0.0), (1.000001, 1.0)],
+    ("cosine", "score"), [(1.0, 1.0), (0.55, 0.5), (0.1, 0.0), (0.0, 0.0), (-1.0, 0.0)]
 )
 def test_calibration(cosine: float, score: float) -> None:
-    scorer = EmbeddingScorer(Fixed({"q": [1, 0], "a: ": [cosine, 0]}))
+    scorer = EmbeddingScorer(Fixed({"q": [1, 0], "a: ": at(cosine)}))
     assert scores(scorer, "q", [entry("a")])[0] == pytest.approx(score, abs=1e-6)
 
 
-async def test_a_vector_of_nan_is_an_error() -> None:
-    scorer = EmbeddingScorer(Fixed({"q": [1, 0], "a: ": [float("nan"), 0]}))
-    with pytest.raises(PickError, match="scorer 'embedding' gave a weight that is not a finite number"):
-        await pick_tools("q", [entry("a")], PickOptions(scorer=scorer))
+def test_rows_of_any_length_are_brought_to_length_1() -> None:
+    scorer = EmbeddingScorer(Fixed({"q": [5, 0], "a: ": [0.3, 0.4], "b: ": [0, 0]}))
+    assert scores(scorer, "q", [entry("a"), entry("b")]) == pytest.approx([5 / 9, 0])
+
+
+class Answering:
+    """Gives whatever it was made with."""
+
+    name = "mine"
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer(len(texts)) if callable(self.answer) else self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda n: np.full((n, 2), np.nan), "gave a number that is not finite"),
+        (lambda n: np.full((n, 2), np.inf), "gave a number that is not finite"),
+        (lambda n: np.ones((n + 1, 2)), r"gave shape \(2, 2\) for 1 texts, not a row each"),
+        (np.ones, r"gave shape \(1,\) for 1 texts"),
+        (lambda n: np.ones((n, 0)), r"gave shape \(1, 0\) for 1 texts"),
+        (None, r"gave shape \(\) for 1 texts|gave no rows of numbers"),
+        ([["a"]], "gave no rows of numbers"),
+        (RuntimeError("secret"), "raised RuntimeError$"),
+    ],
+)
+async def test_what_an_embedder_may_not_give(answer: Any, said: str) -> None:
+    options = PickOptions(scorer=EmbeddingScorer(Answering(answer)))
+    with pytest.raises(PickError, match=f"^embedder 'mine' {said}"):
+        await pick_tools("q", [entry("a")], options)
+
+
+def test_requests_and_tools_have_one_length() -> None:
+    scorer = EmbeddingScorer(Fixed3({"q": [1, 0], "a: ": [1, 0, 0]}))
+    with pytest.raises(PickError, match="'Fixed3' gave 2 numbers for a request and 3 for a tool"):
+        scorer.hits(Query("q"), [entry("a")])
+
+
+class Fixed3:
+    def __init__(self, table: dict[str, list[float]]) -> None:
+        self.table = table
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        return np.array([self.table[text] for text in texts], "float32")
 
 
 def test_the_best_of_description_and_examples_counts() -> None:
-    at = {"q": 1.0, "a: ": 0.2, "x": 0.9, "y": 0.3, "b: ": 0.5}
-    scorer = EmbeddingScorer(Fixed({text: [cosine, 0] for text, cosine in at.items()}))
+    cosines = {"q": 1.0, "a: ": 0.2, "x": 0.9, "y": 0.3, "b: ": 0.5}
+    scorer = EmbeddingScorer(Fixed({text: at(cosine) for text, cosine in cosines.items()}))
     found = scores(scorer, "q", [entry("b"), entry("a", examples=("y", "x")), entry("b")])
     assert [round(score, 3) for score in found] == [0.444, 0.889, 0.444]
+
+
+def test_the_parts_of_a_request_count_too() -> None:
+    asked = "Do the first thing now. Do the second thing now."
+    table = {
+        asked: [1, 0],
+        "Do the first thing now.": [1, 0],
+        "Do the second thing now.": [0, 1],
+        "a: ": [1, 0],
+        "b: ": [0, 1],
+    }
+    hits = EmbeddingScorer(Fixed(table)).hits(Query(asked), [entry("a"), entry("b")])
+    assert list(hits.values) == pytest.approx([1.0, 0.3])
+
+
+def test_earlier_turns_weigh_less() -> None:
+    embedder = Fixed({"q": [1, 0], "before": [0, 1], "a: ": [1, 0], "b: ": [0, 1]})
+    hits = EmbeddingScorer(embedder).hits(Query("q", earlier=("before",)), [entry("a"), entry("b")])
+    length = (1 + 0.3**2) ** 0.5
+    assert list(hits.values) == pytest.approx([1 / length, 0.3 / length])
+
+
+def test_requests_may_have_an_embedder_of_their_own() -> None:
+    tools, asking = Fixed({"a: ": [1, 0]}), Fixed({"q": [1, 0]})
+    assert scores(EmbeddingScorer(tools, asking=asking), "q", [entry("a")]) == [1]
+    assert (tools.asked, asking.asked) == (["a: "], ["q"])
+
+
+def test_a_request_is_embedded_once() -> None:
+    embedder = Fixed({"q": [1, 0], "a: ": [1, 0]})
+    scorer, tools = EmbeddingScorer(embedder), [entry("a")]
+    scorer.hits(Query("q"), tools)
+    scorer.explain(Query("q"), tools, [0])
+    assert embedder.asked.count("q") == 1
 
 
 def test_the_text_of_a_tool() -> None:
@@ -133,6 +217,31 @@ def test_vectors_are_unit_float32() -> None:
     assert np.linalg.norm(found, axis=1).tolist() == pytest.approx([1, 0, 1], abs=1e-5)
     assert (found[0] == found[2]).all()
     assert WordVectors().embed([]).shape == (0, 256)
+
+
+def test_common_words_count_less_in_a_catalog() -> None:
+    words = ("weather", "money", "files")
+    found = WordVectors().embed_catalog([[(1.0, f"tool {word}")] for word in words])
+    plain = WordVectors().embed([*words, *(f"tool {word}" for word in words)])
+    assert np.linalg.norm(found, axis=1).tolist() == pytest.approx([1] * 3, abs=1e-5)
+    for row in range(3):
+        assert found[row] @ plain[row] > plain[3 + row] @ plain[row]
+
+
+def test_a_document_is_the_weighted_sum_of_its_parts() -> None:
+    [one, other, both, none] = WordVectors().embed_catalog(
+        [[(1.0, "alpha")], [(1.0, "")], [(1.0, "beta"), (0.5, "gamma"), (0.3, " ")], []]
+    )
+    b, g = WordVectors().embed(["beta", "gamma"])
+    assert both @ (b + 0.5 * g) == pytest.approx(float(np.linalg.norm(b + 0.5 * g)), abs=1e-4)
+    assert np.linalg.norm(one) == pytest.approx(1, abs=1e-5)
+    assert not other.any()
+    assert not none.any()
+
+
+def test_blanks_do_not_matter() -> None:
+    one, other = WordVectors().embed(["the  weather\n in Rome ", "the weather in rome"])
+    assert (one == other).all()
 
 
 def test_a_text_has_the_same_vector_in_any_company() -> None:

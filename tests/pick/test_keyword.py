@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pick.pick_helpers import SHOP, Entry, entry, names, scores
 
+from toolcrib.clients.local.choose import NO_TOOL
 from toolcrib.errors import PickError
-from toolcrib.pick import KeywordScorer, PickOptions, Query, keyword, pick_tools
+from toolcrib.pick import KeywordScorer, PickOptions, Query, Score, pick_tools, search
 
 SCORER = KeywordScorer()
 ALL = PickOptions(max_candidates=10, allow_unsafe=True)
@@ -157,24 +163,6 @@ async def test_ties_keep_registration_order() -> None:
     assert len({result.score for result in found}) == 1
 
 
-def test_an_index_is_built_once_per_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[int] = []
-    real = keyword._rows
-
-    def counted(definitions: list[object]) -> object:
-        built.append(len(definitions))
-        return real(definitions)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(keyword, "_rows", counted)
-    scorer = KeywordScorer()
-    for tools in (SHOP, list(SHOP), SHOP[:2], SHOP):
-        scores(scorer, "weather", tools)
-    assert built == [5, 2]
-    changed = (entry("get_weather", "Another text."), *SHOP[1:])
-    scores(scorer, "weather", changed)
-    assert built == [5, 2, 5]
-
-
 def test_a_scorer_serves_many_threads() -> None:
     scorer = KeywordScorer()
     catalogs = [SHOP, SHOP[:3], tuple(reversed(SHOP))]
@@ -184,12 +172,6 @@ def test_a_scorer_serves_many_threads() -> None:
             pool.map(lambda i: scores(scorer, "list the files", catalogs[i % 3]), range(60))
         )
     assert found == [expected[i % 3] for i in range(60)]
-
-
-def test_sqlite_without_fts5_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyword, "_SCHEMA", "CREATE VIRTUAL TABLE docs USING fts9(name)")
-    with pytest.raises(PickError, match="needs SQLite with FTS5"):
-        scores(KeywordScorer(), "x", SHOP)
 
 
 def test_no_tools_no_scores() -> None:
@@ -202,3 +184,143 @@ def test_hostile_definitions_are_only_words() -> None:
     found = scores(SCORER, "weather", tools)
     assert found[0] > 0
     assert SCORER.explain(Query("weather"), tools, [0])[0].reason == "description: weather"
+
+
+@pytest.mark.parametrize(
+    ("known", "asked"),
+    [("cryptocurrency", "crypto"), ("crypto", "cryptocurrency"), ("погода", "погоды")],
+)
+def test_an_unknown_word_stands_for_the_nearest(known: str, asked: str) -> None:
+    [other, found] = scores(SCORER, asked, (entry("a", "Other things."), entry("b", known)))
+    assert found > 0.05
+    assert other == 0
+
+
+def test_words_side_by_side_count_more() -> None:
+    apart = entry("a", "Reads a stock of market goods, with a price.")
+    beside = entry("b", "Reads a stock of goods, with a market price.")
+    found = scores(SCORER, "market price", (apart, beside))
+    assert found[1] > found[0]
+    assert scores(SCORER, "price market", (apart, beside))[1] < found[1]
+
+
+def test_words_that_any_request_may_hold_count_less() -> None:
+    tools = (
+        entry("a", "Tells what critics suggest."),
+        entry("b", "Tells what a sommelier drinks."),
+    )
+    found = scores(SCORER, "suggest a sommelier", tools)
+    assert found[1] > found[0]
+
+
+WEATHER_TALK: list[tuple[str, tuple[str, ...], tuple[str, ...], str]] = [
+    ("And tomorrow?", ("What is the weather in Lisbon?",), ("get_weather",), "get_weather"),
+    ("convert 5 dollars", ("What is the weather?",), ("get_weather",), "convertCurrency"),
+    ("read that file", ("list the files of my folder",), ("list_files",), "read_file"),
+    ("the second folder", ("list the files",), ("list_files",), "list_files"),
+    ("again, in euros", ("weather?", "convert an amount of money"), (), "convertCurrency"),
+]
+
+
+@pytest.mark.parametrize(("text", "earlier", "used", "first"), WEATHER_TALK)
+def test_the_last_turn_weighs_most(
+    text: str, earlier: tuple[str, ...], used: tuple[str, ...], first: str
+) -> None:
+    query = Query(text, earlier, used)
+    [(position, _)] = SCORER.hits(query, SHOP, 1).best(1)
+    assert SHOP[position].definition.name == first
+
+
+def test_used_tools_get_a_nudge_that_no_word_needs() -> None:
+    twins = (
+        entry("a", "Reads a gauge."),
+        entry("b", "Reads a gauge."),
+        entry("c", "Fills a tank."),
+    )
+    query = Query("the gauge", used=("b", "c", "gone"))
+    found = SCORER.hits(query, twins)
+    assert [position for position, _ in found.best(3)] == [1, 0, 2]
+    assert SCORER.explain(query, twins, [1])[0] == Score(
+        0.0,
+        "description: gauge; used before",
+        {"matched": {"description": ["gauge"]}, "used_before": True},
+    )
+    assert len(SCORER.hits(Query("how are you", used=("b",)), twins).values) == 0
+
+
+def _many(count: int) -> tuple[Entry, ...]:
+    """Tools of the words w0, w1, …, the first ones in most of them."""
+    texts = (" ".join(f"w{i * k % (2 + i % 97)}" for k in range(1, 9)) for i in range(count))
+    return tuple(entry(f"tool{i}", text) for i, text in enumerate(texts))
+
+
+@pytest.mark.parametrize("limit", [1, 3, 20])
+@pytest.mark.parametrize("query", ["w1 w50", "w0 w1 w2 w3 w90", "w0", "w7 w8 w9 nothing"])
+def test_a_limit_gives_the_best_of_all(query: str, limit: int) -> None:
+    tools = _many(600)
+    found = SCORER.hits(Query(query), tools, limit)
+    assert found.best(limit) == SCORER.hits(Query(query), tools).best(limit)
+    assert len(found.values) < 600
+
+
+def test_in_large_catalogs_the_rarer_words_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = (*_many(600), entry("rare", "w0 w1 zebra"), entry("rare_too", "zebra w2"))
+    every = SCORER.hits(Query("w0 w1 w2 zebra"), tools).best(602)
+    monkeypatch.setattr(search, "_READ", 1)
+    monkeypatch.setattr(search, "_PART", 600)
+    monkeypatch.setattr(search, "_CHOSEN", 2)
+    found = SCORER.hits(Query("w0 w1 w2 zebra"), tools, 1)
+    assert found.best(1) == [hit for hit in every if hit[0] in (600, 601)][:1] == every[:1]
+
+
+def test_a_passed_deadline_ends_a_search() -> None:
+    scores(SCORER, "weather", SHOP)
+    with pytest.raises(PickError, match="time of the query was over"):
+        SCORER.hits(Query("weather", deadline=monotonic() - 1), SHOP)
+
+
+async def test_a_build_goes_on_where_the_time_was_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = _many(1_000)
+    scorer = KeywordScorer()
+    hurried = PickOptions(scorer=scorer, timeout_ms=0.001)
+    found = await pick_tools("w50", tools, hurried)
+    assert [result.provenance.timed_out for result in found] == [True] * 3
+    late = Query("w50", deadline=monotonic())
+    said = []
+    for _ in range(40):  # each gets one step further
+        with pytest.raises(PickError) as raised:
+            scorer.hits(late, tools)
+        said.append("index was built" in str(raised.value))
+    assert said == sorted(said, reverse=True)
+    assert 3 < sum(said) < 40
+    assert scores(scorer, "w50", tools) == scores(KeywordScorer(), "w50", tools)
+
+
+@pytest.mark.parametrize("request_", NO_TOOL[:12])
+async def test_what_needs_no_tool_gets_none(request_: str) -> None:
+    assert await pick_tools(request_, SHOP) == []
+
+
+def test_the_same_input_has_one_ranking_in_every_process(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pick.pick_helpers import SHOP; from toolcrib.pick import *;"
+        "hits = KeywordScorer(*sys.argv[1:]).hits(Query('convert or read a file of the cities'), SHOP);"
+        "print(hits.best(9))"
+    )
+    tests = str(Path(__file__).parents[1])
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", script, *folder],
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": seed,
+                "PYTHONPATH": os.pathsep.join([tests, *sys.path]),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed, folder in [("1", []), ("2", [str(tmp_path)]), ("3", [str(tmp_path)])]
+    }
+    assert said == {f"{SCORER.hits(Query('convert or read a file of the cities'), SHOP).best(9)}\n"}
+    assert len(list(tmp_path.iterdir())) == 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import Any, cast
 
 import pytest
@@ -32,6 +33,14 @@ class Batch:
         self.answer = answer
 
     def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        return self.answer
+
+
+class AsyncBatch(Batch):
+    """The same, after it has waited."""
+
+    async def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        await asyncio.sleep(0)
         return self.answer
 
 
@@ -197,6 +206,7 @@ class AsyncCallable:
         (AsyncCallable(), "AsyncCallable"),
         (Batch(*(Score(len(tool.definition.name) / 100) for tool in SHOP[:3])), "given"),
         (Batch(0.11, 0.15, 0.1), "given"),
+        (AsyncBatch(0.11, Score(0.15), 0.1), "given"),
     ],
 )
 async def test_every_kind_of_scorer(scorer: Any, name: str) -> None:
@@ -227,7 +237,7 @@ async def test_functions_get_the_input_as_given_and_batch_scorers_its_text() -> 
     await pick_tools(given, SHOP[:1], PickOptions(scorer=function))
     await pick_tools(given, SHOP[:1], PickOptions(scorer=Text()))
     assert got[0] is given
-    assert got[1] == '{"ask": "weather"}'
+    assert got[1] == "ask: weather"
 
 
 async def test_an_explaining_scorer_is_asked_about_the_picked_only() -> None:
@@ -265,7 +275,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("bad", "says"), BAD)
-@pytest.mark.parametrize("kind", ["function", "coroutine", "batch"])
+@pytest.mark.parametrize("kind", ["function", "coroutine", "batch", "async batch"])
 async def test_what_is_no_score_is_an_error(kind: str, bad: Any, says: str) -> None:
     async def coroutine(request: object, tool: HasDefinition) -> Any:
         return bad if tool is SHOP[1] else 1.0
@@ -274,8 +284,9 @@ async def test_what_is_no_score_is_an_error(kind: str, bad: Any, says: str) -> N
         "function": lambda _, tool: bad if tool is SHOP[1] else 1.0,
         "coroutine": coroutine,
         "batch": Batch(1.0, bad),
+        "async batch": AsyncBatch(1.0, bad),
     }
-    named = {"function": "<lambda>", "coroutine": "coroutine", "batch": "given"}[kind]
+    named = {"function": "<lambda>", "coroutine": "coroutine"}.get(kind, "given")
     with pytest.raises(PickError, match=f"scorer '{named}' {says}.* for tool 'convertCurrency'"):
         await pick_tools("x", SHOP[:2], PickOptions(scorer=scorers[kind], max_candidates=1))
 
@@ -299,6 +310,11 @@ class RaisingBatch(Batch):
         return _raise()
 
 
+class RaisingLater(Batch):
+    async def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        return _raise()
+
+
 class RaisingExplanation(Batch):
     explain = _raise
 
@@ -309,6 +325,8 @@ class RaisingExplanation(Batch):
         (_raise, "scorer '_raise' raised ValueError for tool 'get_weather'"),
         (_raise_later, "scorer '_raise_later' raised ValueError for tool '"),
         (RaisingBatch(), "scorer 'given' raised ValueError"),
+        (RaisingLater(), "scorer 'given' raised ValueError"),
+        (AsyncBatch(1.0), "scorer 'given' gave 1 scores for 2 tools"),
         (RaisingExplanation(1.0, 1.0), "scorer 'given' raised ValueError"),
         (Batch(1.0), "scorer 'given' gave 1 scores for 2 tools"),
         (Batch(1.0, 1.0, 1.0), "scorer 'given' gave 3 scores for 2 tools"),
@@ -379,6 +397,31 @@ async def test_a_scorer_that_blocks_falls_back(batch: bool) -> None:
 
 async def test_a_coroutine_that_waits_falls_back() -> None:
     await _fall_back(_never)
+
+
+class Waiting(Batch):
+    async def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        await asyncio.Event().wait()
+
+
+async def test_an_async_batch_that_waits_falls_back() -> None:
+    await _fall_back(Waiting())
+
+
+class GivingUp(Batch):
+    """What a scorer says once its deadline has passed does not count, an error neither."""
+
+    async def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        while monotonic() < query.deadline:
+            pass
+        if self.answer:
+            return self.answer[0]
+        raise ValueError
+
+
+@pytest.mark.parametrize("late", [GivingUp(), GivingUp([1.0] * 4), GivingUp("nonsense")])
+async def test_what_comes_after_the_deadline_does_not_count(late: GivingUp) -> None:
+    await _fall_back(late)
 
 
 async def test_a_coroutine_that_never_suspends_falls_back() -> None:

@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-import datetime
 import json
-from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pick.pick_helpers import entry
 
-from toolcrib.errors import PickError
-from toolcrib.pick.text import MAX_CHARS, clip, fields, request_text, spaced_name, words
+from toolcrib.pick.text import MAX_CHARS, clip, fields, parts, raw_words, spaced_name, words
 from toolcrib.values.definition import ToolDefinition
 
 
@@ -54,56 +50,15 @@ def test_words_of_any_text_are_alphanumeric(text: str) -> None:
         word.encode()
 
 
+@given(st.text(alphabet=st.characters(), max_size=200))
+def test_words_are_the_parts_of_raw_words(text: str) -> None:
+    assert [part for raw in raw_words(text) for part in parts(raw)] == words(text, stop_words=True)
+
+
 def test_a_long_text_is_read_at_both_ends() -> None:
     text = "start " + "x" * 1_000_000 + " end"
     assert len(clip(text)) == MAX_CHARS + 1
     assert words(text) == ["start", "end"]
-
-
-class _Question(msgspec.Struct):
-    ask: str
-
-
-class _Plain:
-    def __str__(self) -> str:
-        return "plain words"
-
-
-@pytest.mark.parametrize(
-    ("request_", "expected"),
-    [
-        ("as it is", "as it is"),
-        ({"ask": "weather", "city": "Köln"}, '{"ask": "weather", "city": "Köln"}'),
-        (["a", 1, None], '["a", 1, null]'),
-        ({"b": 1, "a": 2}, '{"a": 2, "b": 1}'),
-        ({3: datetime.date(2026, 1, 2)}, '{"3": "2026-01-02"}'),
-        (_Question("weather"), '{"ask": "weather"}'),
-        (_Plain(), '"plain words"'),
-        ({"a": "\ud800"}, '{"a": "?"}'),
-        (None, "null"),
-    ],
-)
-def test_any_input_has_a_text(request_: object, expected: str) -> None:
-    assert request_text(request_) == expected
-
-
-def _cyclic() -> list[Any]:
-    around: list[Any] = []
-    around.append(around)
-    return around
-
-
-def _deep() -> list[Any]:
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    return deep
-
-
-@pytest.mark.parametrize("request_", [_cyclic(), _deep(), {(1, 2): 3}])
-def test_an_input_without_a_text_is_an_error(request_: object) -> None:
-    with pytest.raises(PickError, match=r"cannot be written as JSON; give its text"):
-        request_text(request_)
 
 
 @pytest.mark.parametrize(

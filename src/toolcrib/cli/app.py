@@ -16,7 +16,18 @@ from typing import Annotated
 
 import typer
 
-from toolcrib.cli import approvals, audit, call, chat, local, pick, providers, tools, wires
+from toolcrib.cli import (
+    approvals,
+    audit,
+    call,
+    chat,
+    eval_pick,
+    local,
+    pick,
+    providers,
+    tools,
+    wires,
+)
 from toolcrib.cli.render import print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import ToolcribError
@@ -31,6 +42,7 @@ app = typer.Typer(
 app.command("chat")(chat.chat)
 app.command("call")(call.call)
 app.command("pick")(pick.pick)
+app.command("eval-pick")(eval_pick.eval_pick)
 app.command("encode")(wires.encode)
 app.command("decode")(wires.decode)
 app.command("providers")(providers.providers)

@@ -6,9 +6,9 @@ counts, and when it fails it is that peer's row that says so.
 The protocol, one JSON object a line, UTF-8:
 
     → {"tools": [{"name", "description", "input_schema"}, …]}
-    ← {"build_ms": 12.5}                                   CPU milliseconds; "version" may be added
+    ← {"build_ms": 12.5}                                   CPU milliseconds; other keys are not read
     → {"query": "…", "top": 10}
-    ← {"ranking": ["name", …], "cpu_ms": 0.8}              at most `top` names of these tools, best first
+    ← {"ranking": ["name", …], "cpu_ms": 0.8}              at most `top` names, best first
     … until stdin ends
 """
 
@@ -18,12 +18,12 @@ import asyncio
 import json
 import shlex
 import tempfile
+from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from math import isfinite
 from time import perf_counter
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -34,6 +34,7 @@ from toolcrib.pick.evaluation import DEPTH, Answer
 from toolcrib.values.definition import HasDefinition
 
 _MAX_LINE = 16 * 1024 * 1024
+_MAX_MS = 1e9
 _LAST_WORDS = 4096
 
 
@@ -42,7 +43,7 @@ class PeerError(ToolcribError):
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """`NAME=COMMAND` or `NAME:N=COMMAND`: N is how many questions of a set it is asked, None for all."""
+    """`NAME=COMMAND` or `NAME:N=COMMAND`: `limit` is N, the questions of a set that it is asked."""
 
     name: str
     command: tuple[str, ...]
@@ -65,18 +66,22 @@ def parse_beside(given: str) -> Beside:
 
 
 class Peer:
-    """A peer that has been given its tools."""
+    """A peer that runs; `patience`, in seconds, bounds each of its answers."""
 
-    def __init__(self, process: Process, names: frozenset[str], said: IO[bytes], patience: float):
+    def __init__(
+        self, process: Process, tools: Sequence[HasDefinition], said: IO[bytes], patience: float
+    ) -> None:
         self._process = process
-        self._names = names
+        self._stdin = cast("StreamWriter", process.stdin)  # both are pipes
+        self._stdout = cast("StreamReader", process.stdout)
+        self._tools = [_plain(tool) for tool in tools]
+        self._names = frozenset(tool["name"] for tool in self._tools)
         self._said = said
         self._patience = patience
 
-    async def build(self, tools: Sequence[HasDefinition]) -> float:
+    async def build(self) -> float:
         """Hands over the tools; the CPU milliseconds that the peer says it took."""
-        sent = {"tools": [_plain(tool) for tool in tools]}
-        return _milliseconds(await self._exchange(sent), "build_ms")
+        return _milliseconds(await self._exchange({"tools": self._tools}), "build_ms")
 
     async def answer(self, query: str) -> Answer:
         """One request; the wall clock includes the pipe. Raises PeerError."""
@@ -87,22 +92,21 @@ class Peer:
         if not isinstance(ranking, list) or not all(isinstance(name, str) for name in ranking):
             raise PeerError(f"its 'ranking' is no list of names: {_shown(found)}")
         if len(ranking) > DEPTH or len(set(ranking)) < len(ranking):
-            raise PeerError(f"its ranking has more than {DEPTH} names, or one twice: {_shown(found)}")
+            raise PeerError(
+                f"its ranking has more than {DEPTH} names, or one twice: {_shown(found)}"
+            )
         for name in ranking:
             if name not in self._names:
                 raise PeerError(f"it ranks {name[:80]!r}, which is not among the tools")
         return Answer(tuple(ranking), _milliseconds(found, "cpu_ms"), wall * 1e3)
 
     async def _exchange(self, sent: object) -> dict[str, Any]:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None  # noqa: S101  both are pipes
-        assert stdout is not None  # noqa: S101
         try:
             async with asyncio.timeout(self._patience):
                 with suppress(ConnectionError):  # it died: its last words say more
-                    stdin.write(json.dumps(sent).encode() + b"\n")
-                    await stdin.drain()
-                line = await stdout.readline()
+                    self._stdin.write(json.dumps(sent).encode() + b"\n")
+                    await self._stdin.drain()
+                line = await self._stdout.readline()
         except TimeoutError:
             raise PeerError(f"it gave no answer within {self._patience:g} s") from None
         except ValueError:
@@ -114,19 +118,21 @@ class Peer:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise PeerError(f"its answer is no JSON object: {_shown(line.decode(errors='replace'))}")
+            raise PeerError(
+                f"its answer is no JSON object: {_shown(line.decode(errors='replace'))}"
+            )
         return found
 
     async def _end(self) -> str:
-        code: object = "open"
+        ended = "it closed its stdout"
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
-                code = await self._process.wait()
+                ended = f"it ended (exit code {await self._process.wait()})"
         self._said.seek(0, 2)
         self._said.seek(max(0, self._said.tell() - _LAST_WORDS))
         lines = self._said.read().decode(errors="replace").strip().splitlines()
-        last = f", its last words: {lines[-1]}" if lines else ""
-        return f"it ended before it answered (exit code {code}{last})"
+        last = f"; its last words: {lines[-1]}" if lines else ""
+        return f"{ended} before it answered{last}"
 
 
 @asynccontextmanager
@@ -134,7 +140,6 @@ async def started(
     beside: Beside, tools: Sequence[HasDefinition], *, patience: float
 ) -> AsyncIterator[Peer]:
     """The peer's process, killed at the end. Raises PeerError if it cannot be started."""
-    names = frozenset(tool.get_definition().name for tool in tools)
     with tempfile.TemporaryFile() as said:
         try:
             process = await asyncio.create_subprocess_exec(
@@ -144,7 +149,7 @@ async def started(
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise PeerError(f"{beside.command[0]} cannot be run ({reason})") from None
         try:
-            yield Peer(process, names, said, patience)
+            yield Peer(process, tools, said, patience)
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
@@ -162,11 +167,9 @@ def _plain(tool: HasDefinition) -> dict[str, Any]:
 
 def _milliseconds(found: dict[str, Any], key: str) -> float:
     value = found.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PeerError(f"its {key!r} is no number of milliseconds: {_shown(found)}")
-    if not isfinite(value) or value < 0:
-        raise PeerError(f"its {key!r} is no number of milliseconds: {_shown(found)}")
-    return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MAX_MS:
+        return float(value)
+    raise PeerError(f"its {key!r} is no number of milliseconds: {_shown(found)}")
 
 
 def _shown(found: object) -> str:

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from toolcrib.pick.evaluation import Figures
+from toolcrib.pick.evaluation import Figures
 
 _FORMATS = (".png", ".svg")
 
@@ -39,7 +37,7 @@ def check_plot(path: Path) -> None:
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
-    """Writes the picture. Raises UnusableError where the file cannot be written."""
+    """Writes the picture of these points (at least one). Raises OSError."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -50,15 +48,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
     _draw_quality(quality, points, systems)
     _draw_speed(speed, points, systems)
     figure.legend(loc="outside lower center", ncols=4, fontsize="small")
-    try:
-        # Equal figures give an equal file: no date and, in an SVG, no random ids.
-        figure.savefig(path, dpi=150, metadata={"Date": None} if _is_svg(path) else None)
-    except OSError as error:
-        raise UnusableError(f"--plot {path}: it cannot be written ({error.strerror})") from None
-
-
-def _is_svg(path: Path) -> bool:
-    return path.suffix.lower() == ".svg"
+    figure.savefig(path, dpi=150)
 
 
 def _draw_quality(axes: Any, points: Sequence[Point], systems: Sequence[str]) -> None:
@@ -70,7 +60,7 @@ def _draw_quality(axes: Any, points: Sequence[Point], systems: Sequence[str]) ->
         found = [p.figures.quality for p in own if p.figures.quality is not None]
         errors = [quality.error or 0.0 for quality in found]
         heights = [quality.ndcg_at_10 for quality in found]
-        axes.bar(where, heights, width, yerr=errors, label=system, color=f"C{place % 10}")
+        axes.bar(where, heights, width, yerr=errors, color=_color(place))
     axes.set_xticks(range(len(sets)), sets)
     axes.set_ylim(0, 1)
     axes.set_ylabel("nDCG@10, with its standard error")
@@ -79,8 +69,18 @@ def _draw_quality(axes: Any, points: Sequence[Point], systems: Sequence[str]) ->
 def _draw_speed(axes: Any, points: Sequence[Point], systems: Sequence[str]) -> None:
     for place, system in enumerate(systems):
         own = sorted((p.tools, p.figures.cpu_ms.p50) for p in points if p.system == system)
-        axes.plot(*zip(*own, strict=True), marker="o", color=f"C{place % 10}")
+        axes.plot(*zip(*own, strict=True), marker="o", label=system, color=_color(place))
+    sizes = sorted({point.tools for point in points})
     axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set_yscale("log", subs=[2, 5])
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.xaxis.set_minor_formatter("")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("tools in the catalog")
     axes.set_ylabel("CPU milliseconds a request, median")
+
+
+def _color(place: int) -> tuple[str, float]:
+    """Ten colours, and the same ones paler."""
+    return f"C{place % 10}", 1.0 if place < 10 else 0.5

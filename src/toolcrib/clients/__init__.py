@@ -4,6 +4,7 @@ from toolcrib.clients.anthropic import AnthropicClient
 from toolcrib.clients.base import WireClient, plan_of, request_of
 from toolcrib.clients.bedrock import BedrockClient
 from toolcrib.clients.cohere import CohereClient
+from toolcrib.clients.embeddings import EmbeddingsClient
 from toolcrib.clients.fallback import FallbackClient, fallback
 from toolcrib.clients.gemini import GeminiClient
 from toolcrib.clients.local import LocalClient
@@ -29,6 +30,7 @@ __all__ = [
     "AnthropicClient",
     "BedrockClient",
     "CohereClient",
+    "EmbeddingsClient",
     "FallbackClient",
     "GeminiClient",
     "LLMClient",

@@ -1,19 +1,25 @@
 """Who stands for election: the tools that no filter leaves out, and why the others were.
 
-Rule: what a catalog or a tuple holds cannot change, so of those the candidates are found once. Any
-other iterable is read anew each time.
+Rule: what a catalog or a tuple holds cannot change, so of those the candidates are found once for
+each set of filters; the same tools come as the same tuple then, which scorers know again. Any other
+iterable is read anew each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from toolcrib.errors import PickError
-from toolcrib.pick.filters import Excluded, exclusion
+from toolcrib.pick.filters import Excluded, Filters, Quota, exclusion, used_up
 from toolcrib.tools import Catalog
 from toolcrib.values.definition import HasDefinition, ToolDefinition
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Candidates(NamedTuple):
@@ -24,38 +30,90 @@ class Candidates(NamedTuple):
 
 
 _KEPT = 8
-_of_catalogs: WeakKeyDictionary[Catalog, dict[bool, Candidates]] = WeakKeyDictionary()
-_of_tuples: dict[tuple[int, bool], tuple[tuple[Any, ...], Candidates]] = {}
 
 
-def candidates_of(tools: Iterable[Any], *, allow_unsafe: bool) -> Candidates:
-    """Raises PickError, naming the place, for a thing that has no definition."""
+class _Known(NamedTuple):
+    """What is known of tools that cannot change.
+
+    `held` is the tuple that they came in, so that no other one can have its id; `roles` are all that
+    any tool is for: of a caller's roles the others make no difference.
+    """
+
+    held: tuple[Any, ...]
+    roles: frozenset[str]
+    found: dict[Filters, Candidates]
+
+
+_of_catalogs: WeakKeyDictionary[Catalog, _Known] = WeakKeyDictionary()
+_of_tuples: dict[int, _Known] = {}
+
+
+def candidates_of(tools: Iterable[Any], filters: Filters, quota: Quota | None = None) -> Candidates:
+    """Raises PickError, naming the place, for a thing that has no definition, and as `used_up` does.
+
+    A quota that is a function is asked about each tool that the filters leave, at every pick.
+    """
+    if quota is None:
+        return _candidates(tools, filters)
+    if isinstance(quota, Mapping):
+        return _candidates(tools, _without(filters, used_up(quota, ())))
+    if not isinstance(tools, Catalog | tuple):
+        tools = list(tools)  # it may be read once only
+    found = _candidates(tools, filters)
+    spent = used_up(quota, [tool.get_definition().name for tool in found.tools])
+    return _candidates(tools, _without(filters, spent)) if spent else found
+
+
+def _without(filters: Filters, spent: frozenset[str]) -> Filters:
+    return msgspec.structs.replace(filters, used_up=spent)
+
+
+def _candidates(tools: Iterable[Any], filters: Filters) -> Candidates:
     if isinstance(tools, Catalog):
-        known = _of_catalogs.setdefault(tools, {})
-        if allow_unsafe not in known:
-            known[allow_unsafe] = _sorted_out(tools, allow_unsafe=allow_unsafe)
-        return known[allow_unsafe]
-    if not isinstance(tools, tuple):
-        return _sorted_out(tools, allow_unsafe=allow_unsafe)
-    key = (id(tools), allow_unsafe)
-    kept = _of_tuples.get(key)  # it holds the tuple, so no other one can have its id
-    if kept is None:
-        kept = _of_tuples[key] = (tools, _sorted_out(tools, allow_unsafe=allow_unsafe))
-        for old in list(_of_tuples)[: max(0, len(_of_tuples) - _KEPT)]:
-            _of_tuples.pop(old, None)
-    return kept[1]
+        known = _of_catalogs.get(tools)
+        if known is None:
+            known = _of_catalogs[tools] = _known(tuple(tools), held=())
+    elif isinstance(tools, tuple):
+        known = _of_tuples.pop(id(tools), None) or _known(tools, held=tools)
+        _keep(_of_tuples, id(tools), known)
+    else:
+        return _sorted_out(tools, filters)
+    if filters.roles is not None:
+        filters = msgspec.structs.replace(filters, roles=filters.roles & known.roles)
+    found = known.found.pop(filters, None) or _sorted_out(tools, filters)
+    _keep(known.found, filters, found)
+    return found
 
 
-def _sorted_out(tools: Iterable[Any], *, allow_unsafe: bool) -> Candidates:
+def _known(tools: tuple[Any, ...], *, held: tuple[Any, ...]) -> _Known:
+    definitions = [_definition(position, tool) for position, tool in enumerate(tools)]
+    roles = {role for d in definitions for role in d.annotations.allowed_roles}
+    return _Known(held, frozenset(roles), {})
+
+
+def _keep(known: dict[K, V], key: K, value: V) -> None:
+    """As the one used last; who was not used for the longest time goes."""
+    known[key] = value
+    for old in list(known)[: max(0, len(known) - _KEPT)]:
+        known.pop(old, None)
+
+
+def _sorted_out(tools: Iterable[Any], filters: Filters) -> Candidates:
     kept: list[HasDefinition] = []
     excluded: list[Excluded] = []
+    checks = filters.checks()
     for position, tool in enumerate(tools):
-        definition = tool.get_definition() if hasattr(tool, "get_definition") else None
-        if not isinstance(definition, ToolDefinition):
-            raise PickError(f"tools[{position}], a {type(tool).__name__}, has no definition")
-        reason = exclusion(definition, allow_unsafe=allow_unsafe)
+        definition = _definition(position, tool)
+        reason = exclusion(checks, definition) if checks else None
         if reason is None:
-            kept.append(cast("HasDefinition", tool))
+            kept.append(tool)
         else:
             excluded.append(Excluded(definition.name, reason))
     return Candidates(tuple(kept), tuple(excluded))
+
+
+def _definition(position: int, tool: Any) -> ToolDefinition:
+    definition = tool.get_definition() if hasattr(tool, "get_definition") else None
+    if not isinstance(definition, ToolDefinition):
+        raise PickError(f"tools[{position}], a {type(tool).__name__}, has no definition")
+    return definition

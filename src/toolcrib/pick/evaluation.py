@@ -181,7 +181,9 @@ class _Nothing(NamedTuple):
         return self.definition
 
 
-_NOTHING = _Nothing(ToolDefinition(name="nothing", description="Does nothing."))
+_NOTHING = _Nothing(
+    ToolDefinition(name="nothing", description="Does nothing.", input_schema_json=None)
+)
 
 
 def figures(

@@ -1,19 +1,32 @@
-"""What a scorer derives from a catalog: built once, and kept for the catalogs used last."""
+"""What a scorer derives from a catalog: built once, and kept for the catalogs used last.
+
+Rule: a build that a deadline interrupts is not lost. It stands still until the next request for the
+same catalog, which goes on where it stopped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from threading import Lock
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from threading import TIMEOUT_MAX, Lock
+from time import monotonic
 from typing import Generic, TypeVar
 
+from toolcrib.errors import PickError
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 
 T = TypeVar("T")
+Steps = Callable[[Sequence[ToolDefinition], Sequence[T]], Iterator[T | None]]
+"""`steps(definitions, kept)`: the work on an index of these definitions in pieces, a None after each,
+and the index as the last. `kept` are the indexes of other catalogs, that used last first."""
+
+_AT_ONCE = 256
 
 
 class _Entry(Generic[T]):
     def __init__(self) -> None:
         self.lock = Lock()
+        self.steps: Iterator[T | None] | None = None
         self.built: list[T] = []
 
 
@@ -24,25 +37,60 @@ class CatalogCache(Generic[T]):
     """
 
     def __init__(self, build: Callable[[Sequence[ToolDefinition]], T], *, size: int = 8) -> None:
-        self._build = build
+        self._steps: Steps[T] = lambda definitions, _: iter((build(definitions),))
         self._size = size
         self._lock = Lock()
         self._entries: dict[tuple[str, ...], _Entry[T]] = {}
-        self._last: tuple[tuple[HasDefinition, ...], T] | None = None
+        self._of_tuples: dict[int, tuple[tuple[HasDefinition, ...], T]] = {}
 
-    def get(self, tools: Sequence[HasDefinition]) -> T:
-        last = self._last
-        if last is not None and last[0] is tools:  # a tuple that we hold cannot have changed
-            return last[1]
-        definitions = [tool.get_definition() for tool in tools]
+    @classmethod
+    def in_steps(cls, steps: Steps[T], *, size: int = 8) -> CatalogCache[T]:
+        """A cache whose builds stop at a deadline, and may be derived from what is kept."""
+        made = cls(lambda _: None, size=size)  # type: ignore[arg-type, return-value]
+        made._steps = steps
+        return made
+
+    def get(self, tools: Sequence[HasDefinition], deadline: float = inf) -> T:
+        """Raises PickError where the index is not there by `deadline` (as `time.monotonic()`)."""
+        held = self._of_tuples.get(id(tools))  # a tuple that we hold cannot have changed
+        if held is not None and held[0] is tools:
+            return held[1]
+        definitions = _digested(tools, deadline)
         entry = self._entry(tuple([definition.digest for definition in definitions]))
-        with entry.lock:
+        wait = -1 if deadline == inf else min(max(0.0, deadline - monotonic()), TIMEOUT_MAX)
+        if not entry.lock.acquire(timeout=wait):
+            raise _late()
+        try:
             if not entry.built:
-                entry.built.append(self._build(definitions))
-            index = entry.built[0]
+                entry.built.append(self._built(entry, definitions, deadline))
+        finally:
+            entry.lock.release()
         if isinstance(tools, tuple):
-            self._last = (tools, index)
-        return index
+            with self._lock:
+                self._of_tuples.pop(id(tools), None)
+                self._of_tuples[id(tools)] = (tools, entry.built[0])
+                if len(self._of_tuples) > self._size:
+                    del self._of_tuples[next(iter(self._of_tuples))]
+        return entry.built[0]
+
+    def _built(self, entry: _Entry[T], definitions: Sequence[ToolDefinition], deadline: float) -> T:
+        if entry.steps is None:
+            with self._lock:
+                kept = [index for other in self._entries.values() for index in other.built]
+            entry.steps = self._steps(definitions, kept[::-1])
+        try:
+            for index in entry.steps:
+                if index is not None:
+                    entry.steps = None
+                    return index
+                if monotonic() >= deadline:
+                    break
+            else:
+                raise RuntimeError("the steps of a build ended without an index")
+        except BaseException:
+            entry.steps = None  # a generator that raised is over
+            raise
+        raise _late()
 
     def _entry(self, key: tuple[str, ...]) -> _Entry[T]:
         with self._lock:
@@ -51,3 +99,19 @@ class CatalogCache(Generic[T]):
             if len(self._entries) > self._size:
                 del self._entries[next(iter(self._entries))]
             return entry
+
+
+def _digested(tools: Sequence[HasDefinition], deadline: float) -> list[ToolDefinition]:
+    """Their definitions, each with its digest, which it keeps: so each call gets further."""
+    definitions = [tool.get_definition() for tool in tools]
+    without = [definition for definition in definitions if "digest" not in definition.__dict__]
+    for start in range(0, len(without), _AT_ONCE):
+        for definition in without[start : start + _AT_ONCE]:
+            _ = definition.digest
+        if monotonic() >= deadline:
+            raise _late()
+    return definitions
+
+
+def _late() -> PickError:
+    return PickError("the time of the query was over before the catalog's index was built")

@@ -1,187 +1,130 @@
-"""The default scorer: words shared by request and definition, weighed by BM25 in SQLite's FTS5.
+"""The default scorer: words that a request and a definition share, weighed by BM25F.
 
-Rule: SQLite sees only words of our own making (`text.words`), each one quoted, so no request can
-be FTS syntax; and every bound on cost (characters, terms) is fixed, not the caller's.
+Rule: needs nothing beside the standard library, and reads a request as words only: there is no syntax
+in it. Every bound on cost (characters, words) is fixed, not the caller's.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import os
+from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from math import log
-from threading import Lock
-from typing import NamedTuple
-from weakref import finalize
 
-from toolcrib.errors import PickError
+from toolcrib.pick.asked import asked_of
 from toolcrib.pick.hits import Hits
 from toolcrib.pick.index import CatalogCache
+from toolcrib.pick.index_file import IndexFolder
+from toolcrib.pick.postings import SATURATION, WordIndex, index_steps, words_by_field
 from toolcrib.pick.query import Query
 from toolcrib.pick.scorer import Score
-from toolcrib.pick.text import Fields, fields, words
+from toolcrib.pick.search import Plan, plan_of, weigh, weigh_these
+from toolcrib.pick.stem import stem
+from toolcrib.pick.text import Fields
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 
 _LABELS = Fields("name", "description", "parameters", "parameter descriptions", "tags")
-_WEIGHTS = Fields("4", "1", "1", "0.6", "0.5")
-
-# Porter stems; a combining mark is part of its word, as it is in `text.words`.
-_TOKENIZER = "tokenize=\"porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'\""
-_SCHEMA = f"""
-CREATE VIRTUAL TABLE docs USING fts5({", ".join(Fields._fields)}, {_TOKENIZER});
-CREATE VIRTUAL TABLE vocabulary USING fts5vocab(docs, row);
-CREATE VIRTUAL TABLE asked USING fts5(word, {_TOKENIZER});
-CREATE VIRTUAL TABLE stems USING fts5vocab(asked, instance);
-"""
-_INSERT = f"INSERT INTO docs(rowid, {', '.join(Fields._fields)}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608  constants only
-_SEARCH = f"SELECT rowid, -bm25(docs, {', '.join(_WEIGHTS)}) FROM docs WHERE docs MATCH ?"  # noqa: S608
-_HIGHLIGHTS = ", ".join(f"highlight(docs, {i}, '[', ']')" for i in range(len(Fields._fields)))
-_EXPLAIN = f"SELECT {_HIGHLIGHTS} FROM docs WHERE docs MATCH ? AND rowid = ?"  # noqa: S608
-
-# FTS5 gives a word no weight once half of all rows have it. Below this many tools that would mute
-# most words, so rows of a word that nobody can ask for (private use) fill the table up.
-_ROWS = 100
-_FILLER = "\ue000"
-_SATURATION = 2.2  # FTS5's k1 + 1: what one word's idf is multiplied by, at most
-_MAX_TERMS = 64
-_ENOUGH = 10
+_HALF = 0.3
 _NO_MATCH = Score(0.0, "no word in common")
 
 
 class KeywordScorer:
-    """Scores by weighted BM25 over name, description, parameters and tags; needs no extra.
+    """Scores by weighted BM25F over name, description, parameters and tags; needs no extra.
 
-    The score says how much of a request a tool answers. With `s` the BM25 sum, `m` the mean idf of
-    the request's words that the catalog knows, `n` the number of its words (stop words not counted,
-    at most 10, since no tool repeats a whole letter): `r = s / (2.2 * m * n)`, 2.2 being what BM25
-    multiplies an idf by at most. The score is `r` up to 0.5 and `1 - 1/(4r)` above, always below 1.
-    A tool that shares no word scores 0. Of a long request the 64 rarest words count.
+    A word of the request weighs its idf; half of it if any request may hold it ("find", "today") or if
+    it has digits; and of each earlier turn 0.4 of what it would in the turn after it. A word that no
+    tool has stands for the nearest one that is known. Two words that are side by side in a tool's name
+    or description count once more (0.8 and 0.4 of their mean), and a tool that was used before gets 0.3
+    of what a word weighs. Where the best few are wanted of thousands of tools, only the request's
+    rarer words choose which are weighed at all.
 
-    Deterministic; one index per catalog, kept for the eight used last; safe to use from threads.
+    The score says how much of a request a tool answers and how much that tells. With `e` what matched
+    by 2.2 (by which BM25 multiplies a weight at most), `w` the weight of the request's words (of the
+    heaviest ten, since no tool repeats a whole letter; one that no tool has weighs as much as the
+    rarest) and `t` that of the rarest word: `x = (e / t) * (e / w)`, and the score is `x / (x + 0.3)`,
+    always below 1. A tool that shares no word scores 0. Of a long request the 64 words that weigh most
+    count.
+
+    With `folder`, indexes are kept there too: one file for each of the 16 catalogs used last, read
+    instead of built by any process. Raises PickError for a folder that cannot be made.
+
+    Deterministic; one index per catalog, kept for the eight used last, derived from one another where
+    they share half of their tools; safe to use from threads.
     """
 
     name = "keyword"
 
-    def __init__(self) -> None:
-        self._indexes = CatalogCache(_Index)
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self._folder = None if folder is None else IndexFolder(folder)
+        self._indexes = CatalogCache.in_steps(self._steps)
+        self._last: tuple[Query, WordIndex, Plan] | None = None  # asked for again, to explain it
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """The tools that share a word, by their BM25. Raises PickError where SQLite has no FTS5."""
-        return self._indexes.get(tools).hits(query.text)
+        """The tools that share a word, by their weight: all of them, or the best `limit`.
+
+        Raises PickError once the query's deadline has passed; a build of an index that it stops is
+        taken up again by the next request.
+        """
+        index = self._indexes.get(tools, query.deadline)
+        plan = self._plan(query, index)
+        if not plan.worth:
+            return Hits([], [], float)
+        found = weigh(index, plan, limit, query.deadline)
+        return Hits(
+            array("d", found.values()),
+            array("i", map(index.place.__getitem__, found)),
+            lambda weight: _calibrated(weight, plan.whole),
+        )
+
+    def weigh(
+        self, query: Query, tools: Sequence[HasDefinition], positions: Sequence[int]
+    ) -> list[float]:
+        """The weights of the tools at these positions; 0 for one that shares no word. Needs numpy."""
+        index = self._indexes.get(tools, query.deadline)
+        return weigh_these(index, plan_of(index, asked_of(query)), positions)
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
         """For the tools at these positions, which words were found in which fields."""
-        return self._indexes.get(tools).explain(query.text, picked)
+        index = self._indexes.get(tools, query.deadline)
+        plan = self._plan(query, index)
+        return [_explanation(index.definitions[i], plan.worth, query.used) for i in picked]
+
+    def _plan(self, query: Query, index: WordIndex) -> Plan:
+        last = self._last
+        if last is None or last[0] is not query or last[1] is not index:
+            last = self._last = (query, index, plan_of(index, asked_of(query)))
+        return last[2]
+
+    def _steps(
+        self, definitions: Sequence[ToolDefinition], kept: Sequence[WordIndex]
+    ) -> Iterator[WordIndex | None]:
+        loaded = self._folder.load(definitions) if self._folder else None
+        if loaded is not None:
+            yield loaded
+            return
+        for index in index_steps(definitions, kept):
+            if index is not None and self._folder:
+                self._folder.save(index)
+            yield index
 
 
-class _Query(NamedTuple):
-    match: str
-    ideal: float
+def _calibrated(weight: float, whole: float) -> float:
+    matched = weight / SATURATION
+    share = matched * matched / whole
+    return share / (share + _HALF)
 
 
-class _Index:
-    def __init__(self, definitions: Sequence[ToolDefinition]) -> None:
-        self._rows = max(len(definitions), _ROWS)
-        self._lock = Lock()
-        self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        finalize(self, self._db.close).atexit = False  # a thread may still be in it then
-        try:
-            self._db.executescript(_SCHEMA)
-        except sqlite3.OperationalError as error:
-            raise PickError(
-                f"keyword picking needs SQLite with FTS5, which this Python lacks ({error}); "
-                "pass another scorer in PickOptions"
-            ) from error
-        with self._transaction("COMMIT"):
-            self._db.executemany(_INSERT, _rows(definitions))
-        self._found_in: dict[str, int] = dict(
-            self._db.execute("SELECT term, doc FROM vocabulary").fetchall()
-        )
-
-    def hits(self, query: str) -> Hits:
-        with self._lock:
-            asked = self._query(query)
-            found = self._db.execute(_SEARCH, (asked.match,)).fetchall() if asked else []
-        ideal = asked.ideal if asked else 1.0
-        return Hits(
-            [bm25 for _, bm25 in found],
-            [row for row, _ in found],
-            lambda bm25: _calibrated(bm25 / ideal),
-        )
-
-    def explain(self, query: str, picked: Sequence[int]) -> list[Score]:
-        with self._lock:
-            asked = self._query(query)
-            rows = [
-                self._db.execute(_EXPLAIN, (asked.match, row)).fetchone() if asked else None
-                for row in picked
-            ]
-        return [_NO_MATCH if row is None else _explanation(row) for row in rows]
-
-    def _query(self, query: str) -> _Query | None:
-        # Names keep their stop words, so a request of nothing else can still find one.
-        asked = dict.fromkeys(words(query) or words(query, stop_words=True))
-        by_stem = {stem: word for word, stem in self._stemmed(list(asked))}
-        idf = {stem: self._idf(stem) for stem in by_stem if stem in self._found_in}
-        if not idf:
-            return None
-        rarest = sorted(idf, key=lambda stem: (-idf[stem], stem))[:_MAX_TERMS]
-        mean = sum(idf.values()) / len(idf)
-        return _Query(
-            match=" OR ".join(
-                f'"{word}"' for word in dict.fromkeys(by_stem[stem] for stem in rarest)
-            ),
-            ideal=_SATURATION * mean * min(len(by_stem), _ENOUGH),
-        )
-
-    def _stemmed(self, asked: list[str]) -> list[tuple[str, str]]:
-        """(word, stem) pairs, by SQLite's own tokenizer: the words pass through a table."""
-        with self._transaction("ROLLBACK"):
-            self._db.executemany("INSERT INTO asked(rowid, word) VALUES (?, ?)", enumerate(asked))
-            found = self._db.execute("SELECT doc, term FROM stems ORDER BY doc DESC").fetchall()
-        return [(asked[row], stem) for row, stem in found if stem]  # a lone mark stems to nothing
-
-    def _idf(self, stem: str) -> float:
-        """FTS5's own: see "The bm25() function" in SQLite's FTS5 documentation."""
-        count = self._found_in[stem]
-        return max(log((self._rows - count + 0.5) / (count + 0.5)), 1e-6)
-
-    @contextmanager
-    def _transaction(self, end: str) -> Iterator[None]:
-        self._db.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._db.execute(end)
-
-
-def _rows(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int | str, ...]]:
-    longest = 0
-    for row, definition in enumerate(definitions):
-        text = fields(definition)
-        columns = [words(text.name, stop_words=True), *(words(column) for column in text[1:])]
-        longest += sum(map(len, columns))
-        yield (row, *(" ".join(column) for column in columns))
-    if not definitions:
-        return
-    filler = " ".join([_FILLER] * max(1, longest // len(definitions)))
-    for row in range(len(definitions), _ROWS):
-        yield (row, "", filler, "", "", "")
-
-
-def _calibrated(share: float) -> float:
-    return share if share <= 0.5 else 1 - 0.25 / share
-
-
-def _explanation(row: Sequence[str]) -> Score:
+def _explanation(definition: ToolDefinition, worth: dict[str, float], used: Sequence[str]) -> Score:
     matched = {
-        label: list(dict.fromkeys(word[1:-1] for word in text.split() if word[0] == "["))
-        for label, text in zip(_LABELS, row, strict=True)
-        if "[" in text
+        label: list(dict.fromkeys(word for word in column if stem(word) in worth))
+        for label, column in zip(_LABELS, words_by_field(definition), strict=True)
     }
-    reason = "; ".join(f"{label}: {', '.join(found)}" for label, found in matched.items())
-    by_field: JsonObject = {label: [*found] for label, found in matched.items()}
-    return Score(0.0, reason, {"matched": by_field})
+    found: JsonObject = {label: [*words] for label, words in matched.items() if words}
+    reasons = [f"{label}: {', '.join(words)}" for label, words in matched.items() if words]
+    details: JsonObject = {"matched": found}
+    if worth and definition.name in used:
+        reasons.append("used before")
+        details["used_before"] = True
+    return Score(0.0, "; ".join(reasons), details) if reasons else _NO_MATCH

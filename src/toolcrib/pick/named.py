@@ -8,21 +8,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from toolcrib.errors import PickError
+from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick.embedding import EmbeddingScorer
 from toolcrib.pick.keyword import KeywordScorer
+from toolcrib.pick.light import Light
+from toolcrib.pick.rerank import Rerank
 from toolcrib.pick.scorer import Ranker
+
+
+def _auto() -> Ranker:
+    """The best that is installed, under its own name."""
+    for name in ("rerank", "light"):
+        try:
+            return scorer_named(name)
+        except MissingExtraError:
+            continue
+    return scorer_named("keyword")
+
 
 SCORERS: dict[str, Callable[[], Ranker]] = {
     "keyword": KeywordScorer,
     "embedding": EmbeddingScorer,
+    "light": Light,
+    "rerank": Rerank,
+    "auto": _auto,
 }
 """What a name stands for, the default first."""
 
 
 @cache
 def scorer_named(name: str) -> Ranker:
-    """The shared scorer of that name. Raises PickError for another name, MissingExtraError."""
+    """The shared scorer of that name; "auto" is "rerank", "light" or "keyword", the best installed.
+
+    Raises PickError for another name, MissingExtraError for one that needs what is not installed.
+    """
     if name not in SCORERS:
         raise PickError(f"there is no scorer {name!r}: take one of {', '.join(SCORERS)}")
     return SCORERS[name]()

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable
+from math import inf
+from time import monotonic
 from typing import Any, TypeVar
 
 import msgspec
 
-from toolcrib.pick.candidates import candidates_of
+from toolcrib.pick.candidates import Candidates, candidates_of
 from toolcrib.pick.filters import Excluded
 from toolcrib.pick.options import PickOptions
-from toolcrib.pick.query import query_of
-from toolcrib.pick.scorer import Request, Score, ranked, scorer_name
+from toolcrib.pick.query import Query, query_of
+from toolcrib.pick.scorer import Ranking, Request, Score, Scorer, ranked, scorer_name
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 
@@ -53,32 +55,55 @@ async def pick_tools(
 ) -> list[PickResult]:
     """The best tools for `input`, best first, equal scores in registration order.
 
-    `input` is a string or anything that JSON can write; `tools` is a Catalog or any other iterable
-    of tools, decorated classes included. Tools marked unsafe are left out unless `allow_unsafe`.
-    When scoring takes longer than `timeout_ms`, the first `max_candidates` tools come back in
-    registration order, scored 0 and marked in their provenance; a scorer's thread runs on to its
-    end. No tool at or above `min_score` gives an empty list.
+    `input` is a string, a conversation (a ChatRequest, messages, or dictionaries of any provider's
+    form: the user's last turn is what is asked for) or any JSON; see `query_of`. `tools` is a Catalog
+    or any other iterable of tools, decorated classes included; which of them are scored at all,
+    `options` says. When scoring takes longer than `timeout_ms`, the first `max_candidates` tools come
+    back in registration order, scored 0 and marked in their provenance; a scorer's thread runs on to
+    its end. No tool at or above `min_score` gives an empty list.
 
+    What a catalog or a tuple holds is sorted out once, not at every pick: prefer them to lists.
     Raises PickError for a scorer that raises or gives no score in 0..1, for tools without a
     definition, and for an input that has no text.
     """
-    candidates, excluded = candidates_of(tools, allow_unsafe=options.allow_unsafe)
+    candidates = candidates_of(tools, options.filters(), options.quota)
     scorer = options.chosen_scorer()
-    query = query_of(input, options.timeout_ms)
-    request = Request(input, query, candidates, options.min_score, options.max_candidates)
-    ranking = await _within(ranked(scorer, request), options.timeout_ms) if candidates else []
+    request = request_for(input, candidates, options)
+    ranking = await ranked_in_time(scorer, request)
+    return results_of(ranking, scorer, candidates, options)
+
+
+def request_for(given: object, candidates: Candidates, options: PickOptions) -> Request:
+    """The question to the scorer. Its time runs from here."""
+    query = query_of(given, options.timeout_ms)
+    return Request(given, query, candidates.tools, options.min_score, options.max_candidates)
+
+
+async def ranked_in_time(scorer: Scorer, request: Request) -> Ranking | None:
+    """The ranking, or None once the query's deadline has passed."""
+    if not request.tools:
+        return []
+    return await _until(request.query, ranked(scorer, request))
+
+
+def results_of(
+    ranking: Ranking | None, scorer: Scorer, candidates: Candidates, options: PickOptions
+) -> list[PickResult]:
+    """What the caller gets of a ranking, and where there is none, of the order of registration."""
+    tools, excluded = candidates
     timed_out = ranking is None
     if ranking is None:
         late = Score(0.0, f"no score within {options.timeout_ms} ms: in registration order")
-        ranking = [(i, late) for i in range(min(options.max_candidates, len(candidates)))]
+        ranking = [(i, late) for i in range(min(options.max_candidates, len(tools)))]
+    name = scorer_name(scorer)
     return [
         PickResult(
-            tool=candidates[position],
-            definition=candidates[position].get_definition(),
+            tool=tools[position],
+            definition=tools[position].get_definition(),
             score=float(score.score),
             reason=score.reason,
             provenance=Provenance(
-                scorer=scorer_name(scorer),
+                scorer=name,
                 details=score.details,
                 timed_out=timed_out,
                 excluded=excluded if options.debug else (),
@@ -88,14 +113,20 @@ async def pick_tools(
     ]
 
 
-async def _within(work: Coroutine[Any, Any, T], timeout_ms: float | None) -> T | None:
-    """Its result, or None once the time is over: it is cancelled then, but not waited for."""
-    if timeout_ms is None:
+async def _until(query: Query, work: Coroutine[Any, Any, T]) -> T | None:
+    """Its result, or None once the time is over: it is cancelled then, but not waited for.
+
+    What comes after the deadline does not count, whatever it is: a scorer that gives up then may
+    answer with anything, an error too.
+    """
+    if query.deadline == inf:
         return await work
     task = asyncio.ensure_future(work)
     try:
-        await asyncio.wait({task}, timeout=timeout_ms / 1000)
+        await asyncio.wait({task}, timeout=max(0.0, query.deadline - monotonic()))
     finally:
         task.cancel()
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
-    return task.result() if task.done() and not task.cancelled() else None
+    if not task.done() or task.cancelled() or monotonic() >= query.deadline:
+        return None
+    return task.result()

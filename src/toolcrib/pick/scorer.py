@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import islice
 from numbers import Real
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
@@ -37,6 +37,9 @@ class Score(msgspec.Struct, frozen=True):
     details: JsonObject | None = None
 
 
+_NO_HIT = Score(0.0)
+
+
 class Ranker(Protocol):
     """Weighs a whole catalog at once and hands over numbers, not objects: fit for 100,000 tools.
 
@@ -55,13 +58,15 @@ class Ranker(Protocol):
 class BatchScorer(Protocol):
     """Scores all tools in one call, in their order: the easiest to write that sees the catalog.
 
-    `score` is synchronous, runs in a thread and may be called from several at once. Equal input must
-    give equal scores.
+    `score` runs in a thread and may be called from several at once; declared with `async def`, it
+    runs on the event loop. Equal input must give equal scores.
     """
 
     @property
     def name(self) -> str: ...
-    def score(self, query: Query, tools: Sequence[HasDefinition]) -> Sequence[Score | float]: ...
+    def score(
+        self, query: Query, tools: Sequence[HasDefinition]
+    ) -> Scores | Coroutine[Any, Any, Scores]: ...
 
 
 @runtime_checkable
@@ -69,7 +74,7 @@ class ExplainingScorer(Protocol):
     """A ranker or batch scorer whose reasons cost more than its scores: asked for the picked only.
 
     `explain` answers with one Score for each position in `picked`, of which `reason` and `details`
-    are taken.
+    are taken. A scorer that adds others up has their weights in `details["parts"]`, by name.
     """
 
     def explain(
@@ -77,18 +82,24 @@ class ExplainingScorer(Protocol):
     ) -> Sequence[Score]: ...
 
 
+Scores: TypeAlias = Sequence["Score | float"]
 ToolScorer: TypeAlias = Callable[[Any, HasDefinition], Score | float | Awaitable[Score | float]]
 Scorer: TypeAlias = Ranker | BatchScorer | ToolScorer
 
 
 class Request(NamedTuple):
-    """One question to a scorer: the input as given and as a query, and which scores are wanted."""
+    """One question to a scorer: the input as given and as a query, and which scores are wanted.
+
+    For a report, which wants all scores, only the best are `explained`; None means all that are
+    wanted. The best so many are also what a ranker is asked for, so that it does what it always does.
+    """
 
     input: object
     query: Query
     tools: tuple[HasDefinition, ...]
     min_score: float
     max_candidates: int
+    explained: int | None = None
 
 
 Ranking: TypeAlias = list[tuple[int, Score]]
@@ -112,7 +123,10 @@ async def ranked(scorer: Scorer, request: Request) -> Ranking:
         return await in_thread(lambda: _with_reasons(ranker, request, _ranking(ranker, request)))
     if hasattr(scorer, "score"):
         batch = cast("BatchScorer", scorer)
-        return await in_thread(lambda: _with_reasons(batch, request, _scored(batch, request)))
+        given = await _awaited(batch, request) if _is_async(batch.score) else None
+        return await in_thread(
+            lambda: _with_reasons(batch, request, _scored(batch, request, given))
+        )
     if _is_async(scorer):
         scores = await _each_awaited(scorer, request)
     else:
@@ -123,7 +137,7 @@ async def ranked(scorer: Scorer, request: Request) -> Ranking:
 def _ranking(ranker: Ranker, request: Request) -> Ranking:
     name, tools, most = scorer_name(ranker), request.tools, request.max_candidates
     try:
-        hits = ranker.hits(request.query, tools, most)
+        hits = ranker.hits(request.query, tools, request.explained or most)
         if not hits.are_finite():
             raise PickError(f"scorer {name!r} gave a weight that is not a finite number")
         best = hits.best(most)
@@ -135,14 +149,28 @@ def _ranking(ranker: Ranker, request: Request) -> Ranking:
     if request.min_score == 0 and len(found) < most:  # who is no hit scores 0, and that is enough
         named = {position for position, _ in found}
         others = (position for position in range(len(tools)) if position not in named)
-        found += [(position, Score(0.0)) for position in islice(others, most - len(found))]
+        found += [(position, _NO_HIT) for position in islice(others, most - len(found))]
     return [(position, score) for position, score in found if score.score >= request.min_score]
 
 
-def _scored(scorer: BatchScorer, request: Request) -> Ranking:
+async def _awaited(scorer: BatchScorer, request: Request) -> Scores:
+    try:
+        return await cast("Awaitable[Scores]", scorer.score(request.query, request.tools))
+    except ToolcribError:
+        raise
+    except Exception as error:
+        raise PickError(f"scorer {scorer_name(scorer)!r} raised {type(error).__name__}") from error
+
+
+def _scored(scorer: BatchScorer, request: Request, given: Scores | None) -> Ranking:
+    """From what an async scorer has given, or else from what this one gives now."""
     name, tools = scorer_name(scorer), request.tools
-    answer = _asked(name, lambda: scorer.score(request.query, tools), len(tools))
-    scores = [_checked(given, name, tool) for given, tool in zip(answer, tools, strict=True)]
+
+    def asked() -> Scores:
+        return cast("Scores", scorer.score(request.query, tools)) if given is None else given
+
+    answer = _asked(name, asked, len(tools))
+    scores = [_checked(each, name, tool) for each, tool in zip(answer, tools, strict=True)]
     return _best(scores, request)
 
 
@@ -150,12 +178,14 @@ def _with_reasons(scorer: Ranker | BatchScorer, request: Request, best: Ranking)
     if not isinstance(scorer, ExplainingScorer) or not best:
         return best
     name, tools = scorer_name(scorer), request.tools
-    picked = [position for position, _ in best]
+    shown = best[: request.explained]
+    picked = [position for position, _ in shown]
     reasons = _asked(name, lambda: scorer.explain(request.query, tools, picked), len(picked))
-    return [
+    found = [
         (position, _explained(score, _checked(why, name, tools[position])))
-        for (position, score), why in zip(best, reasons, strict=True)
+        for (position, score), why in zip(shown, reasons, strict=True)
     ]
+    return found + best[len(found) :]
 
 
 def _explained(score: Score, why: Score) -> Score:

@@ -1,20 +1,17 @@
 """What a scorer reads: plain words, out of any request and any definition.
 
-Rule: nothing here fails on what it is given, short of an object with no text at all. Every text is
-cut to a fixed length first, so hostile input costs no more than a long honest one.
+Rule: nothing here fails on what it is given. Every text is cut to a fixed length first, so hostile
+input costs no more than a long honest one.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-import msgspec
-
-from toolcrib.errors import PickError
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonValue, encodable
 
@@ -22,7 +19,7 @@ MAX_CHARS = 16_384
 _MAX_WORD = 64
 _MAX_SCHEMAS = 4_096
 
-_STOP_WORDS = frozenset(
+STOP_WORDS = frozenset(
     """
     a about above after again against all also am an and any are as at be because been before being
     below between both but by can could d did do does doing don down during each either else ever
@@ -47,29 +44,12 @@ _MAPS_OF_SCHEMAS = frozenset(
 _NOT_SCHEMAS = frozenset({"enum", "const", "default", "examples", "required"})
 
 
-def request_text(request: object) -> str:
-    """The text of a request: a string as it is, anything else as JSON.
-
-    Raises PickError for an object that JSON has no form for, cyclic ones included.
-    """
-    if isinstance(request, str):
-        return clip(request)
-    try:
-        plain = msgspec.to_builtins(request, enc_hook=str, str_keys=True, order="deterministic")
-        text = json.dumps(plain, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise PickError(
-            f"the input, a {type(request).__name__}, cannot be written as JSON; give its text"
-        ) from error
-    return clip(text)
-
-
 def clip(text: str) -> str:
     """`text`, or of a longer one its first and last `MAX_CHARS / 2`; lone surrogates become `?`."""
     if len(text) > MAX_CHARS:
         half = MAX_CHARS // 2
         text = f"{text[:half]} {text[-half:]}"
-    return encodable(text)
+    return text if text.isascii() else encodable(text)
 
 
 def words(text: str, *, stop_words: bool = False) -> list[str]:
@@ -78,14 +58,21 @@ def words(text: str, *, stop_words: bool = False) -> list[str]:
     NFKC, lower case; camelCase and snake_case come apart (a camelCase word is kept whole beside its
     parts, for "YouTube" is also written "youtube"); runs of CJK become overlapping pairs.
     """
-    plain = unicodedata.normalize("NFKC", clip(text))
-    found = [
-        word
-        for raw in _raw_words(plain)
-        for word in (_humps(raw) if raw.isascii() else _pieces(raw))
-        if len(word) <= _MAX_WORD
-    ]
-    return found if stop_words else [word for word in found if word not in _STOP_WORDS]
+    found = [word for raw in raw_words(text) for word in parts(raw)]
+    return found if stop_words else [word for word in found if word not in STOP_WORDS]
+
+
+def raw_words(text: str) -> list[str]:
+    """The runs of letters and digits in `text`, as they are written but for NFKC."""
+    plain = clip(text)
+    return _raw_words(plain if plain.isascii() else unicodedata.normalize("NFKC", plain))
+
+
+@lru_cache(maxsize=1 << 16)
+def parts(raw: str) -> tuple[str, ...]:
+    """The words that one of the `raw_words` stands for, longer ones than 64 characters left out."""
+    found = _humps(raw) if raw.isascii() else _pieces(raw)
+    return tuple(word for word in found if len(word) <= _MAX_WORD)
 
 
 def spaced_name(name: str) -> str:

@@ -1,0 +1,163 @@
+"""Texts as vectors, from any server with OpenAI's `/embeddings`.
+
+Rule: an answer counts only as a whole: one vector for each text, by `index` and not by place, all of
+the same length and of finite numbers. https://platform.openai.com/docs/api-reference/embeddings
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+import msgspec
+
+from toolcrib.clients.address import checked_headers, checked_url, joined, merged
+from toolcrib.clients.base import Closing
+from toolcrib.clients.keys import key_of, same_server
+from toolcrib.clients.openai import OPENAI_URL
+from toolcrib.clients.refusal import refusal
+from toolcrib.clients.retry import Attempts, Retries
+from toolcrib.clients.secret import hidden, secrets_of
+from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
+from toolcrib.clients.way import Timeouts
+from toolcrib.errors import ClientError, WireError
+from toolcrib.wire import OPENAI_CHAT
+
+_LONGEST = 1 << 28
+_HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
+
+
+class EmbeddingsClient(Closing):
+    """An embedding model behind OpenAI's wire: OpenAI, Mistral, Ollama, vLLM, llama.cpp and more.
+
+        embedder = FunctionEmbedder(EmbeddingsClient("text-embedding-3-small"), name="te3-small")
+
+    `dimensions` asks for shorter vectors, where the model has them. `base_url`, `api_key` and the other
+    options are as for `OpenAIClient`: a `base_url` that is passed gets no key from the environment.
+    Serves any number of requests at once, also from the event loops of several threads.
+
+    Raises AuthenticationError where OpenAI's own server is meant and there is no key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        dimensions: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        transport: Transport | None = None,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = Retries(),  # noqa: B008  frozen
+    ) -> None:
+        base = base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+        self._base = checked_url(base)
+        is_openai = same_server(self._base, OPENAI_URL)
+        look = base_url is None or is_openai
+        key = key_of(api_key, "OPENAI_API_KEY", looked_up=look, needed=is_openai)
+        own = {**_HEADERS, **(OPENAI_CHAT.auth(key) if key else {})}
+        self._headers = merged(own, checked_headers(headers or {}))
+        self._model = model
+        self._dimensions = dimensions
+        self._transport = transport or AiohttpTransport(timeouts)
+        self._retries = retries
+
+    @property
+    def model(self) -> str:
+        return self._model
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One vector for each text, as the model gives them, whatever their length.
+
+        Raises ClientError; see its subclasses for what went wrong. WireError names the model where the
+        answer is not one vector for each text.
+        """
+        if not texts:
+            return []
+        attempts = Attempts(self._retries)
+        while True:
+            try:
+                return await self._embedded(texts)
+            except ClientError as error:
+                failure = error
+            await attempts.after(failure)
+
+    async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
+        """The same: a client is an embedding function."""
+        return await self.embed(texts)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    def __repr__(self) -> str:
+        server = Outgoing(method="", url=self._base, headers={}, body=b"").server
+        return f"EmbeddingsClient({self._model!r} at {server})"
+
+    async def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
+        asked: dict[str, object] = {"model": self._model, "input": list(texts)}
+        if self._dimensions is not None:
+            asked["dimensions"] = self._dimensions
+        body = bytearray()
+        async with self._exchange(msgspec.json.encode(asked)) as response:
+            async for data in response.chunks():
+                body += data
+                if len(body) > _LONGEST:
+                    raise self._wrong("is longer than 256 MB")
+        return self._rows(bytes(body), len(texts))
+
+    @contextlib.asynccontextmanager
+    async def _exchange(self, body: bytes) -> AsyncGenerator[Response, None]:
+        """One request and its answer, which is closed in the end; no error holds a key."""
+        url = joined(self._base, "/embeddings")
+        response = await self._transport.send(
+            Outgoing(method="POST", url=url, headers=self._headers, body=body)
+        )
+        whole = False
+        try:
+            if not 200 <= response.status < 300:
+                raise await refusal(response)
+            yield response
+            whole = True
+        except ClientError as error:
+            secrets = [*secrets_of(self._base, self._headers)]
+            secrets += getattr(self._transport, "secrets", ())
+            error.args = tuple(
+                hidden(part, secrets) if isinstance(part, str) else part for part in error.args
+            )
+            error.__context__ = None
+            raise
+        finally:
+            await response.aclose(whole=whole)
+
+    def _rows(self, body: bytes, count: int) -> list[list[float]]:
+        try:
+            data = msgspec.json.decode(body, type=_Answer).data
+        except msgspec.DecodeError:  # its text may quote the answer
+            raise self._wrong("is not of OpenAI's form") from None
+        if sorted(row.index for row in data) != list(range(count)):
+            raise self._wrong(f"holds {len(data)} vectors, not one for each of {count} texts")
+        rows = [row.embedding for row in sorted(data, key=_index)]
+        if not rows[0] or any(len(row) != len(rows[0]) for row in rows):
+            raise self._wrong("holds vectors of different lengths, or empty ones")
+        if not all(math.isfinite(number) for row in rows for number in row):
+            raise self._wrong("holds a number that is not finite")
+        return rows
+
+    def _wrong(self, what: str) -> WireError:
+        return WireError(f"the answer of embedding model {self._model!r} {what}")
+
+
+class _Row(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Row]
+
+
+def _index(row: _Row) -> int:
+    return row.index

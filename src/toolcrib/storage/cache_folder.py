@@ -1,0 +1,33 @@
+"""Where toolcrib keeps what can be made or fetched again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from toolcrib.errors import SourceError
+
+
+def cache_folder() -> Path:
+    """`TOOLCRIB_CACHE`, or the system's place. Raises SourceError where there is no home folder.
+
+    That is `$XDG_CACHE_HOME/toolcrib` or `~/.cache/toolcrib`, `~/Library/Caches/toolcrib` on macOS,
+    `%LOCALAPPDATA%\\toolcrib\\Cache` on Windows.
+    """
+    chosen = os.environ.get("TOOLCRIB_CACHE", "")
+    try:
+        return Path(chosen).expanduser().absolute() if chosen else _system_cache()
+    except RuntimeError:  # how pathlib says it
+        raise SourceError("there is no home folder for a cache: set TOOLCRIB_CACHE") from None
+
+
+def _system_cache() -> Path:
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA", "")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "toolcrib" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "toolcrib"
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    # XDG base directory specification: a relative path here is invalid and ignored.
+    return (Path(given) if given.startswith("/") else Path.home() / ".cache") / "toolcrib"

@@ -1,0 +1,325 @@
+"""`toolcrib eval-pick`: real runs on a small set, what it says of a bad one, and peers beside it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from toolcrib.cli import run
+
+PEERS = Path(__file__).parents[2] / "benchmarks" / "peers"
+TOOLS = [
+    {"name": "get_weather", "description": "Tells the weather of a city."},
+    {"name": "send_mail", "description": "Sends a letter to somebody."},
+    {"name": "list_files", "description": "Lists the files of a folder."},
+]
+QUESTIONS: list[dict[str, Any]] = [
+    {"query": "weather in the city of Lisbon", "gold": ["get_weather"]},
+    {"query": "send a letter", "gold": ["send_mail"]},
+    {"query": "zzz", "gold": ["list_files"]},
+    {"query": "xyzzy", "gold": []},
+]
+PEER = """
+import json, os, sys, time
+lines = map(json.loads, sys.stdin)
+names = [tool["name"] for tool in next(lines)["tools"]]
+assert names == ["get_weather", "send_mail", "list_files"], names
+def say(found):
+    print(found if isinstance(found, str) else json.dumps(found), flush=True)
+"""
+HONEST = """
+say({"build_ms": 7})
+for line in lines:
+    assert line["top"] == 10
+    say({"ranking": [n for n in names if n.split("_")[1] in line["query"]], "cpu_ms": 0.25})
+"""
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.out)["results"]
+        return found
+
+
+EvalPick = Callable[..., Result]
+
+
+def write(folder: Path, tools: list[Any], questions: list[Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, lines in (("tools", tools), ("queries", questions)):
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def eval_pick(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> EvalPick:
+    """Runs the command in a folder that holds the set `small`."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "small", TOOLS, QUESTIONS)
+
+    def command(*arguments: str) -> Result:
+        code = run(["eval-pick", *arguments])
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return command
+
+
+def beside(code: str, tmp_path: Path, name: str = "peer") -> tuple[str, str]:
+    """The option for a peer that runs `code`."""
+    script = tmp_path / f"{name.partition(':')[0]}.py"
+    script.write_text(PEER + code, encoding="utf-8")
+    return "--beside", f"{name}={shlex.join([sys.executable, str(script)])}"
+
+
+def test_a_set_is_measured(eval_pick: EvalPick) -> None:
+    result = eval_pick("--set", "small", "--json")
+    (row,) = result.rows
+    assert result.code == 0
+    assert (row["set"], row["tools"], row["questions"], row["system"]) == ("small", 3, 4, "keyword")
+    assert row["quality"] == {
+        "ndcg_at_10": pytest.approx(2 / 3),
+        "error": pytest.approx(1 / 3),
+        "recall_at_5": pytest.approx(2 / 3),
+        "recall_at_10": pytest.approx(2 / 3),
+        "mrr": pytest.approx(2 / 3),
+    }
+    assert row["threshold"] == {
+        "min_score": 0.05,
+        "needless": 1,
+        "kept_empty": 1,
+        "found": 2,
+        "lost": 0,
+        "auc": pytest.approx(5 / 6),
+    }
+    assert 0 <= row["cpu_ms"]["p50"] <= row["cpu_ms"]["p95"]
+    assert "small: keyword (4 questions) …" in result.err
+
+
+def test_the_table_is_markdown(eval_pick: EvalPick) -> None:
+    result = eval_pick("--set", "small", "--scorer", "keyword", "--scorer", "embedding")
+    lines = result.out.splitlines()
+    assert lines[0].startswith("| set   | tools | questions | system    |")
+    assert lines[1].startswith("| ----- | ----: | --------: | --------- |")
+    assert lines[2].startswith("| small |     3 |         4 | keyword   | .667 ± .333 |")
+    assert lines[3].startswith("| small |     3 |         4 | embedding |")
+    assert "Where no tool is needed, at a min_score of 0.05:" in lines
+    assert any(line.startswith("| small | keyword   |        1 of 1 |") for line in lines)
+    assert len({len(line) for line in lines[:4]}) == 1
+
+
+def test_a_limit_is_marked(eval_pick: EvalPick) -> None:
+    result = eval_pick("--set", "small", "--limit", "2")
+    assert "| small |     3 |    2 of 4 | keyword | 1.000 ± .000 |" in result.out
+    assert "Where no tool is needed" not in result.out
+
+
+def test_a_min_score_of_1_loses_everything(eval_pick: EvalPick) -> None:
+    (row,) = eval_pick("--set", "small", "--min-score", "1", "--json").rows
+    assert (row["threshold"]["found"], row["threshold"]["lost"]) == (2, 2)
+    assert row["quality"]["recall_at_5"] == pytest.approx(2 / 3)  # the ranking itself is unmoved
+
+
+def test_tools_come_from_anywhere(eval_pick: EvalPick, tmp_path: Path) -> None:
+    kit = tmp_path / "kit.jsonl"
+    kit.write_text('{"query": "what time is it", "gold": ["current_time"]}', encoding="utf-8")
+    (row,) = eval_pick("--queries", "kit.jsonl", "--json").rows
+    assert (row["set"], row["quality"]["mrr"]) == ("kit", 1.0)
+    two = ["--tools", "small/tools.jsonl", "--queries", "small/queries.jsonl", "--json"]
+    assert eval_pick(*two).rows[0]["set"] == "queries"
+
+
+def test_several_sets_make_one_table(eval_pick: EvalPick, tmp_path: Path) -> None:
+    write(tmp_path / "large", TOOLS, QUESTIONS[:1])
+    rows = eval_pick("--set", "small", "--set", "large", "--json").rows
+    assert [row["set"] for row in rows] == ["small", "large"]
+
+
+UNUSABLE: list[tuple[list[str], str]] = [
+    ([], "--queries FILE, or --set FOLDER"),
+    (["--tools", "small/tools.jsonl"], "--queries FILE, or --set FOLDER"),
+    (["--set", "small", "--queries", "small/queries.jsonl"], "not both"),
+    (["--set", "small", "--set", "./small"], "two sets are called small"),
+    (["--set", "nowhere"], "nowhere/tools.jsonl: there is no such file"),
+    (["--queries", "nowhere.jsonl"], "nowhere.jsonl: it cannot be read"),
+    (["--set", "small", "--scorer", "magic"], "--scorer magic: there is no such scorer"),
+    (["--set", "small", "--scorer", "keyword", "--scorer", "keyword"], "two systems are called"),
+    (["--set", "small", "--min-score", "1.5"], "min-score"),
+    (["--set", "small", "--limit", "0"], "limit"),
+    (["--set", "small", "--beside", "name"], "give NAME=COMMAND"),
+    (["--set", "small", "--beside", "=true"], "give NAME=COMMAND"),
+    (["--set", "small", "--beside", "a="], "give NAME=COMMAND"),
+    (["--set", "small", "--beside", "a='"], "no closing quotation"),
+    (["--set", "small", "--beside", "a:x=true"], "give a number of questions"),
+    (["--set", "small", "--beside", "a:0=true"], "give a number of questions"),
+    (["--set", "small", "--beside", "keyword=true"], "two systems are called keyword"),
+    (["--set", "small", "--plot", "a.jpg"], "ends in .png or .svg"),
+    (["--set", "small", "--plot", "nowhere/a.png"], "there is no such folder"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "why"), UNUSABLE, ids=[" ".join(a) for a, _ in UNUSABLE])
+def test_an_unusable_command_line_is_one_line(
+    eval_pick: EvalPick, arguments: list[str], why: str
+) -> None:
+    result = eval_pick(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert why in result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("tools", "questions", "why"),
+    [
+        ([], QUESTIONS, "bad/tools.jsonl: there are no tools in it"),
+        (TOOLS, [], "bad/queries.jsonl: there are no questions in it"),
+        ([*TOOLS, TOOLS[0]], QUESTIONS, "bad/tools.jsonl: tools 1 and 4 are both called"),
+        (TOOLS, [*QUESTIONS, {"query": "q", "gold": ["none"]}], "line 5: no tool is called 'none'"),
+        (TOOLS, [*QUESTIONS, 7], "bad/queries.jsonl: line 5 is no object"),
+    ],
+)
+def test_a_bad_set_is_named(
+    eval_pick: EvalPick, tmp_path: Path, tools: list[Any], questions: list[Any], why: str
+) -> None:
+    write(tmp_path / "bad", tools, questions)
+    result = eval_pick("--set", "bad")
+    assert (result.code, result.out) == (2, "")
+    assert why in result.err
+
+
+@pytest.mark.parametrize(("name", "begins"), [("p.png", b"\x89PNG\r\n"), ("p.SVG", b"<?xml")])
+def test_a_picture_is_drawn(eval_pick: EvalPick, tmp_path: Path, name: str, begins: bytes) -> None:
+    pytest.importorskip("matplotlib")
+    peer = beside(HONEST, tmp_path)
+    result = eval_pick("--set", "small", "--plot", name, *peer)
+    assert result.code == 0, result.err
+    drawn = (tmp_path / name).read_bytes()
+    assert drawn.startswith(begins)
+    assert b"svg" not in begins or b"</svg>" in drawn
+
+
+def test_a_picture_that_cannot_be_written_loses_no_figures(
+    eval_pick: EvalPick, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "p.png").mkdir()
+    result = eval_pick("--set", "small", "--plot", "p.png", "--json")
+    assert (result.code, len(result.rows)) == (1, 1)
+    assert "--plot p.png: it cannot be written (Is a directory)" in result.err
+
+
+def test_without_matplotlib_a_picture_needs_the_extra(
+    eval_pick: EvalPick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("toolcrib.cli.plot.find_spec", lambda _: None)
+    result = eval_pick("--set", "small", "--plot", "p.png")
+    assert (result.code, result.out) == (1, "")
+    assert "toolcrib[plot]" in result.err
+
+
+def test_a_peer_is_measured_beside(eval_pick: EvalPick, tmp_path: Path) -> None:
+    peer = beside(HONEST, tmp_path)
+    rows = eval_pick("--set", "small", *peer, "--json").rows
+    assert [row["system"] for row in rows] == ["keyword", "peer"]
+    found = rows[1]
+    assert found["quality"]["ndcg_at_10"] == pytest.approx(1 / 3)
+    assert found["threshold"] is None
+    assert found["build_ms"] == 7
+    assert found["cpu_ms"] == {"p50": 0.25, "p95": 0.25}
+    assert found["wall_ms"]["p50"] > 0
+
+
+def test_a_slow_peer_may_be_asked_less(eval_pick: EvalPick, tmp_path: Path) -> None:
+    peer = beside(HONEST, tmp_path, "slow:2")
+    rows = eval_pick("--set", "small", *peer, "--json").rows
+    assert [(row["system"], row["questions"]) for row in rows] == [("keyword", 4), ("slow", 2)]
+
+
+READY = 'say({"build_ms": 1}); next(lines)\n'
+FAILING = [
+    ("", "it ended (exit code 0) before it answered"),
+    (
+        "os.write(2, b'first\\nlast words\\n'); os._exit(3)",
+        "it ended (exit code 3) before it answered; its last words: last words",
+    ),
+    (READY + "os._exit(9)", "it ended (exit code 9)"),
+    (READY + "sys.stdout.write('{'); sys.stdout.flush(); os._exit(0)", "it ended (exit code 0)"),
+    ("os.close(1); time.sleep(60)", "it closed its stdout before it answered"),
+    ("time.sleep(60)", "it gave no answer within 0.5 s"),
+    (READY + "time.sleep(60)", "it gave no answer within 0.5 s"),
+    ("say('nonsense'); time.sleep(60)", "no JSON object: nonsense"),
+    ("say('\\x1b[2J'); time.sleep(60)", "no JSON object: \\x1b[2J"),
+    ("say([]); time.sleep(60)", "no JSON object"),
+    ("say('{' * 20_000_000); time.sleep(60)", "more than 16777216 bytes on a line"),
+    ("say({}); time.sleep(60)", "'build_ms' is no number"),
+    ("say({'build_ms': True}); time.sleep(60)", "'build_ms' is no number"),
+    (READY + "say({'cpu_ms': 1})", "'ranking' is no list of names"),
+    (READY + "say({'ranking': [1], 'cpu_ms': 1})", "'ranking' is no list of names"),
+    (READY + "say({'ranking': ['gold'], 'cpu_ms': 1})", "ranks 'gold', which is not among"),
+    (READY + "say({'ranking': names + names, 'cpu_ms': 1})", "or one twice"),
+    (READY + "say({'ranking': list('abcdefghijk'), 'cpu_ms': 1})", "more than 10 names"),
+    (READY + "say({'ranking': names, 'cpu_ms': -1})", "'cpu_ms' is no number"),
+    (READY + 'say(\'{"ranking": [], "cpu_ms": NaN}\')', "'cpu_ms' is no number"),
+    (READY + 'say(\'{"ranking": [], "cpu_ms": 1e400}\')', "'cpu_ms' is no number"),
+]
+
+
+@pytest.mark.parametrize(("code", "why"), FAILING, ids=[code[-40:] for code, _ in FAILING])
+def test_a_peer_that_fails_has_a_row_that_says_so(
+    eval_pick: EvalPick, tmp_path: Path, code: str, why: str
+) -> None:
+    patience = "0.5" if "0.5" in why else "30"
+    both = [*beside(code, tmp_path, "bad"), *beside(HONEST, tmp_path, "good")]
+    result = eval_pick("--set", "small", *both, "--patience", patience, "--json")
+    assert result.code == 1
+    keyword, bad, good = result.rows
+    assert "quality" in keyword
+    assert why in bad["error"].replace("\x1b", "\\x1b")
+    assert good["quality"]["ndcg_at_10"] == pytest.approx(1 / 3)
+    assert why in result.err
+    assert "\x1b" not in result.err + result.out
+
+
+def test_a_peer_that_is_not_there(eval_pick: EvalPick) -> None:
+    result = eval_pick("--set", "small", "--beside", "gone=./no-such-program x")
+    assert result.code == 1
+    assert (
+        "gone on small: ./no-such-program cannot be run (No such file or directory)" in result.err
+    )
+    assert "| small |     3 |         4 | gone    |      failed |" in result.out
+
+
+def test_a_bar_in_a_name_does_not_break_the_table(eval_pick: EvalPick) -> None:
+    result = eval_pick("--set", "small", "--beside", "a|b=./no-such-program")
+    assert "| a\\|b    |" in result.out
+
+
+def test_an_adapter_is_installed_and_driven(eval_pick: EvalPick, tmp_path: Path) -> None:
+    install = [sys.executable, str(PEERS / "install.py"), "--into", str(tmp_path), "overlap"]
+    made = subprocess.run(install, capture_output=True, text=True, check=True)
+    rows = eval_pick("--set", "small", *shlex.split(made.stdout), "--json").rows
+    assert [row["system"] for row in rows] == ["keyword", "overlap"]
+    assert rows[1]["quality"]["ndcg_at_10"] == pytest.approx(2 / 3)
+    assert rows[1]["build_ms"] >= 0
+
+
+def test_an_unknown_adapter_is_named() -> None:
+    install = [sys.executable, str(PEERS / "install.py"), "nobody"]
+    made = subprocess.run(install, capture_output=True, text=True, check=False)
+    assert made.returncode == 1
+    assert "there is no peer 'nobody'; there are: overlap, " in made.stderr

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolcrib.pick.matrix import Asked, Matrix, as_asked
+
+np = pytest.importorskip("numpy", reason="the extra 'pick' is not installed")
+
+
+def units(count: int, dimensions: int, seed: int = 0) -> Any:
+    rows = np.random.default_rng(seed).standard_normal((count, dimensions)).astype("float32")
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_of_many_tools_the_nearest_are_among_the_likely() -> None:
+    rows = units(20_000, 64)
+    matrix, asked = Matrix.of(rows, [1] * len(rows)), Asked(units(1, 64, 1)[0], units(0, 64))
+    likely = matrix.likely(asked, 1_000)
+    assert likely is not None
+    assert len(likely) == 1_000
+    best = set(np.argsort(-(rows @ asked.whole))[:20].tolist())
+    assert best <= set(likely.tolist())
+    exact = dict(zip(likely.tolist(), matrix.nearness(asked, likely).tolist(), strict=True))
+    everywhere = matrix.nearness(asked, None)
+    assert all(exact[position] == everywhere[position] for position in best)
+
+
+def test_all_of_a_small_catalog_are_likely() -> None:
+    rows = units(100, 8)
+    assert Matrix.of(rows, [1] * 100).likely(Asked(rows[0], rows[:0]), 5) is None
+
+
+@pytest.mark.parametrize("count", [50, 9_000])
+def test_a_tool_is_as_near_as_its_nearest_text(count: int) -> None:
+    rows = units(3 * count, 16)
+    matrix = Matrix.of(rows, [1, 3, 2] * (count // 2))
+    asked = Asked(rows[2], rows[:0])
+    near = matrix.nearness(asked, None)
+    assert near[1] == pytest.approx(1, abs=1e-3)
+    some = np.array([0, 1, 5])
+    assert matrix.nearness(asked, some).tolist() == near[some].tolist()
+    assert matrix.texts_of(asked, 1).argmax() == 1
+    likely = matrix.likely(asked, 500)
+    assert likely is None or 1 in likely.tolist()
+
+
+def test_examples_come_after_their_tools_own_row() -> None:
+    own, more = units(3, 4), units(3, 4, 1)
+    matrix = Matrix.interleaved(own, more, [2, 0, 1])
+    expected = [own[0], more[0], more[1], own[1], own[2], more[2]]
+    assert (matrix.rows == np.stack(expected)).all()
+    assert matrix.starts is not None
+    assert matrix.starts.tolist() == [0, 3, 4]
+
+
+def test_a_request_of_turns_and_parts() -> None:
+    rows = np.array([[1, 0], [0, 1], [0, -1], [0.6, 0.8]], "float32")
+    asked = as_asked(rows, 2)
+    assert asked.whole.tolist() == [1, 0]
+    assert asked.parts.tolist() == rows[3:].tolist()
