@@ -1,8 +1,10 @@
 """How often the embedded model picks the right tool of the kit, and fills it in exactly.
 
-    python benchmarks/local_accuracy.py [--half tuning|held_out] [--misses] [--json]
+    python benchmarks/local_accuracy.py [--half tuning|held_out] [--weather] [--misses] [--json]
 
-Asks the questions of `kit_questions.jsonl`, which were written before any of what they measure.
+Asks the questions of `kit_questions.jsonl`, which were written before any of what they measure, and
+before the kit knew of the weather: `get_weather` is offered with `--weather` only, and a question about
+the weather counts as one that needs no tool.
 Rule: the rows of the half `held_out` are counted and never shown, nor used for prompts or examples;
 `--misses` shows those of the half `tuning`.
 """
@@ -70,8 +72,8 @@ def load(half: str | None) -> list[Question]:
     return [q for q in questions if half in (None, q.half)]
 
 
-async def ask_all(questions: Sequence[Question]) -> list[Answer]:
-    catalog = kit.catalog()
+async def ask_all(questions: Sequence[Question], *, weather: bool = False) -> list[Answer]:
+    catalog = kit.catalog(weather=weather)
     async with LocalClient() as client:
         await client.tool_call("What is 1 + 1?", catalog)  # loads the model, outside of the times
         return [await _ask(client, question, catalog) for question in questions]
@@ -136,10 +138,11 @@ def figures(answers: Sequence[Answer]) -> Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--half", choices=_HALVES, help="one half only")
+    parser.add_argument("--weather", action="store_true", help="offer get_weather, too")
     parser.add_argument("--misses", action="store_true", help="show the tuning half's misses")
     parser.add_argument("--json", action="store_true", help="one JSON value on stdout")
     options = parser.parse_args()
-    answers = asyncio.run(ask_all(load(options.half)))
+    answers = asyncio.run(ask_all(load(options.half), weather=options.weather))
     found = {
         half: figures([answer for answer in answers if answer.question.half == half])
         for half in _HALVES
