@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -77,6 +80,18 @@ def eval_pick(
         return Result(code, captured.out, captured.err)
 
     return command
+
+
+def ends(pid: int) -> bool:
+    """Whether the process of this id has ended, or does so within a minute."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([process], [], [], 60)[0])
+    finally:
+        os.close(process)
 
 
 def beside(code: str, tmp_path: Path, name: str = "peer") -> tuple[str, str]:
@@ -212,6 +227,16 @@ def test_a_picture_is_drawn(eval_pick: EvalPick, tmp_path: Path, name: str, begi
     assert b"svg" not in begins or b"</svg>" in drawn
 
 
+def test_names_in_a_picture_are_no_formulas(eval_pick: EvalPick, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    write(tmp_path / "$\\frac{$日", TOOLS, QUESTIONS)
+    peer = beside(HONEST, tmp_path, "_$x$")
+    result = eval_pick("--set", "$\\frac{$日", "--plot", "p.svg", *peer, "--json")
+    assert (result.code, len(result.rows)) == (0, 2)
+    drawn = (tmp_path / "p.svg").read_text(encoding="utf-8")
+    assert "<!--  _$x$ -->" in drawn  # a comment has what the paths show
+
+
 def test_a_picture_that_cannot_be_written_loses_no_figures(
     eval_pick: EvalPick, tmp_path: Path
 ) -> None:
@@ -263,6 +288,7 @@ FAILING = [
     ("time.sleep(60)", "it gave no answer within 0.5 s"),
     (READY + "time.sleep(60)", "it gave no answer within 0.5 s"),
     ("say('nonsense'); time.sleep(60)", "no JSON object: nonsense"),
+    ("os.write(1, b'\\xff\\n'); time.sleep(60)", "no JSON object: \ufffd"),
     ("say('\\x1b[2J'); time.sleep(60)", "no JSON object: \\x1b[2J"),
     ("say([]); time.sleep(60)", "no JSON object"),
     ("say('{' * 20_000_000); time.sleep(60)", "more than 16777216 bytes on a line"),
@@ -290,9 +316,47 @@ def test_a_peer_that_fails_has_a_row_that_says_so(
     keyword, bad, good = result.rows
     assert "quality" in keyword
     assert why in bad["error"].replace("\x1b", "\\x1b")
+    assert "\n" not in bad["error"]
     assert good["quality"]["ndcg_at_10"] == pytest.approx(1 / 3)
     assert why in result.err
     assert "\x1b" not in result.err + result.out
+
+
+def test_who_a_peer_leaves_behind_is_ended_too(eval_pick: EvalPick, tmp_path: Path) -> None:
+    leaving = (
+        "import subprocess; left = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(left.pid)); os._exit(3)"
+    )
+    result = eval_pick("--set", "small", *beside(leaving, tmp_path), "--patience", "2")
+    assert result.code == 1
+    assert "it gave no answer within 2 s" in result.err
+    assert ends(int((tmp_path / "pid").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("to_group", [True, False], ids=["terminal", "kill -INT"])
+@pytest.mark.usefixtures("eval_pick")
+def test_interrupted_it_ends_its_peers(tmp_path: Path, to_group: bool) -> None:
+    here = tmp_path / "here"
+    os.mkfifo(here)
+    waiting = (
+        "import subprocess; left = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(here)!r}, 'w').write(str(left.pid)); left.wait()"
+    )
+    command = "import sys; from toolcrib.cli import run; sys.exit(run())"
+    arguments = ["eval-pick", "--set", "small", *beside(waiting, tmp_path), "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-c", command, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
+    ) as process:
+        left = int(here.read_text(encoding="utf-8"))  # waits until it is there
+        (os.killpg if to_group else os.kill)(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert b"Traceback" not in err
+    assert ends(left)
 
 
 def test_a_peer_that_is_not_there(eval_pick: EvalPick) -> None:

@@ -60,7 +60,7 @@ def check(
 def test_the_kit_passes(check: Check) -> None:
     result = check()
     assert (result.code, result.err) == (0, "")
-    assert result.out.splitlines()[-1].startswith("6 tools: ")
+    assert result.out.splitlines()[-1].startswith("7 tools: ")
 
 
 @pytest.mark.parametrize("file", ["broken.json", "broken.jsonl"])

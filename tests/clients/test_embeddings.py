@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from conftest import missing
 
 from toolcrib.clients import Retries
 from toolcrib.clients.embeddings import EmbeddingsClient
+from toolcrib.clients.transport import Outgoing, Response
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -98,6 +99,9 @@ async def test_integers_are_numbers() -> None:
         (raw("[]"), "not of OpenAI's form"),
         (raw('{"data": [{"index": 0, "embedding": "secret"}]}'), "not of OpenAI's form"),
         (raw('{"data": [{"embedding": [1.0]}]}'), "not of OpenAI's form"),
+        (raw('{"data": [], "x": ' + "[" * 200_000 + "]" * 200_000 + "}"), "not of OpenAI's form"),
+        (raw('{"data": [{"index": 0, "embedding": [1e400]}]}'), "not of OpenAI's form"),
+        (raw('{"error": {"message": "a secret"}}'), "not of OpenAI's form"),
         (raw('{"data": [{"index": 0, "embedding": [1.0, NaN]}]}'), "not of OpenAI's form"),
         (raw('{"data": [{"index": 0, "embedding": [1.0, null]}]}'), "not of OpenAI's form"),
         (raw(b'{"data": [{"index": 0, "embedding": [1.0, \xff]}]}'), "not of OpenAI's form"),
@@ -109,6 +113,7 @@ async def test_answers_that_are_none(turn: RawTurn, says: str) -> None:
         with pytest.raises(WireError, match=f"answer of embedding model 'm' .*{says}") as raised:
             await client.embed(["a", "b"])
     assert "secret" not in str(raised.value)
+    assert raised.value.__context__ is None
     assert len(server.requests) == 1
 
 
@@ -133,6 +138,50 @@ async def test_refusals_have_types_and_no_keys(status: int, kind: type[ClientErr
             await client.embed(["a"])
     assert (raised.value.status, type(raised.value)) == (status, kind)
     assert KEY not in str(raised.value)
+
+
+async def test_what_utf_8_cannot_say_is_sent_as_a_question_mark() -> None:
+    async with serving(EmbeddingServer([lengths])) as server, client_of(server) as client:
+        assert await client.embed(["a\ud800", "\x00\N{BUG}"]) == [[1.0, 2.0], [1.0, 2.0]]
+    assert server.requests[0]["input"] == ["a?", "\x00\N{BUG}"]
+
+
+@pytest.mark.parametrize("key", ["sk-two\nlines", "sk-schlüssel"])
+def test_a_key_that_no_header_can_hold(key: str) -> None:
+    with pytest.raises(RequestError, match="'Authorization'") as raised:
+        EmbeddingsClient("m", base_url="http://localhost:1/v1", api_key=key)
+    assert key[:6] not in str(raised.value)
+
+
+async def test_an_answer_is_closed_where_it_is_given_up() -> None:
+    closed: list[bool] = []
+    begun = asyncio.Event()
+
+    class Stalling:
+        status = 200
+        headers: ClassVar[dict[str, str]] = {}
+
+        async def chunks(self) -> AsyncIterator[bytes]:
+            yield b"{"
+            begun.set()
+            await asyncio.Event().wait()
+
+        async def aclose(self, *, whole: bool) -> None:
+            closed.append(whole)
+
+    class Way:
+        async def send(self, request: Outgoing) -> Response:
+            return Stalling()
+
+        async def aclose(self) -> None: ...
+
+    client = EmbeddingsClient("m", base_url="http://localhost:1/v1", transport=Way())
+    task = asyncio.ensure_future(client.embed(["a"]))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert closed == [False]
 
 
 async def test_what_may_pass_is_tried_again() -> None:

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pick.pick_helpers import SHOP, scores
 
 from toolcrib.errors import PickError, SourceError
 from toolcrib.pick import cached, vector_file
 from toolcrib.pick.cached import CachedEmbedder
+from toolcrib.pick.embedding import EmbeddingScorer
 from toolcrib.pick.vector_file import VectorFile
 
 np = pytest.importorskip("numpy", reason="the extra 'pick' is not installed")
@@ -82,8 +84,13 @@ def test_what_is_stopped_in_the_middle_was_not_for_nothing(path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_only_its_owner_may_read_it(path: Path) -> None:
-    CachedEmbedder(Counted(), path).embed(["one"])
+    before = os.umask(0)
+    try:
+        CachedEmbedder(Counted(), path).embed(["one"])
+    finally:
+        os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_names_are_kept_apart(path: Path) -> None:
@@ -116,8 +123,12 @@ def test_an_embedder_needs_a_name(embedder: Any) -> None:
     [
         (np.zeros((1, 4), "float32"), "one row for each"),
         (np.zeros(2, "float32"), "one row for each"),
-        ([[1.0], [2.0]], "one row for each"),
+        (np.zeros((2, 0), "float32"), "one row for each"),
         (np.full((2, 4), np.nan, "float32"), "not finite"),
+        (np.full((2, 4), 1e300), "not finite"),
+        (np.array([["x", None]] * 2, object), "no rows of numbers"),
+        ([[1.0], [2.0, 3.0]], "no rows of numbers"),
+        (None, "one row for each"),
     ],
 )
 def test_what_is_no_vector_is_not_kept(answer: Any, says: str, path: Path) -> None:
@@ -133,7 +144,68 @@ def test_what_is_no_vector_is_not_kept(answer: Any, says: str, path: Path) -> No
     assert (right.embed(["one", "two"]) == true_rows(["one", "two"])).all()
 
 
+def test_lists_of_numbers_are_rows(path: Path) -> None:
+    class Plain:
+        name = "plain"
+
+        def embed(self, texts: Sequence[str]) -> Any:
+            return [[1, 0.5] for _ in texts]
+
+    for _ in range(2):
+        rows = CachedEmbedder(Plain(), path).embed(["one", "two"])
+        assert (rows.tolist(), rows.dtype) == ([[1.0, 0.5]] * 2, np.float32)
+
+
+def test_rows_of_another_length_each_time_are_an_error(path: Path) -> None:
+    class Growing(Counted):
+        def embed(self, texts: Sequence[str]) -> Any:
+            self.dimensions += 1
+            return super().embed(texts)
+
+    with pytest.raises(PickError, match="'counted 1' gave rows of different lengths"):
+        CachedEmbedder(Growing(), path).embed([f"text {number}" for number in range(300)])
+
+
+def test_no_text_and_no_name_is_in_the_file(path: Path) -> None:
+    kept = CachedEmbedder(Counted(name="a-private-name"), path)
+    kept.embed(["canary-4f1d of a tool", *TEXTS])
+    data = path.read_bytes()
+    assert b"canary" not in data
+    assert b"private" not in data
+
+
+def test_a_request_is_not_kept(path: Path) -> None:
+    asking, of_tools = Counted(), Counted()
+    scorer = EmbeddingScorer(CachedEmbedder(of_tools, path), asking=asking)
+    scores(scorer, "list my files, then tell me the weather", SHOP)
+    assert asking.asked
+    with sqlite3.connect(path) as connection:
+        kept = connection.execute("SELECT count(*) FROM entry").fetchone()
+    assert kept == (len(set(of_tools.asked)),)
+    assert not {*asking.asked} & {*of_tools.asked}
+    connection.close()
+
+
 # --- where it lies
+
+
+def test_it_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ ":memory:" is a file like others, and a relative path counts from where it was given."""
+    monkeypatch.chdir(tmp_path)
+    kept = CachedEmbedder(Counted(), ":memory:")
+    kept.embed(["one"])
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir("other")
+    kept.embed(["two"])
+    later = Counted()
+    CachedEmbedder(later, tmp_path / ":memory:").embed(["one", "two"])
+    assert later.asked == []
+
+
+@pytest.mark.parametrize("name", ["a?mode=memory", "b#c", "d%41", "e ü"])
+def test_odd_names_of_files(name: str, tmp_path: Path) -> None:
+    CachedEmbedder(Counted(), tmp_path / name).embed(["one"])
+    assert [found.name for found in tmp_path.iterdir()] == [name]
 
 
 def test_the_users_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +248,47 @@ def test_a_file_of_another_kind_is_refused_and_kept(write: Any, tmp_path: Path) 
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("kind", ["a folder", "below a file", "no home"])
+def test_a_link_is_replaced_and_what_it_names_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "diary").write_text("mine", encoding="utf-8")
+    (tmp_path / "cache" / "vectors.sqlite").symlink_to(tmp_path / "diary")
+    monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path / "cache"))
+    CachedEmbedder(Counted()).embed(["one"])
+    assert (tmp_path / "diary").read_text(encoding="utf-8") == "mine"
+    assert not (tmp_path / "cache" / "vectors.sqlite").is_symlink()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for where in (pipe, Path("/dev/null"), Path("/dev/full")):
+        with pytest.warns(RuntimeWarning, match="what is there is no file"):
+            CachedEmbedder(Counted(), where).embed(["one"])
+        assert where.exists()
+        assert not where.is_file()
+
+
+def test_a_full_disk(path: Path) -> None:
+    resource = pytest.importorskip("resource", reason="no limits on files here")
+    kept = CachedEmbedder(Counted(256), path)
+    kept.embed(["one"])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, before[1]))
+    texts = [f"text {number}" for number in range(300)]
+    try:
+        with pytest.warns(RuntimeWarning, match="kept in memory only"):
+            assert (kept.embed(texts) == true_rows(texts, 256)).all()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    later = Counted(256)
+    assert (CachedEmbedder(later, path).embed(["one"]) == true_rows(["one"], 256)).all()
+    assert later.asked == []
+
+
+@pytest.mark.parametrize("kind", ["a folder", "below a file", "no home", "nowhere"])
 def test_without_a_disk_it_keeps_them_in_memory(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +296,11 @@ def test_without_a_disk_it_keeps_them_in_memory(
     if kind == "below a file":
         (tmp_path / "file").touch()
         path = tmp_path / "file" / "vectors.sqlite"
+    if kind == "nowhere":  # the working folder was deleted
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        path = Path("vectors.sqlite")
     if kind == "no home":
         path = None
         for name in ("TOOLCRIB_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
@@ -217,8 +334,8 @@ def test_a_file_that_can_only_be_read_is_read(path: Path, monkeypatch: pytest.Mo
     CachedEmbedder(Counted(), path).embed(["one"])
     connect = sqlite3.connect
 
-    def read_only(found: Path, **options: Any) -> Any:  # root may write anything
-        return connect(f"file:{found}?mode=ro", uri=True, **options)
+    def read_only(where: str, **options: Any) -> Any:  # root may write anything
+        return connect(where.replace("mode=rw", "mode=ro"), **options)
 
     monkeypatch.setattr(sqlite3, "connect", read_only)
     monkeypatch.setattr(vector_file, "_HOUR", -1)
@@ -278,6 +395,32 @@ def test_a_table_that_is_not_as_it_was_is_made_anew(damage: str, path: Path) -> 
     CachedEmbedder(Counted(), path).embed(["one"])
     later = Counted()
     CachedEmbedder(later, path).embed(["one"])
+    assert later.asked == []
+
+
+@pytest.mark.parametrize("meanwhile", ["empty", "gone"])
+def test_another_process_begins_a_broken_file_anew(
+    meanwhile: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CachedEmbedder(Counted(), path).embed(["one"])
+    path.write_bytes(path.read_bytes()[:100] + b"\x01" * 8092)
+    connect = sqlite3.connect
+
+    def connected(where: str, **options: Any) -> Any:
+        monkeypatch.undo()
+        connection = connect(where, **options)
+        with pytest.raises(sqlite3.DatabaseError) as broken:
+            connection.execute("SELECT * FROM sqlite_master")
+        connection.close()
+        path.unlink()
+        if meanwhile == "empty":
+            path.touch(mode=0o600)
+        raise broken.value
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    CachedEmbedder(Counted(), path).embed(["two"])
+    later = Counted()
+    CachedEmbedder(later, path).embed(["two"])
     assert later.asked == []
 
 

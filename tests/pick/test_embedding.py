@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -115,6 +116,88 @@ async def test_what_an_embedder_may_not_give(answer: Any, said: str) -> None:
         await pick_tools("q", [entry("a")], options)
 
 
+@pytest.mark.parametrize("size", [1e25, 1e-25, 1e39, 1e-300])
+def test_rows_may_be_as_long_or_short_as_they_like(size: float) -> None:
+    scorer = EmbeddingScorer(Answering(lambda n: np.full((n, 2), size)))
+    assert scores(scorer, "q", [entry("a")]) == pytest.approx([1])
+
+
+def test_what_an_embedder_does_with_its_rows_later_changes_nothing() -> None:
+    kept = np.array([[1, 0]], "float32")
+    scorer = EmbeddingScorer(Answering(lambda n: kept))
+    assert scores(scorer, "q", [entry("a")]) == [1]
+    kept[:] = [0, 1]
+    assert scores(scorer, "q", [entry("a"), entry("b")]) == [1, 0]
+
+
+def test_rows_may_be_read_only() -> None:
+    def locked(count: int) -> Any:
+        rows = np.full((count, 2), 3.0, "float32")
+        rows.setflags(write=False)
+        return rows
+
+    assert scores(EmbeddingScorer(Answering(locked)), "q", [entry("a")]) == pytest.approx([1])
+
+
+def test_a_deadline_stops_a_build_and_the_next_request_goes_on() -> None:
+    embedder = Counting()
+    scorer = EmbeddingScorer(embedder)
+    tools = tuple(entry(f"tool_{i}") for i in range(600))
+    late = Query("q", deadline=monotonic())
+    for _ in range(12):
+        with pytest.raises(PickError, match="before the catalog's index was built"):
+            scorer.hits(late, tools)
+        if len(embedder.asked) == len(tools):
+            break
+    assert embedder.most <= 256
+    assert len(scorer.hits(Query("q"), tools).values) == len(tools)
+    assert embedder.asked.count("q") == 1
+    assert len(embedder.asked) == len(tools) + 1
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.most = 0
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        self.asked += texts
+        self.most = max(self.most, len(texts))
+        return np.ones((len(texts), 2))
+
+
+def test_a_deadline_stops_a_build_of_word_vectors_too() -> None:
+    tools = tuple(entry(f"tool_{i}", f"Does thing {i}.", examples=("do it",)) for i in range(600))
+    scorer, refused = EmbeddingScorer(), 0
+    while refused < 100:
+        try:
+            found = scorer.hits(Query("do thing 5", deadline=monotonic() + (refused > 50)), tools)
+            break
+        except PickError:
+            refused += 1
+    expected = EmbeddingScorer().hits(Query("do thing 5"), tools)
+    assert refused > 3
+    assert list(found.values) == list(expected.values)
+
+
+def test_what_was_embedded_before_a_failure_is_kept() -> None:
+    class Failing(Counting):
+        fails = True
+
+        def embed(self, texts: Sequence[str]) -> Any:
+            if self.fails and self.asked:
+                raise RuntimeError("later")
+            return super().embed(texts)
+
+    embedder = Failing()
+    scorer, tools = EmbeddingScorer(embedder), tuple(entry(f"tool_{i}") for i in range(300))
+    with pytest.raises(PickError, match="raised RuntimeError"):
+        scorer.hits(Query("q"), tools)
+    embedder.fails = False
+    scorer.hits(Query("q"), tools)
+    assert len(embedder.asked) == len(tools) + 1
+
+
 def test_requests_and_tools_have_one_length() -> None:
     scorer = EmbeddingScorer(Fixed3({"q": [1, 0], "a: ": [1, 0, 0]}))
     with pytest.raises(PickError, match="'Fixed3' gave 2 numbers for a request and 3 for a tool"):
@@ -138,7 +221,7 @@ def test_the_best_of_description_and_examples_counts() -> None:
 
 def test_the_parts_of_a_request_count_too() -> None:
     asked = "Do the first thing now. Do the second thing now."
-    table = {
+    table: dict[str, list[float]] = {
         asked: [1, 0],
         "Do the first thing now.": [1, 0],
         "Do the second thing now.": [0, 1],
@@ -219,9 +302,13 @@ def test_vectors_are_unit_float32() -> None:
     assert WordVectors().embed([]).shape == (0, 256)
 
 
+def of_catalog(documents: list[list[tuple[float, str]]]) -> Any:
+    return [*WordVectors().catalog_steps(documents)][-1]
+
+
 def test_common_words_count_less_in_a_catalog() -> None:
     words = ("weather", "money", "files")
-    found = WordVectors().embed_catalog([[(1.0, f"tool {word}")] for word in words])
+    found = of_catalog([[(1.0, f"tool {word}")] for word in words])
     plain = WordVectors().embed([*words, *(f"tool {word}" for word in words)])
     assert np.linalg.norm(found, axis=1).tolist() == pytest.approx([1] * 3, abs=1e-5)
     for row in range(3):
@@ -229,7 +316,7 @@ def test_common_words_count_less_in_a_catalog() -> None:
 
 
 def test_a_document_is_the_weighted_sum_of_its_parts() -> None:
-    [one, other, both, none] = WordVectors().embed_catalog(
+    [one, other, both, none] = of_catalog(
         [[(1.0, "alpha")], [(1.0, "")], [(1.0, "beta"), (0.5, "gamma"), (0.3, " ")], []]
     )
     b, g = WordVectors().embed(["beta", "gamma"])

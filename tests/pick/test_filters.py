@@ -129,6 +129,11 @@ def test_bad_values_are_refused(given: dict[str, Any], says: str) -> None:
         PickOptions(**given)
 
 
+class BrokenMapping(dict[str, float]):
+    def items(self) -> Any:
+        raise OSError("a secret")
+
+
 def _raises(_: str) -> float:
     raise ValueError("a secret")
 
@@ -142,6 +147,7 @@ def _raises_ours(_: str) -> float:
     [
         ({"free": "2"}, "quota gave '2' for tool 'free', not a number of calls or None"),
         ({"free": True}, "quota gave True"),
+        (BrokenMapping(), "quota raised OSError"),
         ({"free": float("nan")}, "quota gave nan"),
         (lambda _: "many", "quota gave 'many' for tool 'free'"),
         (_raises, "quota raised ValueError for tool 'free'"),

@@ -73,6 +73,12 @@ def test_unit_rows_in_order(function: Any) -> None:
     assert embedder.embed([]).shape == (0, 27)
 
 
+@pytest.mark.parametrize("size", [1e300, 1e-200])
+def test_rows_of_any_size_become_unit_vectors(size: float) -> None:
+    embedder = FunctionEmbedder(lambda texts: [[size, 0.0, size]] * len(texts), name="odd")
+    assert embedder.embed(["a"]).tolist() == [[pytest.approx(0.5**0.5), 0, pytest.approx(0.5**0.5)]]
+
+
 @every
 async def test_in_a_pick(function: Any) -> None:
     scorer = EmbeddingScorer(FunctionEmbedder(function, name="letters"))

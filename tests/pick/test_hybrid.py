@@ -52,6 +52,25 @@ def test_z_scores_are_added_up(parts: Any, expected: list[float]) -> None:
     assert sums(parts) == expected
 
 
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_the_size_of_weights_makes_no_difference(size: float) -> None:
+    assert sums([(Table("x", a=6 * size, b=3 * size, c=0), 1)]) == [1.225, 0.0, -1.225]
+
+
+@pytest.mark.parametrize(
+    ("values", "positions"), [([1.0], None), ([1.0, 2.0], [0]), ([1.0], [3]), ([1.0], [-1])]
+)
+def test_weights_that_are_for_no_tool(values: list[float], positions: list[int] | None) -> None:
+    class Wrong:
+        name = "wrong"
+
+        def hits(self, query: Query, tools: Sequence[Any], limit: int | None = None) -> Hits:
+            return Hits(values, positions, float)
+
+    with pytest.raises(PickError, match="scorer 'wrong' gave weights that do not fit 3 tools"):
+        Hybrid([(Wrong(), 1)]).hits(Query("q"), ABC)
+
+
 def test_scores_fall_from_the_best_ones_own() -> None:
     parts = [(Table("x", a=8, b=5, c=2), 3.0), (Table("y", a=4), 1.0)]
     found = scores(Hybrid(parts), "q", ABC)

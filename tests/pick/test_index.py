@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from time import monotonic
 
 import pytest
-from pick.pick_helpers import SHOP, entry
+from pick.pick_helpers import SHOP, Entry, entry
 
 from toolcrib.errors import PickError
 from toolcrib.pick.index import CatalogCache
@@ -33,6 +35,38 @@ def test_the_catalogs_used_last_are_kept() -> None:
     for tools in (*catalogs, catalogs[1], catalogs[0]):
         cache.get(list(tools))
     assert built == ["get_weather", "convertCurrency", "list_files", "get_weather"]
+
+
+def test_a_tuple_that_is_asked_for_again_is_used() -> None:
+    built: list[str] = []
+    cache = CatalogCache[bool](lambda found: not built.append(names(found)), size=2)
+    often = SHOP[:1]
+    for other in (SHOP[1:2], SHOP[2:3], SHOP[3:4]):
+        cache.get(often)
+        cache.get(other)
+    cache.get(list(often))
+    assert built == ["get_weather", "convertCurrency", "list_files", "delete_files"]
+
+
+def test_a_catalog_that_is_forgotten_is_let_go() -> None:
+    cache = CatalogCache[object](lambda _: object(), size=2)
+    gone = []
+    for i in range(6):
+        tools = (_Seen(f"tool{i}"),)
+        gone.append(weakref.ref(tools[0]))
+        cache.get(tools)
+        cache.get(list(tools))
+        del tools
+    gc.collect()
+    assert [seen() is None for seen in gone] == [True] * 4 + [False] * 2
+
+
+class _Seen:
+    def __init__(self, name: str) -> None:
+        self.definition = entry(name).definition
+
+    def get_definition(self) -> ToolDefinition:
+        return self.definition
 
 
 def test_a_list_that_changed_is_another_catalog() -> None:
@@ -111,3 +145,10 @@ def test_a_build_that_fails_begins_anew() -> None:
     with pytest.raises(PickError, match="no"):
         cache.get(SHOP[:1])
     assert cache.get(SHOP[:1]) == "get_weather"
+
+
+@pytest.mark.parametrize("schema", ["{bad", '{"a":' * 5_000 + "1" + "}" * 5_000])
+def test_a_definition_that_cannot_be_read_is_named(schema: str) -> None:
+    odd = Entry(ToolDefinition(name="odd", description="", input_schema_json=schema))
+    with pytest.raises(PickError, match="tool 'odd': a schema or an example"):
+        CatalogCache[str](names).get((*SHOP, odd))

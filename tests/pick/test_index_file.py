@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -88,6 +90,64 @@ def test_a_file_that_is_not_right_is_not_there(
     assert built == [5]
 
 
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "huge", "unreadable"])
+def test_what_is_no_file_is_not_waited_for(kind: str, tmp_path: Path, built: list[int]) -> None:
+    scores(KeywordScorer(tmp_path), QUERY, SHOP)
+    [path] = files(tmp_path)
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        (path / "below").mkdir(parents=True)
+    elif kind == "huge":
+        path.touch()
+        os.truncate(path, 1 << 40)  # a hole: it takes no room
+    elif kind == "unreadable":
+        path.write_bytes(b"")
+        path.chmod(0)
+    else:
+        path.symlink_to("/dev/zero")
+    built.clear()
+    for _ in range(2):
+        assert scores(KeywordScorer(tmp_path), QUERY, SHOP) == EXPECTED
+    assert built == [5] * (2 if kind == "folder" else 1)
+
+
+def test_a_folder_that_may_only_be_read_serves(
+    tmp_path: Path, built: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores(KeywordScorer(tmp_path), QUERY, SHOP)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "utime", refused)
+    built.clear()
+    assert scores(KeywordScorer(tmp_path), QUERY, SHOP) == EXPECTED
+    assert built == []
+
+
+def test_a_full_disk_costs_only_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert scores(KeywordScorer(tmp_path), QUERY, SHOP) == EXPECTED
+    assert files(tmp_path) == []
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "_KEPT", 1)
+    for name in ("0.words", "1.unfinished"):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (0, 0))
+    for count in (1, 2, 3):
+        scores(KeywordScorer(tmp_path), QUERY, SHOP[:count])
+    assert len(files(tmp_path)) == 3
+
+
 def test_another_version_has_other_files(
     tmp_path: Path, built: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,3 +189,30 @@ def test_several_at_once(tmp_path: Path) -> None:
         found = list(pool.map(lambda _: scores(KeywordScorer(tmp_path), QUERY, SHOP), range(12)))
     assert found == [EXPECTED] * 12
     assert len(files(tmp_path)) == 1
+
+
+def test_processes_that_are_killed_leave_a_folder_that_serves(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pick.pick_helpers import *; from toolcrib.pick import KeywordScorer\n"
+        "while True:\n"
+        "    for n in range(1, 6):\n"
+        "        scores(KeywordScorer(sys.argv[1]), 'files', SHOP[:n]); print(n, flush=True)\n"
+        "        [path.unlink(missing_ok=True) for path in __import__('pathlib').Path(sys.argv[1])"
+        ".glob('*.words')]\n"
+    )
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    said = [[writer.stdout and writer.stdout.readline() for _ in range(20)] for writer in writers]
+    for writer in writers:
+        writer.kill()
+        writer.communicate()
+    assert all(map(all, said))  # they were at work
+    for _ in range(2):
+        assert scores(KeywordScorer(tmp_path), QUERY, SHOP) == EXPECTED

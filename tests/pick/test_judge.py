@@ -74,6 +74,8 @@ UNREADABLE: list[tuple[str, str]] = [
     ('{"1": {"score": 1}}', "no number in 0..1"),
     ('{"1": 1' + "0" * 400 + "}", "no number in 0..1"),
     ('[{"n": 1, "score": 1}, {"n": 1, "score": 0}]', "it scored number 1 twice"),
+    ('{"1": 0.2, "1": 0.9}', "it scored number 1 twice"),
+    ('{"scores": {"1": 0.2, "01": 0.9}}', "it scored number 1 twice"),
     ('[{"n": 1}]', "no number in 0..1"),
     ("[" * 100_000, "there is no JSON object of scores"),
     ("{" * 100_000, "there is no JSON object of scores"),

@@ -324,3 +324,65 @@ def test_the_same_input_has_one_ranking_in_every_process(tmp_path: Path) -> None
     }
     assert said == {f"{SCORER.hits(Query('convert or read a file of the cities'), SHOP).best(9)}\n"}
     assert len(list(tmp_path.iterdir())) == 1
+
+
+CROWD = tuple(entry(f"{a}_files_{b}", f"{a} files, files of {b}. Call it on a file.")
+              for a in ("list", "read", "get") for b in range(400))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["who_is", "getFiles", "list_files", "math.files", "files/read:1"])
+@pytest.mark.parametrize(
+    "said", ["{}", "Call {} on it.", "list files, read files: `{}`!", "the zebra files ({})"]
+)
+@pytest.mark.parametrize("limit", [None, 1, 5])
+def test_a_tool_asked_for_by_its_very_name_is_first(
+    name: str, said: str, limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_READ", 1)
+    monkeypatch.setattr(search, "_PART", 600)
+    monkeypatch.setattr(search, "_CHOSEN", 2)
+    tools = (*CROWD, entry(name), entry("zebra_files", "Zebra files."))
+    query = Query(said.format(name))
+    hits = SCORER.hits(query, tools, limit)
+    [(position, weight)] = hits.best(1)
+    assert position == len(CROWD)
+    assert 0.3 < hits.calibrated(weight) < 1
+    assert SCORER.explain(query, tools, [position])[0].reason.startswith("named in the request")
+
+
+def test_one_word_is_a_name_only_where_it_is_all() -> None:
+    tools = (entry("weather_report", "The weather, weather of a city."), entry("weather"))
+    assert SCORER.hits(Query("weather?"), tools).best(1)[0][0] == 1
+    assert SCORER.hits(Query("the weather report"), tools).best(1)[0][0] == 0
+
+
+def test_a_name_that_has_no_word_is_found_by_its_name() -> None:
+    tools = (*SHOP, entry("x" * 70))
+    hits = SCORER.hits(Query("x" * 70), tools)
+    assert [position for position, _ in hits.best(9)] == [5]
+    assert 0 < hits.calibrated(hits.values[0]) < 1
+
+
+@pytest.mark.parametrize(
+    "text", ["天气" * 10_000, "الطقس " * 5_000, "मौसम " * 5_000, "🌦" * 9_000, "x" * 9_000, ""]
+)
+def test_texts_of_one_kind(text: str) -> None:
+    tools = (entry("a", text, tags=(text,)), entry("b"), entry("b", text))
+    found = scores(SCORER, text, tools)
+    assert all(0 <= score < 1 for score in found)
+    assert found[1] == 0
+    assert (found[0] > 0) == (found[2] > 0) == (text[:1] not in {"", "🌦", "x"})
+
+
+@pytest.mark.parametrize("limit", [0, 1, 10, 10**9])
+def test_any_limit(limit: int) -> None:
+    every = SCORER.hits(Query("files of a city"), SHOP).best(limit)
+    assert SCORER.hits(Query("files of a city"), SHOP, limit).best(limit) == every
+
+
+def test_ties_at_a_limit_keep_registration_order() -> None:
+    tools = tuple(entry(f"tool{i}", "Reads a gauge of water.") for i in range(50))
+    for catalog in (tools, tools[::-1]):
+        for limit in (1, 7, 50, 60):
+            best = SCORER.hits(Query("water gauge"), catalog, limit).best(limit)
+            assert [position for position, _ in best] == list(range(min(limit, 50)))

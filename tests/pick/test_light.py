@@ -119,3 +119,41 @@ async def test_tools_used_before_and_earlier_turns_count() -> None:
     plain = LIGHT.hits(Query("and tomorrow?"), SHOP, None).values[0]
     after = LIGHT.hits(Query("and tomorrow?", earlier=("weather in Oslo",)), SHOP, None).values[0]
     assert after > plain
+
+
+def test_reasons_may_be_asked_for_any_tools_of_a_large_catalog() -> None:
+    tools, query = (*SHOP, *many(9_000)), Query("the weather in a city")
+    everything = Light().hits(query, tools, None).values
+    positions = [8_000, 0, 4_321]
+    for scorer in (Light(), LIGHT):
+        scorer.hits(query, tools, 3)
+        reasons: Any = scorer.explain(query, tools, positions)
+        for position, why in zip(positions, reasons, strict=True):
+            assert sum(why.details["parts"].values()) == pytest.approx(
+                everything[position], abs=1e-4
+            )
+
+
+async def test_a_deadline_stops_the_build() -> None:
+    options = PickOptions(scorer=Light(), timeout_ms=1)
+    found = await pick_tools("weather", many(3_000), options)
+    assert found
+    assert found[0].provenance.timed_out
+
+
+def test_of_a_large_catalog_meaning_alone_is_found_whoevers_vectors_they_are() -> None:
+    class Scattered:
+        """Vectors of 768 dimensions, none of which means more than another."""
+
+        def embed(self, texts: Any) -> Any:
+            wanted = np.random.default_rng(0).standard_normal(768)
+            rows = [
+                np.random.default_rng(sum(t.encode()) * len(t)).standard_normal(768) for t in texts
+            ]
+            near = [0.7 if "bal_bel" in t.replace(" ", "_") or "spin" in t else 0 for t in texts]
+            return np.array([(1 - n) * row + n * wanted for n, row in zip(near, rows, strict=True)])
+
+    tools, query = many(9_000), Query("spin the wheel, which does it with anything")
+    some, all_ = (Light(Scattered()).hits(query, tools, limit) for limit in (1, None))
+    assert tools[all_.best(1)[0][0]].definition.name == "bal_bel"
+    assert some.best(1)[0][0] == all_.best(1)[0][0]

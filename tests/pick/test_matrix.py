@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.pick.matrix import Asked, Matrix, as_asked
+from toolcrib.pick.matrix import Asked, Matrix, as_asked, best_of
 
 np = pytest.importorskip("numpy", reason="the extra 'pick' is not installed")
 
@@ -17,8 +17,7 @@ def units(count: int, dimensions: int, seed: int = 0) -> Any:
 def test_of_many_tools_the_nearest_are_among_the_likely() -> None:
     rows = units(20_000, 64)
     matrix, asked = Matrix.of(rows, [1] * len(rows)), Asked(units(1, 64, 1)[0], units(0, 64))
-    likely = matrix.likely(asked, 1_000)
-    assert likely is not None
+    likely = best_of(matrix.glance(asked), 1_000)
     assert len(likely) == 1_000
     best = set(np.argsort(-(rows @ asked.whole))[:20].tolist())
     assert best <= set(likely.tolist())
@@ -27,9 +26,9 @@ def test_of_many_tools_the_nearest_are_among_the_likely() -> None:
     assert all(exact[position] == everywhere[position] for position in best)
 
 
-def test_all_of_a_small_catalog_are_likely() -> None:
+def test_a_small_catalog_needs_no_glance() -> None:
     rows = units(100, 8)
-    assert Matrix.of(rows, [1] * 100).likely(Asked(rows[0], rows[:0]), 5) is None
+    assert Matrix.of(rows, [1] * 100).glance(Asked(rows[0], rows[:0])) is None
 
 
 @pytest.mark.parametrize("count", [50, 9_000])
@@ -42,8 +41,24 @@ def test_a_tool_is_as_near_as_its_nearest_text(count: int) -> None:
     some = np.array([0, 1, 5])
     assert matrix.nearness(asked, some).tolist() == near[some].tolist()
     assert matrix.texts_of(asked, 1).argmax() == 1
-    likely = matrix.likely(asked, 500)
-    assert likely is None or 1 in likely.tolist()
+    glance = matrix.glance(asked)
+    assert glance is None or 1 in best_of(glance, 500).tolist()
+
+
+@pytest.mark.parametrize(
+    ("weights", "count", "best"),
+    [
+        ([3, 1, 2], 2, [0, 2]),
+        ([1, 2, 2, 2, 0], 2, [1, 2]),
+        ([1, 3, 1, 1], 3, [0, 1, 2]),
+        ([5, 4], 2, [0, 1]),
+        ([], 3, []),
+    ],
+)
+def test_the_best_of_an_array_the_first_of_equal_ones(
+    weights: list[float], count: int, best: list[int]
+) -> None:
+    assert best_of(np.array(weights), count).tolist() == best
 
 
 def test_examples_come_after_their_tools_own_row() -> None:

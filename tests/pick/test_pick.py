@@ -3,9 +3,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import repeat
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -15,7 +17,7 @@ import pytest
 from pick.pick_helpers import SHOP, Entry, entry, names
 
 from toolcrib.errors import MissingExtraError, PickError
-from toolcrib.pick import PickOptions, Query, Score, pick_tools
+from toolcrib.pick import Hits, PickOptions, Query, Score, explain_pick, pick_tools
 from toolcrib.pick.filters import Excluded
 from toolcrib.tools import Catalog, tool
 from toolcrib.values.definition import ALL, HasDefinition, ToolDefinition
@@ -65,6 +67,9 @@ def by_length(request: object, tool: HasDefinition) -> float:
         ({"timeout_ms": -5}, "timeout_ms"),
         ({"timeout_ms": float("inf")}, "timeout_ms"),
         ({"timeout_ms": float("nan")}, "timeout_ms"),
+        ({"timeout_ms": 10**400}, "timeout_ms"),
+        ({"allow_unsafe": "no"}, "allow_unsafe must be True or False, not 'no'"),
+        ({"debug": 1}, "debug must be True or False, not 1"),
         ({"scorer": "keywords"}, "there is no scorer .keywords.: take one of keyword, "),
         ({"scorer": Batch}, "scorer must be a name, an object"),
     ],
@@ -111,6 +116,15 @@ async def test_an_empty_catalog_gives_nothing() -> None:
 async def test_things_without_a_definition_are_named(tools: Any) -> None:
     with pytest.raises(PickError, match=r"tools\[[01]\], a (str|dict|NoneType), has no definition"):
         await pick_tools("weather", tools)
+
+
+async def test_a_definition_that_cannot_be_had_is_an_error() -> None:
+    class Broken:
+        def get_definition(self) -> ToolDefinition:
+            raise OSError("a secret")
+
+    with pytest.raises(PickError, match=r"tools\[1\], a Broken: get_definition raised OSError"):
+        await pick_tools("weather", [SHOP[0], Broken()])
 
 
 @pytest.mark.parametrize(
@@ -271,6 +285,8 @@ BAD = [
     ("0.5", "gave a str"),
     (Score(float("nan")), "gave nan"),
     (Score("high"), "gave a str"),  # type: ignore[arg-type]
+    (Score(0.5, None), "gave a reason or details of another type"),  # type: ignore[arg-type]
+    (Score(0.5, "", [1]), "gave a reason or details of another type"),  # type: ignore[arg-type]
 ]
 
 
@@ -319,6 +335,37 @@ class RaisingExplanation(Batch):
     explain = _raise
 
 
+class Answering(Batch):
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        return self.answer
+
+
+class AnsweringLater(Answering):
+    async def score(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        return self.answer
+
+
+class Hitting:
+    name = "given"
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Any:
+        return self.answer
+
+
+def _cancelled() -> Any:
+    raise asyncio.CancelledError
+
+
+async def _cancelled_later(*_: object) -> Any:
+    return _cancelled()
+
+
 @pytest.mark.parametrize(
     ("scorer", "says"),
     [
@@ -329,7 +376,20 @@ class RaisingExplanation(Batch):
         (AsyncBatch(1.0), "scorer 'given' gave 1 scores for 2 tools"),
         (RaisingExplanation(1.0, 1.0), "scorer 'given' raised ValueError"),
         (Batch(1.0), "scorer 'given' gave 1 scores for 2 tools"),
-        (Batch(1.0, 1.0, 1.0), "scorer 'given' gave 3 scores for 2 tools"),
+        (Batch(1.0, 1.0, 1.0), "scorer 'given' gave more than 2 scores for 2 tools"),
+        (Answering(repeat(1.0)), "scorer 'given' gave more than 2 scores for 2 tools"),
+        (Answering(None), "scorer 'given' raised TypeError"),
+        (AnsweringLater(None), "scorer 'given' raised TypeError"),
+        (lambda *_: _cancelled(), "scorer '<lambda>' raised CancelledError"),
+        (_cancelled_later, "scorer '_cancelled_later' raised CancelledError"),
+        (Hitting(Hits([1.0], [2], float)), "scorer 'given' named a tool twice, or a position that"),
+        (
+            Hitting(Hits([1.0], [-1], float)),
+            "scorer 'given' named a tool twice, or a position that",
+        ),
+        (Hitting(Hits([1.0, 1.0], [0, 0], float)), "scorer 'given' named a tool twice"),
+        (Hitting(Hits([1.0], [0], _raise)), "scorer 'given' raised ValueError"),
+        (Hitting(None), "scorer 'given' raised AttributeError"),
     ],
 )
 @pytest.mark.parametrize("timeout_ms", [None, SOON_ENOUGH])
@@ -435,6 +495,44 @@ async def test_the_fallback_leaves_unsafe_tools_out() -> None:
     )
     assert "delete_files" not in names(found)
     assert found[0].provenance.excluded[0].tool == "delete_files"
+
+
+async def test_after_the_deadline_no_further_tool_is_scored() -> None:
+    asked: list[object] = []
+
+    def slow(_: object, tool: HasDefinition) -> float:
+        asked.append(tool)
+        while monotonic() < began + 0.1:
+            pass
+        return 1.0
+
+    async def slow_later(request: object, tool: HasDefinition) -> float:
+        return slow(request, tool)
+
+    for scorer in (slow, slow_later):
+        asked.clear()
+        began = monotonic()
+        options = PickOptions(scorer=cast("Any", scorer), timeout_ms=50)
+        found = await pick_tools("x", SHOP, options)
+        assert all(result.provenance.timed_out for result in found)
+        for thread in threading.enumerate():
+            if thread.name == "toolcrib-work":
+                thread.join()
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize("count", [sys.maxsize, 10**30])
+@pytest.mark.parametrize("scorer", ["keyword", lambda *_: 0.5])
+async def test_all_tools_may_be_asked_for(scorer: Any, count: int) -> None:
+    options = PickOptions(scorer=scorer, max_candidates=count, min_score=0, allow_unsafe=True)
+    assert len(await pick_tools("weather", SHOP, options)) == len(SHOP)
+    assert len((await explain_pick("weather", SHOP, options)).results) == len(SHOP)
+
+
+async def test_a_thousand_picks_at_once() -> None:
+    picks = [pick_tools(f"weather {i}", SHOP) for i in range(1_000)]
+    found = await asyncio.gather(*picks)
+    assert {results[0].definition.name for results in found} == {"get_weather"}
 
 
 async def test_in_time_the_limit_changes_nothing() -> None:

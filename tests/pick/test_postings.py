@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from hashlib import sha256
+from tempfile import TemporaryDirectory
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +10,8 @@ from pick.pick_helpers import SHOP, entry
 
 from toolcrib.pick import Query
 from toolcrib.pick.asked import asked_of
-from toolcrib.pick.postings import WordIndex, index_steps
+from toolcrib.pick.index_file import _VERSION, IndexFolder
+from toolcrib.pick.postings import WordIndex, entry_of, index_steps
 from toolcrib.pick.search import plan_of, weigh
 from toolcrib.values.definition import ToolDefinition
 
@@ -46,6 +50,38 @@ def test_a_derived_index_equals_one_built_anew(data: st.DataObject) -> None:
         for text in ("red market price", "zebra files", "blue green weather reds markets"):
             for limit in (None, 1, 3):
                 assert ranking(index, text, limit) == ranking(fresh, text, limit)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_loaded_index_equals_the_one_that_was_saved(data: st.DataObject) -> None:
+    old = data.draw(st.lists(TOOLS, max_size=8))
+    definitions = data.draw(st.permutations([*old[:5], *data.draw(st.lists(TOOLS, max_size=4))]))
+    index = built(definitions, built(old))
+    with TemporaryDirectory() as folder:
+        IndexFolder(folder).save(index)
+        loaded = IndexFolder(folder).load(definitions)
+    assert loaded is not None
+    assert (loaded.postings, loaded.place, loaded.texts) == (
+        index.postings,
+        index.place,
+        index.texts,
+    )
+    more = [*definitions, entry("zebra", "red").definition]
+    assert ranking(built(more, loaded), "zebra red", 3) == ranking(built(more), "zebra red", 3)
+
+
+def test_what_files_hold_of_a_tool_is_of_their_version() -> None:
+    """Where this fails, raise `index_file._VERSION`: files of another one would be read as this."""
+    tool = entry(
+        "getUser_byID",
+        "Finds the users' 東京 cryptocurrencies, Zürich 2024.",
+        parameters={"userName": {"description": "Of whom.", "enum": ["a1", "b"]}},
+        tags=("people",),
+    )
+    impacts, text = entry_of(tool.definition)
+    told = f"{text} {[(word, round(impact, 6)) for word, impact in impacts.items()]}"
+    assert (_VERSION, sha256(told.encode()).hexdigest()[:16]) == (1, "9a1b0ee5128f3b79")
 
 
 def test_what_is_shared_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,15 @@ CONVERSATIONS: dict[str, object] = {
             {"type": "message", "role": "user", "content": "and in Paris?"},
         ]
     },
+    "responses with built-in tools": [
+        {"role": "user", "content": "Weather in Rome?"},
+        {"type": "function_call", "name": "get_weather", "arguments": "{}", "call_id": "c"},
+        {"type": "web_search_call", "id": "w", "status": "completed"},
+        {"type": "custom_tool_call_output", "call_id": "d", "output": "a file"},
+        {"type": "item_reference", "id": "r"},
+        {"role": "user", "content": "and in Paris?"},
+    ],
+    "a refusal": [*OPENAI[:3], {"role": "assistant", "refusal": "I will not."}, OPENAI[-1]],
     "bedrock": [
         {"role": "user", "content": [{"text": "Weather in Rome?"}]},
         {"role": "assistant", "content": [{"toolUse": {"name": "get_weather", "input": {}}}]},
@@ -285,6 +294,10 @@ EDGES: list[tuple[object, Query]] = [
     ),
     ([{"role": "user", "content": "\ud800"}], Query("?")),
     ([str(i) for i in range(1_000)], Query("999", ("998", "997", "996", "995"))),
+    ({"model": "m", "input": "weather", "instructions": "You delete files."}, Query("weather")),
+    ({"input": "weather", "unit": "K"}, Query("input: weather, unit: K")),
+    ({"contents": [{"parts": [{"text": "weather"}]}]}, Query("weather")),
+    ([{"parts": [{"text": "weather"}]}], Query("parts: text: weather")),
 ]
 
 

@@ -17,6 +17,7 @@ from toolcrib.pick import (
     PickReport,
     Query,
     Score,
+    ScoredTool,
     explain_pick,
     pick_tools,
 )
@@ -98,6 +99,18 @@ async def test_parts_are_named() -> None:
     assert report.scored[1].parts == {"keyword": 0.25, "words": 1.0}
     assert report.scored[1].reason == "because 1"
     assert (await explained()).scored[0].parts == {}
+
+
+def test_parts_are_numbers_that_can_be_shown() -> None:
+    odd: dict[str, Any] = {
+        "text": "x",
+        "huge": 10**400,
+        "none": float("nan"),
+        "much": float("inf"),
+        "one": 1,
+    }
+    assert ScoredTool("a", 0.5, "", {"parts": odd}).parts == {"one": 1.0}
+    assert ScoredTool("a", 0.5, "", {"parts": [1]}).parts == {}
 
 
 async def test_only_the_best_get_reasons_that_cost_and_pruning_stays_on() -> None:

@@ -88,6 +88,17 @@ async def test_an_embedder_that_fails_is_named() -> None:
         await pick_tools("x", SHOP, PickOptions(scorer=Rerank(Broken())))
 
 
+@pytest.mark.parametrize("keep", [0, -1])
+def test_it_keeps_at_least_one(keep: int) -> None:
+    with pytest.raises(PickError, match="scorer 'rerank': keep must be at least 1"):
+        Rerank(Letters(), keep=keep)
+
+
+def test_it_may_keep_more_than_there_are() -> None:
+    query, letters = Query("weather of a city"), Letters()
+    assert Rerank(letters, keep=10**9).hits(query, SHOP).positions == list(range(len(SHOP)))
+
+
 def test_no_tools_no_hits() -> None:
     assert scores(Rerank(Letters()), "x", ()) == []
 

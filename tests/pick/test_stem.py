@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolcrib.pick import stem as module
 from toolcrib.pick.stem import stem, stems
 from toolcrib.pick.text import words
 
@@ -48,6 +49,14 @@ from toolcrib.pick.text import words
         ("oscillators", "oscil"),
         ("possibly", "possibl"),
         ("topologies", "topolog"),
+        ("ies", "i"),
+        ("sses", "ss"),
+        ("a", "a"),
+        ("s", "s"),
+        ("as", "as"),
+        ("say", "sai"),
+        ("eed", "eed"),
+        ("ing", "ing"),
         # what is no English word
         ("is", "is"),
         ("sha256", "sha256"),
@@ -70,3 +79,14 @@ def test_stems_are_those_of_the_words(text: str) -> None:
     assert stems(text) == [stem(word) for word in words(text)]
     assert stems(text, stop_words=True) == [stem(word) for word in words(text, stop_words=True)]
     assert all(stems(text))
+
+
+def test_what_is_remembered_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = module._STEMS
+    monkeypatch.setattr(module, "_MOST", 3)
+    known.clear()
+    for text in ("東京の天気" * 20, "aB" * 100, *(f"word{i}s more" for i in range(20))):
+        once = stems(text)
+        assert stems(text) == once
+        assert len(known) <= 3
+        assert max(map(len, known), default=0) <= module._LONGEST

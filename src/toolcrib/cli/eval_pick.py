@@ -17,7 +17,7 @@ from toolcrib.cli.peer import PeerError, parse_beside
 from toolcrib.cli.plot import Point, check_plot, draw
 from toolcrib.cli.render import err, out, print_json, printable
 from toolcrib.cli.where import UnusableError, load_for_picking
-from toolcrib.errors import SourceError
+from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick import SCORERS, PickOptions
 from toolcrib.pick.evaluation import Figures, check_names, read_questions
 
@@ -148,6 +148,8 @@ def _drawn(rows: Sequence[Row], plot: Path) -> list[str]:
     ]
     try:
         draw(points, plot)
+    except MissingExtraError as error:
+        return [f"--plot {plot}: {error}"]
     except OSError as error:
-        return [f"--plot {plot}: it cannot be written ({error.strerror})"]
+        return [f"--plot {plot}: it cannot be written ({error.strerror or error})"]
     return []

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
+import signal
 import tempfile
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import PIPE, Process
@@ -36,6 +38,7 @@ from toolcrib.values.definition import HasDefinition
 _MAX_LINE = 16 * 1024 * 1024
 _MAX_MS = 1e9
 _LAST_WORDS = 4096
+_FAREWELL = 5.0
 
 
 class PeerError(ToolcribError):
@@ -119,7 +122,7 @@ class Peer:
             found = None
         if not isinstance(found, dict):
             raise PeerError(
-                f"its answer is no JSON object: {_shown(line.decode(errors='replace'))}"
+                f"its answer is no JSON object: {_shown(line.decode(errors='replace').strip())}"
             )
         return found
 
@@ -139,11 +142,19 @@ class Peer:
 async def started(
     beside: Beside, tools: Sequence[HasDefinition], *, patience: float
 ) -> AsyncIterator[Peer]:
-    """The peer's process, killed at the end. Raises PeerError if it cannot be started."""
+    """The peer's process, killed at the end with all that it began: who lives on holds its pipes.
+
+    Raises PeerError if it cannot be started.
+    """
     with tempfile.TemporaryFile() as said:
         try:
             process = await asyncio.create_subprocess_exec(
-                *beside.command, stdin=PIPE, stdout=PIPE, stderr=said, limit=_MAX_LINE
+                *beside.command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=said,
+                limit=_MAX_LINE,
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
@@ -151,8 +162,19 @@ async def started(
         try:
             yield Peer(process, tools, said, patience)
         finally:
-            with suppress(ProcessLookupError):
-                process.kill()
+            with suppress(ProcessLookupError, PermissionError):  # nobody is left
+                os.killpg(process.pid, signal.SIGKILL)
+            await _ended(process)
+
+
+async def _ended(process: Process) -> None:
+    """Until its pipes are closed, too, but for no long: who left its session may still hold them."""
+    stdin, stdout = cast("StreamWriter", process.stdin), cast("StreamReader", process.stdout)
+    stdin.close()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_FAREWELL):
+            while await stdout.read(_MAX_LINE):
+                pass
             await process.wait()
 
 

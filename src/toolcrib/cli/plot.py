@@ -5,11 +5,13 @@ Rule: this is the one door to matplotlib, opened only where a picture is asked f
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toolcrib.cli.render import printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import MissingExtraError
 from toolcrib.pick.evaluation import Figures
@@ -48,7 +50,9 @@ def draw(points: Sequence[Point], path: Path) -> None:
     _draw_quality(quality, points, systems)
     _draw_speed(speed, points, systems)
     figure.legend(loc="outside lower center", ncols=4, fontsize="small")
-    figure.savefig(path, dpi=150)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
+        figure.savefig(path, dpi=150)
 
 
 def _draw_quality(axes: Any, points: Sequence[Point], systems: Sequence[str]) -> None:
@@ -61,7 +65,7 @@ def _draw_quality(axes: Any, points: Sequence[Point], systems: Sequence[str]) ->
         errors = [quality.error or 0.0 for quality in found]
         heights = [quality.ndcg_at_10 for quality in found]
         axes.bar(where, heights, width, yerr=errors, color=_color(place))
-    axes.set_xticks(range(len(sets)), sets)
+    axes.set_xticks(range(len(sets)), map(_label, sets))
     axes.set_ylim(0, 1)
     axes.set_ylabel("nDCG@10, with its standard error")
 
@@ -69,7 +73,7 @@ def _draw_quality(axes: Any, points: Sequence[Point], systems: Sequence[str]) ->
 def _draw_speed(axes: Any, points: Sequence[Point], systems: Sequence[str]) -> None:
     for place, system in enumerate(systems):
         own = sorted((p.tools, p.figures.cpu_ms.p50) for p in points if p.system == system)
-        axes.plot(*zip(*own, strict=True), marker="o", label=system, color=_color(place))
+        axes.plot(*zip(*own, strict=True), marker="o", label=_label(system), color=_color(place))
     sizes = sorted({point.tools for point in points})
     axes.set_xscale("log")
     axes.set_yscale("log", subs=[2, 5])
@@ -79,6 +83,12 @@ def _draw_speed(axes: Any, points: Sequence[Point], systems: Sequence[str]) -> N
     axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("tools in the catalog")
     axes.set_ylabel("CPU milliseconds a request, median")
+
+
+def _label(name: str) -> str:
+    """The name as it is: no formula, and not one of those that a legend leaves out."""
+    text = printable(name).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
 
 
 def _color(place: int) -> tuple[str, float]:

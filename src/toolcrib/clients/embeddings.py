@@ -23,6 +23,7 @@ from toolcrib.clients.secret import hidden, secrets_of
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
 from toolcrib.clients.way import Timeouts
 from toolcrib.errors import ClientError, WireError
+from toolcrib.values.json import encodable
 from toolcrib.wire import OPENAI_CHAT
 
 _LONGEST = 1 << 28
@@ -59,7 +60,7 @@ class EmbeddingsClient(Closing):
         look = base_url is None or is_openai
         key = key_of(api_key, "OPENAI_API_KEY", looked_up=look, needed=is_openai)
         own = {**_HEADERS, **(OPENAI_CHAT.auth(key) if key else {})}
-        self._headers = merged(own, checked_headers(headers or {}))
+        self._headers = merged(checked_headers(own), checked_headers(headers or {}))
         self._model = model
         self._dimensions = dimensions
         self._transport = transport or AiohttpTransport(timeouts)
@@ -70,7 +71,8 @@ class EmbeddingsClient(Closing):
         return self._model
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector for each text, as the model gives them, whatever their length.
+        """One vector for each text, as the model gives them, whatever their length. In a text, what
+        UTF-8 cannot say (a lone surrogate) is sent as `?`.
 
         Raises ClientError; see its subclasses for what went wrong. WireError names the model where the
         answer is not one vector for each text.
@@ -97,7 +99,7 @@ class EmbeddingsClient(Closing):
         return f"EmbeddingsClient({self._model!r} at {server})"
 
     async def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
-        asked: dict[str, object] = {"model": self._model, "input": list(texts)}
+        asked: dict[str, object] = {"model": self._model, "input": [*map(encodable, texts)]}
         if self._dimensions is not None:
             asked["dimensions"] = self._dimensions
         body = bytearray()
@@ -133,10 +135,9 @@ class EmbeddingsClient(Closing):
             await response.aclose(whole=whole)
 
     def _rows(self, body: bytes, count: int) -> list[list[float]]:
-        try:
-            data = msgspec.json.decode(body, type=_Answer).data
-        except msgspec.DecodeError:  # its text may quote the answer
-            raise self._wrong("is not of OpenAI's form") from None
+        data = _data(body)
+        if data is None:
+            raise self._wrong("is not of OpenAI's form")
         if sorted(row.index for row in data) != list(range(count)):
             raise self._wrong(f"holds {len(data)} vectors, not one for each of {count} texts")
         rows = [row.embedding for row in sorted(data, key=_index)]
@@ -157,6 +158,13 @@ class _Row(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     data: list[_Row]
+
+
+def _data(body: bytes) -> list[_Row] | None:
+    try:
+        return msgspec.json.decode(body, type=_Answer).data
+    except (msgspec.DecodeError, RecursionError):  # their texts may quote the answer
+        return None
 
 
 def _index(row: _Row) -> int:

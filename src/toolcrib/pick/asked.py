@@ -5,12 +5,15 @@ Rule: nothing here knows a catalog, and no weight was learned from one.
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import NamedTuple
 
 from toolcrib.pick.query import Query
 from toolcrib.pick.stem import stem, stems
+from toolcrib.pick.text import clip, words
 
+_NAME = re.compile(r"\w(?:[\w.:/-]*\w)?")
 _EVERYDAY = 0.5
 _WITH_DIGITS = 0.5
 _EARLIER = 0.4
@@ -47,10 +50,11 @@ _EVERYDAY_STEMS = frozenset(
 
 class Asked(NamedTuple):
     """Stems with their weights, in the order of the text; which of them stand side by side in the last
-    turn; and the names of the tools that were used before."""
+    turn; what in it may be the name of a tool; and the names of the tools that were used before."""
 
     weights: dict[str, float]
     pairs: tuple[tuple[str, str], ...]
+    named: tuple[str, ...]
     used: tuple[str, ...]
 
 
@@ -65,7 +69,15 @@ def asked_of(query: Query) -> Asked:
             weights.setdefault(word, _weight(word) * _EARLIER**age)
         if age == 0:
             pairs = dict.fromkeys(pair for pair in pairwise(found) if pair[0] != pair[1])
-    return Asked(weights, tuple(pairs), query.used)
+    return Asked(weights, tuple(pairs), _names(clip(query.text)), query.used)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """What is written in one, of several words ("get_user", "getUser"); a word only if it is all."""
+    found = dict.fromkeys(_NAME.findall(text))
+    if len(found) == 1:
+        return tuple(found)
+    return tuple(name for name in found if len(words(name, stop_words=True)) > 1)
 
 
 def _weight(word: str) -> float:

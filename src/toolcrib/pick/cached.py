@@ -35,9 +35,9 @@ _FORM = "<f4"
 class CachedEmbedder:
     """Any embedder, asked only for texts that it was not asked for before.
 
-    `name` says whose vectors they are, model, version and all that they depend on; by default it is the
-    embedder's own `name`. Embedders of different names may share a file; where the number of
-    dimensions changes under a name, its vectors are made again.
+    `name` says whose vectors they are: model, version, number of dimensions and all else that they
+    depend on. By default it is the embedder's own `name`; embedders of different names may share a
+    file. Meant for the texts of tools: `EmbeddingScorer(CachedEmbedder(e), asking=e)` keeps no request.
 
     `path` is the file, by default `vectors.sqlite` in the user's cache folder (`TOOLCRIB_CACHE`,
     `XDG_CACHE_HOME`), which several processes may use at once. It grows to `max_bytes`, and then loses
@@ -47,7 +47,7 @@ class CachedEmbedder:
 
     Raises ValueError for an embedder without a name; `embed` SourceError where a file of another kind
     lies at a `path` that was given, PickError where the embedder does not give one finite row for each
-    text. Safe to use from threads and after a fork.
+    text, all of one length. Safe to use from threads and after a fork.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class CachedEmbedder:
         try:
             where = Path(path).expanduser() if path else cache_folder() / _FILE
             self._file = VectorFile(where, max_bytes=max_bytes, sole=not path)
-        except (SourceError, RuntimeError) as error:  # there is no home folder
+        except (SourceError, RuntimeError, OSError) as error:  # no home folder, no working folder
             self._warn(error)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -83,6 +83,8 @@ class CachedEmbedder:
             rows = self._made(list(by_key), by_key)
         if not rows:
             return self._embedder.embed([])
+        if len({len(row) for row in rows.values()}) > 1:
+            raise PickError(f"embedder {self.name!r} gave rows of different lengths")
         found: Vectors = numpy().stack([rows[key] for key in keys]).astype("float32")
         return found
 
@@ -95,13 +97,18 @@ class CachedEmbedder:
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
             new = dict(zip(some, self._embedded([texts[key] for key in some]), strict=True))
-            self._keep({key: row.astype(_FORM).tobytes() for key, row in new.items()})
+            self._keep({key: row.tobytes() for key, row in new.items()})
             found |= new
         return found
 
     def _embedded(self, texts: list[str]) -> Vectors:
-        rows = self._embedder.embed(texts)
-        if getattr(rows, "ndim", 0) != 2 or len(rows) != len(texts):
+        given = self._embedder.embed(texts)
+        try:
+            with numpy().errstate(over="ignore"):
+                rows: Vectors = numpy().asarray(given, _FORM)
+        except (TypeError, ValueError, OverflowError):
+            raise PickError(f"embedder {self.name!r} gave no rows of numbers") from None
+        if rows.ndim != 2 or len(rows) != len(texts) or not rows.shape[1]:
             raise PickError(f"embedder {self.name!r} did not give one row for each of its texts")
         if not numpy().isfinite(rows).all():
             raise PickError(f"embedder {self.name!r} gave a number that is not finite")

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from toolcrib.errors import PickError
+from toolcrib.errors import PickError, ToolcribError
 from toolcrib.pick.filters import Excluded, Filters, Quota, exclusion, used_up
 from toolcrib.tools import Catalog
 from toolcrib.values.definition import HasDefinition, ToolDefinition
@@ -113,7 +113,13 @@ def _sorted_out(tools: Iterable[Any], filters: Filters) -> Candidates:
 
 
 def _definition(position: int, tool: Any) -> ToolDefinition:
-    definition = tool.get_definition() if hasattr(tool, "get_definition") else None
+    try:
+        definition = tool.get_definition() if hasattr(tool, "get_definition") else None
+    except ToolcribError:
+        raise
+    except Exception as error:
+        what = f"tools[{position}], a {type(tool).__name__}"
+        raise PickError(f"{what}: get_definition raised {type(error).__name__}") from error
     if not isinstance(definition, ToolDefinition):
         raise PickError(f"tools[{position}], a {type(tool).__name__}, has no definition")
     return definition

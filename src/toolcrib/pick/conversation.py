@@ -14,7 +14,6 @@ from toolcrib.values.message import ChatRequest, Message
 _MAX_TURNS = 256
 _USER = frozenset({"user", "human"})
 _ROLES = _USER | {"assistant", "model", "ai", "system", "developer", "tool", "function"}
-_ITEMS = frozenset({"function_call", "function_call_output", "reasoning"})  # OpenAI Responses
 _HOLDERS = ("messages", "contents", "input")  # of a request body's conversation
 _TEXTS = (None, "text", "input_text")
 
@@ -64,12 +63,24 @@ def _turns(given: object) -> list[Any] | None:
     given = _dumped(given)
     if isinstance(given, Message) or _has_role(given):
         return [given]
-    if isinstance(given, Mapping):
-        for name in _HOLDERS:
-            held = given.get(name)
-            if isinstance(held, list | tuple) and not all(isinstance(turn, str) for turn in held):
-                return _turns(held)
+    return _held(given) if isinstance(given, Mapping) else None
+
+
+def _held(body: Mapping[Any, Any]) -> list[Any] | None:
+    """The conversation in a request body."""
+    for name in _HOLDERS:
+        held = body.get(name)
+        if isinstance(held, str) and name == "input" and "model" in body:
+            return [held]
+        if isinstance(held, list | tuple) and not all(isinstance(turn, str) for turn in held):
+            turns = [_dumped(turn) for turn in held[-_MAX_TURNS:]]
+            return _turns([*map(_as_user, turns)] if name == "contents" else turns)
     return None
+
+
+def _as_user(turn: Any) -> Any:
+    """In Gemini's form it is the user who says no role."""
+    return {"role": "user", **turn} if isinstance(turn, Mapping) and "parts" in turn else turn
 
 
 def _dumped(turn: Any) -> Any:
@@ -90,15 +101,11 @@ def _has_role(turn: object) -> bool:
 
 
 def _is_turn(turn: object) -> bool:
+    """Whether it may stand in a conversation: OpenAI Responses has items with a type and no role."""
     if isinstance(turn, Mapping):
-        kind = turn.get("type")
-        return _has_role(turn) or _calls(turn) or (isinstance(kind, str) and kind in _ITEMS)
+        role = turn.get("role")
+        return (isinstance(role, str) and role in _ROLES) or isinstance(turn.get("type"), str)
     return isinstance(turn, Message)
-
-
-def _calls(turn: Mapping[Any, Any]) -> bool:
-    """Whether it is a model's turn of calls alone, which some leave without content."""
-    return turn.get("role") == "assistant" and "tool_calls" in turn
 
 
 def _content(turn: Mapping[Any, Any]) -> object:

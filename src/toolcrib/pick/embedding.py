@@ -7,19 +7,19 @@ Only an embedder that weighs words by their catalog is asked anew for each.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from toolcrib.errors import PickError, ToolcribError
+from toolcrib.pick.documents import parts_of, texts_of
 from toolcrib.pick.hits import Hits
 from toolcrib.pick.index import CatalogCache
-from toolcrib.pick.matrix import Asked, Matrix, as_asked
+from toolcrib.pick.matrix import Asked, Matrix, as_asked, best_of, units
 from toolcrib.pick.query import Query
 from toolcrib.pick.scorer import Score
 from toolcrib.pick.segments import segments
-from toolcrib.pick.text import Fields, fields, spaced_name
 from toolcrib.pick.vectors import WordVectors, numpy
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 _UNRELATED = 0.1
-_PARAMETERS = 0.3
-"""What a tool's parameters weigh beside its name and description."""
 _LIKELY = 1_000
+_AT_ONCE = 256
 _KEPT = 20_000
 _KEPT_QUERIES = 64
 
@@ -47,20 +46,24 @@ class Embedder(Protocol):
 class CatalogEmbedder(Protocol):
     """An embedder for which a document's vector depends on the documents beside it, and is cheap.
 
-    A document is its parts, each with a weight: (weight, text).
+    A document is its parts, each with a weight: (weight, text). What comes last are the rows; before
+    that comes a None every now and then, for who has no more time.
     """
 
     def embed(self, texts: Sequence[str]) -> Vectors: ...
-    def embed_catalog(self, documents: Sequence[Sequence[tuple[float, str]]]) -> Vectors: ...
+    def catalog_steps(
+        self, documents: Iterable[Sequence[tuple[float, str]]]
+    ) -> Iterator[Vectors | None]: ...
 
 
 class EmbeddingScorer:
     """Scores by how near a request lies to a tool's description, or to the nearest of its examples.
 
     With `q` the request's vector and `s` those of its parts (`segments`; at most 8), a tool's weight
-    is `0.7 cos(q) + 0.3 max cos(s)`, in -1..1, the best of its texts; for a request of one part that
-    is the cosine. Of a conversation, `q` is the last turn's vector and 0.3 of the mean of those of the
-    turns before. The description reads "split name: description (parameters) [tags]".
+    is `0.7 cos(q) + 0.3 max cos(s)`, in -1..1, the best of its texts; for a request of one part,
+    and with `in_parts=False`, it is the cosine. Of a conversation, `q` is the last turn's vector and
+    0.3 of the mean of those of the turns before. The description reads "split name: description
+    (parameters) [tags]".
 
     The score is `(weight - 0.1) / 0.9`, and 0 below: 0.1 is what a request and a tool that have
     nothing to do with one another commonly reach.
@@ -69,7 +72,8 @@ class EmbeddingScorer:
     extra "pick" and is loaded at the first request. `asking` embeds the requests instead of it, with
     the same model: requests need no cache on disk. Vectors are kept by definition digest, a matrix for
     the eight catalogs used last. Raises PickError, naming the embedder, where it raises or does
-    not give finite rows of one length. Deterministic; safe to use from threads.
+    not give finite rows of one length; and once the query's deadline has passed: it is looked at after
+    every 256 tools, and the next request goes on there. Deterministic; safe to use from threads.
     """
 
     def __init__(
@@ -78,11 +82,13 @@ class EmbeddingScorer:
         *,
         asking: Embedder | None = None,
         name: str = "embedding",
+        in_parts: bool = True,
     ) -> None:
         self.name = name
         self._vectors: Embedder = WordVectors() if vectors is None else vectors
-        self._asking = asking or self._vectors
-        self._indexes = CatalogCache(self._build)
+        self._asking = self._vectors if asking is None else asking
+        self._in_parts = in_parts
+        self._indexes = CatalogCache.in_steps(self._steps)
         self._lock = Lock()
         self._kept: OrderedDict[str, Vectors] = OrderedDict()
         self._asked: OrderedDict[tuple[str, ...], Asked] = OrderedDict()
@@ -91,75 +97,96 @@ class EmbeddingScorer:
         """Every tool's weight; with a `limit`, of a large catalog only those that may be the best."""
         if not tools:
             return Hits([], None, similarity)
-        matrix, asked = self._indexes.get(tools, query.deadline), self._question(query)
-        self._check(matrix, asked)
-        positions = None if limit is None else matrix.likely(asked, max(_LIKELY, limit))
-        # Arrays do for hits, though to a type checker they are no sequences.
-        return Hits(_plain(matrix.nearness(asked, positions)), _plain(positions), similarity)
+        glance = None if limit is None else self.glance(query, tools)
+        positions = None if glance is None else best_of(glance, max(_LIKELY, limit or 0))
+        return Hits(self.weights(query, tools, positions), positions, similarity)
 
-    def likely(
-        self, query: Query, tools: Sequence[HasDefinition], count: int
-    ) -> Sequence[int] | None:
-        """The tools that are nearest at a first look, which is all that a large catalog is read for;
-        None for a small one."""
-        matrix, asked = self._indexes.get(tools, query.deadline), self._question(query)
-        self._check(matrix, asked)
-        positions = matrix.likely(asked, count)
-        return None if positions is None else positions.tolist()
+    def glance(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        """What each tool's weight is at a first look, as an array; None for a small catalog, which
+        needs none."""
+        matrix, asked = self._both(query, tools)
+        return matrix.glance(asked)
 
-    def weigh(
-        self, query: Query, tools: Sequence[HasDefinition], positions: Sequence[int]
-    ) -> Sequence[float]:
-        """The weights of the tools at these positions."""
-        matrix, asked = self._indexes.get(tools, query.deadline), self._question(query)
-        self._check(matrix, asked)
-        weights: Sequence[float] = _plain(
-            matrix.nearness(asked, numpy().asarray(positions, "int64"))
-        )
-        return weights
+    def weights(self, query: Query, tools: Sequence[HasDefinition], positions: Any = None) -> Any:
+        """The weights of the tools at these positions, an array of them, or of all; as an array."""
+        matrix, asked = self._both(query, tools)
+        return matrix.nearness(asked, positions)
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
         """For the tools at these positions, the nearest of their texts and how near it is."""
-        matrix, asked = self._indexes.get(tools, query.deadline), self._question(query)
-        self._check(matrix, asked)
+        matrix, asked = self._both(query, tools)
         return [_explanation(tools[i].get_definition(), matrix.texts_of(asked, i)) for i in picked]
+
+    def _both(self, query: Query, tools: Sequence[HasDefinition]) -> tuple[Matrix, Asked]:
+        matrix, asked = self._indexes.get(tools, query.deadline), self._question(query)
+        if matrix.dimensions != len(asked.whole):
+            raise PickError(
+                f"embedder {self._embedder} gave {len(asked.whole)} numbers for a request and "
+                f"{matrix.dimensions} for a tool"
+            )
+        return matrix, asked
 
     def _question(self, query: Query) -> Asked:
         key = (query.text, *query.earlier)
         with self._lock:
             kept = self._asked.get(key)
         if kept is None:
-            parts = segments(query.text)
+            parts = segments(query.text) if self._in_parts else ()
             texts = [*key, *(parts if len(parts) > 1 else ())]
-            rows = self._embedded(texts, self._asking)
+            rows = self._embedded(texts, self._asking).copy()
             kept = as_asked(rows, len(query.earlier))
             with self._lock:
                 _keep(self._asked, {key: kept}, _KEPT_QUERIES)
         return kept
 
-    def _build(self, definitions: Sequence[ToolDefinition]) -> Matrix:
+    def _steps(
+        self, definitions: Sequence[ToolDefinition], _kept: Sequence[Matrix]
+    ) -> Iterator[Matrix | None]:
         if isinstance(self._vectors, CatalogEmbedder):
-            said = [fields(definition) for definition in definitions]
-            rows = self._checked(self._vectors.embed_catalog([_parts(f) for f in said]), len(said))
-            examples = [example.request for d in definitions for example in d.examples]
-            more = self._embedded(examples) if examples else rows[:0]
-            return Matrix.interleaved(rows, more, [len(d.examples) for d in definitions])
+            return self._weighed_by_catalog(definitions, self._vectors)
+        return self._each_alone(definitions)
+
+    def _weighed_by_catalog(
+        self, definitions: Sequence[ToolDefinition], embedder: CatalogEmbedder
+    ) -> Iterator[Matrix | None]:
+        rows: Any = None
+        for rows in embedder.catalog_steps(parts_of(each) for each in definitions):
+            if rows is None:
+                yield None
+        rows = self._checked(rows, len(definitions))
+        more = rows[:0]
+        requests = [example.request for each in definitions for example in each.examples]
+        for start in range(0, len(requests), _AT_ONCE):
+            some = self._embedded(requests[start : start + _AT_ONCE])
+            more = numpy().concatenate([more, some])
+            yield None
+        yield Matrix.interleaved(rows, more, [len(each.examples) for each in definitions])
+
+    def _each_alone(self, definitions: Sequence[ToolDefinition]) -> Iterator[Matrix | None]:
         with self._lock:
             found = {d.digest: self._kept[d.digest] for d in definitions if d.digest in self._kept}
-        new = {d.digest: _texts(d) for d in definitions if d.digest not in found}
-        if new:
-            rows = self._embedded([text for texts in new.values() for text in texts])
-            ends = accumulate(len(texts) for texts in new.values())
-            for (digest, texts), end in zip(new.items(), ends, strict=True):
-                found[digest] = rows[end - len(texts) : end]
-        with self._lock:
-            _keep(self._kept, found, _KEPT)
+        new = list({d.digest: d for d in definitions if d.digest not in found}.values())
+        for start in range(0, len(new), _AT_ONCE):
+            made = self._made(new[start : start + _AT_ONCE])
+            found |= made
+            with self._lock:
+                _keep(self._kept, made, _KEPT)
+            yield None
         groups = [found[definition.digest] for definition in definitions]
         if len({group.shape[1] for group in groups}) > 1:
             raise PickError(f"embedder {self._embedder} changed the length of its rows")
-        return Matrix.of(numpy().concatenate(groups), [len(group) for group in groups])
+        yield Matrix.of(numpy().concatenate(groups), [len(group) for group in groups])
+
+    def _made(self, definitions: Sequence[ToolDefinition]) -> dict[str, Vectors]:
+        texts = [texts_of(definition) for definition in definitions]
+        rows = self._embedded([text for group in texts for text in group])
+        ends = accumulate(map(len, texts))
+        return {
+            definition.digest: rows[end - len(group) : end].copy()  # it may be the embedder's own
+            for definition, group, end in zip(definitions, texts, ends, strict=True)
+        }
 
     @property
     def _embedder(self) -> str:
@@ -178,35 +205,23 @@ class EmbeddingScorer:
     def _checked(self, given: object, count: int) -> Vectors:
         np = numpy()
         try:
-            rows: Vectors = np.asarray(given, "float32")
+            rows = np.asarray(given)
+            if rows.dtype != "float32":
+                rows = np.asarray(rows, "float64")
         except (TypeError, ValueError, OverflowError):
             raise PickError(f"embedder {self._embedder} gave no rows of numbers") from None
         if rows.ndim != 2 or len(rows) != count or not rows.shape[1]:
             raise PickError(
                 f"embedder {self._embedder} gave shape {rows.shape} for {count} texts, not a row each"
             )
-        lengths = np.sqrt(np.vecdot(rows, rows))
-        if not np.isfinite(lengths).all():
+        if not np.isfinite(rows).all():
             raise PickError(f"embedder {self._embedder} gave a number that is not finite")
-        if not ((abs(lengths - 1) < 1e-3) | (lengths == 0)).all():
-            rows = rows / np.maximum(lengths, 1e-12)[:, None]
-        return rows
-
-    def _check(self, matrix: Matrix, asked: Asked) -> None:
-        if matrix.dimensions != len(asked.whole):
-            raise PickError(
-                f"embedder {self._embedder} gave {len(asked.whole)} numbers for a request and "
-                f"{matrix.dimensions} for a tool"
-            )
+        return units(rows)
 
 
 def similarity(weight: float) -> float:
     """The score of a cosine."""
     return min(max((weight - _UNRELATED) / (1 - _UNRELATED), 0.0), 1.0)
-
-
-def _plain(array: Any) -> Any:
-    return array
 
 
 def _keep(kept: OrderedDict[Any, Any], new: dict[Any, Any], size: int) -> None:
@@ -216,27 +231,6 @@ def _keep(kept: OrderedDict[Any, Any], new: dict[Any, Any], size: int) -> None:
         kept.move_to_end(key)
     while len(kept) > size:
         kept.popitem(last=False)
-
-
-def _parts(said: Fields) -> list[tuple[float, str]]:
-    """What stands for a tool, by how much it counts."""
-    tags = f" [{said.tags}]" if said.tags else ""
-    return [
-        (1.0, f"{spaced_name(said.name)}: {said.description}{tags}"),
-        (_PARAMETERS, spaced_name(said.parameters)),
-        (_PARAMETERS, said.parameter_text),
-    ]
-
-
-def _texts(definition: ToolDefinition) -> list[str]:
-    """What stands for a tool: its description first, then the request of each example."""
-    found = fields(definition)
-    text = f"{spaced_name(found.name)}: {found.description}"
-    if found.parameters:
-        text += f" ({spaced_name(found.parameters)})"
-    if found.tags:
-        text += f" [{found.tags}]"
-    return [text, *(example.request for example in definition.examples)]
 
 
 def _explanation(definition: ToolDefinition, nearness: Vectors) -> Score:

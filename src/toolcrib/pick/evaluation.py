@@ -44,9 +44,9 @@ class Answer(NamedTuple):
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over the requests that need a tool; `error` is the standard error of `ndcg`.
+    """Means over the requests that need a tool; `error` is the standard error of `ndcg_at_10`.
 
-    With binary gain, `ndcg` is `sum 1/log2(rank + 1)` over the right tools among the first 10, by
+    With binary gain, `ndcg_at_10` is `sum 1/log2(rank + 1)` over the right tools among the first 10, by
     that of the best order; a recall is the part of the right tools that is among the first 5 or 10;
     `mrr` is 1 by the rank of the first right tool, 0 if there is none. `error` is None below two
     requests.

@@ -134,8 +134,18 @@ def used_up(quota: Quota, names: Iterable[str]) -> frozenset[str]:
     Raises PickError for what is no number, and for a function that raises.
     """
     if isinstance(quota, Mapping):
-        return frozenset([name for name, left in quota.items() if _is_used_up(name, left)])
+        return frozenset([name for name, left in _entries(quota) if _is_used_up(name, left)])
     return frozenset([name for name in names if _is_used_up(name, _asked(quota, name))])
+
+
+def _entries(quota: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
+    """All at once, as another thread may change it meanwhile."""
+    try:
+        return [*quota.items()]
+    except ToolcribError:
+        raise
+    except Exception as error:
+        raise PickError(f"quota raised {type(error).__name__}") from error
 
 
 def _asked(quota: Callable[[str], float | None], name: str) -> float | None:

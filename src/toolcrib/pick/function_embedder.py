@@ -28,6 +28,7 @@ EmbeddingFunction: TypeAlias = Callable[[list[str]], Rows | Awaitable[Rows]]
 
 _LONGEST = 8_192
 _AT_ONCE = 4
+_TINY = 1e-300
 
 
 class FunctionEmbedder:
@@ -119,6 +120,7 @@ class FunctionEmbedder:
         if not numpy().isfinite(rows).all():
             raise PickError(f"{what} gave a number that is not finite")
         self._dimensions = rows.shape[1]
+        rows /= numpy().abs(rows).max(axis=1, keepdims=True, initial=_TINY)  # squares stay finite
         lengths = numpy().sqrt(numpy().vecdot(rows, rows))[:, None]
-        unit: Vectors = (rows / numpy().maximum(lengths, 1e-12)).astype("float32")
+        unit: Vectors = (rows / numpy().maximum(lengths, _TINY)).astype("float32")
         return unit

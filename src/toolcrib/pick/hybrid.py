@@ -19,6 +19,7 @@ from toolcrib.pick.vectors import numpy
 from toolcrib.values.definition import HasDefinition
 
 _NO_SPREAD = 1e-9
+"""Of the highest weight: rounding."""
 
 
 class Hybrid:
@@ -107,6 +108,10 @@ class _Column(NamedTuple):
 def _standardised(ranker: Ranker, weight: float, hits: Hits, count: int) -> _Column:
     lowest = min([0.0, *map(float, hits.values)]) if hits.positions is not None else 0.0
     column = column_of(ranker, hits, count, missing=lowest)
+    most = abs(column).max()
+    if most == 0:
+        return _Column(hits, column)
+    column = column / most  # so that no square is too large or too small
     spread = column.std()
     if spread <= _NO_SPREAD:
         return _Column(hits, numpy().zeros(count))

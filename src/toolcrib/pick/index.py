@@ -7,6 +7,7 @@ same catalog, which goes on where it stopped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from math import inf
 from threading import TIMEOUT_MAX, Lock
 from time import monotonic
@@ -25,6 +26,7 @@ _AT_ONCE = 256
 
 class _Entry(Generic[T]):
     def __init__(self) -> None:
+        self.used = 0
         self.lock = Lock()
         self.steps: Iterator[T | None] | None = None
         self.built: list[T] = []
@@ -41,7 +43,8 @@ class CatalogCache(Generic[T]):
         self._size = size
         self._lock = Lock()
         self._entries: dict[tuple[str, ...], _Entry[T]] = {}
-        self._of_tuples: dict[int, tuple[tuple[HasDefinition, ...], T]] = {}
+        self._of_tuples: dict[int, tuple[tuple[HasDefinition, ...], _Entry[T]]] = {}
+        self._uses = count(1)
 
     @classmethod
     def in_steps(cls, steps: Steps[T], *, size: int = 8) -> CatalogCache[T]:
@@ -54,7 +57,8 @@ class CatalogCache(Generic[T]):
         """Raises PickError where the index is not there by `deadline` (as `time.monotonic()`)."""
         held = self._of_tuples.get(id(tools))  # a tuple that we hold cannot have changed
         if held is not None and held[0] is tools:
-            return held[1]
+            held[1].used = next(self._uses)
+            return held[1].built[0]
         definitions = _digested(tools, deadline)
         entry = self._entry(tuple([definition.digest for definition in definitions]))
         wait = -1 if deadline == inf else min(max(0.0, deadline - monotonic()), TIMEOUT_MAX)
@@ -66,18 +70,14 @@ class CatalogCache(Generic[T]):
         finally:
             entry.lock.release()
         if isinstance(tools, tuple):
-            with self._lock:
-                self._of_tuples.pop(id(tools), None)
-                self._of_tuples[id(tools)] = (tools, entry.built[0])
-                if len(self._of_tuples) > self._size:
-                    del self._of_tuples[next(iter(self._of_tuples))]
+            self._hold(tools, entry)
         return entry.built[0]
 
     def _built(self, entry: _Entry[T], definitions: Sequence[ToolDefinition], deadline: float) -> T:
         if entry.steps is None:
             with self._lock:
-                kept = [index for other in self._entries.values() for index in other.built]
-            entry.steps = self._steps(definitions, kept[::-1])
+                others = sorted(self._entries.values(), key=_last_use, reverse=True)
+            entry.steps = self._steps(definitions, [each.built[0] for each in others if each.built])
         try:
             for index in entry.steps:
                 if index is not None:
@@ -94,11 +94,29 @@ class CatalogCache(Generic[T]):
 
     def _entry(self, key: tuple[str, ...]) -> _Entry[T]:
         with self._lock:
-            entry = self._entries.pop(key, None) or _Entry()
-            self._entries[key] = entry
+            entry = self._entries.setdefault(key, _Entry())
+            entry.used = next(self._uses)
             if len(self._entries) > self._size:
-                del self._entries[next(iter(self._entries))]
+                oldest = min(self._entries, key=lambda each: self._entries[each].used)
+                self._forget(self._entries.pop(oldest))
             return entry
+
+    def _hold(self, tools: tuple[HasDefinition, ...], entry: _Entry[T]) -> None:
+        with self._lock:
+            self._of_tuples.pop(id(tools), None)
+            self._of_tuples[id(tools)] = (tools, entry)
+            if len(self._of_tuples) > self._size:
+                oldest = min(self._of_tuples, key=lambda each: self._of_tuples[each][1].used)
+                del self._of_tuples[oldest]
+
+    def _forget(self, entry: _Entry[T]) -> None:
+        gone = [each for each, (_, kept) in self._of_tuples.items() if kept is entry]
+        for each in gone:
+            del self._of_tuples[each]
+
+
+def _last_use(entry: _Entry[T]) -> int:
+    return entry.used
 
 
 def _digested(tools: Sequence[HasDefinition], deadline: float) -> list[ToolDefinition]:
@@ -107,7 +125,13 @@ def _digested(tools: Sequence[HasDefinition], deadline: float) -> list[ToolDefin
     without = [definition for definition in definitions if "digest" not in definition.__dict__]
     for start in range(0, len(without), _AT_ONCE):
         for definition in without[start : start + _AT_ONCE]:
-            _ = definition.digest
+            try:
+                _ = definition.digest
+            except ValueError:
+                raise PickError(
+                    f"tool {definition.name!r}: a schema or an example of its definition is no JSON, "
+                    "or is nested too deeply"
+                ) from None
         if monotonic() >= deadline:
             raise _late()
     return definitions

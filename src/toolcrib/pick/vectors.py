@@ -5,7 +5,7 @@ never imported: that sets up logging and loads an HTTP client. It only brings th
 
 A text's vector is the mean of its tokens' vectors, lower-cased first: that gained 0.014 nDCG@10 on the
 three sets of `toolcrib eval-pick`. Where a whole catalog is embedded at once, a token counts for less
-the more of its texts have it (`embed_catalog`); a request's tokens all count the same. Weighing those,
+the more of its texts have it (`catalog_steps`); a request's tokens all count the same. Weighing those,
 too, lost on catalogs of 20 tools.
 """
 
@@ -25,7 +25,7 @@ from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick.text import clip
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -42,6 +42,7 @@ _COMMON = 0.1
 Simple but Tough-to-Beat Baseline for Sentence Embeddings", 2017, with the catalog as the corpus."""
 
 _MOST_TOKENS = 1 << 16
+_AT_ONCE = 256
 _KEPT_WORDS = 100_000
 _LONGEST_WORD = 48
 
@@ -72,17 +73,23 @@ class WordVectors:
                 vectors[row] = total / max(sqrt(total @ total), 1e-9)
         return vectors
 
-    def embed_catalog(self, documents: Sequence[Sequence[tuple[float, str]]]) -> Vectors:
-        """A unit vector for each document: the weighted sum of those of its parts.
+    def catalog_steps(
+        self, documents: Iterable[Sequence[tuple[float, str]]]
+    ) -> Iterator[Vectors | None]:
+        """At last a unit vector for each document: the weighted sum of those of its parts.
 
         A part is (weight, text). In its vector a token counts 0.1 / (0.1 + share), the share of the
-        documents that have the token; so a row depends on all documents.
+        documents that have the token; so a row depends on all documents. Before that a None comes
+        after every 256 documents that were read, and again that were added up.
         """
         model, np = _model(self._folder), numpy()
-        read = [[(w, array("H", _tokens(model, text))) for w, text in doc] for doc in documents]
+        read: list[list[tuple[float, array[int]]]] = []
         seen: Counter[int] = Counter()
-        for parts in read:
-            seen.update({token for _, tokens in parts for token in tokens})
+        for document in documents:
+            read.append([(w, array("H", _tokens(model, text))) for w, text in document])
+            seen.update({token for _, tokens in read[-1] for token in tokens})
+            if len(read) % _AT_ONCE == 0:
+                yield None
         shares = np.zeros((len(model.table), 1), "float32")
         shares[list(seen), 0] = list(seen.values())
         shares /= max(len(read), 1)
@@ -93,9 +100,11 @@ class WordVectors:
                 if tokens:
                     total = np.add.reduce(table.take(tokens, axis=0), axis=0)
                     vectors[row] += (weight / max(sqrt(total @ total), 1e-9)) * total
+            if row % _AT_ONCE == 0:
+                yield None
         lengths = np.sqrt(np.vecdot(vectors, vectors))
         vectors /= np.maximum(lengths, 1e-9)[:, None]
-        return vectors
+        yield vectors
 
 
 def numpy() -> Any:

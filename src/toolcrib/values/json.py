@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:  # msgspec reads annotations at run time and has no recursive aliases
     JsonValue: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
-_REAL = re.compile(rb"(?:^|[:,\[])-?[0-9]+[.eE]")  # in compact text; within a text it may err
+_REAL = re.compile(rb"[:,\[]-?[0-9]+[.eE]")  # in a compact container; within a text it may err
 
 
 def canonical_json(value: Any) -> str:
@@ -34,10 +34,10 @@ def canonical_json(value: Any) -> str:
     kind = value.__class__
     if kind is str or value is None or kind is bool or isinstance(value, str):
         return orjson.dumps(value).decode()
+    if kind is list or kind is tuple or isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(canonical_json, value)) + "]"
     if kind is dict or isinstance(value, Mapping):
         return "{" + ",".join(map(_member, _sorted(value))) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(canonical_json, value)) + "]"
     if isinstance(value, int):
         return int.__repr__(value)
     if isinstance(value, float):
@@ -52,7 +52,7 @@ def canonical_text(text: str) -> str:
     """
     value = orjson.loads(text)
     written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    if written.isascii() and _REAL.search(written) is None:
+    if written[0] in b"[{" and written.isascii() and _REAL.search(written) is None:
         return written.decode()
     return canonical_json(value)
 
