@@ -97,7 +97,7 @@ def test_names_are_kept_apart(path: Path) -> None:
     CachedEmbedder(Counted(name="a"), path).embed(TEXTS)
     for other in (CachedEmbedder(Counted(), path), CachedEmbedder(Counted(), path, name="b")):
         assert (other.embed(TEXTS) == true_rows(TEXTS)).all()
-        assert other._embedder.asked  # type: ignore[attr-defined]
+        assert other.uncached.asked  # type: ignore[attr-defined]
     same = Counted(name="b")
     CachedEmbedder(same, path, name="a").embed(TEXTS)
     assert same.asked == []

@@ -52,7 +52,7 @@ def test_a_tool_that_was_not_kept_is_no_hit() -> None:
 
 def test_a_function_may_be_either_stage() -> None:
     scorer = Cascade(
-        lambda request, tool: float(tool.definition.name.startswith("re")),
+        lambda request, tool: float(tool.get_definition().name.startswith("re")),
         lambda request, tool: 0.25,
         keep=1,
     )

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import sqlite3
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -11,7 +13,15 @@ import pytest
 from pick.pick_helpers import SHOP, entry, names, scores
 
 from toolcrib.errors import MissingExtraError, PickError, SourceError
-from toolcrib.pick import EmbeddingScorer, PickOptions, Query, WordVectors, pick_tools, vectors
+from toolcrib.pick import (
+    CachedEmbedder,
+    EmbeddingScorer,
+    PickOptions,
+    Query,
+    WordVectors,
+    pick_tools,
+    vectors,
+)
 
 np = pytest.importorskip("numpy", reason="the extra 'pick' is not installed")
 pytest.importorskip("tokenizers", reason="the extra 'pick' is not installed")
@@ -363,3 +373,12 @@ def test_broken_files_are_named(
     monkeypatch.setattr(vectors, "_package_folder", lambda: tmp_path)
     with pytest.raises(SourceError, match="cannot be read: reinstall wordllama"):
         WordVectors().embed(["x"])
+
+
+def test_no_request_is_kept_on_disk(tmp_path: Path) -> None:
+    embedder = Fixed({"q": [1, 0], "a: ": [1, 0]})
+    cached = CachedEmbedder(embedder, tmp_path / "vectors.sqlite", name="fixed")
+    scorer = EmbeddingScorer(cached)
+    scores(scorer, "q", (entry("a"),))
+    with closing(sqlite3.connect(tmp_path / "vectors.sqlite")) as file:
+        assert file.execute("SELECT count(*) FROM entry").fetchone() == (1,)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from time import monotonic
@@ -19,9 +19,22 @@ def names(definitions: Sequence[ToolDefinition]) -> str:
     return " ".join(definition.name for definition in definitions)
 
 
+def noted_in(built: list[str]) -> Callable[[Sequence[ToolDefinition]], int]:
+    def build(definitions: Sequence[ToolDefinition]) -> int:
+        built.append(names(definitions))
+        return len(built)
+
+    return build
+
+
 def test_an_index_is_built_once_per_catalog() -> None:
     built: list[int] = []
-    cache = CatalogCache[int](lambda definitions: built.append(len(definitions)) or len(built))
+
+    def build(definitions: Sequence[ToolDefinition]) -> int:
+        built.append(len(definitions))
+        return len(built)
+
+    cache = CatalogCache[int](build)
     assert [cache.get(tools) for tools in (SHOP, list(SHOP), SHOP[:2], SHOP)] == [1, 1, 2, 1]
     changed = (entry("get_weather", "Another text."), *SHOP[1:])
     assert cache.get(changed) == 3
@@ -30,7 +43,7 @@ def test_an_index_is_built_once_per_catalog() -> None:
 
 def test_the_catalogs_used_last_are_kept() -> None:
     built: list[str] = []
-    cache = CatalogCache[bool](lambda found: not built.append(names(found)), size=2)
+    cache = CatalogCache[int](noted_in(built), size=2)
     catalogs = [SHOP[:1], SHOP[1:2], SHOP[2:3]]
     for tools in (*catalogs, catalogs[1], catalogs[0]):
         cache.get(list(tools))
@@ -39,7 +52,7 @@ def test_the_catalogs_used_last_are_kept() -> None:
 
 def test_a_tuple_that_is_asked_for_again_is_used() -> None:
     built: list[str] = []
-    cache = CatalogCache[bool](lambda found: not built.append(names(found)), size=2)
+    cache = CatalogCache[int](noted_in(built), size=2)
     often = SHOP[:1]
     for other in (SHOP[1:2], SHOP[2:3], SHOP[3:4]):
         cache.get(often)

@@ -10,7 +10,7 @@ import pytest
 from pick.pick_helpers import SHOP, entry, scores
 
 from toolcrib.errors import PickError
-from toolcrib.pick import KeywordScorer, index_file
+from toolcrib.pick import KeywordScorer, Query, index_file, postings
 from toolcrib.pick import keyword as scorer_module
 
 QUERY = "convert or read the files of a city"
@@ -25,7 +25,7 @@ def files(folder: Path) -> list[Path]:
 def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tools each index was built of."""
     counts: list[int] = []
-    real = scorer_module.index_steps
+    real = postings.index_steps
 
     def counted(definitions: list[object], kept: list[object]) -> object:
         counts.append(len(definitions))
@@ -55,13 +55,9 @@ def test_a_derived_index_is_read_as_it_was(tmp_path: Path, built: list[int]) -> 
 
 
 def _other_catalog(path: Path) -> None:
-    KeywordScorer(path.parent).hits(index_file_query(), SHOP[:2])
+    KeywordScorer(path.parent).hits(Query("x"), SHOP[:2])
     other = next(file for file in files(path.parent) if file != path)
     other.replace(path)
-
-
-def index_file_query() -> object:
-    return scorer_module.Query("x")
 
 
 @pytest.mark.parametrize(

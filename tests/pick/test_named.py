@@ -8,6 +8,7 @@ import pytest
 from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick import SCORERS, PickOptions, scorer_named
 from toolcrib.pick import named as module
+from toolcrib.pick.scorer import scorer_name
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def missing(extra: str) -> Any:
 
 def test_the_names() -> None:
     assert list(SCORERS) == ["keyword", "embedding", "light", "rerank", "auto"]
-    assert PickOptions().chosen_scorer().name == "keyword"
+    assert scorer_name(PickOptions().chosen_scorer()) == "keyword"
 
 
 @pytest.mark.parametrize("name", ["keyword", "embedding", "light", "rerank"])

@@ -198,7 +198,11 @@ async def test_cancelled_wherever_it_waits(
         ]
         assert len(kept.told) == 1
         assert (kept.counted, kept.opened, kept.writing) == (0, 0, 0)
-        assert (setup.gate._running, len(setup.gate._queue), setup.memory.on_their_way()) == (0, 0, [])
+        assert (setup.gate._running, len(setup.gate._queue), setup.memory.on_their_way()) == (
+            0,
+            0,
+            [],
+        )
         assert asyncio.all_tasks() <= before | {task, *others}
         ran = kept.ran
         again = await call()
@@ -228,7 +232,11 @@ async def test_an_event_loop_that_is_gone_leaves_nothing_claimed(kind: type[Kept
             return
         setup = runner._setup
         assert kept.counted == 0
-        assert (setup.gate._running, len(setup.gate._queue), setup.memory.on_their_way()) == (0, 0, [])
+        assert (setup.gate._running, len(setup.gate._queue), setup.memory.on_their_way()) == (
+            0,
+            0,
+            [],
+        )
     pytest.fail("it waits more often than was tried")
 
 

@@ -37,7 +37,7 @@ class CachedEmbedder:
 
     `name` says whose vectors they are: model, version, number of dimensions and all else that they
     depend on. By default it is the embedder's own `name`; embedders of different names may share a
-    file. Meant for the texts of tools: `EmbeddingScorer(CachedEmbedder(e), asking=e)` keeps no request.
+    file. Meant for the texts of tools: scorers embed requests by `uncached`, the embedder itself.
 
     `path` is the file, by default `vectors.sqlite` in the user's cache folder (`TOOLCRIB_CACHE`,
     `XDG_CACHE_HOME`), which several processes may use at once. It grows to `max_bytes`, and then loses
@@ -62,7 +62,7 @@ class CachedEmbedder:
         if not isinstance(given, str) or not given:
             raise ValueError("CachedEmbedder: the embedder has no name; pass name=…")
         self.name = given
-        self._embedder = embedder
+        self.uncached = embedder
         self._key = sha256(given.encode()).digest()
         self._memory: dict[bytes, bytes] = {}
         self._warned = False
@@ -82,7 +82,7 @@ class CachedEmbedder:
         if len({len(row) for row in rows.values()}) > 1:  # another model has the name now
             rows = self._made(list(by_key), by_key)
         if not rows:
-            return self._embedder.embed([])
+            return self.uncached.embed([])
         if len({len(row) for row in rows.values()}) > 1:
             raise PickError(f"embedder {self.name!r} gave rows of different lengths")
         found: Vectors = numpy().stack([rows[key] for key in keys]).astype("float32")
@@ -102,7 +102,7 @@ class CachedEmbedder:
         return found
 
     def _embedded(self, texts: list[str]) -> Vectors:
-        given = self._embedder.embed(texts)
+        given = self.uncached.embed(texts)
         try:
             with numpy().errstate(over="ignore"):
                 rows: Vectors = numpy().asarray(given, _FORM)

@@ -70,10 +70,11 @@ class EmbeddingScorer:
 
     `vectors` is any embedder; the default, `WordVectors`, raises MissingExtraError here without the
     extra "pick" and is loaded at the first request. `asking` embeds the requests instead of it, with
-    the same model: requests need no cache on disk. Vectors are kept by definition digest, a matrix for
-    the eight catalogs used last. Raises PickError, naming the embedder, where it raises or does
-    not give finite rows of one length; and once the query's deadline has passed: it is looked at after
-    every 256 tools, and the next request goes on there. Deterministic; safe to use from threads.
+    the same model; of a `CachedEmbedder` its own embedder does, and no request is kept on disk.
+    Vectors are kept by definition digest, a matrix for the eight catalogs used last. Raises PickError,
+    naming the embedder, where it raises or does not give finite rows of one length; and once the
+    query's deadline has passed: it is looked at after every 256 tools, and the next request goes on
+    there. Deterministic; safe to use from threads.
     """
 
     def __init__(
@@ -86,7 +87,8 @@ class EmbeddingScorer:
     ) -> None:
         self.name = name
         self._vectors: Embedder = WordVectors() if vectors is None else vectors
-        self._asking = self._vectors if asking is None else asking
+        own: Embedder = getattr(self._vectors, "uncached", self._vectors)
+        self._asking = own if asking is None else asking
         self._in_parts = in_parts
         self._indexes = CatalogCache.in_steps(self._steps)
         self._lock = Lock()

@@ -85,9 +85,7 @@ class KeywordScorer:
         index = self._indexes.get(tools, query.deadline)
         return self._column(query, index).singly
 
-    def weights(
-        self, query: Query, tools: Sequence[HasDefinition], positions: Any = None
-    ) -> Any:
+    def weights(self, query: Query, tools: Sequence[HasDefinition], positions: Any = None) -> Any:
         """The weights of the tools at these positions, an array of them, or of all; as an array."""
         index = self._indexes.get(tools, query.deadline)
         return self._column(query, index).weights(positions, query.deadline)

@@ -66,7 +66,9 @@ class _Served:
 
     async def _until_stopped(self) -> None:
         await self._end.wait()
-        for _ in range(3):  # what an owner held open, and left to this loop to close, becomes a task
+        for _ in range(
+            3
+        ):  # what an owner held open, and left to this loop to close, becomes a task
             await asyncio.sleep(0)
         closing = asyncio.all_tasks() - {asyncio.current_task()}
         if closing:

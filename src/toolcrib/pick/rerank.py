@@ -45,9 +45,8 @@ class Rerank:
     def __init__(self, vectors: Embedder | None = None, *, keep: int = 100) -> None:
         if keep < 1:
             raise PickError(f"scorer {self.name!r}: keep must be at least 1, not {keep!r}")
-        asking = MiniLM() if vectors is None else vectors
-        kept = CachedEmbedder(asking) if vectors is None else vectors
-        self._near = EmbeddingScorer(kept, asking=asking, name="reranking", in_parts=False)
+        kept = CachedEmbedder(MiniLM()) if vectors is None else vectors
+        self._near = EmbeddingScorer(kept, name="reranking", in_parts=False)
         self._light = Light()
         self._keep = keep
 
