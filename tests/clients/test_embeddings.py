@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -257,6 +259,19 @@ async def test_an_embedders_errors() -> None:
         await asyncio.to_thread(embedder.embed, ["a"])
         with pytest.raises(PickError, match="'mine' gave 2 numbers a text, and 1 before"):
             await asyncio.to_thread(embedder.embed, ["a"])
+
+
+async def test_what_is_collected_at_once_has_closed_its_connections() -> None:
+    pytest.importorskip("numpy", reason="the extra 'pick' is not installed")
+    async with serving(EmbeddingServer([answer([1.0])])) as server:
+        circle: list[object] = [FunctionEmbedder(client_of(server), name="mine")]
+        circle.append(circle)
+        await asyncio.to_thread(circle[0].embed, ["a"])  # type: ignore[attr-defined]
+        del circle
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            await asyncio.to_thread(gc.collect)
+    assert [str(warning.message) for warning in told] == []
 
 
 # --- a server that is not ours

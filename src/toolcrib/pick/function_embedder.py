@@ -54,7 +54,7 @@ class FunctionEmbedder:
         self.name = name
         self._function = function
         self._batch = batch
-        self._loop = OwnLoop()
+        self._loop = OwnLoop(function)
         self._dimensions: int | None = None
 
     def embed(self, texts: Sequence[str]) -> Vectors:

@@ -20,9 +20,14 @@ _LAST_WORDS = 1.0
 
 
 class OwnLoop:
-    """Runs coroutines to their end, for any number of threads that wait for them."""
+    """Runs coroutines to their end, for any number of threads that wait for them.
 
-    def __init__(self) -> None:
+    `served` is whose coroutines they are. It lives as long as the loop: collected before it, as part of
+    a circle, its connections would be lost where only the loop's end can close them.
+    """
+
+    def __init__(self, served: object = None) -> None:
+        self._whose = served
         self._lock = threading.Lock()
         self._served: _Served | None = None
 
@@ -38,7 +43,7 @@ class OwnLoop:
         if served is None:
             with self._lock:
                 if self._served is None:
-                    self._served = _Served()
+                    self._served = _Served(self._whose)
                     weakref.finalize(self, self._served.stop)
                 served = self._served
         return served
@@ -47,7 +52,8 @@ class OwnLoop:
 class _Served:
     """A loop and its thread. Closing the loop closes what its coroutines hold open."""
 
-    def __init__(self) -> None:
+    def __init__(self, whose: object) -> None:
+        self.whose = whose
         self.process = os.getpid()
         self.loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
