@@ -151,16 +151,19 @@ def make(random_: random.Random, n: int) -> tuple[ToolCall, str]:
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     """No task, no thread and no capability outlives the calls."""
+    before = set(threading.enumerate())
     yield
     deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and _workers():
+    while time.monotonic() < deadline and _workers(before):
         time.sleep(0.01)  # the last thread may be on its way out
-    assert _workers() == []
+    assert _workers(before) == []
     assert OpenLine.open == 0
 
 
-def _workers() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("toolcrib")]
+def _workers(before: set[threading.Thread]) -> list[str]:
+    """Our threads that have come since."""
+    now = set(threading.enumerate()) - before
+    return [thread.name for thread in now if thread.name.startswith("toolcrib")]
 
 
 @pytest.mark.parametrize("seed", range(3))
