@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from clients.exchanges import HI, both, reply_of
 
 from toolcrib.clients import (
     OpenAIClient,
@@ -37,7 +38,6 @@ from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, 
 from toolcrib.wire import OPENAI_CHAT
 
 CANARY = "sk-canary-0123456789abcdef"
-HI = ChatRequest((Message.user("Hi"),), id_prefix="r_0_")
 ADD: dict[str, Any] = {
     "name": "add",
     "description": "Add.",
@@ -49,19 +49,6 @@ ADD: dict[str, Any] = {
     },
 }
 TWO: list[Any] = ["Let me add. ", call("add", a=1), call("add", a=2)]
-
-
-async def reply_of(client: WireClient, request: ChatRequest, *, stream: bool) -> Reply:
-    if not stream:
-        return await client.chat(request)
-    parts = [part async for part in client.stream(request)]
-    last = parts[-1]
-    assert isinstance(last, Reply)
-    assert "".join(part.text for part in parts if isinstance(part, TextPart)) == last.text
-    return last
-
-
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
 @both

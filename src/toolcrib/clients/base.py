@@ -10,15 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Self, TypedDict
 
 import msgspec
 
 from toolcrib.clients.address import checked_headers, checked_url, joined, merged
-from toolcrib.clients.refusal import refusal
+from toolcrib.clients.exchange import exchanged
 from toolcrib.clients.retry import Attempts, Retries
-from toolcrib.clients.secret import hidden, secrets_of
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
 from toolcrib.clients.way import Timeouts
 from toolcrib.errors import ClientError, ConnectionFailed, ProviderError
@@ -155,7 +154,9 @@ class WireClient(Closing):
             await attempts.after(failure)
 
     async def _reply(self, request: ChatRequest) -> Reply:
-        async with self._exchange(request, stream=False) as (response, reading):
+        outgoing, reader = self._encoded(request, stream=False)
+        async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
+            reading = reader(response)
             async for data in response.chunks():
                 reading.feed(data)
                 if reading.done:
@@ -164,7 +165,9 @@ class WireClient(Closing):
 
     async def _parts(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         told: list[str] = []
-        async with self._exchange(request, stream=True) as (response, reading):
+        outgoing, reader = self._encoded(request, stream=True)
+        async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
+            reading = reader(response)
             async for data in response.chunks():
                 for part in reading.feed(data):
                     if isinstance(part, TextPart):
@@ -190,11 +193,10 @@ class WireClient(Closing):
         server = Outgoing(method="", url=self._base, headers={}, body=b"").server
         return f"{type(self).__name__}({self._model!r}, {self.wire.name} at {server})"
 
-    @contextlib.asynccontextmanager
-    async def _exchange(
+    def _encoded(
         self, request: ChatRequest, *, stream: bool
-    ) -> AsyncGenerator[tuple[Response, Decoder], None]:
-        """One request and its answer; the answer is closed in the end, whatever happens."""
+    ) -> tuple[Outgoing, Callable[[Response], Decoder]]:
+        """The request as it is sent, and what reads its answer."""
         request = self._completed(request)
         memo = self._own.memo
         sent = encode(self.wire, request, model=self._model, stream=stream, memo=memo)
@@ -204,20 +206,12 @@ class WireClient(Closing):
             headers=merged(sent.headers, self._headers),
             body=sent.body,
         )
-        response = await self._transport.send(outgoing)
-        whole = False
-        try:
-            if not 200 <= response.status < 300:
-                raise await refusal(response)
+
+        def reader(response: Response) -> Decoder:
             streaming = stream or "event-stream" in response.headers.get("content-type", "")
-            yield response, decoder(self.wire, streaming, sent.offer, request.id_prefix)
-            whole = True
-        except ClientError as error:
-            error.args = tuple(self._masked(argument) for argument in error.args)
-            error.__context__ = None
-            raise
-        finally:
-            await response.aclose(whole=whole)
+            return decoder(self.wire, streaming, sent.offer, request.id_prefix)
+
+        return outgoing, reader
 
     def _whole(self, reply: Reply) -> Reply:
         if reply.finish == "incomplete":
@@ -243,10 +237,3 @@ class WireClient(Closing):
                 request = msgspec.structs.replace(request, tools=as_tools(request.tools))
             self._offered = request.tools
         return request
-
-    def _masked(self, argument: object) -> object:
-        """An error's text without our keys, or the transport's, should a provider repeat one."""
-        if not isinstance(argument, str):
-            return argument
-        of_transport = getattr(self._transport, "secrets", ())
-        return hidden(argument, [*secrets_of(self._base, self._headers), *of_transport])

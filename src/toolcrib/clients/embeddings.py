@@ -6,21 +6,17 @@ the same length and of finite numbers. https://platform.openai.com/docs/api-refe
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from toolcrib.clients.address import checked_headers, checked_url, joined, merged
 from toolcrib.clients.base import Closing
-from toolcrib.clients.keys import key_of, same_server
-from toolcrib.clients.openai import OPENAI_URL
-from toolcrib.clients.refusal import refusal
+from toolcrib.clients.exchange import exchanged
+from toolcrib.clients.openai import base_of, key_for
 from toolcrib.clients.retry import Attempts, Retries
-from toolcrib.clients.secret import hidden, secrets_of
-from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
+from toolcrib.clients.transport import AiohttpTransport, Outgoing, Transport
 from toolcrib.clients.way import Timeouts
 from toolcrib.errors import ClientError, WireError
 from toolcrib.values.json import encodable
@@ -54,11 +50,8 @@ class EmbeddingsClient(Closing):
         timeouts: Timeouts | None = None,
         retries: Retries | None = Retries(),  # noqa: B008  frozen
     ) -> None:
-        base = base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
-        self._base = checked_url(base)
-        is_openai = same_server(self._base, OPENAI_URL)
-        look = base_url is None or is_openai
-        key = key_of(api_key, "OPENAI_API_KEY", looked_up=look, needed=is_openai)
+        self._base = checked_url(base_of(base_url))
+        key = key_for(self._base, base_url, api_key)
         own = {**_HEADERS, **(OPENAI_CHAT.auth(key) if key else {})}
         self._headers = merged(checked_headers(own), checked_headers(headers or {}))
         self._model = model
@@ -103,36 +96,14 @@ class EmbeddingsClient(Closing):
         if self._dimensions is not None:
             asked["dimensions"] = self._dimensions
         body = bytearray()
-        async with self._exchange(msgspec.json.encode(asked)) as response:
+        url, sent = joined(self._base, "/embeddings"), msgspec.json.encode(asked)
+        outgoing = Outgoing(method="POST", url=url, headers=self._headers, body=sent)
+        async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
             async for data in response.chunks():
                 body += data
                 if len(body) > _LONGEST:
                     raise self._wrong("is longer than 256 MB")
         return self._rows(bytes(body), len(texts))
-
-    @contextlib.asynccontextmanager
-    async def _exchange(self, body: bytes) -> AsyncGenerator[Response, None]:
-        """One request and its answer, which is closed in the end; no error holds a key."""
-        url = joined(self._base, "/embeddings")
-        response = await self._transport.send(
-            Outgoing(method="POST", url=url, headers=self._headers, body=body)
-        )
-        whole = False
-        try:
-            if not 200 <= response.status < 300:
-                raise await refusal(response)
-            yield response
-            whole = True
-        except ClientError as error:
-            secrets = [*secrets_of(self._base, self._headers)]
-            secrets += getattr(self._transport, "secrets", ())
-            error.args = tuple(
-                hidden(part, secrets) if isinstance(part, str) else part for part in error.args
-            )
-            error.__context__ = None
-            raise
-        finally:
-            await response.aclose(whole=whole)
 
     def _rows(self, body: bytes, count: int) -> list[list[float]]:
         data = _data(body)

@@ -48,14 +48,29 @@ class OpenAIClient(WireClient):
         if sdk is not None:
             base, options = over_sdk(sdk, options, base_url=base_url, api_key=api_key)
         else:
-            base = base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+            base = base_of(base_url)
         is_openai = same_server(checked_url(base), OPENAI_URL)
         wire = _wire(api, is_openai=is_openai)
         if sdk is None:
-            look = base_url is None or is_openai
-            key = key_of(api_key, "OPENAI_API_KEY", looked_up=look, needed=is_openai)
+            key = key_for(checked_url(base), base_url, api_key)
             options = with_headers(wire.auth(key) if key else {}, options)
         super().__init__(wire, model, base_url=base, **options)
+
+
+def base_of(base_url: str | None) -> str:
+    """The address given, or that of the environment, or OpenAI's own."""
+    return base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+
+
+def key_for(base: str, base_url: str | None, api_key: str | None) -> str:
+    """The key for the server at `base`, which is what `base_of` made of `base_url`; it may be empty.
+
+    The environment's is for the environment's server, and OpenAI's own. Raises AuthenticationError
+    where that is meant, and there is none.
+    """
+    is_openai = same_server(base, OPENAI_URL)
+    look = base_url is None or is_openai
+    return key_of(api_key, "OPENAI_API_KEY", looked_up=look, needed=is_openai)
 
 
 def _wire(api: str, *, is_openai: bool) -> Wire:

@@ -5,14 +5,21 @@ Rule: a part is trusted no more than a scorer is: what it gives is checked befor
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from toolcrib.errors import PickError
 from toolcrib.pick.hits import Hits
 from toolcrib.pick.query import Query
-from toolcrib.pick.scorer import ExplainingScorer, Ranker, Score, Scorer, ToolScorer, scorer_name
+from toolcrib.pick.scorer import (
+    ExplainingScorer,
+    Ranker,
+    Score,
+    Scorer,
+    ToolScorer,
+    is_async,
+    scorer_name,
+)
 from toolcrib.pick.vectors import numpy
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject
@@ -26,8 +33,7 @@ def as_ranker(scorer: Scorer) -> Ranker:
     ask = getattr(scorer, "hits", None) or getattr(scorer, "score", None) or scorer
     if isinstance(scorer, type) or not callable(ask):
         raise PickError(f"a part must be a scorer, not {scorer!r}")
-    call = getattr(ask, "__call__", None)  # noqa: B004  an object's own, to inspect
-    if inspect.iscoroutinefunction(ask) or inspect.iscoroutinefunction(call):
+    if is_async(ask):
         raise PickError(f"scorer {scorer_name(scorer)!r} is asynchronous: it can be no part")
     if hasattr(scorer, "hits"):
         return cast("Ranker", scorer)

@@ -28,6 +28,7 @@ from toolcrib.pick.scorer import (
     Score,
     Scorer,
     ToolScorer,
+    is_async,
     scorer_name,
 )
 from toolcrib.threads import in_thread
@@ -78,12 +79,12 @@ async def _ranked(scorer: Scorer, request: Request) -> Ranking:
     if hasattr(scorer, "score"):
         batch = cast("BatchScorer", scorer)
         ask: Callable[[], Any] = partial(batch.score, request.query, request.tools)
-        if _is_async(batch.score):
+        if is_async(batch.score):
             with _blamed(scorer_name(batch)):
                 given = await ask()
             ask = partial(_same, given)
         return await in_thread(lambda: _with_reasons(batch, request, _scored(batch, request, ask)))
-    if _is_async(scorer):
+    if is_async(scorer):
         scores = await _each_awaited(scorer, request)
     else:
         scores = await in_thread(lambda: _each_called(scorer, request))
@@ -240,8 +241,3 @@ def _raised(scorer: str, error: BaseException, tool: HasDefinition | None = None
 
 def _same(given: object) -> object:
     return given
-
-
-def _is_async(function: Callable[..., object]) -> bool:
-    call = getattr(function, "__call__", None)  # noqa: B004  an object's own, to inspect
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

@@ -6,6 +6,7 @@ what of an answer is believed, `ranking` says.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -76,3 +77,9 @@ def scorer_name(scorer: Scorer) -> str:
     """Its `name`, or that of the function."""
     name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
     return name if isinstance(name, str) else type(scorer).__name__
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether it has to be awaited: a coroutine function, or an object whose call is one."""
+    call = getattr(function, "__call__", None)  # noqa: B004  an object's own, to inspect
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine, Mapping
-from hashlib import sha256
 from typing import Any, TypeAlias, cast
 
 from toolcrib.runner.attempt import Attempt, Setup
@@ -120,7 +119,7 @@ class ShortWay:
             model, public, error = views(self._definition, model)
         hydrated, caller, run_id, key, shown, started_at, clock = told
         call, provenance = hydrated.call, hydrated.provenance
-        text = call.arguments.encode("utf-8", "surrogatepass")
+        size, digest = measured(hydrated)
         record = ToolInvocationRecord(  # by position: so many keywords would take most of the time
             call.id,
             call.name,
@@ -131,8 +130,8 @@ class ShortWay:
             call.provider_id,
             self._digest,
             shown,
-            len(text),
-            "" if self._definition.secret else sha256(text).hexdigest(),
+            size,
+            digest,
             public,
             error,
             ALLOWED,

@@ -77,9 +77,7 @@ class BoundCall(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any]
     blocking: bool
 
-    @classmethod
-    def get_definition(cls) -> ToolDefinition:
-        return _own_tool(cls).definition
+    get_definition = ToolComponent.__dict__["get_definition"]
 
     async def run(self, *args: Any, **injected: Any) -> Any:
         if self.blocking:
