@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 import typer
@@ -38,51 +38,57 @@ from toolcrib.values.run import RunResult
 _CALLER = Caller("cli")
 
 
+_Prompt: TypeAlias = Annotated[
+    str | None, typer.Argument(help="What to ask; left out, it is a conversation.")
+]
+_Model: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="M",
+        help="local (embedded, no key needed), local:FILE.gguf, PROVIDER:NAME (anthropic, "
+        "bedrock, cohere, gemini, mistral, ollama, openai, openai-responses), or URL#NAME for a "
+        "compatible server.",
+    ),
+]
+_Count: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--pick",
+        metavar="N",
+        min=1,
+        help="Offer only the N tools that fit best; a model of a provider may search for more.",
+    ),
+]
+_Scorer: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help=f"With --pick: what scores the tools: {', '.join(SCORERS)}."),
+]
+_Tape: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--cassette",
+        metavar="FILE",
+        help="Replay the provider's answers from FILE; record them where there is none.",
+    ),
+]
+_Anew: TypeAlias = Annotated[bool, typer.Option("--record", help="With --cassette: record anew.")]
+
+
 def chat(  # noqa: PLR0913  the options of a command
-    prompt: Annotated[
-        str | None, typer.Argument(help="What to ask; left out, it is a conversation.")
-    ] = None,
+    prompt: _Prompt = None,
     *,
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="M",
-            help="local (embedded, no key needed), local:FILE.gguf, PROVIDER:NAME (anthropic, "
-            "bedrock, cohere, gemini, mistral, ollama, openai, openai-responses), or URL#NAME for a "
-            "compatible server.",
-        ),
-    ] = "local",
+    model: _Model = "local",
     tools: Tools = None,
     database: Data = None,
-    pick: Annotated[
-        int | None,
-        typer.Option(
-            "--pick",
-            metavar="N",
-            min=1,
-            help="Offer only the N tools that fit best; a model of a provider may search for more.",
-        ),
-    ] = None,
-    scorer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help=f"With --pick: what scores the tools: {', '.join(SCORERS)}."
-        ),
-    ] = None,
+    pick: _Count = None,
+    scorer: _Scorer = None,
     consent: Consent = None,
     audit: Record = None,
     key_file: KeyFile = None,
-    tape: Annotated[
-        Path | None,
-        typer.Option(
-            "--cassette",
-            metavar="FILE",
-            help="Replay the provider's answers from FILE; record them where there is none.",
-        ),
-    ] = None,
-    anew: Annotated[bool, typer.Option("--record", help="With --cassette: record anew.")] = False,
+    tape: _Tape = None,
+    anew: _Anew = False,
     as_json: Json = False,
 ) -> int:
     """Ask a model that may call tools, and see every call: what, with what, allowed by what.

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -20,54 +20,65 @@ from toolcrib.cli.where import UnusableError, load_for_picking
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick import SCORERS, PickOptions
 from toolcrib.pick.evaluation import Figures, check_names, read_questions
+from toolcrib.pick.named import DEFAULT_SCORER
 
-_DEFAULT = next(iter(SCORERS))
+_DEFAULT = PickOptions()
+
+
+_Questions: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help='JSONL: {"query": "…", "gold": ["tool", …]}; [] where no tool is needed.',
+    ),
+]
+_Sets: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--set",
+        metavar="FOLDER",
+        help="Holds tools.jsonl and queries.jsonl; may be repeated, instead of the two above.",
+    ),
+]
+_Scorers: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="S", help=f"One of {', '.join(SCORERS)} ({DEFAULT_SCORER}); may be repeated."
+    ),
+]
+_MinScore: TypeAlias = Annotated[
+    float, typer.Option(min=0, max=1, help="The threshold that is judged beside the ranking.")
+]
+_Limit: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="Ask the first so many questions of a set.")
+]
+_Beside: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=COMMAND",
+        help="A program to measure beside (benchmarks/peers has some); NAME:N=COMMAND asks it "
+        "the first N questions only. May be repeated.",
+    ),
+]
+_Patience: TypeAlias = Annotated[
+    float, typer.Option(min=0.1, help="Seconds that such a program may take for an answer.")
+]
+_Plot: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw it, as .png or .svg.")
+]
 
 
 def eval_pick(  # noqa: PLR0913  the options of a command
     *,
     tools: Tools = None,
-    queries: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help='JSONL: {"query": "…", "gold": ["tool", …]}; [] where no tool is needed.',
-        ),
-    ] = None,
-    sets: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--set",
-            metavar="FOLDER",
-            help="Holds tools.jsonl and queries.jsonl; may be repeated, instead of the two above.",
-        ),
-    ] = None,
-    scorer: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="S", help=f"One of {', '.join(SCORERS)} ({_DEFAULT}); may be repeated."
-        ),
-    ] = None,
-    min_score: Annotated[
-        float, typer.Option(min=0, max=1, help="The threshold that is judged beside the ranking.")
-    ] = PickOptions().min_score,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Ask the first so many questions of a set.")
-    ] = None,
-    beside: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=COMMAND",
-            help="A program to measure beside (benchmarks/peers has some); NAME:N=COMMAND asks it "
-            "the first N questions only. May be repeated.",
-        ),
-    ] = None,
-    patience: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that such a program may take for an answer.")
-    ] = 300.0,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw it, as .png or .svg.")
-    ] = None,
+    queries: _Questions = None,
+    sets: _Sets = None,
+    scorer: _Scorers = None,
+    min_score: _MinScore = _DEFAULT.min_score,
+    limit: _Limit = None,
+    beside: _Beside = None,
+    patience: _Patience = 300.0,
+    plot: _Plot = None,
     as_json: Json = False,
 ) -> None:
     """Measure picking: nDCG, recall, latency, and whether no tool is picked where none is needed.
@@ -75,7 +86,10 @@ def eval_pick(  # noqa: PLR0913  the options of a command
     Whole catalogs are ranked, nothing is called. Exits with 1 if a program beside failed; what was
     measured is shown all the same.
     """
-    names, peers = _known(scorer or [_DEFAULT]), [parse_beside(given) for given in beside or ()]
+    names, peers = (
+        _known(scorer or [DEFAULT_SCORER]),
+        [parse_beside(given) for given in beside or ()],
+    )
     _check_distinct("systems", [*names, *(peer.name for peer in peers)])
     if plot is not None:
         check_plot(plot)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 import typer
@@ -14,47 +14,58 @@ from toolcrib.cli.render import err, out, print_json, printable
 from toolcrib.cli.where import UnusableError, load_for_picking
 from toolcrib.errors import PickError
 from toolcrib.pick import SCORERS, PickOptions, PickResult, explain_pick, pick_tools
+from toolcrib.pick.named import DEFAULT_SCORER
 
 _DEFAULT = PickOptions()
 
 
+_Request: TypeAlias = Annotated[str, typer.Argument(help="The request, in plain words.")]
+_Top: TypeAlias = Annotated[int, typer.Option("--top", min=1, help="How many to show.")]
+_Scorer: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=f"What scores the tools: {', '.join(SCORERS)}.",
+        autocompletion=lambda: list(SCORERS),
+    ),
+]
+_MinScore: TypeAlias = Annotated[
+    float, typer.Option(min=0, max=1, help="Show no tool that scores less.")
+]
+_Roles: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="A role of the caller's: leave out what is for others. Repeatable."),
+]
+_Tags: TypeAlias = Annotated[
+    list[str] | None, typer.Option(help="Only tools with one of these tags. Repeatable.")
+]
+_MaxCost: TypeAlias = Annotated[
+    float | None, typer.Option(min=0, help="Leave out what costs more, in the tools' own unit.")
+]
+_Unsafe: TypeAlias = Annotated[
+    bool, typer.Option("--unsafe/--no-unsafe", help="Whether to score tools marked unsafe.")
+]
+_Timeout: TypeAlias = Annotated[
+    float | None, typer.Option(help="Milliseconds for the scoring, its index included.")
+]
+_Explain: TypeAlias = Annotated[
+    bool, typer.Option("--explain", help="Say how every tool scored, and what was left out.")
+]
+
+
 def pick(  # noqa: PLR0913  the options of a command
-    query: Annotated[str, typer.Argument(help="The request, in plain words.")],
+    query: _Request,
     *,
     tools: Tools = None,
-    top: Annotated[
-        int, typer.Option("--top", min=1, help="How many to show.")
-    ] = _DEFAULT.max_candidates,
-    scorer: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help=f"What scores the tools: {', '.join(SCORERS)}.",
-            autocompletion=lambda: list(SCORERS),
-        ),
-    ] = next(iter(SCORERS)),
-    min_score: Annotated[
-        float, typer.Option(min=0, max=1, help="Show no tool that scores less.")
-    ] = _DEFAULT.min_score,
-    role: Annotated[
-        list[str] | None,
-        typer.Option(help="A role of the caller's: leave out what is for others. Repeatable."),
-    ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(help="Only tools with one of these tags. Repeatable.")
-    ] = None,
-    max_cost: Annotated[
-        float | None, typer.Option(min=0, help="Leave out what costs more, in the tools' own unit.")
-    ] = None,
-    unsafe: Annotated[
-        bool, typer.Option("--unsafe/--no-unsafe", help="Whether to score tools marked unsafe.")
-    ] = True,
-    timeout_ms: Annotated[
-        float | None, typer.Option(help="Milliseconds for the scoring, its index included.")
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Say how every tool scored, and what was left out.")
-    ] = False,
+    top: _Top = _DEFAULT.max_candidates,
+    scorer: _Scorer = DEFAULT_SCORER,
+    min_score: _MinScore = _DEFAULT.min_score,
+    role: _Roles = None,
+    tag: _Tags = None,
+    max_cost: _MaxCost = None,
+    unsafe: _Unsafe = True,
+    timeout_ms: _Timeout = None,
+    explain: _Explain = False,
     as_json: Json = False,
 ) -> None:
     """Rank the tools for a request. Nothing is called."""

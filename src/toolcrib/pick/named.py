@@ -35,6 +35,8 @@ SCORERS: dict[str, Callable[[], Ranker]] = {
 }
 """What a name stands for, the default first."""
 
+DEFAULT_SCORER = next(iter(SCORERS))
+
 
 @cache
 def scorer_named(name: str) -> Ranker:

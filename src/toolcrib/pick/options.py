@@ -10,7 +10,7 @@ import msgspec
 
 from toolcrib.errors import PickError
 from toolcrib.pick.filters import Filters, Quota
-from toolcrib.pick.named import SCORERS, scorer_named
+from toolcrib.pick.named import DEFAULT_SCORER, SCORERS, scorer_named
 from toolcrib.pick.scorer import Scorer
 
 
@@ -74,7 +74,7 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
     def chosen_scorer(self) -> Scorer:
         """The scorer itself. Raises MissingExtraError for one that needs what is not installed."""
         if self.scorer is None:
-            return scorer_named(next(iter(SCORERS)))
+            return scorer_named(DEFAULT_SCORER)
         return scorer_named(self.scorer) if isinstance(self.scorer, str) else self.scorer
 
     def filters(self) -> Filters:
