@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from toolcrib.errors import PickError, SourceError
 from toolcrib.pick.embedding import Embedder
+from toolcrib.pick.kept import trim
 from toolcrib.pick.vector_file import VectorFile
 from toolcrib.pick.vectors import numpy
 from toolcrib.storage.cache_folder import cache_folder
@@ -133,8 +134,7 @@ class CachedEmbedder:
             else:
                 return
         self._memory |= entries
-        for key in list(self._memory)[: max(0, len(self._memory) - _IN_MEMORY)]:
-            self._memory.pop(key, None)
+        trim(self._memory, _IN_MEMORY)
 
     def _warn(self, error: Exception) -> None:
         if self._warned or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:

@@ -8,18 +8,16 @@ iterable is read anew each time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from toolcrib.errors import PickError, ToolcribError
 from toolcrib.pick.filters import Excluded, Filters, Quota, exclusion, used_up
+from toolcrib.pick.kept import trim
 from toolcrib.tools import Catalog
 from toolcrib.values.definition import HasDefinition, ToolDefinition
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class Candidates(NamedTuple):
@@ -75,13 +73,15 @@ def _candidates(tools: Iterable[Any], filters: Filters) -> Candidates:
             known = _of_catalogs[tools] = _known(tuple(tools), held=())
     elif isinstance(tools, tuple):
         known = _of_tuples.pop(id(tools), None) or _known(tools, held=tools)
-        _keep(_of_tuples, id(tools), known)
+        _of_tuples[id(tools)] = known
+        trim(_of_tuples, _KEPT)
     else:
         return _sorted_out(tools, filters)
     if filters.roles is not None:
         filters = msgspec.structs.replace(filters, roles=filters.roles & known.roles)
     found = known.found.pop(filters, None) or _sorted_out(tools, filters)
-    _keep(known.found, filters, found)
+    known.found[filters] = found
+    trim(known.found, _KEPT)
     return found
 
 
@@ -89,13 +89,6 @@ def _known(tools: tuple[Any, ...], *, held: tuple[Any, ...]) -> _Known:
     definitions = [_definition(position, tool) for position, tool in enumerate(tools)]
     roles = {role for d in definitions for role in d.annotations.allowed_roles}
     return _Known(held, frozenset(roles), {})
-
-
-def _keep(known: dict[K, V], key: K, value: V) -> None:
-    """As the one used last; who was not used for the longest time goes."""
-    known[key] = value
-    for old in list(known)[: max(0, len(known) - _KEPT)]:
-        known.pop(old, None)
 
 
 def _sorted_out(tools: Iterable[Any], filters: Filters) -> Candidates:

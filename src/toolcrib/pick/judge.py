@@ -16,6 +16,7 @@ from typing import Any
 
 from toolcrib.errors import PickError
 from toolcrib.pick.judgement import read_judgement
+from toolcrib.pick.kept import trim
 from toolcrib.pick.keyword import KeywordScorer
 from toolcrib.pick.query import Query
 from toolcrib.pick.scorer import Ranker, Score, scorer_name
@@ -101,8 +102,7 @@ class JudgeScorer:
         if found is None:
             found = await self._asked(query, definitions)
         self._judged[key] = found
-        for old in list(self._judged)[: max(0, len(self._judged) - self._kept)]:
-            del self._judged[old]
+        trim(self._judged, self._kept)
         return found
 
     async def _asked(self, query: Query, definitions: Sequence[ToolDefinition]) -> dict[int, float]:
