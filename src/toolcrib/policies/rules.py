@@ -35,8 +35,8 @@ class _OnTheList:
         self._allows = Allow("it is on the list", self.__name__)
         self._denies = Deny("it is not on the list", self.__name__)
 
-    def __call__(self, hydrated: Hydrated, _context: PolicyContext) -> Decision:
-        return self._allows if hydrated.definition.name in self._allowed else self._denies
+    def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
+        return self.denies(hydrated.definition, context) or self._allows
 
     def denies(self, definition: ToolDefinition, _context: PolicyContext) -> Deny | None:
         return None if definition.name in self._allowed else self._denies
