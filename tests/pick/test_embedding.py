@@ -336,6 +336,17 @@ def test_a_document_is_the_weighted_sum_of_its_parts() -> None:
     assert not none.any()
 
 
+def test_rows_do_not_depend_on_where_a_document_stands() -> None:
+    """Documents are read in batches, of several sizes here; a whole letter makes one by itself."""
+    texts = ["weather", "the weather of Rome", "", "money " * 300, "a letter " * 2_000, "files"]
+    documents = [[(1.0, text), (0.3, f"{at % 7}")] for at in range(100) for text in texts]
+    found = of_catalog(documents)
+    backwards = of_catalog(documents[::-1])
+    assert np.abs(found - backwards[::-1]).max() < 1e-6
+    for at in range(7 * len(texts), len(texts) * 14):
+        assert np.abs(found[at] - found[at - 7 * len(texts)]).max() < 1e-6
+
+
 def test_blanks_do_not_matter() -> None:
     one, other = WordVectors().embed(["the  weather\n in Rome ", "the weather in rome"])
     assert (one == other).all()

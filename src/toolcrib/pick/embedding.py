@@ -73,7 +73,7 @@ class EmbeddingScorer:
     the same model; of a `CachedEmbedder` its own embedder does, and no request is kept on disk.
     Vectors are kept by definition digest, a matrix for the eight catalogs used last. Raises PickError,
     naming the embedder, where it raises or does not give finite rows of one length; and once the
-    query's deadline has passed: it is looked at after every 256 tools, and the next request goes on
+    query's deadline has passed: it is looked at after at most 256 tools, and the next request goes on
     there. Deterministic; safe to use from threads.
     """
 

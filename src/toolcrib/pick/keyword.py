@@ -131,8 +131,9 @@ def _calibrated(weight: float, whole: float) -> float:
 
 
 def _explanation(definition: ToolDefinition, plan: Plan, used: Sequence[str]) -> Score:
+    stems = frozenset(plan.worth)
     matched = {
-        label: words_of(plan.worth.keys(), text, stop_words=label == _LABELS.name)
+        label: words_of(stems, text, stop_words=label == _LABELS.name)
         for label, text in zip(_LABELS, fields(definition), strict=True)
     }
     found: JsonObject = {label: [*words] for label, words in matched.items() if words}

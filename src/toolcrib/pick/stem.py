@@ -10,7 +10,6 @@ a comment names a condition, it is in the paper's notation. Two of the author's 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import chain
 
@@ -58,10 +57,13 @@ def stems(text: str, *, stop_words: bool = False) -> list[str]:
     return [*chain.from_iterable(map(known.__getitem__, raw_words(text)))]
 
 
-def words_of(stems: AbstractSet[str], text: str, *, stop_words: bool = False) -> list[str]:
+def words_of(stems: frozenset[str], text: str, *, stop_words: bool = False) -> list[str]:
     """Those of `text.words(text)` that have one of these stems, each once."""
-    known = _STEMS_WITH_ALL if stop_words else _STEMS
-    found = (raw for raw in raw_words(text) if not stems.isdisjoint(known[raw]))
+    known, none = _STEMS_WITH_ALL if stop_words else _STEMS, stems.isdisjoint
+    raws = raw_words(text)
+    if none(chain.from_iterable(map(known.__getitem__, raws))):
+        return []
+    found = [raw for raw in raws if not none(known[raw])]
     each = (word for raw in found for word in parts(raw) if stem(word) in stems)
     return [word for word in dict.fromkeys(each) if stop_words or word not in STOP_WORDS]
 

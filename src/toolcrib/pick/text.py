@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from toolcrib.values.definition import ToolDefinition
@@ -77,8 +78,15 @@ def parts(raw: str) -> tuple[str, ...]:
 def spaced_name(name: str) -> str:
     """A tool's or parameter's name as words: `getUser_byID` reads "get user by id"."""
     return " ".join(
-        part.lower() for raw in _raw_words(name) for part in (_HUMPS.findall(raw) or [raw])
+        [_spaced(raw) if len(raw) <= _MAX_WORD else _apart(raw) for raw in _raw_words(name)]
     )
+
+
+def _apart(raw: str) -> str:
+    return " ".join(_HUMPS.findall(raw) or [raw]).lower()
+
+
+_spaced = lru_cache(maxsize=1 << 14)(_apart)
 
 
 def _raw_words(text: str) -> list[str]:
@@ -141,22 +149,25 @@ def fields(definition: ToolDefinition) -> Fields:
     )
 
 
-def _schemas(schema: JsonValue) -> Iterator[dict[str, Any]]:
+def _schemas(schema: JsonValue) -> list[dict[str, Any]]:
     """The first `_MAX_SCHEMAS` subschemas in document order; no `$ref` is followed."""
+    found: list[dict[str, Any]] = []
     waiting: list[JsonValue] = [schema]
     for _ in range(_MAX_SCHEMAS):
         if not waiting:
-            return
+            break
         here = waiting.pop()
         if isinstance(here, list):
             waiting += reversed(here)
         elif isinstance(here, dict):
-            yield here
+            found.append(here)
             below: list[JsonValue] = []
             for key, value in here.items():
+                if not isinstance(value, _CONTAINER):
+                    continue
                 if key in _MAPS_OF_SCHEMAS and isinstance(value, dict):
                     below += value.values()
-                elif key not in _NOT_SCHEMAS and isinstance(value, _CONTAINER):
+                elif key not in _NOT_SCHEMAS:
                     below.append(value)
-            if below:
-                waiting += reversed(below)
+            waiting += reversed(below)
+    return found

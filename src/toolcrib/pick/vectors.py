@@ -12,14 +12,12 @@ too, lost on catalogs of 20 tools.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import chain
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick.text import clip
@@ -43,6 +41,7 @@ Simple but Tough-to-Beat Baseline for Sentence Embeddings", 2017, with the catal
 
 _MOST_TOKENS = 1 << 16
 _AT_ONCE = 256
+_BATCH_BYTES = 1 << 13
 _KEPT_WORDS = 100_000
 _LONGEST_WORD = 48
 
@@ -65,12 +64,11 @@ class WordVectors:
 
         Of a text longer than 16,384 characters the two ends are read.
         """
-        model = _model(self._folder)
-        vectors: Vectors = numpy().zeros((len(texts), _DIMENSIONS), "float32")
+        model, np = _model(self._folder), numpy()
+        vectors: Vectors = np.zeros((len(texts), _DIMENSIONS), "float32")
         for row, text in enumerate(texts):
-            if tokens := _tokens(model, text):
-                total = model.table[tokens].sum(axis=0, dtype="float32")
-                vectors[row] = total / max(sqrt(total @ total), 1e-9)
+            total = model.table[_tokens(model, text)].sum(axis=0, dtype="float32")
+            vectors[row] = total / max(sqrt(total @ total), 1e-9)
         return vectors
 
     def catalog_steps(
@@ -80,31 +78,25 @@ class WordVectors:
 
         A part is (weight, text). In its vector a token counts 0.1 / (0.1 + share), the share of the
         documents that have the token; so a row depends on all documents. Before that a None comes
-        after every 256 documents that were read, and again that were added up.
+        after every few thousand tokens that were read, and again that were added up.
         """
         model, np = _model(self._folder), numpy()
-        read: list[list[tuple[float, array[int]]]] = []
-        seen: Counter[int] = Counter()
-        for document in documents:
-            read.append([(w, array("H", _tokens(model, text))) for w, text in document])
-            seen.update({token for _, tokens in read[-1] for token in tokens})
-            if len(read) % _AT_ONCE == 0:
-                yield None
+        batches: list[_Batch] = []
         shares = np.zeros((len(model.table), 1), "float32")
-        shares[list(seen), 0] = list(seen.values())
-        shares /= max(len(read), 1)
+        for batch in _batches(model, documents):
+            batches.append(batch)
+            shares[:, 0] += _documents_with(batch, len(shares))
+            yield None
+        shares /= max(sum(len(batch.parts) for batch in batches), 1)
         table = model.table * (_COMMON / (_COMMON + shares))
-        vectors: Vectors = np.zeros((len(read), _DIMENSIONS), "float32")
-        for row, parts in enumerate(read):
-            for weight, tokens in parts:
-                if tokens:
-                    total = np.add.reduce(table.take(tokens, axis=0), axis=0)
-                    vectors[row] += (weight / max(sqrt(total @ total), 1e-9)) * total
-            if row % _AT_ONCE == 0:
-                yield None
-        lengths = np.sqrt(np.vecdot(vectors, vectors))
-        vectors /= np.maximum(lengths, 1e-9)[:, None]
-        yield vectors
+        vectors = [np.zeros((0, _DIMENSIONS), "float32")]
+        for batch in batches:
+            rows = _sums(table.take(batch.tokens, axis=0), batch.lengths)
+            rows *= batch.weights[:, None] / _lengths(rows)
+            rows = _sums(rows, batch.parts)
+            vectors.append(rows / _lengths(rows))
+            yield None
+        yield np.concatenate(vectors)
 
 
 def numpy() -> Any:
@@ -115,34 +107,102 @@ def numpy() -> Any:
         raise MissingExtraError("pick", _FEATURE) from None
 
 
-class _Model(NamedTuple):
-    tokenizer: Any
-    table: NDArray[np.float16]
-    known: dict[str, list[int]]
+class _Words(dict[str, bytes]):
+    """The tokens of each lower-case word, as 16-bit numbers, made when they are first asked for.
 
-
-def _tokens(model: _Model, text: str) -> list[int]:
-    """Its tokens, word by word, which is how this tokenizer reads a text but for blanks in a row.
-
-    A batch would be as quick, but start threads, which complain on stderr after a fork.
+    Long words are not kept, and all are forgotten when they are too many.
     """
-    words = clip(text).lower().split()
-    found = list(map(model.known.get, words))
-    if None in found:
-        found = [_word(model, word) for word in words]
-    return list(chain.from_iterable(cast("list[list[int]]", found)))
 
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
 
-def _word(model: _Model, word: str) -> list[int]:
-    known = model.known
-    found = known.get(word)
-    if found is None:
-        found = model.tokenizer.encode(word, add_special_tokens=False).ids
+    def __missing__(self, word: str) -> bytes:
+        found = array("H", self._tokenizer.encode(word, add_special_tokens=False).ids).tobytes()
         if len(word) <= _LONGEST_WORD:
-            if len(known) >= _KEPT_WORDS:
-                known.clear()
-            known[word] = found
+            if len(self) >= _KEPT_WORDS:
+                self.clear()
+            self[word] = found
+        return found
+
+
+class _Model(NamedTuple):
+    words: _Words
+    table: NDArray[np.float16]
+
+
+class _Batch(NamedTuple):
+    """The tokens of some documents one after another: how many each part has and what it weighs, and
+    how many parts each document has."""
+
+    tokens: NDArray[np.uint16]
+    lengths: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    parts: NDArray[np.int64]
+
+
+def _batches(model: _Model, documents: Iterable[Sequence[tuple[float, str]]]) -> Iterator[_Batch]:
+    read: list[bytes] = []
+    weights: list[float] = []
+    parts: list[int] = []
+    size = 0
+    for document in documents:
+        parts.append(len(document))
+        for weight, text in document:
+            weights.append(weight)
+            read.append(b"".join(map(model.words.__getitem__, _words(text))))
+            size += len(read[-1])
+        if size >= _BATCH_BYTES or len(parts) >= _AT_ONCE:
+            yield _batch(read, weights, parts)
+            read, weights, parts, size = [], [], [], 0
+    if parts:
+        yield _batch(read, weights, parts)
+
+
+def _batch(read: list[bytes], weights: list[float], parts: list[int]) -> _Batch:
+    np = numpy()
+    return _Batch(
+        np.frombuffer(b"".join(read), "uint16"),
+        np.array([len(tokens) // 2 for tokens in read], "int64"),
+        np.array(weights, "float32"),
+        np.array(parts, "int64"),
+    )
+
+
+def _documents_with(batch: _Batch, tokens: int) -> NDArray[np.int64]:
+    """In how many documents of a batch each token is."""
+    np = numpy()
+    document = np.repeat(np.repeat(np.arange(len(batch.parts)), batch.parts), batch.lengths)
+    pairs = np.sort(document * tokens + batch.tokens)
+    first = np.diff(pairs, prepend=-1) > 0
+    return np.bincount(pairs[first] % tokens, minlength=tokens)  # type: ignore[no-any-return]
+
+
+def _sums(rows: Vectors, counts: NDArray[np.int64]) -> Vectors:
+    """The first `counts[0]` rows added up, the next `counts[1]`, and so on; zeros for none."""
+    np = numpy()
+    found: Vectors = np.empty((len(counts), rows.shape[1]), "float32")
+    start = 0
+    for row, count in enumerate(counts.tolist()):
+        np.add.reduce(rows[start : start + count], axis=0, out=found[row])
+        start += count
     return found
+
+
+def _lengths(rows: Vectors) -> Vectors:
+    """How long each row is, as a column; what has no length counts as 1e-9 long."""
+    np = numpy()
+    return np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-9)[:, None]  # type: ignore[no-any-return]
+
+
+def _words(text: str) -> list[str]:
+    """A text's words. Read one by one their tokens are what this tokenizer reads in the whole text, but
+    for blanks in a row; a batch of texts would start threads, which complain on stderr after a fork."""
+    return clip(text).lower().split()
+
+
+def _tokens(model: _Model, text: str) -> NDArray[np.uint16]:
+    found = b"".join(map(model.words.__getitem__, _words(text)))
+    return numpy().frombuffer(found, "uint16")  # type: ignore[no-any-return]
 
 
 def _package_folder() -> Path:
@@ -169,4 +229,4 @@ def _model(folder: Path) -> _Model:
         raise SourceError(f"the vectors in {folder} do not fit their tokenizer")
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return _Model(tokenizer, table, {})
+    return _Model(_Words(tokenizer), table)
