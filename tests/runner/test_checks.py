@@ -35,6 +35,9 @@ async def f() -> int:
         ({"sinks": [print]}, "builtin_function_or_method is none"),
         ({"sinks": [MemorySink]}, "MemorySink is none"),
         ({"sinks": MemorySink()}, "sinks is a list"),
+        ({"on_exception": "print"}, "on_exception is a plain function"),
+        ({"on_exception": MemorySink}, "on_exception is a plain function"),
+        ({"on_exception": f.__wrapped__}, "on_exception is a plain function"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options: dict[str, Any], told: str) -> None:

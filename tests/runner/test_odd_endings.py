@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from named import named
 
 from toolcrib import (
     ALL,
@@ -24,6 +25,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import ToolcribError
+from toolcrib.hydrate import hydrate
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
@@ -60,7 +62,7 @@ def context_of(error: BaseException) -> str:
     found: BaseException | None = error
     while found is not None and found not in seen:
         seen.append(found)
-        found = found.__context__
+        found = found.__cause__ or found.__context__
     return repr(seen)
 
 
@@ -209,12 +211,23 @@ async def cancelled_approver(_request: ApprovalRequest) -> Any:
     raise asyncio.CancelledError
 
 
+async def exiting_approver(_request: ApprovalRequest) -> Any:
+    raise GeneratorExit
+
+
+async def exiting_approver_later(_request: ApprovalRequest) -> Any:
+    await asyncio.sleep(0)
+    raise GeneratorExit
+
+
 @pytest.mark.parametrize(
     ("approver", "code"),
     [
         (answering(True), ErrorCode.APPROVAL_REFUSED),
         (answering("yes"), ErrorCode.APPROVAL_REFUSED),
         (cancelled_approver, ErrorCode.APPROVAL_REFUSED),
+        (exiting_approver, ErrorCode.APPROVAL_REFUSED),
+        (exiting_approver_later, ErrorCode.APPROVAL_REFUSED),
         (answering(Approve("x", {"given": {1, 2}})), ErrorCode.INVALID_ARGUMENTS),  # type: ignore[dict-item]
         (answering(Approve("x", {"given": float("nan")})), ErrorCode.INVALID_ARGUMENTS),
     ],
@@ -264,6 +277,13 @@ async def fails() -> int:
     raise ValueError(CANARY)
 
 
+@tool(visible=ALL, name="f")
+async def gives_way() -> int:
+    """Give way once."""
+    await asyncio.sleep(0)
+    return 1
+
+
 class BadSink:
     def write(self, _record: ToolInvocationRecord) -> None:
         raise OSError("disk full")
@@ -277,6 +297,37 @@ async def test_what_a_sink_raises_carries_no_payload_and_who_watches_is_told() -
         )
     assert CANARY not in context_of(raised.value)
     assert [type(told) for told in watch.told] == [Failed]
+
+
+class PanickingSink:
+    """As one that calls into Rust: it raises what is no Exception, at once or after a while."""
+
+    def __init__(self, *, later: bool) -> None:
+        self.later = later
+
+    def write(self, _record: ToolInvocationRecord) -> Awaitable[None] | None:
+        if not self.later:
+            raise PanicError
+
+        async def panic() -> None:
+            raise PanicError
+
+        return panic()
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("subject", [fails, gives_way], ids=named)
+async def test_the_others_are_told_when_a_sink_panics(subject: Any, later: bool) -> None:
+    watch, sink = Watch(), MemorySink()
+    runner = ToolRunner([subject], sinks=[PanickingSink(later=later), sink])
+    scope = CallScope(RunTally("r"), observer=watch)
+    with pytest.raises(PanicError):
+        await runner.exec(ToolCall("call_0", "", "f", "{}"), scope=scope)
+    assert [told.record for told in watch.told] == sink.records
+    left = [hydrate(ToolCall(f"call_{n}", "", "f", "{}"), runner.catalog) for n in (1, 2)]
+    with pytest.raises(PanicError):
+        await runner.refuse_all(left, scope=scope)
+    assert [record.id for record in sink.records] == ["call_0", "call_1", "call_2"]
 
 
 async def test_an_intent_that_cannot_be_written_leaves_a_record_elsewhere() -> None:
@@ -293,9 +344,10 @@ async def test_an_intent_that_cannot_be_written_leaves_a_record_elsewhere() -> N
     assert [record.status for record in sink.records] == ["failed"]
 
 
-async def test_a_debug_hook_that_raises_changes_nothing() -> None:
+@pytest.mark.parametrize("error", [RuntimeError("hook"), asyncio.CancelledError()], ids=repr)
+async def test_a_debug_hook_that_raises_changes_nothing(error: BaseException) -> None:
     def hook(_call: ToolCall, _raised: BaseException) -> None:
-        raise RuntimeError("hook")
+        raise error
 
     outcome, _ = await exec_one(fails, on_exception=hook)
     assert isinstance(outcome, Failed)
@@ -314,7 +366,26 @@ async def test_a_cancelled_call_carries_no_payload() -> None:
             await asyncio.Event().wait()
         return 1
 
-    task = asyncio.ensure_future(exec_one(tool(visible=ALL)(f)))
+    await check_cancelled_without_payload(f, begun)
+
+
+async def test_a_cancellation_that_a_tool_gives_a_cause_carries_no_payload() -> None:
+    begun = asyncio.Event()
+
+    async def f() -> int:
+        """Say why it stops."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise error from ValueError(CANARY)
+        return 1
+
+    await check_cancelled_without_payload(f, begun)
+
+
+async def check_cancelled_without_payload(function: Any, begun: asyncio.Event) -> None:
+    task = asyncio.ensure_future(exec_one(tool(visible=ALL)(function)))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError) as raised:
@@ -362,11 +433,12 @@ async def test_a_call_cancelled_while_its_outcome_is_written_keeps_its_outcome()
     scope = CallScope(RunTally(), observer=watch)
     task = asyncio.ensure_future(runner.exec(ToolCall("c", "", "f", "{}"), scope=scope))
     await writing.wait()
-    task.cancel()
+    task.cancel("by its scope")
     await asyncio.sleep(0)
     go_on.set()
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(asyncio.CancelledError) as raised:
         await task
+    assert raised.value.args == ("by its scope",)  # by which anyio knows its own
     assert [type(told) for told in watch.told] == [Completed]
 
 

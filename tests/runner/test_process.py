@@ -144,6 +144,21 @@ async def test_it_runs_elsewhere_and_what_it_prints_goes_nowhere(
     assert len(os.listdir("/proc/self/fd")) <= fds + 1  # noqa: PTH208  the loop's own, made late
 
 
+async def test_whoever_watches_and_fails_ends_the_call_and_no_part_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(Watch):
+        def progress(self, _call_id: str, _part: JsonValue) -> None:
+            raise LookupError("whoever watches failed")
+
+    outcome, raised = await run(apart_tools.where, Broken(), key=CANARY, number=1)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.TOOL_ERROR
+    assert [type(error) for error in raised] == [LookupError]
+    assert [r for r in caplog.records if r.levelname != "DEBUG"] == []
+    assert no_children_left()
+
+
 @pytest.mark.parametrize("how", WAYS_TO_DIE)
 async def test_a_process_that_dies_is_a_tool_that_failed(
     how: str, capfd: pytest.CaptureFixture[str]
@@ -218,11 +233,12 @@ async def test_cancelled_twice_it_is_waited_for_all_the_same() -> None:
     watch = Watch()
     task = asyncio.ensure_future(run(apart_tools.lingers, watch, busy=True))
     await asyncio.wait_for(watch.told.wait(), PATIENCE)
-    task.cancel()
+    task.cancel("first")
     await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    task.cancel("by its scope")
+    with pytest.raises(asyncio.CancelledError) as raised:
         await task
+    assert raised.value.args == ("by its scope",)
     assert no_children_left()
     wait_until_gone(*watch.parts[0])
 

@@ -12,7 +12,7 @@ import msgspec
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError
 from toolcrib.hydrate import hydrate
 from toolcrib.runner.approval import checked_answer
-from toolcrib.runner.execute import cancel_requests
+from toolcrib.runner.execute import cancel_requests, own
 from toolcrib.runner.redact import own_copy, unmasked
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, accepted
@@ -79,7 +79,7 @@ async def _ask(approver: Approver, request: ApprovalRequest) -> Answer | None:
     """An approver that fails has not approved. Raises SourceError where its store cannot be used."""
     cancels = cancel_requests()
     try:
-        answer = await approver(request)
+        answer: Answer | None = await own(_called(approver, request))
     except ApprovalError as error:
         raise Stopped(CallError.of(error.code)) from None
     except SourceError:
@@ -91,3 +91,8 @@ async def _ask(approver: Approver, request: ApprovalRequest) -> Answer | None:
     if cancel_requests() > cancels:
         raise asyncio.CancelledError  # it caught that; what was cancelled does not run all the same
     return answer
+
+
+async def _called(approver: Approver, request: ApprovalRequest) -> Answer | None:
+    """One coroutine, whatever it is that an approver gives to await."""
+    return await approver(request)

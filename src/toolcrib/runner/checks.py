@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable
 
@@ -36,6 +37,13 @@ def checked_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
             kind = sink if isinstance(sink, type) else type(sink)
             raise ToolcribError(f"a sink has a method write(record): {kind.__name__} is none")
     return given
+
+
+def check_hook(hook: object) -> None:
+    """Raises ToolcribError for what would say nothing: what a hook raises is dropped."""
+    wrong = isinstance(hook, type) or inspect.iscoroutinefunction(hook) or not callable(hook)
+    if hook is not None and wrong:
+        raise ToolcribError("on_exception is a plain function: hook(call, raised)")
 
 
 def _check_seconds(name: str, value: object) -> None:

@@ -72,6 +72,20 @@ def cancel_requests() -> int:
     return 0 if task is None else task.cancelling()
 
 
+async def until_done(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until it is done, however often this is cancelled meanwhile; then, what to raise.
+
+    That has the message which came with the cancellation: libraries know their own by it (anyio).
+    """
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = asyncio.CancelledError(*error.args)
+    return cancelled
+
+
 class Steps(Protocol):
     """A coroutine, or one step of an async generator."""
 

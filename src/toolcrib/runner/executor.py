@@ -155,5 +155,5 @@ class Executor:
 
     def _tell(self, call: ToolCall, raised: BaseException) -> None:
         if self._on_exception is not None:
-            with suppress(Exception):
+            with suppress(Exception, asyncio.CancelledError):
                 self._on_exception(call, raised)

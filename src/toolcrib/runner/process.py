@@ -20,7 +20,8 @@ from typing import Any, cast
 import msgspec
 from pydantic_core import to_json
 
-from toolcrib.runner.output import Unusable, read_json
+from toolcrib.runner.execute import until_done
+from toolcrib.runner.output import read_json
 from toolcrib.runner.pipe import (
     GARBLED,
     PART,
@@ -135,12 +136,13 @@ class _Talk(asyncio.SubprocessProtocol):
         try:
             for kind, body in self._frames.feed(data):
                 self._take(kind, body)
-        except (Unusable, ProcessFailed) as wrong:
-            self._settle(wrong)
         except (msgspec.DecodeError, UnicodeError):
             self._settle(ProcessFailed(GARBLED))
+        except Exception as wrong:  # noqa: BLE001  asyncio would log it, with what was received
+            self._settle(wrong)
 
     def _take(self, kind: bytes, body: bytearray) -> None:
+        """Raises Unusable, and what whoever watches raises."""
         if kind == PART:
             part = read_json(body)
             if not self.outcome.done():
@@ -173,14 +175,9 @@ class _Talk(asyncio.SubprocessProtocol):
         """Kill whoever is left; return when they are gone and the pipes closed, cancelled or not."""
         if not self._exited:
             self.kill()
-        cancelled = False
-        while not self._closed.done():  # SIGKILL leaves little to wait for
-            try:
-                await asyncio.wait([self._closed])
-            except asyncio.CancelledError:
-                cancelled = True
-        if cancelled:
-            raise asyncio.CancelledError
+        cancelled = await until_done(self._closed)  # SIGKILL leaves little to wait for
+        if cancelled is not None:
+            raise cancelled
 
     def _settle(self, found: object) -> None:
         if not self.outcome.done():

@@ -11,8 +11,10 @@ from typing import Self
 
 import msgspec
 
+from toolcrib.runner.execute import until_done
 from toolcrib.runner.redact import masked_arguments, shown_arguments
 from toolcrib.runner.scope import CallScope
+from toolcrib.runner.stopped import NOT_ITS_OWN
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import Decision
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json
@@ -151,7 +153,9 @@ def tell(
     for at, sink in enumerate(sinks, start=1):
         try:
             pending = sink.write(outcome.record)
-        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised in the end
+        except NOT_ITS_OWN:
+            raise
+        except BaseException as raised:  # noqa: BLE001  raised in the end
             return _told(None, sinks[at:], outcome, scope, raised)
         if pending is not None:
             return _told(pending, sinks[at:], outcome, scope)
@@ -174,7 +178,9 @@ async def _told(
                 pending = pending if sink is None else sink.write(outcome.record)
                 if pending is not None:
                     await to_the_end(pending)
-            except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below
+            except NOT_ITS_OWN:
+                raise
+            except BaseException as raised:  # noqa: BLE001  raised below
                 trouble = trouble or raised
     finally:
         if scope is not None and scope.observer is not None:
@@ -191,12 +197,8 @@ def public_name(call: HydrationResult) -> str:
 
 async def to_the_end(pending: Awaitable[None]) -> None:
     """Await something that cancelling the caller, however often, must not interrupt."""
-    task, cancelled = asyncio.ensure_future(pending), False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            cancelled = True
-    if cancelled:
-        raise asyncio.CancelledError from task.exception()
+    task = asyncio.ensure_future(pending)
+    cancelled = await until_done(task)
+    if cancelled is not None:
+        raise cancelled from task.exception()
     task.result()

@@ -16,7 +16,7 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.attempt import Attempt, Setup
-from toolcrib.runner.checks import check_numbers, checked_sinks
+from toolcrib.runner.checks import check_hook, check_numbers, checked_sinks
 from toolcrib.runner.conclude import concluded
 from toolcrib.runner.executor import ExceptionHook, Executor
 from toolcrib.runner.gate import Gate
@@ -27,7 +27,7 @@ from toolcrib.runner.policy import Policy, counting, denied_outright, with_stand
 from toolcrib.runner.recorder import Draft, tell
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.short_way import ShortWay, short_way
-from toolcrib.runner.stopped import rejection
+from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import PolicyContext, RunTally
@@ -51,8 +51,8 @@ class ToolRunner:
     is not run again, it has the same outcome; a sink that is a `Ledger` remembers all of them.
     `on_exception` is for debugging: it is given what a tool or a capability raised, which no record
     ever holds. Raises BindingError if a tool's capability is not bound, ApprovalError for what is no
-    approver, ToolcribError for what is no repairer, no sink or no policy, and for a number that
-    cannot be meant.
+    approver, ToolcribError for what is no repairer, no sink, no policy or no hook, and for a number
+    that cannot be meant.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -77,6 +77,7 @@ class ToolRunner:
             approval_seconds=approval_seconds,
             max_result_bytes=max_result_bytes,
         )
+        check_hook(on_exception)
         sinks = checked_sinks(sinks)
         self.catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
         self.catalog.check_bound()
@@ -181,7 +182,9 @@ class ToolRunner:
             error = CallError.of(code) if call.success else rejection(call)
             try:
                 await attempt.close(draft.failed(error))
-            except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  raised below
+            except NOT_ITS_OWN:
+                raise
+            except BaseException as raised:  # noqa: BLE001  raised below
                 trouble = trouble or raised
         if trouble is not None:
             raise trouble
