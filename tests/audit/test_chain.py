@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -41,6 +43,11 @@ async def test_each_line_without_its_hash_is_what_was_hashed(url: str, key: Any)
         )
         assert (entry["seq"], entry["previous"]) == (number, previous)
         previous = own
+
+
+async def test_a_key_from_the_environment_is_its_bytes() -> None:
+    lines = await exported(os.fsdecode(b"\xff\xc3\xa9"))
+    assert verify_jsonl(lines, key=b"\xff\xc3\xa9").ok
 
 
 async def exported(key: str | None = None) -> list[str]:
@@ -110,9 +117,39 @@ async def test_a_filtered_export_is_checked_entry_by_entry() -> None:
     ["", "null", "[]", "{", '{"seq":1}', "\0", "é" * 9, "1" * 9999, "[" * 99_999, '{"at":' * 9999],
 )
 def test_garbage_is_a_finding(garbage: str) -> None:
-    found = verify_jsonl([garbage, garbage])
-    assert found.fault is not None
-    assert verify_jsonl([garbage]).torn
+    assert verify_jsonl([garbage, garbage]).fault is not None
+    assert verify_jsonl([garbage + "\n"]).fault == Fault(1, "the line is no entry")
+
+
+@pytest.mark.parametrize("garbage", ["null", '{"seq":1}', "\0", "root:x:0:0", "[" * 99_999])
+def test_what_no_cut_can_leave_is_a_finding(garbage: str) -> None:
+    assert verify_jsonl([garbage]).fault == Fault(1, "the line is no entry")
+
+
+CHANGED_ENDS: list[Callable[[str], str]] = [
+    lambda line: line.replace('"at":', '"at": '),
+    lambda line: '{"x":1,' + line[1:],
+    lambda line: line[:-1] + "x",
+    lambda line: line[:-2] + "\n",
+    lambda line: line[:-1] + " " + "\n",
+    lambda line: line.replace("{", "[", 1),
+    lambda _: "\n",
+]
+
+
+@pytest.mark.parametrize("change", CHANGED_ENDS)
+async def test_a_changed_last_line_was_not_cut(change: Callable[[str], str]) -> None:
+    *before, last = await exported()
+    found = verify_jsonl([*before, change(last)])
+    assert (found.fault, found.torn) == (Fault(10, "the line is no entry"), False)
+
+
+async def test_a_last_line_may_be_cut_anywhere() -> None:
+    *before, last = await exported()
+    for end in range(len(last) - 1):
+        found = verify_jsonl([*before, last[:end]])
+        assert (found.ok, found.checked, found.torn) == (True, 9, True), end
+    assert verify_jsonl([*before, last[:-1]]).checked == 10
 
 
 async def test_a_member_twice_is_found() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from typing import Any
@@ -32,6 +33,12 @@ async def test_what_was_written_is_read_back(url: str) -> None:
         assert (await log.verify()).ok
 
 
+class Marked(str):
+    """Text of a class of its own, as web frameworks and databases have it."""
+
+    __slots__ = ()
+
+
 # More than an index of PostgreSQL takes, even if it is compressed.
 LONG = random.Random(20_261_122).randbytes(10_000).hex()  # noqa: S311  to be repeated
 ODD = [
@@ -41,6 +48,7 @@ ODD = [
     {"caller": "'; DROP TABLE audit_entries; --"},
     {"id": LONG, "run_id": LONG[1:], "idempotency_key": LONG[2:], "caller": f"é{LONG}"},
     {"result": "e" * 4_000_000},
+    {"caller": Marked("ada"), "run_id": Marked("run"), "id": Marked("é"), "result": Marked("x")},
     {"arguments": {"ﬀ": 1, "🍵": 2, "a": 3, "Z": {"null": None}}},
 ]
 
@@ -134,6 +142,15 @@ async def test_the_time_of_writing_is_what_since_and_until_are_about(url: str) -
         at = [entry.at for entry in await log.entries()]
         assert [e.at for e in await log.entries(AuditFilter(since=at[1]))] == at[1:]
         assert [e.at for e in await log.entries(AuditFilter(until=at[1]))] == at[:1]
+
+
+@pytest.mark.parametrize("asked", [AuditFilter(since=math.nan), AuditFilter(until=math.nan)])
+async def test_what_is_no_time_is_no_filter(url: str, asked: AuditFilter) -> None:
+    """Databases differ in what is before it."""
+    async with AuditLog(url) as log:
+        await log.write(record(1))
+        with pytest.raises(ToolcribError, match="NaN is no time"):
+            await log.entries(asked)
 
 
 LATEST: list[tuple[AuditFilter, list[int]]] = [

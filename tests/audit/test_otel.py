@@ -18,7 +18,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -414,6 +414,49 @@ async def test_a_final_record_from_another_task_ends_the_span(telemetry: Telemet
     await asyncio.create_task(finish())
     sink.write(ToolInvocationRecord(id="d", name="look", status="waiting", started_at=3.0))
     assert [span.parent for span in telemetry.spans] == [None, None]
+
+
+async def test_a_task_that_outlives_the_tool_it_was_made_in_makes_calls(
+    telemetry: Telemetry,
+) -> None:
+    """Its context is a copy, in which the tool's span is the current one for good."""
+    over = asyncio.Event()
+    made: list[asyncio.Task[list[str]]] = []
+
+    @tool(visible=ALL)
+    async def spawn() -> None:
+        """Leave a task behind."""
+
+        async def later() -> list[str]:
+            await over.wait()
+            outcomes = [await runner.exec(call("look", id_, word="w")) for id_ in ("1", "2")]
+            return [outcome.record.status for outcome in outcomes]
+
+        made.append(asyncio.create_task(later()))
+
+    runner = ToolRunner(Catalog([spawn, look]), sinks=[telemetry.sink()])
+    await runner.exec(call("spawn"))
+    over.set()
+    assert await made[0] == ["completed", "completed"]
+    above, *below = telemetry.spans
+    assert above.name == "execute_tool spawn"
+    assert [span.parent and span.parent.span_id for span in below] == [above.context.span_id] * 2
+
+
+class Failing(SpanProcessor):
+    """One of others, that raises when a span ends."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        raise RuntimeError(span.name)
+
+
+async def test_a_processor_that_raises_leaves_no_span_entered(telemetry: Telemetry) -> None:
+    telemetry.tracers.add_span_processor(Failing())
+    sink = telemetry.sink()
+    sink.write(ToolInvocationRecord(id="c", name="look", status="started", started_at=1.0))
+    with pytest.raises(RuntimeError):
+        sink.write(ToolInvocationRecord(id="c", name="look", status="failed", started_at=1.0))
+    assert not trace.get_current_span().get_span_context().is_valid
 
 
 async def test_a_call_that_is_thrown_away_keeps_nothing(telemetry: Telemetry) -> None:

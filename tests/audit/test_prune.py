@@ -90,6 +90,7 @@ async def test_what_is_no_time_removes_nothing(url: str) -> None:
         await write_calls(log, range(2))
         with pytest.raises(ToolcribError, match="no time"):
             await log.prune(before=float("nan"))
+        assert await log.prune(before=-(2**80)) == 0
         assert len(await log.entries()) == 4
 
 

@@ -73,6 +73,8 @@ SQL: list[tuple[str, int | None]] = [
     ("UPDATE audit_entries SET seq = 100 WHERE seq = 3", 4),
     (COPY.format(12), 12),
     (COPY.format(0), None),
+    (COPY.format(-(2**63)), None),
+    (COPY.format(2**63 - 1), None),
     ("UPDATE audit_entries SET record = CAST(x'ff00fe' AS TEXT) WHERE seq = 4", 4),
     ("UPDATE audit_entries SET record = x'ff00fe' WHERE seq = 4", 4),
     ("UPDATE audit_entries SET record = 5 WHERE seq = 4", 4),

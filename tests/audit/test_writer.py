@@ -107,8 +107,10 @@ def test_a_loop_that_is_gone_holds_up_nobody() -> None:
     asyncio.run(writer.aclose())
 
 
-@pytest.mark.parametrize("error", [SourceError("no"), RuntimeError(CANARY), MemoryError()])
-async def test_the_writer_outlives_a_commit_that_fails(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [SourceError("no"), RuntimeError(CANARY), MemoryError(), SystemExit(CANARY)]
+)
+async def test_the_writer_outlives_a_commit_that_fails(error: BaseException) -> None:
     failures = [error]
 
     def commit(items: Sequence[int]) -> list[int | ToolcribError]:

@@ -366,6 +366,16 @@ def test_what_is_no_file_is_written_to_and_not_replaced(toolcrib: Toolcrib) -> N
     assert sorted(Path().glob(".export*")) == []
 
 
+@pytest.mark.parametrize("name", ["crib.db", "../{}/crib.db", "crib.db-wal", "crib.db-shm", "link"])
+def test_an_export_is_not_put_in_the_place_of_the_log(toolcrib: Toolcrib, name: str) -> None:
+    written(record("a"))
+    Path("link").symlink_to("crib.db")
+    refused = toolcrib("audit", "export", name.format(Path.cwd().name))
+    assert refused.code == 2
+    assert "it is the log itself" in refused.err
+    assert toolcrib("audit", "verify").code == 0
+
+
 def test_an_export_needs_somewhere_to_go(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -303,3 +303,18 @@ async def test_liberties_taken_with_the_repaired_text_are_noted() -> None:
     result = await repair(rejected("{"), CATALOG, Fixed("{'text': 'x'}"))
     assert isinstance(result, Hydrated)
     assert result.provenance.notes == ("single_quotes",)
+
+
+class Guarded(str):
+    """Text of a class of its own, as template engines have it."""
+
+    __slots__ = ()
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        raise ValueError(CANARY)
+
+
+async def test_text_of_another_class_is_text() -> None:
+    repaired = await repair(rejected('{"text": 1}'), CATALOG, Fixed(Guarded(GOOD)))
+    assert isinstance(repaired, Hydrated)
+    assert type(repaired.provenance.repaired_arguments) is str

@@ -8,7 +8,6 @@ to keep in step with the entries.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,9 +23,10 @@ from toolcrib.audit.rows import (
     column,
     columns_of,
     entry_of,
+    seconds,
     text_of,
 )
-from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction
 from toolcrib.values.record import ToolInvocationRecord
 
@@ -111,10 +111,9 @@ def last_under(transaction: Transaction, seal: Seal, key: str) -> AuditEntry | S
 
 def prune(transaction: Transaction, seal: Seal, before: float) -> int:
     """Remove the oldest entries, up to the first that was written at `before` or later."""
-    if math.isnan(before):  # to a database it is NULL, and nothing is later than that
-        raise ToolcribError("prune: NaN is no time")
+    limit = seconds(before)
     head = _locked(transaction, seal)
-    kept = transaction.tuples(_FIRST, at=before)
+    kept = transaction.tuples(_FIRST, at=limit)
     through = kept[0][0] - 1 if kept else head.seq
     last = transaction.tuples("SELECT hash FROM audit_entries WHERE seq = :seq", seq=through)
     if not last:

@@ -24,7 +24,8 @@ class Seal:
     def __init__(self, key: str | bytes | None) -> None:
         if key is not None and not key:
             raise ToolcribError("the audit log's key is empty: anybody has that one")
-        self._key = key.encode() if isinstance(key, str) else key
+        # an environment variable may hold bytes that are no text: they are the key's, as they were
+        self._key = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
 
     def __call__(self, text: str) -> str:
         data = text.encode("utf-8", "surrogatepass")

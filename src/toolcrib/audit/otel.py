@@ -84,11 +84,13 @@ class OpenTelemetry:
             ended_at = record.started_at if record.ended_at is None else record.ended_at
             self._end(span, record, round(ended_at * 1e9))
             return
-        seconds = time.perf_counter() - opened.clock
-        self._duration.record(seconds, _measured(record))  # while the span is current: an exemplar
-        self._end(opened.span, record, opened.started_ns + round(seconds * 1e9))
-        opened.ended = True
-        self._leave()
+        opened.ended = True  # it is left even if what others have put behind it raises
+        try:
+            seconds = time.perf_counter() - opened.clock
+            self._duration.record(seconds, _measured(record))  # while it is current: an exemplar
+            self._end(opened.span, record, opened.started_ns + round(seconds * 1e9))
+        finally:
+            self._leave()
 
     def _begin(self, record: ToolInvocationRecord) -> None:
         started_ns = time.time_ns()
@@ -119,13 +121,14 @@ class OpenTelemetry:
     def _leave(self) -> None:
         """Leave the context of spans that have ended, last in first out.
 
-        Not in another context than the one that was entered: there is nothing to leave there.
+        Not in another context than the one that was entered (that of a task made inside the tool, which
+        may live longer than that): there is nothing to leave there.
         """
         top = _OPEN.get()
         while top is not None and top.ended:
             try:
                 _OPEN.reset(top.ours)
-            except ValueError:
+            except (ValueError, RuntimeError):  # RuntimeError: it was left where it was entered
                 return
             self._otel.context.detach(top.theirs)
             top = _OPEN.get()

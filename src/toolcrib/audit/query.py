@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolcrib.audit.entry import AuditFilter
-from toolcrib.audit.rows import ENTRY, PRUNED, column
+from toolcrib.audit.rows import ENTRY, PRUNED, column, seconds
 
 _CONDITIONS = {
     "run_id": "run_id = :run_id",
@@ -45,7 +45,7 @@ def select(
         value = getattr(asked, name)
         if value is not None:
             conditions.append(condition)
-            values[name] = column(value) if isinstance(value, str) else float(value)
+            values[name] = column(value) if isinstance(value, str) else seconds(value)
     return (
         f"SELECT {ENTRY} FROM audit_entries WHERE {' AND '.join(conditions)}"  # noqa: S608
         f" ORDER BY seq {'DESC' if asked.newest else 'ASC'} LIMIT :limit"

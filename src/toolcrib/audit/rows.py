@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 import msgspec
 
 from toolcrib.audit.entry import AuditEntry
-from toolcrib.errors import SourceError
+from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.json import canonical_json, encodable, sha256_hex
 from toolcrib.values.record import ToolInvocationRecord
 
@@ -45,9 +46,16 @@ class _Told(msgspec.Struct, frozen=True):
     error: _Error | None = None
 
 
+def _plain(value: object) -> str:
+    """Text of a class of its own (a framework's, an enum's) is written as the text that it is."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError
+
+
 # What msgspec writes is canonical, and 20 times faster, but for the order of keys beyond ASCII, for
 # floats that are whole (1.0) or have an exponent, and for NaN, which it writes as null.
-_sorted = msgspec.json.Encoder(order="sorted").encode
+_sorted = msgspec.json.Encoder(order="sorted", enc_hook=_plain).encode
 _EXPONENT = re.compile(rb"e-?[0-9]+[,}\]]")
 _WHOLE = re.compile(rb"\.0[,}\]]")
 _told = msgspec.json.Decoder(_Told)
@@ -60,7 +68,7 @@ def text_of(record: ToolInvocationRecord | Pruned) -> str:
     try:
         text = _sorted(record)
         if not text.isascii() or b"null" in text or _EXPONENT.search(text) or _WHOLE.search(text):
-            text = canonical_json(msgspec.to_builtins(record)).encode()
+            text = canonical_json(msgspec.to_builtins(record, enc_hook=_plain)).encode()
         (_pruned if isinstance(record, Pruned) else _record).decode(text)
         return text.decode()
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
@@ -83,6 +91,14 @@ def column(value: str) -> str:
     """The value as every database can hold and index it: PostgreSQL has no NUL in its texts."""
     text = value if value.isprintable() else encodable(value).replace("\0", "?")
     return text if len(text) <= _LONGEST else f"{text[:100]}…{sha256_hex(text)}"
+
+
+def seconds(at: float) -> float:
+    """The time as every database compares it. Raises ToolcribError for NaN, which one takes for
+    NULL and another for later than all."""
+    if math.isnan(at):
+        raise ToolcribError("NaN is no time")
+    return float(at)
 
 
 def entry_of(row: tuple[Any, ...]) -> AuditEntry:

@@ -6,6 +6,7 @@ the record says; where the log begins; where it ends; and what the database find
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -111,6 +112,7 @@ def verify_database(transaction: Transaction, seal: Seal, kept: Head | None) -> 
         _check_head(transaction, seal, checker.head)
         if damage := transaction.damage():
             raise FaultFound(f"the database finds its file damaged: {damage}")
+        _check_count(transaction, checker.checked)
     except FaultFound as found:
         fault = found.fault
     return Verification(checker.checked, checker.head, fault)
@@ -125,12 +127,13 @@ def verify_lines(
     torn = False
     try:
         for text in lines:
-            if torn:
-                raise FaultFound("the line is no entry", checker.head.seq + 1)
-            entry = _line(text)
-            torn = entry is None
+            entry = None if torn else _line(text)
             if entry is not None:
                 checker.take(*entry)
+            elif torn or not _is_cut(text):
+                raise FaultFound("the line is no entry", checker.head.seq + 1)
+            else:
+                torn = True
         checker.finish()
     except FaultFound as found:
         fault, torn = found.fault, False
@@ -171,6 +174,13 @@ def _check_head(transaction: Transaction, seal: Seal, last: Head) -> None:
         raise FaultFound(f"the log says that entry {head.seq} is the last", last.seq + 1)
 
 
+def _check_count(transaction: Transaction, checked: int) -> None:
+    """An entry whose number comes before all others, or is none, is not among those in order."""
+    ((found,),) = transaction.tuples("SELECT count(*) FROM audit_entries")
+    if found != checked:
+        raise FaultFound(f"there are {found} entries, and {checked} are in order")
+
+
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: float
     hash: str
@@ -179,6 +189,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seq: int
 
 
+_START = '{"at":'
 _decode_line = msgspec.json.Decoder(_Line).decode
 
 
@@ -193,3 +204,14 @@ def _line(text: str) -> tuple[Any, ...] | None:
     if text.rstrip("\r\n") != written:
         return None
     return given.seq, given.at, record, given.previous, given.hash
+
+
+def _is_cut(text: str) -> bool:
+    """Whether a text can be the beginning of a line; what is whole, and no entry, was changed."""
+    if text.endswith("\n") or text[: len(_START)] != _START[: len(text)]:
+        return False
+    try:
+        json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return True
+    return False

@@ -71,7 +71,7 @@ class GroupWriter(Generic[S, T]):
             return self._commit(items)
         except ToolcribError as error:
             return [error] * len(items)
-        except Exception as error:  # noqa: BLE001  the next batch must find a writer
+        except BaseException as error:  # noqa: BLE001  somebody waits for each answer
             return [SourceError(f"the audit log failed ({type(error).__name__})")] * len(items)
 
 

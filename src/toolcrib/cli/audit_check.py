@@ -17,7 +17,7 @@ import typer
 from toolcrib.audit import Head, Verification, verify_jsonl
 from toolcrib.cli import audit_log as given
 from toolcrib.cli.audit_story import when
-from toolcrib.cli.database import shown
+from toolcrib.cli.database import existing_file, shown
 from toolcrib.cli.options import Json
 from toolcrib.cli.render import json_text, out, print_json, printable
 from toolcrib.cli.where import UnusableError
@@ -96,6 +96,8 @@ def export(  # noqa: PLR0913  the options of a command line
     which = msgspec.structs.replace(which, limit=limit)
     if file is None and as_json:
         raise UnusableError("--json tells of a FILE: name it")
+    if file is not None and _is_part_of(file, log):
+        raise UnusableError(f"{file}: it is the log itself: name another file")
     opened = given.log_to_read(log, key_file)
     if file is None:
         given.used(opened, lambda audit: _print_lines(audit.export(which)))
@@ -151,6 +153,13 @@ def _verify_file(
             return verify_jsonl(lines, key=given.key_of(key_file), head=kept, filtered=filtered)
     except OSError as error:
         raise UnusableError(f"--jsonl {file}: {error.strerror}") from None
+
+
+def _is_part_of(file: Path, url: str) -> bool:
+    """Whether a file is that of a SQLite database, or one of those that it keeps beside it."""
+    log = existing_file(url)
+    own = () if log is None else (f"{os.path.realpath(log)}{end}" for end in ("", "-wal", "-shm"))
+    return os.path.realpath(file) in own
 
 
 async def _print_lines(lines: AsyncIterator[str]) -> None:

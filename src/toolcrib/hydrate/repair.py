@@ -109,6 +109,7 @@ async def repair(
         judged: HydrationResult = rejected
         provenance = rejected.provenance
     else:
+        text = str.__str__(text)  # a subclass of text may do as it likes
         judged = hydrate(msgspec.structs.replace(rejected.call, arguments=text), offered)
         provenance = msgspec.structs.replace(
             judged.provenance,
