@@ -117,6 +117,15 @@ def test_what_is_no_conversation_says_so(
     assert said.startswith(f"toolcrib: {file}: it is no conversation: ")
 
 
+def test_a_conversation_that_an_editor_gave_a_mark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "marked.json"
+    file.write_text('[{"role": "user", "content": "Hi"}]', encoding="utf-8-sig")
+    code, body, _ = encoded(capsys, str(file))
+    assert (code, body["messages"][0]["content"]) == (0, "Hi")
+
+
 HELLO = {
     "openai-chat": {"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]},
     "anthropic": {
@@ -158,6 +167,17 @@ def test_a_body_of_no_wire_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert err.endswith('{"nothing": 1}; name it with --wire\n')
     code, _, err = decoded(capsys, file, "--wire", "smoke")
     assert (code, err.partition(":")[2][:14]) == (2, " --wire smoke:")
+
+
+def test_a_call_is_one_line_whatever_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    function = {"name": "f\nfinish: stop", "arguments": "{}"}
+    message = {"tool_calls": [{"id": "1", "function": function}]}
+    file = conversation(
+        tmp_path, {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
+    )
+    assert decoded(capsys, file)[:2] == (0, "f\\nfinish: stop {}\n")
 
 
 def test_stdin_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -232,6 +232,16 @@ async def test_what_goes_by_a_transport_of_ones_own_is_signed(
     assert "Authorization" not in transport.sent[2].headers
 
 
+def test_what_the_transport_below_knows_to_be_secret_is_named() -> None:
+    pytest.importorskip("botocore")
+
+    class Keyed(Canned):
+        secrets = (CANARY,)
+
+    assert SigningTransport(Keyed(said()), region="a").secrets == (CANARY,)
+    assert SigningTransport(Canned(said()), region="a").secrets == ()
+
+
 async def test_each_request_has_the_credentials_of_its_time() -> None:
     credentials = pytest.importorskip("botocore.credentials").Credentials("AKIAONE", "s")
     transport = Canned(said())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 
 import pytest
 
 from toolcrib.clients import OpenAIClient
 from toolcrib.clients.proxy import proxy_of
-from toolcrib.errors import ConnectionFailed, RequestError
+from toolcrib.errors import AuthenticationError, ConnectionFailed, RequestError
+from toolcrib.testing import openai_server, raw
 from toolcrib.values.message import ChatRequest, Message
 
 HI = ChatRequest((Message.user("Hi"),))
@@ -38,6 +40,18 @@ def test_proxies_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    "excepted", ["h.example:8000", "h.example", "*", ".example", "x, h.example"]
+)
+def test_what_is_excepted(excepted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", excepted)
+    assert proxy_of("http://user:pw@h.example:8000/v1") is None
+    assert proxy_of("http://h.example.org:8000/v1") == (
+        None if excepted == "*" else "http://proxy:3128"
+    )
+
+
+@pytest.mark.parametrize(
     ("name", "value", "proxy"),
     [
         ("all_proxy", "http://proxy:1", "http://proxy:1"),
@@ -52,12 +66,31 @@ def test_how_it_may_be_written(
     assert proxy_of(URL) == proxy
 
 
-async def test_a_proxy_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("https_proxy", "socks5://user:password@proxy:1")
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "socks5://user:password@proxy:1",
+        *("http://user:password@[::1", "http://user:password@", "http://user:password@h:99999"),
+        *("http://user:password@h x:1", "://password"),
+    ],
+)
+async def test_a_proxy_that_cannot_be_used(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", proxy)
     async with OpenAIClient("m", api_key="k") as client:
-        with pytest.raises(RequestError, match="must be an http:// one") as caught:
+        with pytest.raises(RequestError, match="must be an http:// one, and name a") as caught:
             await client.chat(HI)
     assert "password" not in str(caught.value)
+
+
+async def test_a_proxy_gets_its_login_and_does_not_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with openai_server([raw("no pass/word here", status=403)]) as server:
+        address = server.url.removeprefix("http://").removesuffix("/v1")
+        monkeypatch.setenv("http_proxy", f"http://me:pass%2Fword@{address}")
+        async with OpenAIClient("m", base_url="http://far.example/v1", api_key="k" * 20) as client:
+            with pytest.raises(AuthenticationError, match=r"no \[key\] here"):
+                await client.chat(HI)
+        login = base64.b64encode(b"me:pass/word").decode()
+        assert server.headers[0]["proxy-authorization"] == f"Basic {login}"
 
 
 async def test_a_proxy_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,10 +22,11 @@ from toolcrib.errors import (
     OverloadedError,
     RateLimitError,
     RequestError,
+    WireError,
 )
 from toolcrib.testing import anthropic_server, call, die_after, http_error, openai_server
 from toolcrib.testing.anthropic_server import AnthropicServer
-from toolcrib.testing.loopback import OpenAIServer, serving
+from toolcrib.testing.loopback import OpenAIServer, RawTurn, serving
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart, Usage
 
 HI = ChatRequest((Message.user("Hi"),), id_prefix="r_")
@@ -238,6 +239,29 @@ async def test_a_server_that_dies(stream: bool, after: int) -> None:
             await ask(OpenAIClient("m", sdk=sdk, retries=None), stream=stream)
         assert caught.value.__context__ is None
         assert len(server.requests) == 1
+
+
+@both
+@pytest.mark.parametrize("status", [401, 503])
+async def test_a_server_that_dies_in_the_middle_of_an_error(status: int, stream: bool) -> None:
+    async with (
+        openai_server([die_after(20, http_error(status, "because")), TURN]) as server,
+        openai.AsyncOpenAI(api_key="k", base_url=server.url) as sdk,
+    ):
+        client = OpenAIClient("m", sdk=sdk, retries=Retries(first_wait=0))
+        assert (await ask(client, stream=stream)).text == "Let me see. "
+
+
+async def test_a_key_goes_to_no_other_server() -> None:
+    async with anthropic_server([TURN]) as other:
+        elsewhere = RawTurn(b"", 307, "text/plain", {"Location": f"{other.url}/v1/messages"})
+        async with (
+            anthropic_server([elsewhere]) as server,
+            anthropic.AsyncAnthropic(api_key="sk-of-the-sdk", base_url=server.url) as sdk,
+        ):
+            with pytest.raises(WireError, match=r"HTTP 307.*Is the base URL right"):
+                await AnthropicClient("m", sdk=sdk).chat(HI)
+        assert other.headers == []
 
 
 async def test_nobody_listens() -> None:

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from toolcrib.clients import OpenAIClient
+from toolcrib.clients import OpenAIClient, Outgoing, Response
 from toolcrib.clients.secret import hidden, secrets_of
-from toolcrib.errors import AuthenticationError
+from toolcrib.errors import AuthenticationError, ConnectionFailed
 from toolcrib.testing import openai_server, raw
 from toolcrib.values.message import ChatRequest, Message
 
@@ -44,6 +44,29 @@ def test_where_secrets_are() -> None:
     url = "https://user:pass%2Fword@h/v1?api-version=2024-10-21&key=a%2Bb+c"
     assert secrets_of(url, {"Authorization": "Bearer k1", "x": "k2"}) == [
         "a+b+c", "user", "pass/word", "Bearer k1", "k1", "k2", "k2"]  # fmt: skip
+
+
+def test_headers_that_hold_none() -> None:
+    beta = {"Anthropic-Beta": "context-1m-2025-08-07", "Content-Type": "application/json"}
+    assert not any(secrets_of("https://h", beta))
+
+
+class Talking:
+    """A transport whose errors say what they were sent."""
+
+    async def send(self, request: Outgoing) -> Response:
+        raise ConnectionFailed(f"could not POST {request.url} with {dict(request.headers)}")
+
+    async def aclose(self) -> None: ...
+
+
+async def test_a_transport_may_say_what_it_was_sent() -> None:
+    url = f"https://h/v1?key={quote('abcd1234efgh', safe='')}"
+    client = OpenAIClient("m", base_url=url, api_key=KEY, transport=Talking(), retries=None)
+    with pytest.raises(ConnectionFailed, match="could not POST") as caught:
+        await client.chat(HI)
+    assert KEY[:8] not in str(caught.value)
+    assert "abcd" not in str(caught.value)
 
 
 BODIES: dict[str, str] = {

@@ -14,7 +14,7 @@ import pytest
 
 from toolcrib.clients import OpenAIClient, Timeouts
 from toolcrib.clients.transport import AiohttpTransport, _AiohttpResponse
-from toolcrib.errors import ConnectionFailed
+from toolcrib.errors import ConnectionFailed, RequestError
 from toolcrib.testing import openai_server
 from toolcrib.values.message import ChatRequest, Message, TextPart
 
@@ -34,15 +34,15 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(body: bytes) -> AsyncIterator[Server]:
-    """A server that sends a head and this body, and then waits for its client to leave."""
+async def serving(body: bytes, *, head: bytes = HEAD) -> AsyncIterator[Server]:
+    """A server that sends this head and body, and then waits for its client to leave."""
     made, tasks = Server(), list[asyncio.Task[Any] | None]()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.append(asyncio.current_task())
         with contextlib.suppress(ConnectionError):
             await reader.readuntil(b"\r\n\r\n")
-            writer.write(HEAD + body)
+            writer.write(head + body)
             await reader.read()
         made.left.set()
         writer.close()
@@ -122,6 +122,109 @@ async def test_what_is_closed_in_the_middle_fails_and_is_not_asked_again(before:
         assert not client._transport._sessions  # type: ignore[attr-defined]
 
 
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % (len(TEXT) + 9)
+
+
+@pytest.mark.parametrize("head", [HEAD, LENGTH, CHUNKED], ids=["to the end", "length", "chunked"])
+async def test_who_waits_for_a_body_that_is_closed_is_told_so(head: bytes) -> None:
+    """Another attempt would open what was closed."""
+    async with serving(TEXT, head=head) as server:
+        limits = Timeouts(read=None, total=None)
+        client = OpenAIClient("m", base_url=server.url, timeouts=limits)
+        parts = client.stream(HI)
+        assert await anext(parts) == TextPart("Hi")
+        waiting = asyncio.ensure_future(anext(parts))
+        await asyncio.sleep(0)
+        await client.aclose()
+        with pytest.raises(ConnectionFailed) as caught:
+            await waiting
+        assert not caught.value.retryable
+        await server.left.wait()
+
+
+async def test_who_waits_for_a_connection_is_told_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody cancelled it."""
+    monkeypatch.setattr("toolcrib.clients.pool.CONNECTIONS", 1)
+    async with serving(TEXT) as server:
+        client = OpenAIClient("m", base_url=server.url)
+        async with contextlib.aclosing(client.stream(HI)) as parts:  # type: ignore[type-var]
+            await anext(parts)
+            waiting, cancelled = (asyncio.create_task(client.chat(HI)) for _ in range(2))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            await client.aclose()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            with pytest.raises(ConnectionFailed) as caught:
+                await waiting
+        assert not caught.value.retryable
+
+
+async def test_a_large_body_is_sent() -> None:
+    """As `-W error` has it: aiohttp warns of what it writes at one go."""
+    large = ChatRequest((Message.user("x" * (3 << 20)),))
+    async with openai_server(["Hi"]) as server, OpenAIClient("m", base_url=server.url) as client:
+        assert (await client.chat(large)).text == "Hi"
+        assert server.requests[0]["messages"][0]["content"] == large.messages[0].content
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_server_whose_name_nobody_tells(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", never)
+    limits = Timeouts(connect=0.01, read=None, total=None)
+    client = OpenAIClient("m", base_url=f"{scheme}://h.example/v1", timeouts=limits, retries=None)
+    async with client:
+        with pytest.raises(ConnectionFailed, match=r"within the time limit$") as caught:
+            await client.chat(HI)
+    assert caught.value.retryable
+
+
+async def test_a_proxy_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = Timeouts(connect=0.05, read=None, total=None)
+    async with serving(b"", head=b"") as server:
+        monkeypatch.setenv("https_proxy", server.url.removesuffix("/v1"))
+        client = OpenAIClient("m", base_url="https://h.example/v1", timeouts=limits, retries=None)
+        async with client:
+            with pytest.raises(ConnectionFailed, match=r"within the time limit$") as caught:
+                await client.chat(HI)
+        assert caught.value.retryable
+        await server.left.wait()
+
+
+async def test_an_answer_that_nobody_reads_to_its_end_is_not_kept() -> None:
+    async with serving(TEXT) as server, OpenAIClient("m", base_url=server.url) as client:
+        async with contextlib.aclosing(client.stream(HI)) as parts:  # type: ignore[type-var]
+            await anext(parts)
+        assert not (await client._transport._kept()).read  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 two hundred\r\n\r\n", b"\x15\x03\x01\0\2\2F", b"HTTP/1.1 200\r\n: x\r\n\r\n"],
+)
+async def test_what_does_not_speak_http_is_not_asked_again(answer: bytes) -> None:
+    async with (
+        serving(b"", head=answer) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        with pytest.raises(ConnectionFailed, match=r"does not speak HTTP as it should$") as caught:
+            await client.chat(HI)
+        assert not caught.value.retryable
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example"])
+async def test_a_name_that_no_server_can_have(host: str) -> None:
+    async with OpenAIClient("m", base_url=f"http://{host}/v1") as client:
+        with pytest.raises(RequestError, match="no server can have that name"):
+            await client.chat(HI)
+
+
 @pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf])
 @pytest.mark.parametrize("name", Timeouts.__struct_fields__)
 def test_time_limits_are_checked(name: str, seconds: float) -> None:
@@ -163,10 +266,10 @@ def test_loops_of_several_threads_do_not_close_one_anothers_connections() -> Non
     transport = AiohttpTransport()
 
     async def once() -> None:
-        session = await transport._session()
+        kept = await transport._kept()
         await asyncio.sleep(0)
-        assert not session.closed
-        assert await transport._session() is session
+        assert not kept.session.closed
+        assert await transport._kept() is kept
 
     def work() -> None:
         for _ in range(25):

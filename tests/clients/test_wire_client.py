@@ -230,10 +230,11 @@ async def test_what_is_no_reply(body: str, kind: str, error: type[ClientError], 
 
 
 @both
-async def test_a_server_may_answer_in_the_other_form(stream: bool) -> None:
+@pytest.mark.parametrize("kind", ["text/event-stream", "Text/Event-Stream; charset=UTF-8"])
+async def test_a_server_may_answer_in_the_other_form(kind: str, stream: bool) -> None:
     whole = '{"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}'
     events = f"data: {whole.replace('message', 'delta')}\n\ndata: [DONE]\n\n"
-    turn = raw(whole, content_type="application/json") if stream else raw(events)
+    turn = raw(whole, content_type="application/json") if stream else raw(events, content_type=kind)
     async with (
         openai_server([turn]) as server,
         OpenAIClient("m", base_url=server.url) as client,

@@ -231,7 +231,7 @@ async def test_a_stream_is_an_array_unless_events_are_asked_for() -> None:
 
 
 async def test_a_body_that_is_too_deep_is_refused() -> None:
-    deep = b'{"contents":' + b'{"a":' * 900 + b"1" + b"}" * 901
+    deep = b'{"contents":' + b'{"a":' * 1_010 + b"1" + b"}" * 1_011
     async with gemini_server([]) as server, aiohttp.ClientSession() as http:
         response = await http.post(f"{server.url}/models/m:generateContent", data=deep)
         assert response.status == 400

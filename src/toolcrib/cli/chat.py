@@ -130,12 +130,10 @@ def _opened(
         agent = Agent(_client(model, transport), runner, pick=pick, search_tools=searches)
         session = Session(agent)
         loop = stack.enter_context(asyncio.Runner())
-        try:
-            yield loop, session
-        finally:
-            loop.run(session.agent.client.aclose())
-            if log is not None:
-                loop.run(log.aclose())
+        if log is not None:
+            stack.callback(lambda: loop.run(log.aclose()))
+        stack.callback(lambda: loop.run(session.agent.client.aclose()))
+        yield loop, session
 
 
 def _pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
@@ -217,9 +215,7 @@ async def _run(session: Session, text: str, show: Callable[[Event], None]) -> Ru
     async with session.stream(text, caller=_CALLER) as stream:
         async for event in stream:
             show(event)
-        result = await stream.result()
-    session.keep(result)
-    return result
+        return await stream.result()
 
 
 def _report(result: RunResult) -> object:

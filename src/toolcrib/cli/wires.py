@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
 from collections.abc import Iterable
@@ -118,7 +119,8 @@ def decode(
         out.print(printable(reply.text))
     for call in reply.tool_calls:
         state = "" if call.complete else "  (cut: never runs)"
-        out.print(f"{printable(call.name)} {shortened(printable(call.arguments))}{state}")
+        name = printable(call.name).replace("\n", "\\n")
+        out.print(f"{name} {shortened(printable(call.arguments))}{state}")
     err.print(f"finish: {reply.finish} (the provider said {printable(str(reply.provider_finish))})")
 
 
@@ -135,10 +137,13 @@ class _Conversation(msgspec.Struct):
     messages: tuple[Message, ...]
 
 
+_CONVERSATION = msgspec.json.Decoder(_Conversation | tuple[Message, ...])
+
+
 def _conversation(file: Path) -> tuple[Message, ...]:
     """The messages in a file: a list of them, or an object such as a saved run that has one."""
     try:
-        found = msgspec.json.decode(_read(file), type=_Conversation | tuple[Message, ...])
+        found = _CONVERSATION.decode(_read(file).removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UnusableError(f"{file}: it is no conversation: {error}") from None
     return found.messages if isinstance(found, _Conversation) else found

@@ -19,16 +19,20 @@ def joined(base: str, path: str) -> str:
     return f"{start.rstrip('/')}{path}{mark}{query}"
 
 
+def names_server(url: str) -> bool:
+    """Whether it is an http:// or https:// URL with a host, without `#` or spaces."""
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+    except ValueError:  # brackets that do not close, a port that is none
+        return False
+    return bool(whole) and url.isprintable() and not {" ", "#"} & set(url)
+
+
 def checked_url(url: str) -> str:
     """The URL, without white space around it. Raises RequestError if none can be requested below it."""
     url = url.strip()
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
-        usable = usable and url.isprintable() and not {" ", "#"} & set(url)
-    except ValueError:  # brackets that do not close, a port that is none
-        usable = False
-    if not usable:
+    if not names_server(url):
         raise RequestError(
             "the base URL must begin with http:// or https:// and name a server, without # or spaces"
         )

@@ -208,7 +208,8 @@ class WireClient(Closing):
         )
 
         def reader(response: Response) -> Decoder:
-            streaming = stream or "event-stream" in response.headers.get("content-type", "")
+            form = response.headers.get("content-type", "").lower()
+            streaming = stream or "event-stream" in form
             return decoder(self.wire, streaming, sent.offer, request.id_prefix)
 
         return outgoing, reader

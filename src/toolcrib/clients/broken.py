@@ -39,6 +39,7 @@ def failure_of(error: Exception, server: str) -> ConnectionFailed:
         (known.ClientProxyConnectionError, "the proxy of the environment was not reached"),
         (known.ClientConnectorError, "no connection"),
         (known.InvalidURL, "this is not a URL that can be requested"),
+        (known.ClientResponseError, "what answers there does not speak HTTP as it should"),
         (known.ClientPayloadError, "the connection broke in the middle of the reply"),
     )
     reason = next((text for kind, text in reasons if isinstance(error, kind)), None)
@@ -46,6 +47,6 @@ def failure_of(error: Exception, server: str) -> ConnectionFailed:
         reason = f"no connection ({error.os_error.strerror or 'refused'})"  # type: ignore[attr-defined]
     text = reason or "the connection broke before the reply was whole"
     failure = ConnectionFailed(f"{server}: {text}")
-    for_good = (known.InvalidURL, known.ClientSSLError, known.ClientHttpProxyError)
+    for_good = (known.InvalidURL, known.ClientSSLError, known.ClientResponseError)
     failure.retryable = not isinstance(error, for_good)
     return failure

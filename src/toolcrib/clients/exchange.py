@@ -23,13 +23,16 @@ async def exchanged(
     In errors, what a provider repeats of the keys in `base`, in `headers`, or of the transport's, is
     hidden.
     """
-    response = await transport.send(outgoing)
-    whole = False
     try:
-        if not 200 <= response.status < 300:
-            raise await refusal(response)
-        yield response
-        whole = True
+        response = await transport.send(outgoing)
+        whole = False
+        try:
+            if not 200 <= response.status < 300:
+                raise await refusal(response)
+            yield response
+            whole = True
+        finally:
+            await response.aclose(whole=whole)
     except ClientError as error:
         secrets = [*secrets_of(base, headers), *getattr(transport, "secrets", ())]
         error.args = tuple(
@@ -37,5 +40,3 @@ async def exchanged(
         )
         error.__context__ = None
         raise
-    finally:
-        await response.aclose(whole=whole)

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from toolcrib.clients.broken import aiohttp_library
-from toolcrib.clients.way import Timeouts, Way
+from toolcrib.clients.way import Way
 
 if TYPE_CHECKING:
     import aiohttp
@@ -23,11 +23,11 @@ WAY: ContextVar[Way] = ContextVar("WAY")
 """The way of the request that the running task sends: aiohttp tells a connector nothing of its user."""
 
 
-def open_session(timeouts: Timeouts) -> aiohttp.ClientSession:
+def open_session() -> aiohttp.ClientSession:
     """A session without cookies, whose requests have the limits of their `WAY`."""
     library = aiohttp_library()
     session: aiohttp.ClientSession = library.ClientSession(
-        timeout=library.ClientTimeout(total=None, sock_connect=timeouts.connect),
+        timeout=library.ClientTimeout(total=None),
         connector=_connector_class()(limit=CONNECTIONS),
         cookie_jar=library.DummyCookieJar(),
         headers={"User-Agent": "toolcrib"},
@@ -45,11 +45,12 @@ async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None
 
 @cache
 def _connector_class() -> Any:
-    """aiohttp's connector, which tells a request of its connection.
+    """aiohttp's connector, which tells a request of its connection, and makes it within its limit.
 
     (A TraceConfig would, too: it costs 20 µs and two copies of the URL a request.)
     """
-    base: Any = aiohttp_library().TCPConnector
+    library = aiohttp_library()
+    base: Any = library.TCPConnector
 
     class Connector(base):  # type: ignore[misc]
         async def connect(self, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +59,10 @@ def _connector_class() -> Any:
             return connection
 
         async def _create_connection(self, *args: Any, **kwargs: Any) -> Any:
-            WAY.get().fresh = True
-            return await super()._create_connection(*args, **kwargs)
+            try:
+                async with WAY.get().connecting():
+                    return await super()._create_connection(*args, **kwargs)
+            except TimeoutError:
+                raise library.ConnectionTimeoutError from None
 
     return Connector

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from toolcrib.clients.address import names_server
 from toolcrib.errors import RequestError
 
 _HERE = ("localhost", "::1")
@@ -22,9 +23,12 @@ def proxy_of(url: str) -> str | None:
     if not proxies or host in _HERE or host.startswith("127."):
         return None
     proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or urllib.request.proxy_bypass(host):
+    server = parts.netloc.rpartition("@")[2]  # with its port, which NO_PROXY may name
+    if not proxy or any(map(urllib.request.proxy_bypass, (host, server))):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if urlsplit(proxy).scheme.lower() not in ("http", "https"):
-        raise RequestError("the proxy of the environment cannot be used: it must be an http:// one")
+    if not names_server(proxy):
+        raise RequestError(
+            "the proxy of the environment cannot be used: it must be an http:// one, and name a server"
+        )
     return proxy

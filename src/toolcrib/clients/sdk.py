@@ -2,7 +2,8 @@
 
 What is asked and how the answer is read stay ours. The object is used by what it documents for paths
 of one's own only: `post(path, cast_to=Response, body=…, options=…, stream=True)`. It is not closed
-here, and does not retry: that is the caller's to do, once.
+here, and does not retry: that is the caller's to do, once. Redirects are not followed: of its headers
+with a key, httpx takes only `Authorization` out of a request to another server.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class SdkTransport:
     async def send(self, request: Outgoing) -> Response:
         """The beginning of the answer. Raises ConnectionFailed, AuthenticationError."""
         path = request.url.removeprefix(self.base)
-        options = {"headers": dict(request.headers), "max_retries": 0}
+        headers = dict(request.headers)
+        options = {"headers": headers, "max_retries": 0, "follow_redirects": False}
         try:
             response = await self._sdk.post(
                 path,
@@ -109,10 +111,12 @@ class SdkTransport:
         return [key for key in keys if isinstance(key, str)]
 
     def _failure(self, error: Exception, server: str) -> ClientError:
-        if isinstance(error, self._package.APITimeoutError):
+        if isinstance(error, self._package.APITimeoutError | self._http.TimeoutException):
             return _too_slow(server)
         if isinstance(error, self._package.APIConnectionError):
             return ConnectionFailed(f"{server}: no connection")
+        if isinstance(error, self._http.HTTPError):  # while the SDK read what an error says
+            return _broken(server)
         who, what = type(self._sdk).__name__, type(error).__name__
         is_closed = getattr(self._sdk, "is_closed", None)
         if callable(is_closed) and is_closed():
@@ -154,8 +158,7 @@ class _SdkResponse:
                 failure = _too_slow(self._server)
                 break
             except self._http.HTTPError:
-                text = f"{self._server}: the connection broke in the middle of the reply"
-                failure = ConnectionFailed(text)
+                failure = _broken(self._server)
                 break
             if chunk is None:
                 return
@@ -178,6 +181,10 @@ def _too_slow(server: str) -> ConnectionFailed:
     failure = ConnectionFailed(f"{server} did not answer within the SDK client's time limit")
     failure.retryable = False
     return failure
+
+
+def _broken(server: str) -> ConnectionFailed:
+    return ConnectionFailed(f"{server}: the connection broke in the middle of the reply")
 
 
 def _events(frames: FrameStream, data: bytes) -> bytes:

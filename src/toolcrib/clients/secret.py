@@ -10,6 +10,15 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote, urlsplit
 
+HARMLESS = frozenset(
+    (
+        *("accept", "accept-encoding", "connection", "content-length", "content-type", "host"),
+        *("user-agent", "anthropic-version", "anthropic-beta", "openai-beta", "x-amz-date"),
+        *("http-referer", "x-title", "x-goog-api-client", "x-amzn-bedrock-accept"),
+    )
+)
+"""The headers, in lower case, that hold nothing to hide."""
+
 _SHORTEST = 6
 _LONG, _TELLING = 16, 8
 """Of a secret of so many characters, so many tell what it is, though the others be missing."""
@@ -18,13 +27,16 @@ _PUBLIC = frozenset(("api-version", "alt"))
 
 
 def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
-    """The values of headers, with and without a scheme such as `Bearer`, and those in a URL."""
+    """The values of headers that may hold one, with and without a scheme such as `Bearer`, and those
+    in a URL.
+    """
     parts = urlsplit(url)
     members = (member.partition("=") for member in parts.query.split("&"))
     found = [unquote(value) for name, _, value in members if name not in _PUBLIC]
     found += map(unquote, parts.netloc.rpartition("@")[0].split(":"))
-    for value in headers.values():
-        found += [value, value.rpartition(" ")[2]]
+    for name, value in headers.items():
+        if name.lower() not in HARMLESS:
+            found += [value, value.rpartition(" ")[2]]
     return found
 
 

@@ -6,6 +6,7 @@ What is signed is the request as it is sent, path and body to the byte: nothing 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -40,6 +41,11 @@ class SigningTransport:
         self._region = region
         self._service = service
         self._credentials = credentials
+
+    @property
+    def secrets(self) -> Iterable[str]:
+        """Those of the transport below."""
+        return getattr(self._transport, "secrets", ())
 
     async def send(self, request: Outgoing) -> Response:
         """In a thread, since credentials are fetched, and fetched anew, over the network too."""

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import msgspec
 
 from toolcrib.clients.broken import aiohttp_library, failure_of, is_closed
 from toolcrib.clients.pool import WAY, kept_open, open_session
 from toolcrib.clients.proxy import proxy_of
+from toolcrib.clients.secret import secrets_of
 from toolcrib.clients.way import Timeouts, Way
 from toolcrib.errors import ClientError, RequestError
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 LINGER = 0.2
 """Seconds that a whole reply's connection is given to end, so that it can be used again."""
+
+_LARGE = 1 << 20
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +92,8 @@ class AiohttpTransport:
         self._proxies: dict[str, str | None] = {}
 
     async def send(self, request: Outgoing) -> Response:
-        session, server = await self._session(), request.server
-        proxy = self._proxy(server, request.url)
+        kept, server = await self._kept(), request.server
+        session, proxy = kept.session, self._proxy(server, request.url)
         while True:
             way = Way(self._timeouts)
             before = WAY.set(way)
@@ -97,7 +102,7 @@ class AiohttpTransport:
                     response = await session.request(
                         request.method,
                         request.url,
-                        data=request.body,
+                        data=_body(request.body),
                         headers=request.headers,
                         allow_redirects=False,
                         proxy=proxy,
@@ -105,13 +110,21 @@ class AiohttpTransport:
             except (aiohttp_library().ClientError, OSError) as error:
                 failure: ClientError = failure_of(error, server)
                 again = not way.fresh and is_closed(error) and not session.closed
+            except asyncio.CancelledError:
+                if not session.closed or _is_cancelled():
+                    raise
+                failure = failure_of(aiohttp_library().ClientConnectionError(), server)
+                again = False
+            except UnicodeError:
+                failure = RequestError(f"{server}: no server can have that name")
+                again = False
             except ValueError:
                 failure = RequestError(
                     f"{server}: its URL holds a login, and there is a key besides"
                 )
                 again = False
             else:
-                return _AiohttpResponse(response, server, way)
+                return _AiohttpResponse(response, server, way, kept)
             finally:
                 WAY.reset(before)
             if not again:
@@ -119,10 +132,18 @@ class AiohttpTransport:
                 raise failure
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
+        """Close the connections of the running event loop. What is still read by them fails."""
         kept = self._sessions.pop(asyncio.get_running_loop(), None)
         if kept is not None:
+            for response in list(kept.read):
+                response.end()
             await kept.keeper.aclose()
+
+    @property
+    def secrets(self) -> list[str]:
+        """The logins of proxies."""
+        proxies = list(self._proxies.values())  # at once: another thread may add its own
+        return [login for proxy in proxies if proxy for login in secrets_of(proxy, {})]
 
     def _proxy(self, server: str, url: str) -> str | None:
         """To read the environment takes as long as the rest of a request."""
@@ -130,29 +151,49 @@ class AiohttpTransport:
             self._proxies[server] = proxy_of(url)
         return self._proxies[server]
 
-    async def _session(self) -> aiohttp.ClientSession:
+    async def _kept(self) -> _Kept:
         loop = asyncio.get_running_loop()
         kept = self._sessions.get(loop)
         if kept is None or kept.session.closed:
             for old in list(self._sessions):  # at once: another thread may add its own
                 if old.is_closed():
                     self._sessions.pop(old, None)
-            session = open_session(self._timeouts)
-            kept = self._sessions[loop] = _Kept(session, kept_open(session))
+            session = open_session()
+            kept = self._sessions[loop] = _Kept(session, kept_open(session), WeakSet())
             await anext(kept.keeper)
-        return kept.session
+        return kept
+
+
+def _body(data: bytes) -> bytes | io.BytesIO:
+    """What is large is written piece by piece, and others have their turn in between."""
+    return data if len(data) <= _LARGE else io.BytesIO(data)
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled the running task: aiohttp ends its own waits by the same exception
+    when a session is closed.
+    """
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 class _Kept(NamedTuple):
+    """An event loop's session, what closes it, and the answers that are being read."""
+
     session: aiohttp.ClientSession
     keeper: AsyncGenerator[None, None]
+    read: WeakSet[_AiohttpResponse]
 
 
 class _AiohttpResponse:
-    def __init__(self, response: aiohttp.ClientResponse, server: str, way: Way) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, server: str, way: Way, kept: _Kept
+    ) -> None:
         self._response = response
         self._way = way
         self._server = server
+        self._kept = kept
+        kept.read.add(self)
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.items()}
 
@@ -166,13 +207,19 @@ class _AiohttpResponse:
                         data = await content.readany()
             except (aiohttp_library().ClientError, OSError) as error:
                 failure = failure_of(error, self._server)
+                failure.retryable = failure.retryable and not self._kept.session.closed
                 break
             if not data:
                 return
             yield data
         raise failure
 
+    def end(self) -> None:
+        """Its connection is being closed, of which aiohttp tells nobody who waits for a body."""
+        self._response.content.set_exception(aiohttp_library().ClientConnectionError())
+
     async def aclose(self, *, whole: bool) -> None:
+        self._kept.read.discard(self)
         content = self._response.content
         try:
             if whole and not content.at_eof():

@@ -16,7 +16,8 @@ import msgspec
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Time limits in seconds, None for none: to connect, between two reads, for everything.
 
-    Raises ValueError for one that is not more than zero.
+    To connect is all from the server's name to TLS, also by a proxy. Raises ValueError for one that
+    is not more than zero.
     """
 
     connect: float | None = 10.0
@@ -35,10 +36,16 @@ class Way:
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._now = asyncio.get_running_loop().time
+        self._connect = timeouts.connect
         self._read = math.inf if timeouts.read is None else timeouts.read
         self._end = math.inf if timeouts.total is None else self._now() + timeouts.total
         self.fresh = False
         self.limit = asyncio.timeout_at(None if self._end == math.inf else self._end)
+
+    def connecting(self) -> asyncio.Timeout:
+        """The limit on a connection that is made for it."""
+        self.fresh = True
+        return asyncio.timeout(self._connect)
 
     def connected(self) -> None:
         """From here on the server is waited for."""

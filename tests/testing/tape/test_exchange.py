@@ -133,6 +133,11 @@ def test_any_text_comes_back(text: str, tmp_path: Path) -> None:
             GOOD | {"exchanges": [{"request": {"method": "POST", "url": "u"}}]},
             "needs either a resp",
         ),
+        (
+            GOOD
+            | {"exchanges": [{"request": {"method": "POST", "url": "http://[x"}, "error": "e"}]},
+            r"\$.exchanges\[0\]: Invalid IPv6 URL",
+        ),
     ],
 )
 def test_a_file_that_was_tampered_with_says_where(data: Any, told: str, tmp_path: Path) -> None:

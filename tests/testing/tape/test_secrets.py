@@ -178,6 +178,22 @@ async def test_a_secret_that_nobody_could_know_is_named(tmp_path: Path) -> None:
     assert "The vault says [key]." in written
 
 
+class Keyed(Wired):
+    """A transport with a key of its own."""
+
+    secrets = ("rosebud-1941",)
+
+
+async def test_what_the_transport_below_knows_to_be_secret_is_in_no_error(tmp_path: Path) -> None:
+    turn = raw("no access for rosebud-1941", status=401)
+    async with openai_server([turn]) as server:
+        with cassette(tmp_path / "tape.json", transport=Keyed(AiohttpTransport())) as tape:
+            client = WireClient("openai-chat", "m", base_url=server.url, transport=tape)
+            async with client:
+                with pytest.raises(ClientError, match=r"no access for \[key\]"):
+                    await client.chat(ChatRequest((Message.user("Hi"),)))
+
+
 @pytest.mark.parametrize("secrets", [[""], [" "], [7]])
 def test_what_is_no_secret(secrets: list[str], tmp_path: Path) -> None:
     with pytest.raises(ToolcribError, match="none of them blank"):

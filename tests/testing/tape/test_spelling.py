@@ -35,13 +35,13 @@ SERVERS: dict[str, Any] = {
 }
 
 
-def said(text: str, secret: str = KEY) -> str:
-    body = "".join(
-        f"data: {json.dumps({'n': at, 'delta': {'text': letter}})}\r\n\r\n"
+def said(text: str, secret: str = KEY, *, end: str = "\r\n", start: str = "") -> str:
+    body = start + "".join(
+        f"data: {json.dumps({'n': at, 'delta': {'text': letter}})}{end}{end}"
         for at, letter in enumerate(text)
     )
     chunks = unspelled([body[at : at + 7].encode() for at in range(0, len(body), 7)], [secret])
-    lines = b"".join(chunks).decode().splitlines()
+    lines = b"".join(chunks).decode().removeprefix(start).splitlines()
     events = [json.loads(line.removeprefix("data: ")) for line in lines if line]
     assert [event["n"] for event in events] == list(range(len(text)))
     return "".join(event["delta"]["text"] for event in events)
@@ -58,6 +58,12 @@ def said(text: str, secret: str = KEY) -> str:
 )
 def test_letter_by_letter(text: str, kept: str) -> None:
     assert said(text) == kept
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+@pytest.mark.parametrize("start", ["", "\ufeff"], ids=["", "mark"])
+def test_however_the_lines_of_a_stream_begin_and_end(start: str, end: str) -> None:
+    assert said(KEY, end=end, start=start) == "[key]"
 
 
 @pytest.mark.parametrize(

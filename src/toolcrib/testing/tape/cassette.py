@@ -124,6 +124,11 @@ class Cassette:
                 del os.environ[name]
         self._placed = []
 
+    @property
+    def secrets(self) -> Iterable[str]:
+        """Those of the transport below."""
+        return getattr(self._transport, "secrets", ())
+
     async def send(self, request: Outgoing) -> Response:
         """The recorded answer, or the real one. Raises ConnectionFailed, recorded or real."""
         return await self._within().send(request)

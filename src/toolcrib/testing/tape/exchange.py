@@ -15,6 +15,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -121,6 +122,7 @@ def _check(path: Path, at: int, exchange: Exchange) -> None:
     try:
         if (answer is None) is (not exchange.error):
             raise ValueError("it needs either a response or an error")
+        urlsplit(exchange.request.url)
         if answer is not None:
             answer.pieces()
     except (ValueError, binascii.Error) as error:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from toolcrib.clients import Outgoing
+from toolcrib.clients.secret import HARMLESS
 
 SECRET_PARAMETER = re.compile(
     r"key|token|secret|passw|auth|sig|code|cred|cookie|session", re.IGNORECASE
@@ -24,13 +25,6 @@ _SHORTEST = 8
 """Characters. What is shorter ("EMPTY", "ollama") is what local servers are given for a key."""
 _SHORTEST_UNNAMED = 12
 """The same for what is not called a secret: common words stay words."""
-_HARMLESS = frozenset(
-    (
-        *("accept", "accept-encoding", "connection", "content-length", "content-type", "host"),
-        *("user-agent", "anthropic-version", "anthropic-beta", "openai-beta", "x-amz-date"),
-        *("http-referer", "x-title", "x-goog-api-client", "x-amzn-bedrock-accept"),
-    )
-)
 _VARIABLE = re.compile(
     r"(?:(?:^|_)(?:API_?KEY|KEY|KEY_ID|TOKEN|TOKEN_BEDROCK|SECRET|PASS|PAT)|PASSWORD|PASSWD)$",
     re.IGNORECASE,
@@ -78,7 +72,7 @@ def _in_environment() -> set[str]:
 def _in_headers(headers: Mapping[str, Any]) -> set[str]:
     found: set[str] = set()
     for name, value in headers.items():
-        if isinstance(value, str) and name.lower() not in _HARMLESS:
+        if isinstance(value, str) and name.lower() not in HARMLESS:
             least = _SHORTEST if SECRET_PARAMETER.search(name) else _SHORTEST_UNNAMED
             found |= _least(least, _within(value))
     return found

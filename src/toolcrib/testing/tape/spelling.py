@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 from toolcrib.testing.tape.masking import MASK, Change, changed, places
 
 _MASK = MASK.encode()
-_LINE = re.compile(rb"^(?:data:[ \t]*)?(\{.*\})[ \t]*\r?$", re.MULTILINE)
+_LINE = re.compile(
+    rb"(?:^|(?<=\r))(?:\xef\xbb\xbf)?(?:data:[ \t]*)?(\{[^\r\n]*\})[ \t]*(?:\r|$)", re.MULTILINE
+)
 _HEAD = struct.Struct(">II")  # whole length, length of the headers
 _HEAD_SIZE, _CRC_SIZE = 12, 4
 
