@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,12 @@ import pytest
 from toolcrib.clients.local import model_path
 
 ROOT = Path(__file__).parents[1]
+
+
+def pytest_configure() -> None:
+    """A shell that runs the tests in the background has them ignore SIGINT, and so all they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def missing(what: str) -> None:

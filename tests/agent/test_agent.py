@@ -403,6 +403,44 @@ async def test_a_session_takes_one_question_at_a_time() -> None:
         await task
 
 
+async def test_a_streamed_turn_is_a_turn_like_any_other() -> None:
+    client = ScriptedClient([call("add", a=1, b=2), "three", "four"])
+    session = Session(Agent(client, TOOLS))
+    stream = session.stream("one and two?")
+    with pytest.raises(ToolcribError, match="busy"):
+        session.stream("and then?")
+    with pytest.raises(ToolcribError, match="busy"):
+        await session.send("and then?")
+    async for event in stream:
+        if isinstance(event, Done):
+            assert session.messages == event.result.messages
+    await session.send("and one more?")
+    roles = "user assistant tool assistant user assistant"
+    assert [message.role for message in session.messages] == roles.split()
+
+
+async def test_a_stream_that_came_to_nothing_leaves_the_session_as_it_was() -> None:
+    session = Session(
+        Agent(ScriptedClient([call("slow"), ProviderError("down", 503), "yes", "still"]), TOOLS)
+    )
+    stream = session.stream("go")  # left before it began: there is no result at all
+    stream._task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stream.result()
+    async with session.stream("go") as left:
+        async for event in left:
+            if isinstance(event, ToolCallStarted):
+                break
+    assert (await left.result()).status == "cancelled"
+    with pytest.raises(ProviderError, match="down"):
+        await session.stream("go").result()
+    assert session.messages == ()
+    assert (await session.send("there?")).text == "yes"
+    with pytest.raises(AttributeError):
+        session.stream(None)  # type: ignore[arg-type]
+    assert (await session.send("still there?")).status == "completed"
+
+
 async def test_the_caller_reaches_policy_and_record() -> None:
     client = ScriptedClient([call("add", a=1, b=2), "three"])
     result = await Agent(client, TOOLS).run("go", caller=Caller("ada", ("admin",)))

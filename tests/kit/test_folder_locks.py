@@ -22,14 +22,15 @@ from toolcrib.kit.opening import IN_USE, Reading, opened_folder
 
 WRITE = """
 import sqlite3, sys
-other = sqlite3.connect(sys.argv[1], timeout=0)
-try:
-    other.execute("INSERT INTO t VALUES (2)")
-    other.commit()
-except sqlite3.OperationalError as error:
-    print(error, end="")
-else:
-    print("written", end="")
+from contextlib import closing
+with closing(sqlite3.connect(sys.argv[1], timeout=0)) as other:
+    try:
+        other.execute("INSERT INTO t VALUES (2)")
+        other.commit()
+    except sqlite3.OperationalError as error:
+        print(error, end="")
+    else:
+        print("written", end="")
 """
 LOOK = """
 import sqlite3, sys

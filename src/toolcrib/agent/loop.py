@@ -219,31 +219,32 @@ class Run:
 
     def _result(self, status: RunStatus, limit: str | None) -> RunResult:
         pending = tuple(waiting.request for waiting in self._waiting)
+        waiting = self._history.unanswered()
         state = RunState(
-            self._run_id,
-            self._turn,
-            self._history.messages,
-            self._usage,
-            tuple(self._records),
-            self._tally,
-            self._caller,
-            self._toolbox.names,
-            self._tally.elapsed,
-            pending,
-            self._restored.restored(self._history.unanswered()),
-            self._restored.repaired(self._history.unanswered()),
+            run_id=self._run_id,
+            turn=self._turn,
+            messages=self._history.messages,
+            usage=self._usage,
+            records=tuple(self._records),
+            tally=self._tally,
+            caller=self._caller,
+            offered=self._toolbox.names,
+            elapsed=self._tally.elapsed,
+            pending=pending,
+            restored=self._restored.restored(waiting),
+            repaired=self._restored.repaired(waiting),
         )
         text = self._history.text
         return RunResult(
-            status,
-            text,
-            text if self._output_type is None else self._output,
-            state.messages,
-            state.usage,
-            state.records,
-            pending,
-            state,
-            limit,
+            status=status,
+            text=text,
+            output=text if self._output_type is None else self._output,
+            messages=state.messages,
+            usage=state.usage,
+            records=state.records,
+            pending=pending,
+            state=state,
+            limit=limit,
         )
 
 

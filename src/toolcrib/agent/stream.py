@@ -27,6 +27,7 @@ class RunStream:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._result: RunResult | None = None
         self._over = False
+        self._ended: Callable[[RunResult | None], None] | None = None
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -34,6 +35,10 @@ class RunStream:
         self._task = loop.create_task(drive(self._emit))
         _running.add(self._task)
         self._task.add_done_callback(self._close)
+
+    def when_ended(self, ended: Callable[[RunResult | None], None]) -> None:
+        """`ended` is given the result before anybody reads of it, or None if there is none."""
+        self._ended = ended
 
     async def result(self) -> RunResult:
         """How the run ended, a cancelled one too. Raises what the provider's failure was."""
@@ -72,11 +77,18 @@ class RunStream:
     def _emit(self, event: Event) -> None:
         if isinstance(event, Done):
             self._result = event.result
+            self._tell(event.result)
         self._events.put_nowait(event)
 
     def _close(self, task: asyncio.Task[RunResult]) -> None:
         """Wake whoever still reads; a failure was told as `RunError`, and `result` raises it."""
         _running.discard(task)
+        if self._result is None:
+            self._tell(None)
         if not task.cancelled():
             task.exception()
         self._events.put_nowait(None)
+
+    def _tell(self, result: RunResult | None) -> None:
+        if self._ended is not None:
+            self._ended(result)

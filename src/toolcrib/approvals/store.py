@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -88,7 +88,14 @@ class ApprovalStore:
             await self._database.transact(lambda t: _answer_each(t, texts))
 
     async def aclose(self) -> None:
+        """Close the connections; the next use opens new ones. `async with` does it, too."""
         await self._database.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
 
 def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:

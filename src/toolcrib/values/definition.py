@@ -7,6 +7,7 @@ registration. What is derived from a definition (validators, embeddings) lives b
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
+from math import inf
 from typing import Final, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
 import msgspec
@@ -66,8 +67,9 @@ class AnnotationOptions(TypedDict, total=False):
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     """What policies, pickers and runners read without parsing a schema.
 
-    `cost` is in the unit that the application's budget uses; `timeout` in seconds, None for the
-    runner's own; empty `allowed_roles` means everybody.
+    `cost` is in the unit that the application's budget uses, from 0; `timeout` in seconds, above 0,
+    None for the runner's own; empty `allowed_roles` means everybody. Raises ValueError for numbers
+    that are not so.
     """
 
     safe: bool = True
@@ -81,6 +83,14 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     exclusive: bool = False
     untrusted_output: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cost < inf:
+            raise ValueError(f"cost must be a finite number from 0, not {self.cost}")
+        if self.timeout is not None and not 0 < self.timeout < inf:
+            raise ValueError(
+                f"timeout must be a finite number of seconds above 0, not {self.timeout}"
+            )
 
 
 class Example(msgspec.Struct, frozen=True):
