@@ -255,6 +255,28 @@ def test_requests_may_have_an_embedder_of_their_own() -> None:
     assert (tools.asked, asking.asked) == (["a: "], ["q"])
 
 
+class Half(Fixed):
+    """Reads the half of any text."""
+
+    def reads(self, text: str) -> float:
+        return 0.5
+
+
+def test_what_an_embedder_cannot_read_is_as_near_to_every_tool(tmp_path: Path) -> None:
+    embedder = Half({"q": [1, 0], "a: ": [1, 0], "b: ": [0, 1]})
+    embedder.name = "half"  # type: ignore[attr-defined]
+    for given in (embedder, CachedEmbedder(embedder, tmp_path / "vectors.sqlite")):
+        scorer, tools = EmbeddingScorer(given), [entry("a"), entry("b")]
+        assert list(scorer.hits(Query("q"), tools).values) == pytest.approx([0.65, 0.15])
+
+
+def test_word_vectors_do_not_judge_a_script_that_they_cannot_read() -> None:
+    tools = [entry("a", "查询天气预报"), entry("b", "发送电子邮件"), entry("c", "翻译一段文本")]
+    values = EmbeddingScorer().hits(Query("今天天气怎么样"), tools).values
+    assert max(values) - min(values) < 0.1
+    assert min(values) > 0.2
+
+
 def test_a_request_is_embedded_once() -> None:
     embedder = Fixed({"q": [1, 0], "a: ": [1, 0]})
     scorer, tools = EmbeddingScorer(embedder), [entry("a")]

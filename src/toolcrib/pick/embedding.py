@@ -18,6 +18,7 @@ from toolcrib.pick.hits import Hits
 from toolcrib.pick.index import CatalogCache
 from toolcrib.pick.matrix import Asked, Matrix, as_asked, best_of, units
 from toolcrib.pick.query import Query
+from toolcrib.pick.reading import part_read
 from toolcrib.pick.scorer import Score
 from toolcrib.pick.segments import segments
 from toolcrib.pick.vectors import WordVectors, numpy
@@ -37,7 +38,11 @@ _KEPT_QUERIES = 64
 
 
 class Embedder(Protocol):
-    """Texts to unit vectors, one row each; equal texts must give equal rows."""
+    """Texts to unit vectors, one row each; equal texts must give equal rows.
+
+    One that was made for some languages may have a method `reads(text)`: what part of a text it can
+    read, 0..1.
+    """
 
     def embed(self, texts: Sequence[str]) -> Vectors: ...
 
@@ -62,7 +67,8 @@ class EmbeddingScorer:
     With `q` the request's vector and `s` those of its parts (`segments`; at most 8), a tool's weight
     is `0.7 cos(q) + 0.3 max cos(s)`, in -1..1, the best of its texts; for a request of one part,
     and with `in_parts=False`, it is the cosine. Of a conversation, `q` is the last turn's vector and
-    0.3 of the mean of those of the turns before. The description reads "split name: description
+    0.3 of the mean of those of the turns before. What of a request the embedder cannot read (its
+    `reads`) counts as a cosine of 0.3 to any tool. The description reads "split name: description
     (parameters) [tags]".
 
     The score is `(weight - 0.1) / 0.9`, and 0 below: 0.1 is what a request and a tool that have
@@ -138,7 +144,8 @@ class EmbeddingScorer:
             parts = segments(query.text) if self._in_parts else ()
             texts = [*key, *(parts if len(parts) > 1 else ())]
             rows = self._embedded(texts, self._asking).copy()
-            kept = as_asked(rows, len(query.earlier))
+            read = part_read(self._asking, query.text, self._embedder)
+            kept = as_asked(rows, len(query.earlier), read)
             with self._lock:
                 _keep(self._asked, {key: kept}, _KEPT_QUERIES)
         return kept

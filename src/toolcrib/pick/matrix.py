@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _WHOLE = 0.7
 _EARLIER = 0.3
+_UNREAD = 0.3
+"""The cosine of any tool with what is not read of a request: who cannot judge leaves out nothing."""
 _MANY = 8_192
 """Rows from which a catalog is large: they are kept in half precision, and searched in two stages."""
 _HEAD = 64
@@ -28,19 +30,27 @@ _AT_ONCE = 4_096
 
 
 class Asked(NamedTuple):
-    """A request's vector, of length 1, and those of its parts; none for a request of one part."""
+    """A request's vector and those of its parts; none for a request of one part.
+
+    They are as long as the part of the request that was read; `unread` is what every tool gets for the
+    rest.
+    """
 
     whole: Vectors
     parts: Vectors
+    unread: float
 
 
-def as_asked(rows: Vectors, earlier: int) -> Asked:
-    """Of the rows of a request, of so many turns before it, and of its parts, in this order."""
+def as_asked(rows: Vectors, earlier: int, read: float) -> Asked:
+    """Of the rows of a request, of so many turns before it, and of its parts, in this order.
+
+    `read` is the part of the request that they stand for.
+    """
     whole = rows[0]
     if earlier:
         whole = whole + _EARLIER * rows[1 : 1 + earlier].mean(axis=0)
         whole = whole / max(float(whole @ whole) ** 0.5, 1e-9)
-    return Asked(whole, rows[1 + earlier :])
+    return Asked(whole * read, rows[1 + earlier :] * read, (1 - read) * _UNREAD)
 
 
 class Matrix(NamedTuple):
@@ -126,7 +136,7 @@ def _near(rows: Any, asked: Asked) -> Vectors:
     if len(asked.parts):
         parts = _cosines(exact, asked.parts[:, None])
         near = _WHOLE * near + (1 - _WHOLE) * parts.max(axis=0)
-    return near
+    return near + asked.unread
 
 
 def _cosines(rows: Vectors, vector: Vectors) -> Vectors:

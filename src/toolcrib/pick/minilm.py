@@ -21,6 +21,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from toolcrib.errors import MissingExtraError, SourceError
+from toolcrib.pick.reading import legible
 from toolcrib.pick.text import clip
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class MiniLM:
     def __init__(self) -> None:
         self._file = _package_folder() / "model.onnx"
         self.name = f"all-MiniLM-L6-v2 int8 {_version()}"
+
+    def reads(self, text: str) -> float:
+        """What part of a text this model knows the words of: Latin letters, mostly."""
+        return legible(text)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors, shape (len(texts), 384); a text without a token gives zeros.

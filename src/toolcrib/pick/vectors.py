@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from toolcrib.errors import MissingExtraError, SourceError
+from toolcrib.pick.reading import legible
 from toolcrib.pick.text import clip
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class WordVectors:
 
     def __init__(self) -> None:
         self._folder = _package_folder()
+
+    def reads(self, text: str) -> float:
+        """What part of a text these vectors know the words of: Latin letters, mostly."""
+        return legible(text)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors, shape (len(texts), 256); a text without a token gives zeros.
