@@ -5,8 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
+
 from toolcrib.values.call import ToolCall
-from toolcrib.values.message import ChatRequest, Image, Message, Settings, ToolChoice
+from toolcrib.values.message import (
+    ChatRequest,
+    Image,
+    Message,
+    ProviderState,
+    Settings,
+    ToolChoice,
+)
+from toolcrib.wire.openai_chat.kept import MEMBERS
 
 Row = dict[str, Any]
 
@@ -28,7 +38,8 @@ def request_of(body: Row) -> ChatRequest:
     messages: list[Message] = []
     calls: dict[str, ToolCall] = {}
     for message in body["messages"]:
-        if more := set(message) - _MEMBERS:
+        kept = {key: value for key, value in message.items() if key in MEMBERS}
+        if more := message.keys() - _MEMBERS - kept.keys():
             raise Unsupported(*sorted(more))
         role, content = message["role"], message.get("content")
         if role == "tool":
@@ -41,7 +52,9 @@ def request_of(body: Row) -> ChatRequest:
                 for n, call in enumerate(message.get("tool_calls") or ())
             ]
             calls |= {call.provider_id: call for call in made}
-            messages.append(Message.assistant(_text(content), tuple(made)))
+            state = ProviderState("openai-chat", kept) if kept else None
+            said = Message.assistant(_text(content), tuple(made))
+            messages.append(msgspec.structs.replace(said, provider_state=state))
         elif role in ("system", "user") and not message.get("tool_calls"):
             messages.append(Message(role, _text(content), images=_images(content)))
         else:

@@ -18,6 +18,8 @@ from pydantic import TypeAdapter
 from pydantic_core import SchemaValidator
 from typing_extensions import TypedDict
 
+from toolcrib.wire.openai_chat.kept import MEMBERS
+
 Judge = Callable[[bytes], Any]
 _LEFT_ALONE = frozenset(("cls", "metadata", "serialization"))
 _NAMING = frozenset(("validate_by_name", "validate_by_alias", "populate_by_name", "val_json_bytes"))
@@ -71,6 +73,21 @@ def _members(model: dict[str, Any]) -> dict[str, Any]:
     config = {k: v for k, v in model.get("config", {}).items() if k in _NAMING}
     members = {"type": "typed-dict", "fields": fields, "extra_behavior": "forbid", "config": config}
     return members | ({"ref": model["ref"]} if "ref" in model else {})
+
+
+def _chat(params: Any) -> Judge:
+    """OpenAI's types know nothing of the thoughts and signatures of the servers that have them."""
+    judge = _strict(params.CompletionCreateParams)
+
+    def judged(body: bytes) -> None:
+        members = json.loads(body)
+        for message in members["messages"]:
+            for holder in (message, *message.get("tool_calls", ())):
+                for name in MEMBERS & holder.keys():
+                    del holder[name]
+        judge(json.dumps(members).encode())
+
+    return judged
 
 
 def _anthropic(params: Any) -> Judge:
@@ -174,10 +191,7 @@ def _beyond(value: Any, shape: Any) -> Iterator[str]:
 
 
 _MAKERS: dict[str, tuple[str, Callable[[Any], Judge]]] = {
-    "openai-chat": (
-        "openai.types.chat.completion_create_params",
-        lambda params: _strict(params.CompletionCreateParams),
-    ),
+    "openai-chat": ("openai.types.chat.completion_create_params", _chat),
     "openai-responses": (
         "openai.types.responses.response_create_params",
         lambda params: _strict(params.ResponseCreateParams),

@@ -34,7 +34,7 @@ def function(**members: Any) -> dict[str, Any]:
 
 USUAL: dict[str, Any] = {
     "text": delta(content="a\nb"),
-    "text and what nobody reads": delta(content="a", role="assistant", reasoning_content="hm"),
+    "text and a thought": delta(content="a", role="assistant", reasoning_content="hm"),
     "nothing": delta(),
     "nulls": delta(content=None, tool_calls=None, function_call=None, refusal=None),
     "a call begins": call(index=0, id="c", type="function", function={"name": "f"}),

@@ -113,8 +113,11 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     text_calls: TextSyntax | str | None = None
 
     def meaning(self, reason: str) -> FinishReason:
-        """What that reason for the end of a reply says, in whatever case it is written."""
-        return self.finish_reasons.get(reason.lower(), self.unlisted_reason)
+        """What that reason for the end of a reply says, in whatever case it is written.
+
+        What follows a colon is detail: `content_filter: PROHIBITED_CONTENT`.
+        """
+        return self.finish_reasons.get(reason.lower().partition(":")[0], self.unlisted_reason)
 
     def __repr__(self) -> str:
         return f"Wire({self.name!r})"

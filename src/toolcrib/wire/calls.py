@@ -7,10 +7,12 @@ arguments before it are whole. Fragments are joined once, at the end.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ArgumentsPart
 from toolcrib.values.offer import Offer
-from toolcrib.wire.json_text import SPACE, Balance, ends_early, mended, settled
+from toolcrib.wire.json_text import SPACE, Balance, ends_early, is_object, mended, settled
 
 _LONGEST_NAME = 1024
 
@@ -61,6 +63,11 @@ class CallAssembler:
         self._last: _Open | None = None
         self._chunk = 0
 
+    @property
+    def last_id(self) -> str:
+        """The id of the call that the last piece was of; empty before the first."""
+        return "" if self._last is None else self._last.id
+
     def next_chunk(self) -> None:
         self._chunk += 1
 
@@ -80,7 +87,7 @@ class CallAssembler:
 
     def whole(self, provider_id: str, name: str, text: str) -> ArgumentsPart | None:
         """Take a call in one piece, and give the part to display, if there is something to."""
-        call = self._open(None)
+        call = self._last = self._open(None)
         self._continue(call, provider_id, name)
         if not text:
             return None
@@ -92,7 +99,7 @@ class CallAssembler:
 
         A piece that brought neither name nor arguments is no call.
         """
-        read = [(call, "".join(call.fragments)) for call in self._calls]
+        read = [(call, joined(call.fragments)) for call in self._calls]
         read = [(call, _paired(text)) for call, text in read if call.name or text.strip(SPACE)]
         cut = cut or (bool(read) and ends_early(read[-1][1]))
         calls = (
@@ -110,7 +117,7 @@ class CallAssembler:
             call = self._by_id.get(provider_id)
             if index is not None and name:
                 call = None
-            elif index is None and call is None:
+            elif call is None and self._goes_on(index, provider_id, name):
                 call = self._last
         if call is None or self._begins(call, provider_id, name, text):
             call = self._open(index)
@@ -118,6 +125,13 @@ class CallAssembler:
             self._by_index[index] = call
         self._continue(call, provider_id, name)
         return call
+
+    def _goes_on(self, index: object, provider_id: str, name: str) -> bool:
+        """Whether a piece that points at no call is more of the last one: an index alone is no sign
+        of another call while the last one is not whole."""
+        if index is None:
+            return True
+        return not (provider_id or name) and self._last is not None and not self._last.whole()
 
     def _open(self, index: object) -> _Open:
         call = _Open(f"{self._ids}{len(self._calls)}")
@@ -162,6 +176,16 @@ class CallAssembler:
 
     def _knows(self, name: str) -> bool:
         return self._offer.own_name(name) in self._offer.tools
+
+
+def joined(fragments: list[str]) -> str:
+    """The text in these fragments; that of the last, where each says again all there was before it."""
+    text = "".join(fragments)
+    pieces = [fragment for fragment in fragments if fragment]
+    if len(pieces) < 2 or is_object(text) or not is_object(pieces[-1]):
+        return text
+    grows = all(after.startswith(before) for before, after in pairwise(pieces))
+    return pieces[-1] if grows else text
 
 
 def index_of(given: object) -> int | str | None:

@@ -24,6 +24,9 @@ from toolcrib.wire.json_text import parsed
 from toolcrib.wire.sse import Event, EventStream
 
 _DONE = b"[DONE]"
+_NOTHING = (b"", b"null")
+_ALIVE = (b"ping", b"heartbeat", b"keepalive", b"keep-alive")
+"""Events that only keep a connection open, with a text or none."""
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _HEAVY = frozenset(("choices", "candidates", "content", "output", "message", "response", "delta"))
@@ -152,9 +155,9 @@ class StreamDecoder:
             return
         if not data.startswith(b"{"):
             data = data.strip()
-            if not data or data.startswith(b":") or event.name == b"ping":
+            if data in _NOTHING or data.startswith(b":") or event.name in _ALIVE:
                 return
-            if data == _DONE:
+            if data.strip(b'"') == _DONE:
                 self._ended = True
                 return
         try:

@@ -14,6 +14,8 @@ import msgspec
 
 SPACE = " \t\r\n"
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_VALUES = json.JSONDecoder()
+_MOST_REPEATS = 64
 _STRING = msgspec.json.Decoder(str)
 _IN_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _OUTSIDE = re.compile(r'[^"\[\]{}]*+')
@@ -30,10 +32,11 @@ def is_object(text: str) -> bool:
 
 
 def settled(text: str) -> str:
-    """The arguments of a call that was not cut: the text as sent, except for four known habits.
+    """The arguments of a call that was not cut: the text as sent, except for five known habits.
 
     Nothing or `null` is `{}` (Groq, OpenRouter); a JSON string that holds an object is that object;
-    empty objects before the real one are dropped (`{}{"a":1}`).
+    empty objects before the real one are dropped (`{}{"a":1}`), and so is the same object said again
+    behind it (Soju06/codex-lb#284).
     """
     bare = text.strip(SPACE)
     if bare in {"", "null"}:
@@ -43,7 +46,27 @@ def settled(text: str) -> str:
         return text if inner is None else inner
     if (empty := _EMPTY_FIRST.match(bare)) and is_object(bare[empty.end() :]):
         return bare[empty.end() :]
-    return text
+    return _said_once(bare) or text
+
+
+def _said_once(text: str) -> str | None:
+    """The first of equal objects that follow each other, if that is what the text is."""
+    if not text.startswith("{") or is_object(text):
+        return None
+    try:
+        first, end = _VALUES.raw_decode(text)
+        at = end
+        for _ in range(_MOST_REPEATS):
+            if at == len(text):
+                return text[:end]
+            while text[at] in SPACE:
+                at += 1
+            again, at = _VALUES.raw_decode(text, at)
+            if again != first:
+                return None
+    except (ValueError, RecursionError):
+        pass
+    return None
 
 
 def _inner(text: str) -> str | None:

@@ -174,10 +174,10 @@ class AnthropicReply:
             self._ending.said(reason)
 
     def _take_usage(self, message: Any) -> None:
-        """The counts of a stream are totals so far; one that is missing stays as it was."""
+        """The counts of a stream are totals so far; one that is missing, or 0, stays as it was."""
         usage = message.get("usage") if isinstance(message, dict) else None
         if isinstance(usage, dict):
-            self._usage |= {key: usage[key] for key in usage if usage[key] is not None}
+            self._usage |= {key: count for key, count in usage.items() if count}
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""

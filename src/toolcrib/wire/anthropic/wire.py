@@ -118,8 +118,15 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     # What servers that imitate this wire have been seen to say.
     "length": "length",
     "content_filter": "content_filter",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
+    "sensitive": "content_filter",
     "error": "error",
+    "malformed_tool_use": "error",
+    "malformed_model_output": "error",
     "abort": "incomplete",
+    "cancelled": "incomplete",
+    "incomplete": "incomplete",
 }
 
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ProviderState, Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.failure import reported_error
 from toolcrib.wire.openai_chat.reply import ChatReply
 
 
 class MistralReply(ChatReply):
-    """https://docs.mistral.ai/api/#tag/chat, with errors that have no member `error`."""
+    """https://docs.mistral.ai/api/#tag/chat"""
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         super().__init__(wire, offer=offer, ids=ids)
@@ -28,13 +24,8 @@ class MistralReply(ChatReply):
         self._whole = False
 
     def body(self, body: JsonObject, data: bytes) -> None:
-        _check(body)
         self._whole = True
         super().body(body, data)
-
-    def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
-        _check(event)
-        super().event(event, data, name, parts)
 
     def _add_text(self, content: Any, parts: Parts) -> None:
         if isinstance(content, str):
@@ -43,14 +34,11 @@ class MistralReply(ChatReply):
             self._chunks += [chunk for chunk in content if isinstance(chunk, dict)]
         super()._add_text(content, parts)
 
-    def finish(self, *, ended: bool, raw: Any) -> Reply:
-        reply = super().finish(ended=ended, raw=raw)
+    def _state(self) -> list[Any] | None:
+        """The chunks, unless all are text. Members that other servers have are refused here."""
         if all(chunk.get("type") == "text" for chunk in self._chunks):
-            return reply
-        chunks = self._chunks if self._whole else joined(self._chunks)
-        state = ProviderState(self._wire.name, chunks)
-        message = msgspec.structs.replace(reply.message, provider_state=state)
-        return msgspec.structs.replace(reply, message=message)
+            return None
+        return self._chunks if self._whole else joined(self._chunks)
 
 
 def joined(chunks: Iterable[Any]) -> list[Any]:
@@ -85,8 +73,3 @@ def _close(made: list[Any], pieces: list[Any]) -> None:
         lists = [piece for piece in pieces if isinstance(piece, list)]
         inner = joined(chunk for piece in lists for chunk in piece if isinstance(chunk, dict))
         made[-1]["thinking"] = inner
-
-
-def _check(payload: JsonObject) -> None:
-    if payload.get("object") == "error" and "choices" not in payload:
-        raise reported_error(payload)

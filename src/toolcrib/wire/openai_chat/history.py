@@ -7,6 +7,7 @@ from typing import Any
 
 from toolcrib.values.message import Image, Message
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
+from toolcrib.wire.openai_chat.kept import of_call, of_message
 
 
 class ChatHistory(History):
@@ -25,11 +26,12 @@ class ChatHistory(History):
         return [{"role": "user", "content": content(message)}]
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
+        state = self.state(message)
         form: dict[str, Any] = {"role": "assistant", "content": message.content}
         if calls:
             form["content"] = message.content or None
-            form["tool_calls"] = [call_form(call) for call in calls]
-        return [form]
+            form["tool_calls"] = [call_form(c) | of_call(state, c.call.id) for c in calls]
+        return [form | of_message(state)]
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
         return [

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from toolcrib.errors import WireError
-from toolcrib.values.message import Reply, TextPart, Usage
+from toolcrib.values.message import Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
 from toolcrib.wire.calls import CallAssembler, index_of
 from toolcrib.wire.ending import NATURAL, Ending
-from toolcrib.wire.json_text import cached, counted, mended
+from toolcrib.wire.json_text import mended
+from toolcrib.wire.openai_chat.beside import check_error, spent, usage_in
+from toolcrib.wire.openai_chat.kept import KeptMembers
+from toolcrib.wire.openai_chat.source import Source
 from toolcrib.wire.openai_chat.usual import usual_chunk
 
-
-class _Function(msgspec.Struct):
-    arguments: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Call(msgspec.Struct):
-    function: _Function | None = None
-
-
-class _Message(msgspec.Struct):
-    tool_calls: list[_Call | None] | _Call | None = None
-    function_call: _Function | None = None
-
-
-class _Choice(msgspec.Struct):
-    delta: _Message | None = None
-    message: _Message | None = None
-
-
-class _Body(msgspec.Struct):
-    choices: list[_Choice]
-
-
-_SLICES = msgspec.json.Decoder(_Body)
 _PATIENCE = 16
 """So many unusual chunks show that a server's are all unusual, and that trying costs time."""
 
@@ -60,21 +37,23 @@ class ChatReply:
         self._wire = wire
         self._ending = Ending(wire, offer)
         self._text: list[str] = []
+        self._kept = KeptMembers()
         self._calls = CallAssembler(offer, ids)
         self._legacy = CallAssembler(offer, ids)
         self._choice: object = None
         self._refused = False
         self._usage: dict[str, Any] = {}
-        self._source = (b"", 0, "")
-        self._slices: _Body | None = None
+        self._source = Source()
         self._patience = _PATIENCE
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
+        check_error(body)
         self._chunk(body, data, whole=True, parts=[])
         if not self.seen:
             raise WireError("the reply has no choices: this is not a chat completion")
 
     def event(self, event: dict[str, Any], data: bytes, _name: bytes, parts: Parts) -> None:
+        check_error(event)
         self._chunk(event, data, whole=False, parts=parts)
 
     def usual(self, data: bytes, parts: Parts) -> bool:
@@ -93,21 +72,24 @@ class ChatReply:
                 name, text = call.function.name or "", call.function.arguments or ""
                 if part := self._calls.piece(call.index, call.id or "", name, text):
                     parts.append(part)
-        if content := choice.delta.content:
+        delta = choice.delta
+        if content := delta.content:
             self._add_text(content, parts)
+        if delta.reasoning_content or delta.reasoning:
+            self._kept.add_text("reasoning_content", delta.reasoning_content)
+            self._kept.add_text("reasoning", delta.reasoning)
         return True
 
     def _chunk(self, chunk: dict[str, Any], data: bytes, *, whole: bool, parts: Parts) -> None:
         """Add one chunk (`data` are its bytes), or one whole body. Raises WireError."""
-        if usage := chunk.get("usage"):
-            self._usage = usage if isinstance(usage, dict) else {}
+        self._usage = usage_in(chunk) or self._usage
         choices = chunk.get("choices")
         if choices is None:
             return
         if not isinstance(choices, list):
             raise WireError("`choices` is not a list")
         self.known = True
-        self._slices = None
+        self._source = Source(data)
         self._calls.next_chunk()
         for at, choice in enumerate(choices):
             if not isinstance(choice, dict):
@@ -118,7 +100,7 @@ class ChatReply:
                 self.seen = True
             if index == self._choice:
                 key = _key(choice, whole=whole)
-                self._source = (data, at, key)
+                self._source.point(at, key)
                 self._add(choice, choice.get(key), whole=whole, parts=parts)
 
     def _add(
@@ -135,6 +117,7 @@ class ChatReply:
             return
         if not isinstance(delta, dict):
             raise WireError("a choice has neither `message` nor `delta`")
+        self._kept.add(delta)
         if calls := delta.get("tool_calls"):
             self._add_calls(calls, whole=whole, parts=parts)
         if function := delta.get("function_call"):
@@ -152,15 +135,15 @@ class ChatReply:
                 continue
             if not isinstance(call, dict):
                 raise WireError("a tool call is not an object")
-            name, text = self._function(call.get("function") or _custom(call), at)
+            name, text = self._function(_function_of(call), at)
             provider_id = call.get("id") or ""
             if not isinstance(provider_id, str):
                 provider_id = str(provider_id)
             if whole:
                 self._calls.whole(provider_id, name, text)
-                continue
-            if part := self._calls.piece(index_of(call.get("index")), provider_id, name, text):
+            elif part := self._calls.piece(index_of(call.get("index")), provider_id, name, text):
                 parts.append(part)
+            self._kept.add_call(call, self._calls.last_id)
 
     def _function(self, function: Any, at: int | None) -> tuple[str, str]:
         """Name and arguments, as text; arguments that come as a value keep their bytes."""
@@ -171,25 +154,11 @@ class ChatReply:
             raise WireError("the name of a tool call is not text")
         if text is None:
             return name, ""
-        return name, text if isinstance(text, str) else self._slice(at)
-
-    def _slice(self, at: int | None) -> str:
-        data, choice, key = self._source
-        try:
-            if self._slices is None:
-                self._slices = _SLICES.decode(data)
-            message = getattr(self._slices.choices[choice], key)
-            call = message.tool_calls if at is not None else message
-            call = call[at or 0] if isinstance(call, list) else call
-            function = call.function if at is not None else call.function_call
-            return bytes(function.arguments).decode()
-        except (ValueError, RecursionError, AttributeError, IndexError):
-            raise WireError("the arguments of a tool call are neither text nor an object") from None
+        return name, text if isinstance(text, str) else self._source.slice(at, text)
 
     def _add_text(self, content: Any, parts: Parts) -> None:
         if isinstance(content, list):
-            texts = [item.get("text") for item in content if isinstance(item, dict)]
-            content = "".join(text for text in texts if isinstance(text, str))
+            content = "".join(map(_text_of, content))
         if not isinstance(content, str):
             raise WireError("the content of a message is neither text nor a list")
         if content:
@@ -214,13 +183,14 @@ class ChatReply:
         """The reply. `ended` is whether the provider said that this was all of it."""
         self._ending.stopped(ended=ended, torn=self.torn)
         calls = self._ending.calls(self._calls) or self._ending.calls(self._legacy)
-        usage = Usage(
-            1,
-            counted(self._usage, "prompt_tokens"),
-            counted(self._usage, "completion_tokens"),
-            cached(self._usage, "prompt_tokens_details"),
+        usage, state = spent(self._usage), self._state()
+        return self._ending.reply(
+            self._text, calls, usage, raw=raw, state=state, refused=self._refused
         )
-        return self._ending.reply(self._text, calls, usage, raw=raw, refused=self._refused)
+
+    def _state(self) -> Any:
+        """What has to go back as it came."""
+        return self._kept.state()
 
 
 def _key(choice: dict[str, Any], *, whole: bool) -> str:
@@ -230,9 +200,17 @@ def _key(choice: dict[str, Any], *, whole: bool) -> str:
     return "message" if choice.get("delta") is None else "delta"
 
 
-def _custom(call: dict[str, Any]) -> dict[str, Any]:
-    """A custom tool's call, whose input is free text."""
+def _text_of(part: Any) -> str:
+    """What a part of the content says to the user; that of another type is no text, or a thought."""
+    says = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
+    text = part.get("text") if says else None
+    return text if isinstance(text, str) else ""
+
+
+def _function_of(call: dict[str, Any]) -> Any:
+    """Where a call has its name and arguments; a custom tool's has free text, and some have no level
+    of their own for them."""
     custom = call.get("custom")
-    if not isinstance(custom, dict):
-        return {}
+    if call.get("function") or not isinstance(custom, dict):
+        return call.get("function") or call
     return {"name": custom.get("name"), "arguments": custom.get("input")}

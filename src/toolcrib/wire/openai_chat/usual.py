@@ -25,6 +25,8 @@ class Call(msgspec.Struct, gc=False):
     function: Function
     index: int | None = None
     id: str | None = None
+    extra_content: None = None
+    provider_specific_fields: None = None
 
 
 class Delta(msgspec.Struct):
@@ -34,6 +36,12 @@ class Delta(msgspec.Struct):
     content: str | None = None
     function_call: None = None
     refusal: Literal[""] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: None = None
+    thinking_blocks: None = None
+    extra_content: None = None
+    provider_specific_fields: None = None
 
 
 class Choice(msgspec.Struct):
@@ -44,6 +52,7 @@ class Choice(msgspec.Struct):
     finish_reason: Literal[""] | None = None
     native_finish_reason: Literal[""] | None = None
     error: None = None
+    usage: None = None
 
 
 class Chunk(msgspec.Struct):
@@ -52,6 +61,7 @@ class Chunk(msgspec.Struct):
     choices: tuple[Choice]
     usage: None = None
     error: None = None
+    x_groq: None = None
 
 
 usual_chunk = msgspec.json.Decoder(Chunk).decode

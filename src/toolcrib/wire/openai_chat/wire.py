@@ -69,18 +69,42 @@ def _choice(wire: Wire, choice: ToolChoice) -> Any:
 _FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
     "max_tokens": "length",
+    "max_completion_tokens": "length",
     "max_output_tokens": "length",
     "model_length": "length",
     "model_context_window_exceeded": "length",
+    "token_limit": "length",
     "content_filter": "content_filter",
-    "safety": "content_filter",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
     "sensitive": "content_filter",
+    "refusal": "refusal",
     "error": "error",
+    "failed": "error",
     "network_error": "error",
+    "function_call_filter": "error",
     "malformed_function_call": "error",
+    "malformed_tool_use": "error",
+    "malformed_model_output": "error",
     "abort": "incomplete",
+    "cancelled": "incomplete",
+    "incomplete": "incomplete",
     "insufficient_system_resource": "incomplete",
+    "repetition": "incomplete",
+    "time_limit": "incomplete",
+    "timeout": "incomplete",
+    # Gemini's, which Google's endpoint and gateways pass on.
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "blocklist": "content_filter",
+    "prohibited_content": "content_filter",
+    "spii": "content_filter",
+    "model_armor": "content_filter",
+    "image_safety": "content_filter",
+    "image_prohibited_content": "content_filter",
+    "image_recitation": "content_filter",
 }
+"""Those of compatible servers, and of the models behind gateways, that are no natural end."""
 
 
 OPENAI_CHAT = Wire(

@@ -25,6 +25,7 @@ from toolcrib.wire.openai_responses.output import Output
 _GOES_ON = ("queued", "in_progress")
 _ENDS = {
     "response.completed": "completed",
+    "response.done": "completed",  # can1357/oh-my-pi#4692
     "response.incomplete": "incomplete",
     "response.cancelled": "cancelled",
     "response.failed": "failed",
@@ -65,7 +66,7 @@ class ResponsesReply:
         kind = event.get("type")
         if kind is None:
             kind = event["type"] = name.decode("utf-8", "replace")
-        if kind == "error":
+        if kind in ("error", "response.error"):
             raise reported_error({key: value for key, value in event.items() if key != "type"})
         if not isinstance(kind, str) or not kind.startswith("response."):
             return
