@@ -29,4 +29,6 @@ async def plan_only(tools: Path, question: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     run_sync(plan_only(Path(sys.argv[1]), sys.argv[2]))

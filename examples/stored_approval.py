@@ -8,6 +8,7 @@ Instead of `decide`, a person may use `toolcrib approvals list` and `toolcrib ap
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from cancel_order import CancelOrder, Orders, ShopOrders
@@ -42,5 +43,13 @@ async def finish() -> None:
     print((await make_agent().resume(state)).text)
 
 
+async def closing(step: Callable[[], Awaitable[None]]) -> None:
+    async with approvals:
+        await step()
+
+
 if __name__ == "__main__":
-    run_sync({"ask": ask, "decide": decide, "finish": finish}[sys.argv[1]]())
+    steps = {"ask": ask, "decide": decide, "finish": finish}
+    if sys.argv[1:] not in [[step] for step in steps]:
+        sys.exit(__doc__)
+    run_sync(closing(steps[sys.argv[1]]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -10,8 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import toolcrib
+from toolcrib import errors
+from toolcrib.values.definition import AnnotationOptions
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = ROOT / "docs" / "names.md"
 INDEX = ROOT / "docs" / "README.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -95,3 +102,41 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     listed = set(LINK.findall(INDEX.read_text(encoding="utf-8")))
     assert {page.name for page in INDEX.parent.glob("*.md")} - listed == {INDEX.name}
+
+
+def named(text: str) -> set[str]:
+    """The identifiers that stand in code: `tool`, `client_for("openai:NAME")`."""
+    return {found[1] for found in re.finditer(r"`(\w+)[`(]", text)}
+
+
+def test_every_public_name_is_told() -> None:
+    """On the page of names, or among the events."""
+    pages = [NAMES, ROOT / "docs" / "agents.md"]
+    told = set().union(*(named(page.read_text(encoding="utf-8")) for page in pages))
+    assert set(toolcrib.__all__) - told == set()
+
+
+def test_every_word_of_the_decorator_is_told() -> None:
+    page = (ROOT / "docs" / "defining-tools.md").read_text(encoding="utf-8")
+    words = {*inspect.signature(toolcrib.tool).parameters, *AnnotationOptions.__annotations__}
+    words -= {"annotations", "parameters"}  # the rest of them; another word for input_schema
+    assert [
+        word for word in sorted(words) if f"{word}=" not in page and f"`{word}`" not in page
+    ] == []
+
+
+def test_every_error_is_told_with_its_family() -> None:
+    tree = inspect.getdoc(errors) or ""
+    branches = [line.strip() for line in tree.splitlines() if re.match(r"\s*[├│└]", line)]
+    told = NAMES.read_text(encoding="utf-8")
+    assert branches
+    assert [line for line in branches if line not in told] == []
+
+
+def test_the_rooms_hold_what_is_told_of_them() -> None:
+    rooms = re.findall(r"^\| (`\..+?) \| (.+) \| .+ \|$", NAMES.read_text(encoding="utf-8"), re.M)
+    assert len(rooms) == 10
+    for paths, held in rooms:
+        modules = [importlib.import_module(f"toolcrib{p}") for p in re.findall(r"`(.+?)`", paths)]
+        for name in named(held):
+            assert any(hasattr(module, name) for module in modules), (paths, name)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer
 
 from toolcrib.cli import run
+from toolcrib.cli.app import app
+from toolcrib.cli.examples import EXAMPLES
+from toolcrib.cli.where import UnusableError
+from toolcrib.errors import MissingExtraError
 
 CANARY = "canary-91bc"
 TOOLS = '''
@@ -121,8 +128,9 @@ def test_yes_approves(toolcrib: Toolcrib) -> None:
 
 UNUSABLE: list[tuple[list[str], str]] = [
     (["nope"], "No such command 'nope'"),
-    (["call"], "Missing argument"),
-    (["pick", "x", "--top", "0"], "--top"),
+    (["call"], "Missing argument 'TOOL'. Try --help."),
+    (["pick", "x", "--top", "0"], "equal to 1. Try --help."),
+    (["approvals", "list", "--store", "sqlite:///."], "it is a directory"),
     (["tools", "show", "nope"], "no tool 'nope'; there are current_time"),
     (["tools", "list", "--tools", "nope.py"], "nope.py: there is no such file"),
     (["tools", "list", "--tools", "nope.json"], "nope.json: there is no such file"),
@@ -288,5 +296,101 @@ def test_decode_of_something_else_is_one_line(toolcrib: Toolcrib) -> None:
 
 def test_help_names_every_command(toolcrib: Toolcrib) -> None:
     out = toolcrib("--help").out
-    for command in ("chat", "call", "pick", "encode", "decode", "tools", "local"):
-        assert command in out
+    for command in {path.partition(" ")[0] for path in EXAMPLES}:
+        assert f" {command} " in out
+
+
+def parsed(words: list[str]) -> str:
+    """The path of the command that these words would run. Raises for what it does not take."""
+    command: Any = typer.main.get_command(app)
+    context, path = command.make_context("toolcrib", words), []
+    while hasattr(command, "commands"):
+        name, command, words = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        context = command.make_context(name, words, parent=context)
+        path.append(name)
+    return " ".join(path)
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_the_help_of_a_command_ends_with_examples_that_it_takes(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = toolcrib(*path.split(), "--help").out
+    for example in EXAMPLES[path]:
+        assert example in shown
+        words = shlex.split(example)
+        assert parsed(words[words.index("toolcrib") + 1 :]) == path
+
+
+def test_the_paragraphs_of_a_help_fill_its_lines(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "`one call`: a reply can be kept to one." in toolcrib("providers", "--help").out
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_debug_may_stand_anywhere(toolcrib: Toolcrib, place: int) -> None:
+    words = ["tools", "list", "--tools", "nope.json"]
+    words.insert(place, "--debug")
+    with pytest.raises(UnusableError, match="there is no such file"):
+        toolcrib(*words)
+
+
+def test_debug_behind_dashes_is_an_argument(toolcrib: Toolcrib) -> None:
+    result = toolcrib("call", "--", "--debug")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "unknown_tool" in result.err
+
+
+def test_the_version_of_a_source_that_is_not_installed(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("toolcrib.cli.app.version", absent)
+    assert toolcrib("--version") == (0, "toolcrib, from its source: it is not installed\n", "")
+
+
+def test_an_exit_code_needs_no_stderr(toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)  # as Python has it where it was closed
+    assert toolcrib("tools", "list", "nope.json").code == 2
+
+
+def test_a_call_of_no_tool_names_those_that_there_are(toolcrib: Toolcrib) -> None:
+    error = toolcrib("call", "hang", "--tools", "tools.py").err
+    assert error.endswith("Use one of the tools offered: hangs, leaks, risky\n")
+
+
+@pytest.mark.parametrize(
+    ("consent", "said"), [([], "--yes approves it"), (["--no"], "not approved")]
+)
+def test_a_call_that_nobody_can_be_asked_about_says_so(
+    toolcrib: Toolcrib, consent: list[str], said: str
+) -> None:
+    error = toolcrib("call", "risky", '{"path": "x"}', "--tools", "tools.py", *consent).err
+    assert error.endswith(f"{said}.\n")
+
+
+def test_without_the_kit_tools_can_be_named(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(**_given: object) -> None:
+        raise MissingExtraError("kit", "toolcrib.kit")
+
+    monkeypatch.setattr("toolcrib.kit.catalog", absent)
+    result = toolcrib("tools", "list")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.endswith("'toolcrib[kit]', or name tools of your own: --tools WHERE\n")
+
+
+def test_of_many_tools_those_with_a_name_like_it(toolcrib: Toolcrib) -> None:
+    names = [*(f"tool_{n:04}" for n in range(500)), "refund"]
+    tools = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+    Path("many.json").write_text(json.dumps(tools), encoding="utf-8")
+    error = toolcrib("tools", "show", "refunt", "--tools", "many.json").err
+    assert error == "toolcrib: no tool 'refunt'; there are refund, … (501 in all)\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.console import Console
 
 from toolcrib.cli.app import run
 from toolcrib.wire import WIRES
@@ -26,3 +27,16 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(capsys.readouterr().out)
     assert told["anthropic"]["marks_errors"] is True
     assert told.keys() == WIRES.keys()
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"), [(40, len(WIRES)), (79, len(WIRES)), (80, 2 + len(WIRES))]
+)
+def test_no_width_of_a_terminal_cuts_a_word(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, lines: int
+) -> None:
+    monkeypatch.setattr("toolcrib.cli.providers.out", Console(width=width, soft_wrap=True))
+    assert run(["providers"]) == 0
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert len(out.splitlines()) == lines

@@ -11,7 +11,7 @@ import asyncio
 import io
 import sys
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
@@ -28,6 +28,7 @@ from toolcrib.cli import (
     tools,
     wires,
 )
+from toolcrib.cli.examples import explain
 from toolcrib.cli.render import print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import ToolcribError
@@ -50,18 +51,24 @@ app.add_typer(tools.app, name="tools")
 app.add_typer(local.app, name="local")
 app.add_typer(audit.app, name="audit")
 app.add_typer(approvals.app, name="approvals")
+explain(app)
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"toolcrib {version('toolcrib')}")
+        try:
+            typer.echo(f"toolcrib {version('toolcrib')}")
+        except PackageNotFoundError:
+            typer.echo("toolcrib, from its source: it is not installed")
         raise typer.Exit
 
 
 @app.callback()
 def main(
     *,
-    debug: Annotated[bool, typer.Option(help="Show a traceback when something fails.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show a traceback when something fails.")
+    ] = False,
     _version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -70,10 +77,12 @@ def main(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line; the exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    debug = "--debug" in arguments
-    as_json = "--json" in arguments[: (*arguments, "--").index("--")]
+    """Run one command line; the exit code. `--debug` may stand before the command or behind it."""
+    given = sys.argv[1:] if arguments is None else arguments
+    end = (*given, "--").index("--")
+    options, rest = given[:end], given[end:]
+    debug, as_json = "--debug" in options, "--json" in options
+    arguments = [*(option for option in options if option != "--debug"), *rest]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal need not be UTF-8
@@ -86,17 +95,22 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort, asyncio.CancelledError):
         return 130
     except BrokenPipeError:
-        sys.stderr.close()
+        if sys.stderr is not None:
+            sys.stderr.close()
         return 1
     except Exception as error:  # noqa: BLE001  the last line of defence: one line, no traceback
-        usage = getattr(error, "format_message", None)  # click's, in whichever copy typer uses
-        if usage is not None:
-            if not usage():  # no command was given, and the help has been shown
-                return 2
-            unusable = UnusableError(f"{usage()} Try --help.")
-            return _failed(unusable, 2, debug=debug, as_json=as_json)
-        return _failed(error, 1, debug=debug, as_json=as_json)
+        return _unforeseen(error, debug=debug, as_json=as_json)
     return code if isinstance(code, int) else 0
+
+
+def _unforeseen(error: Exception, *, debug: bool, as_json: bool) -> int:
+    usage = getattr(error, "format_message", None)  # click's, in whichever copy typer uses
+    if usage is None:
+        return _failed(error, 1, debug=debug, as_json=as_json)
+    if not usage():  # no command was given, and the help has been shown
+        return 2
+    unusable = UnusableError(f"{usage().removesuffix('.')}. Try --help.")
+    return _failed(unusable, 2, debug=debug, as_json=as_json)
 
 
 def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
@@ -107,5 +121,7 @@ def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
             print_json({"error": {"kind": type(error).__name__, "message": str(error)}})
     kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "
     line = printable(f"{kind}{error}").replace("\n", " ")
-    sys.stderr.write(f"toolcrib: {line}\n")
+    if sys.stderr is not None:
+        with suppress(OSError):  # nobody can be told, but the exit code holds
+            sys.stderr.write(f"toolcrib: {line}\n")
     return code

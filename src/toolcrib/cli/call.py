@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -15,17 +16,17 @@ from toolcrib.audit import AuditLog
 from toolcrib.cli.audit_log import KeyFile, Record, log_to_write
 from toolcrib.cli.options import Consent, Data, Json, Tools, approver
 from toolcrib.cli.render import err, error_text, out, print_json, printable, show_json
-from toolcrib.cli.where import UnusableError, load_catalog
-from toolcrib.errors import SourceError
+from toolcrib.cli.where import UnusableError, load_catalog, names_to_try
+from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.hydrate.parse import MAX_BYTES
 from toolcrib.runner import ToolRunner
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Caller
-from toolcrib.values.record import Completed, Outcome
+from toolcrib.values.record import Completed, Outcome, ToolInvocationRecord
 
 
 def call(
-    tool: Annotated[str, typer.Argument(help="The tool's name.")],
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.")],
     arguments: Annotated[
         str, typer.Argument(metavar="ARGS", help="One JSON object; - reads it from stdin.")
     ] = "{}",
@@ -51,7 +52,11 @@ def call(
     with contextlib.redirect_stdout(sys.stderr):  # what a tool prints is not its result
         outcome = asyncio.run(_run(runner, asked, log))
     _show(outcome, as_json=as_json)
-    return 0 if isinstance(outcome, Completed) else 1
+    if isinstance(outcome, Completed):
+        return 0
+    why = _why(outcome.record, catalog.names, consent)
+    err.print(f"toolcrib: {printable(outcome.record.name)}: {why}")
+    return 1
 
 
 async def _run(runner: ToolRunner, asked: ToolCall, log: AuditLog | None) -> Outcome:
@@ -79,7 +84,16 @@ def _show(outcome: Outcome, *, as_json: bool) -> None:
             out.print(printable(outcome.model))
         else:
             show_json(outcome.model)
-    if not isinstance(outcome, Completed):
-        error = outcome.record.error
-        text = "it waits for an approval" if error is None else error_text(error)
-        err.print(f"toolcrib: {printable(outcome.record.name)}: {text}")
+
+
+def _why(record: ToolInvocationRecord, names: Sequence[str], consent: bool | None) -> str:
+    """Why it did not complete, and what whoever runs the command can do about it."""
+    if record.error is None:
+        return "it waits for an approval"
+    text = error_text(record.error)
+    if record.error.code is ErrorCode.UNKNOWN_TOOL:
+        return f"{text.removesuffix('.')}: {names_to_try(names, record.name)}"
+    asked = sys.stdin is not None and sys.stdin.isatty()
+    if record.error.code is ErrorCode.APPROVAL_REFUSED and consent is None and not asked:
+        return f"{text} There is no terminal to ask at: --yes approves it."
+    return text

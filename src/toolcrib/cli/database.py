@@ -35,7 +35,8 @@ def existing_file(url: str) -> Path | None:
         raise UnusableError(f"{url}: a database in memory is gone with its program")
     file = Path(found[1])
     if not file.is_file():
-        raise UnusableError(f"{url}: there is no such file")
+        absent = "it is a directory" if file.is_dir() else "there is no such file"
+        raise UnusableError(f"{url}: {absent}")
     return file
 
 

@@ -21,6 +21,9 @@ HEADINGS = {
 }
 
 
+_NARROW = 80  # a narrower table would cut its words
+
+
 def rows() -> list[list[str]]:
     """For each wire its name and, in the order of HEADINGS, what it can be asked."""
     return [[name, *(_word(value) for value in abilities(wire))] for name, wire in WIRES.items()]
@@ -31,7 +34,7 @@ def _word(value: str | bool) -> str:
 
 
 def providers(*, as_json: Json = False) -> None:
-    """Show what can be asked of each provider, and what it is told in its own words.
+    """Show what can be asked of each provider, as its own encoder says.
 
     Of the choices, `fewer` means that only those tools are sent that may be called. `one call`: a reply
     can be kept to one. `errors`: a failed result is marked as such. What is `no` among choices,
@@ -39,6 +42,11 @@ def providers(*, as_json: Json = False) -> None:
     """
     if as_json:
         print_json({name: abilities(wire)._asdict() for name, wire in WIRES.items()})
+        return
+    if out.width < _NARROW:
+        for name, *words in rows():
+            told = zip(HEADINGS.values(), words, strict=True)
+            out.print(f"{name}: {', '.join(f'{heading} {word}' for heading, word in told)}")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column(no_wrap=True)

@@ -11,7 +11,7 @@ from rich.table import Table
 from toolcrib.cli import check, lock
 from toolcrib.cli.options import Json, Tools, Where
 from toolcrib.cli.render import out, print_json, printable, shortened, show_json
-from toolcrib.cli.where import UnusableError, given_once, load_catalog
+from toolcrib.cli.where import UnusableError, given_once, load_catalog, names_to_try
 from toolcrib.values.definition import All, ToolDefinition
 from toolcrib.values.json import JsonObject
 
@@ -48,7 +48,7 @@ def _first_line(description: str) -> str:
 
 @app.command("show")
 def show_tool(
-    name: Annotated[str, typer.Argument(help="The tool's name.")],
+    name: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.")],
     *,
     tools: Tools = None,
     as_json: Json = False,
@@ -56,7 +56,7 @@ def show_tool(
     """Show one tool whole: its schema, its marks, who may see what of its result."""
     catalog = load_catalog(tools)
     if name not in catalog:
-        raise UnusableError(f"no tool '{name}'; there are {', '.join(catalog.names)}")
+        raise UnusableError(f"no tool '{name}'; there are {names_to_try(catalog.names, name)}")
     definition = catalog[name].get_definition()
     if as_json:
         print_json(_whole(definition))

@@ -7,9 +7,10 @@ prints goes to stderr: stdout is for what the command says.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ import msgspec
 import orjson
 
 from toolcrib import kit
-from toolcrib.errors import DefinitionError, SourceError
+from toolcrib.errors import DefinitionError, MissingExtraError, SourceError
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
 from toolcrib.values.definition import HasDefinition, ToolDefinition
+
+_LISTED = 20
 
 
 class UnusableError(SourceError):
@@ -52,6 +55,8 @@ def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
             return kit.catalog(database=database)
         except SourceError as error:
             raise UnusableError(str(error)) from error
+        except MissingExtraError as error:
+            raise UnusableError(f"{error}, or name tools of your own: --tools WHERE") from error
     if database is not None:
         raise UnusableError(f"--database is for the kit: leave it out, or --tools {where}")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -67,6 +72,14 @@ def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
     if not found:
         raise UnusableError(f"--tools {where}: there are no tools in it")
     return found
+
+
+def names_to_try(names: Sequence[str], wanted: str) -> str:
+    """All names of a small catalog; of a large one those that are like the one that is not there."""
+    if len(names) <= _LISTED:
+        return ", ".join(names)
+    near = difflib.get_close_matches(wanted, names, n=5, cutoff=0.5) or names[:5]
+    return f"{', '.join(near)}, … ({len(names):,} in all)"
 
 
 def load_for_picking(where: str | None) -> tuple[HasDefinition, ...]:

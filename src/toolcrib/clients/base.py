@@ -17,7 +17,7 @@ import msgspec
 
 from toolcrib.clients.address import checked_headers, checked_url, joined, merged
 from toolcrib.clients.exchange import exchanged
-from toolcrib.clients.retry import Attempts, Retries
+from toolcrib.clients.retry import Attempts, Retries, retried
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
 from toolcrib.clients.way import Timeouts
 from toolcrib.errors import ClientError, ConnectionFailed, ProviderError
@@ -127,13 +127,7 @@ class WireClient(Closing):
 
     async def chat(self, request: ChatRequest) -> Reply:
         """The whole reply. Raises ClientError; see its subclasses for what went wrong."""
-        attempts = Attempts(self._retries)
-        while True:
-            try:
-                return await self._reply(request)
-            except ClientError as error:
-                failure = error
-            await attempts.after(failure)
+        return await retried(self._retries, lambda: self._reply(request))
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
         """Text and arguments as they come, and the whole `Reply` last. Raises ClientError."""

@@ -15,10 +15,10 @@ from toolcrib.clients.address import checked_headers, checked_url, joined, merge
 from toolcrib.clients.base import Closing
 from toolcrib.clients.exchange import exchanged
 from toolcrib.clients.openai import base_of, key_for
-from toolcrib.clients.retry import Attempts, Retries
+from toolcrib.clients.retry import Retries, retried
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Transport
 from toolcrib.clients.way import Timeouts
-from toolcrib.errors import ClientError, WireError
+from toolcrib.errors import WireError
 from toolcrib.values.json import encodable
 from toolcrib.wire import OPENAI_CHAT
 
@@ -72,13 +72,7 @@ class EmbeddingsClient(Closing):
         """
         if not texts:
             return []
-        attempts = Attempts(self._retries)
-        while True:
-            try:
-                return await self._embedded(texts)
-            except ClientError as error:
-                failure = error
-            await attempts.after(failure)
+        return await retried(self._retries, lambda: self._embedded(texts))
 
     async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         """The same: a client is an embedding function."""

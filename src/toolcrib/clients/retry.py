@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from toolcrib.errors import ClientError
 if TYPE_CHECKING:
     import tenacity
     from tenacity.asyncio import AsyncRetrying
+
+T = TypeVar("T")
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +79,17 @@ class Attempts:
         with self._now:
             raise error
         self._now = await anext(self._attempts)
+
+
+async def retried(retries: Retries | None, ask: Callable[[], Awaitable[T]]) -> T:
+    """What `ask()` gives, asked again where its ClientError is worth it. Raises the last one."""
+    attempts = Attempts(retries)
+    while True:
+        try:
+            return await ask()
+        except ClientError as error:
+            failure = error
+        await attempts.after(failure)
 
 
 def _retrying(retries: Retries, error: ClientError) -> AsyncRetrying:
