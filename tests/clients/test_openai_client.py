@@ -11,6 +11,8 @@ import pytest
 from toolcrib import ALL, Agent, tool
 from toolcrib.clients import OpenAIClient, Outgoing, Response, client_for
 from toolcrib.errors import AuthenticationError, RequestError
+from toolcrib.values.message import ChatRequest, Message
+from toolcrib.wire import Wire, decode, encode
 
 OPENAI = "https://api.openai.com/v1"
 OTHER = "http://localhost:8000/v1"
@@ -149,3 +151,19 @@ async def test_an_agent_keeps_the_models_reasoning() -> None:
 def test_names_that_mean_no_client(name: str) -> None:
     with pytest.raises(RequestError):
         client_for(name)
+
+
+def test_what_one_server_wants_back_no_other_is_sent() -> None:
+    thinks, strict = (
+        OpenAIClient("m", base_url=url, api_key="k").wire
+        for url in ("https://api.deepseek.com/v1", "https://api.groq.com/openai/v1")
+    )
+    said = {"role": "assistant", "content": "Hi", "reasoning_content": "A greeting."}
+    reply = decode(thinks, json.dumps({"choices": [{"message": said}]}).encode())
+    asked = ChatRequest((Message.user("hello"), reply.message, Message.user("and?")))
+
+    def again(wire: Wire) -> Any:
+        return json.loads(encode(wire, asked, model="m").body)["messages"][1]
+
+    assert again(thinks) == said
+    assert again(strict) == {"role": "assistant", "content": "Hi"}

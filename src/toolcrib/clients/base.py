@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Self, TypedDict
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -115,6 +116,9 @@ class WireClient(Closing):
         self.settings = settings
         self._model = model
         self._base = checked_url(base_url)
+        if self.wire.state_per_server:
+            host = urlsplit(self._base).hostname or ""
+            self.wire = msgspec.structs.replace(self.wire, server=host)
         self._headers = checked_headers(headers or {})
         self._transport = transport or AiohttpTransport(timeouts)
         self._retries = retries

@@ -43,9 +43,10 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProviderState(msgspec.Struct, frozen=True):
-    """JSON that must be sent back as it came, to the provider that sent it: the wire of that name.
+    """JSON that must be sent back as it came, to the provider that sent it.
 
-    Thought signatures, reasoning items, blocks of the provider's own tools.
+    Thought signatures, reasoning items, blocks of the provider's own tools. `wire` names the wire, and
+    the server where others of its format would refuse it: `openai-chat at api.deepseek.com`.
     """
 
     wire: str

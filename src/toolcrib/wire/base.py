@@ -80,7 +80,7 @@ class MakeDecoder(Protocol):
 
 
 class MakeHistory(Protocol):
-    def __call__(self, wire: str, rule: NameRule, names: Mapping[str, str], /) -> History: ...
+    def __call__(self, keeper: str, rule: NameRule, names: Mapping[str, str], /) -> History: ...
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     `stream_usage`, whether usage in streams must be asked for; `required_choice`, the word for a
     choice of at least one tool; `allowed_tools`, whether a choice can be among some of the tools (if
     not, the others are not sent); `text_calls`, the syntax (or its name) of calls that its models
-    write in their text, which is nothing but text without.
+    write in their text, which is nothing but text without; `state_per_server`, whether what one server
+    wants back another one of the format would refuse, and `server` then which one it is.
     """
 
     name: str
@@ -111,6 +112,13 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     required_choice: str = "required"
     allowed_tools: bool = True
     text_calls: TextSyntax | str | None = None
+    state_per_server: bool = False
+    server: str = ""
+
+    @property
+    def keeper(self) -> str:
+        """Whom the state of a reply may go back to: `ProviderState.wire`."""
+        return f"{self.name} at {self.server}" if self.server else self.name
 
     def meaning(self, reason: str) -> FinishReason:
         """What that reason for the end of a reply says, in whatever case it is written.

@@ -74,7 +74,7 @@ class Ending:
 
         `refused` is whether the text is a refusal that came to its own end.
         """
-        kept = ProviderState(self._wire.name, state) if state else None
+        kept = ProviderState(self._wire.keeper, state) if state else None
         natural: FinishReason = "tool_calls" if calls else "refusal" if refused else "stop"
         return Reply(
             Message("assistant", mended("".join(text)), calls, provider_state=kept),

@@ -76,8 +76,8 @@ class History(ABC):
     ids: ClassVar[IdRule]
     given_ids: ClassVar[IdRule | None] = None
 
-    def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
-        self._wire = wire
+    def __init__(self, keeper: str, rule: NameRule, names: Mapping[str, str]) -> None:
+        self._keeper = keeper
         self._rule = rule
         self._names = names
         self.instructions: list[str] = []
@@ -130,7 +130,7 @@ class History(ABC):
     def state(self, message: Message) -> Any:
         """What has to go back to this very provider as it came, or None."""
         state = message.provider_state
-        return state.data if state is not None and state.wire == self._wire else None
+        return state.data if state is not None and state.wire == self._keeper else None
 
     def _take(self, messages: tuple[Message, ...], at: int) -> int:
         """Encode the message at `at`, or all results from there on; where to go on."""

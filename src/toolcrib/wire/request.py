@@ -60,7 +60,7 @@ def remembered_history(
     wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None
 ) -> History:
     """The history of a request; what was encoded before is not encoded again. Raises RequestError."""
-    memo, history = memo or Memo(), wire.history(wire.name, wire.tools.names, tools.names)
+    memo, history = memo or Memo(), wire.history(wire.keeper, wire.tools.names, tools.names)
     kept = [memo.history, *memo.others]
     for known in kept:
         if isinstance(known, type(history)) and known.begins(request.messages, tools.names):

@@ -22,5 +22,6 @@ MISTRAL = msgspec.structs.replace(
     required_choice="any",
     allowed_tools=False,
     stream_usage=False,
+    state_per_server=False,
 )
 """Usage comes with every stream, unasked."""

@@ -116,4 +116,5 @@ OPENAI_CHAT = Wire(
     auth=bearer,
     finish_reasons=_FINISH_REASONS,
     history=ChatHistory,
+    state_per_server=True,  # Groq, for one: "property 'reasoning_content' is unsupported"
 )
