@@ -8,7 +8,7 @@ import pytest
 from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick import SCORERS, PickOptions, scorer_named
 from toolcrib.pick import named as module
-from toolcrib.pick.scorer import scorer_name
+from toolcrib.pick.scoring.scorer import scorer_name
 
 
 @pytest.fixture

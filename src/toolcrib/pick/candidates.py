@@ -15,7 +15,7 @@ import msgspec
 
 from toolcrib.errors import PickError, ToolcribError
 from toolcrib.pick.filters import Excluded, Filters, Quota, exclusion, used_up
-from toolcrib.pick.kept import trim
+from toolcrib.pick.scoring.kept import trim
 from toolcrib.tools import Catalog
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 

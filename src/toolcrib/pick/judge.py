@@ -16,11 +16,11 @@ from typing import Any
 
 from toolcrib.errors import PickError
 from toolcrib.pick.judgement import read_judgement
-from toolcrib.pick.kept import trim
-from toolcrib.pick.keyword import KeywordScorer
-from toolcrib.pick.query import Query
-from toolcrib.pick.scorer import Ranker, Score, scorer_name
-from toolcrib.pick.text import fields
+from toolcrib.pick.lexical.keyword import KeywordScorer
+from toolcrib.pick.scoring.kept import trim
+from toolcrib.pick.scoring.scorer import Ranker, Score, scorer_name
+from toolcrib.pick.text.query import Query
+from toolcrib.pick.text.words import fields
 from toolcrib.threads import in_thread
 from toolcrib.values.client import LLMClient
 from toolcrib.values.definition import HasDefinition, ToolDefinition

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import cache
 
 from toolcrib.errors import MissingExtraError, PickError
-from toolcrib.pick.embedding import EmbeddingScorer
-from toolcrib.pick.keyword import KeywordScorer
-from toolcrib.pick.light import Light
-from toolcrib.pick.rerank import Rerank
-from toolcrib.pick.scorer import Ranker
+from toolcrib.pick.dense.embedding import EmbeddingScorer
+from toolcrib.pick.fusion.light import Light
+from toolcrib.pick.fusion.rerank import Rerank
+from toolcrib.pick.lexical.keyword import KeywordScorer
+from toolcrib.pick.scoring.scorer import Ranker
 
 
 def _auto() -> Ranker:

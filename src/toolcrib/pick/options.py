@@ -11,7 +11,7 @@ import msgspec
 from toolcrib.errors import PickError
 from toolcrib.pick.filters import Filters, Quota
 from toolcrib.pick.named import DEFAULT_SCORER, SCORERS, scorer_named
-from toolcrib.pick.scorer import Scorer
+from toolcrib.pick.scoring.scorer import Scorer
 
 
 class PickOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ import msgspec
 from toolcrib.pick.candidates import Candidates, candidates_of
 from toolcrib.pick.filters import Excluded
 from toolcrib.pick.options import PickOptions
-from toolcrib.pick.query import Query, query_of
-from toolcrib.pick.ranking import Ranking, Request, ranked
-from toolcrib.pick.scorer import Score, Scorer, scorer_name
+from toolcrib.pick.scoring.ranking import Ranking, Request, ranked
+from toolcrib.pick.scoring.scorer import Score, Scorer, scorer_name
+from toolcrib.pick.text.query import Query, query_of
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 

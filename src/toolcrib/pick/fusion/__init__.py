@@ -1,0 +1,1 @@
+"""Scorers that are made of scorers."""

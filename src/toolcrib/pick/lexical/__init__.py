@@ -1,0 +1,1 @@
+"""By words: an inverted index of a catalog, and BM25F."""

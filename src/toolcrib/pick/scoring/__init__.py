@@ -1,0 +1,1 @@
+"""What every scorer has to do with: the protocol, hits, how they are ranked, what is kept."""
