@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from named import named
 
 from toolcrib.errors import ErrorCode
-from toolcrib.hydrate import Parsed, ParseFailure, parse, parse_arguments
-from toolcrib.hydrate.parse import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_NODES
+from toolcrib.hydrate import Parsed, ParseFailure, parse_arguments, round_trip
+from toolcrib.hydrate.parse import MAX_BYTES, MAX_DIGITS, MAX_NODES
+from toolcrib.hydrate.round_trip import MAX_DEPTH
 
 CANARY = "CANARY_77ab"
 JSON, LARGE = ErrorCode.INVALID_JSON, ErrorCode.TOO_LARGE
@@ -203,12 +204,12 @@ def test_as_many_values_as_may_be() -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 10_000], ids=["counted", "wrapped"])
-@pytest.mark.parametrize("wraps", [parse._WRAPS, None], ids=["by orjson", "walked"])
+@pytest.mark.parametrize("wraps", [round_trip._WRAPS, None], ids=["by orjson", "walked"])
 @pytest.mark.parametrize("inner", ["", "1", '"x"', "1.0e0"])
 def test_depth_is_exact_however_it_is_judged(
     inner: str, wraps: int | None, padding: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parse, "_WRAPS", wraps)
+    monkeypatch.setattr(round_trip, "_WRAPS", wraps)
     deepest = MAX_DEPTH if not inner else MAX_DEPTH - 1
     for shape in ("[", '{"b":'):
         for depth in (2, deepest - 2, deepest - 1, deepest, deepest + 1, deepest + 2, 254, 300):
@@ -220,7 +221,7 @@ def test_depth_is_exact_however_it_is_judged(
 
 
 def test_the_limit_of_orjson_is_the_one_that_is_relied_on() -> None:
-    assert parse._WRAPS == 154
+    assert round_trip._WRAPS == 154
 
 
 VALUES = st.recursive(

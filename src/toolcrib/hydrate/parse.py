@@ -1,16 +1,13 @@
 """Arguments from text, strictly: what a lenient parser would lose or make up is refused instead.
 
-The fast path is sound: text is parsed by orjson, written again, and compared with itself, white space
-aside. Equal texts mean that nothing was lost: no key was there twice, no number was rounded. Depth is
-judged by orjson, too: it writes 254 lists or objects in one another and no more, so a value that it
-still writes inside of 154 lists has at most 100. What may be too deep or too wide is walked; what
-differs is read by a slower parser, which sees duplicates.
+The fast path is sound: text is parsed by orjson, written again, and compared (`round_trip`). Equal
+texts mean that nothing was lost: no key was there twice, no number was rounded. What may be too deep
+or too wide is walked; what differs is read by a slower parser, which sees duplicates.
 """
 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from math import isinf
 from typing import Any, NamedTuple
 
@@ -19,18 +16,14 @@ import msgspec
 import orjson
 
 from toolcrib.errors import ErrorCode
+from toolcrib.hydrate.round_trip import MAX_DEPTH, SHORT, is_same, written_again
 from toolcrib.schema.validator import kind_of
 from toolcrib.values.json import JsonObject, JsonValue
 
 MAX_BYTES = 1_048_576
-MAX_DEPTH = 100
 MAX_NODES = 100_000
 MAX_DIGITS = 40
 
-_DEEPEST_WRITTEN = 254
-_SHORT = 2 * MAX_DEPTH
-_COUNTED = 8192  # bytes; in less, counting brackets is quicker than wrapping
-_SPACE = b" \t\n\r"
 _HUGE_INT = 10**MAX_DIGITS
 _SINGLE_QUOTED = re.compile(r"""(?<=[\[{,:])\s*'|'\s*(?=[\]},:])""")
 # What jiter says, by its first words, and what is said of it here.
@@ -69,7 +62,7 @@ def read_short(text: str) -> JsonObject | None:
 
     Only what the fast path takes, and too short to be too deep, or to hold too many values.
     """
-    if len(text) >= _SHORT:
+    if len(text) >= SHORT:
         return None
     try:
         value: Any = orjson.loads(text)
@@ -119,8 +112,8 @@ def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
         value: JsonValue = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         return None, _slow_failure(data, error.pos)
-    written, shallow = _written(value, data)
-    if _same(written, data):
+    written, shallow = written_again(value, data)
+    if is_same(written, data):
         return value, None if shallow and _has_few_nodes(data) else _walk(value)
     del value  # two of them at once would be twice the work for the garbage collector
     return _read_carefully(data)
@@ -132,67 +125,6 @@ def _read_carefully(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
     except ValueError as error:
         return None, _jiter_failure(str(error))
     return value, _walk(value)
-
-
-def _written(value: JsonValue, data: bytes) -> tuple[bytes, bool]:
-    """Compact text of a value, and True if its depth is surely allowed; no text if orjson refuses."""
-    if len(data) < _SHORT:
-        return orjson.dumps(value), True
-    if len(data) < _COUNTED and data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
-        return orjson.dumps(value), True
-    if _WRAPS:
-        with suppress(orjson.JSONEncodeError):
-            return _written_within(value, _WRAPS), True
-    with suppress(orjson.JSONEncodeError):
-        return orjson.dumps(value), False
-    return b"", False
-
-
-def _written_within(value: JsonValue, wraps: int) -> bytes:
-    """Its text; orjson refuses what is too deep to be written inside of so many lists.
-
-    They are used again: making them anew would be a quarter of the work for the garbage collector.
-    """
-    try:
-        outermost, innermost = _SPARE.pop()
-    except IndexError:
-        innermost = []
-        outermost = _wrapped(innermost, wraps - 1)
-    innermost.append(value)
-    try:
-        return orjson.dumps(outermost)[wraps:-wraps]
-    finally:
-        innermost.clear()
-        _SPARE.append((outermost, innermost))
-
-
-def _wrapped(value: JsonValue, times: int) -> JsonValue:
-    for _ in range(times):
-        value = [value]
-    return value
-
-
-def _writes(depth: int) -> bool:
-    try:
-        return bool(orjson.dumps(_wrapped(0, depth)))
-    except orjson.JSONEncodeError:
-        return False
-
-
-_SPARE: list[tuple[JsonValue, list[JsonValue]]] = []
-# None where orjson has another limit: then what may be too deep is walked
-_WRAPS = (
-    _DEEPEST_WRITTEN - MAX_DEPTH
-    if _writes(_DEEPEST_WRITTEN) and not _writes(_DEEPEST_WRITTEN + 1)
-    else None
-)
-
-
-def _same(written: bytes, data: bytes) -> bool:
-    """Equal but for white space. It is removed inside strings too: in both texts alike."""
-    if written == data:
-        return True
-    return written.translate(None, _SPACE) == data.translate(None, _SPACE)
 
 
 def _has_few_nodes(data: bytes) -> bool:
