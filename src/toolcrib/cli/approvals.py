@@ -19,7 +19,7 @@ import typer
 from toolcrib.approvals import ApprovalStore
 from toolcrib.approvals.terminal import shown_arguments
 from toolcrib.cli.database import DATABASE, check_holds
-from toolcrib.cli.options import Json
+from toolcrib.cli.options import JsonOption
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.hydrate import ParseFailure, parse_arguments
@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, help="Answer what runs have asked and wait for.")
 
-Ids: TypeAlias = Annotated[
+IdsArgument: TypeAlias = Annotated[
     list[str],
     typer.Argument(metavar="ID", help="The questions, all or none of which are answered."),
 ]
-Store: TypeAlias = Annotated[
+StoreOption: TypeAlias = Annotated[
     str, typer.Option("--store", metavar="URL", help="The database, as SQLAlchemy names it.")
 ]
-By: TypeAlias = Annotated[
+ByOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--by", metavar="NAME", help="Who answers; the login name if left out."),
 ]
@@ -47,14 +47,14 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 @app.command("list")
 def list_pending(
     *,
-    store: Store = DATABASE,
+    store: StoreOption = DATABASE,
     run: Annotated[
         str | None, typer.Option("--run", metavar="ID", help="Of this run only.")
     ] = None,
     caller: Annotated[
         str | None, typer.Option("--caller", metavar="ID", help="Of this caller only.")
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List what waits for an answer, next to lapse first.
 
@@ -77,15 +77,15 @@ def list_pending(
 
 @app.command("approve")
 def approve(
-    ids: Ids,
+    ids: IdsArgument,
     *,
-    store: Store = DATABASE,
-    by: By = None,
+    store: StoreOption = DATABASE,
+    by: ByOption = None,
     arguments: Annotated[
         str | None,
         typer.Option("--arguments", metavar="JSON", help="Run it with these arguments instead."),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Approve questions: their calls may run, once, with exactly the arguments that are shown."""
     if arguments is not None and len(set(ids)) > 1:
@@ -96,12 +96,12 @@ def approve(
 
 @app.command("refuse")
 def refuse(
-    ids: Ids,
+    ids: IdsArgument,
     *,
-    store: Store = DATABASE,
-    by: By = None,
+    store: StoreOption = DATABASE,
+    by: ByOption = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept, not sent.")] = "",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Refuse questions, for good; the model is told that its call was refused, not why."""
     _answer(ids, Refuse(reason, _name(by)), store, as_json=as_json)

@@ -25,7 +25,7 @@ from toolcrib.cli.audit_story import (
     when,
 )
 from toolcrib.cli.database import shown
-from toolcrib.cli.options import Json
+from toolcrib.cli.options import JsonOption
 from toolcrib.cli.render import out, print_json, printable, shortened
 from toolcrib.cli.where import UnusableError
 from toolcrib.values.record import ToolInvocationRecord
@@ -39,18 +39,18 @@ app = typer.Typer(no_args_is_help=True, help="Read, check and export the audit l
 @app.command("list")
 def list_calls(  # noqa: PLR0913  the options of a command line
     *,
-    log: given.Log = given.LOG,
-    key_file: given.KeyFile = None,
-    run: given.Run = None,
-    call: given.Call = None,
-    tool: given.Named = None,
-    caller: given.By = None,
-    status: given.Status = None,
-    code: given.Code = None,
-    since: given.Since = None,
-    until: given.Until = None,
+    log: given.LogOption = given.LOG,
+    key_file: given.KeyFileOption = None,
+    run: given.RunOption = None,
+    call: given.CallOption = None,
+    tool: given.NamedOption = None,
+    caller: given.ByOption = None,
+    status: given.StatusOption = None,
+    code: given.CodeOption = None,
+    since: given.SinceOption = None,
+    until: given.UntilOption = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = SHOWN,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List calls, the newest first: when, which, how they ended, what was decided.
 
@@ -80,9 +80,9 @@ def list_calls(  # noqa: PLR0913  the options of a command line
 def show(
     wanted: Annotated[str, typer.Argument(metavar="ID", help="A run's id, or a call's.")],
     *,
-    log: given.Log = given.LOG,
-    key_file: given.KeyFile = None,
-    as_json: Json = False,
+    log: given.LogOption = given.LOG,
+    key_file: given.KeyFileOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Tell what became of each call of a run, or of one call, and why it ran or did not."""
 

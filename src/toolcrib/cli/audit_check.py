@@ -18,7 +18,7 @@ from toolcrib.audit import Head, Verification, verify_jsonl
 from toolcrib.cli import audit_log as given
 from toolcrib.cli.audit_story import when
 from toolcrib.cli.database import existing_file, shown
-from toolcrib.cli.options import Json
+from toolcrib.cli.options import JsonOption
 from toolcrib.cli.render import json_text, out, print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import SourceError
@@ -26,8 +26,8 @@ from toolcrib.errors import SourceError
 
 def verify(
     *,
-    log: given.Log = given.LOG,
-    key_file: given.KeyFile = None,
+    log: given.LogOption = given.LOG,
+    key_file: given.KeyFileOption = None,
     head: Annotated[
         str | None,
         typer.Option("--head", metavar="SEQ:HASH", help="What an earlier verify has printed."),
@@ -38,7 +38,7 @@ def verify(
     filtered: Annotated[
         bool, typer.Option("--filtered", help="The export was made with a filter.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check that every entry is as it was written; exits with 1 at the first that is not.
 
@@ -66,18 +66,18 @@ def export(  # noqa: PLR0913  the options of a command line
         Path | None, typer.Argument(metavar="FILE", help="Where to; left out, to stdout.")
     ] = None,
     *,
-    log: given.Log = given.LOG,
-    key_file: given.KeyFile = None,
-    run: given.Run = None,
-    call: given.Call = None,
-    tool: given.Named = None,
-    caller: given.By = None,
-    status: given.Status = None,
-    code: given.Code = None,
-    since: given.Since = None,
-    until: given.Until = None,
-    limit: given.Most = None,
-    as_json: Json = False,
+    log: given.LogOption = given.LOG,
+    key_file: given.KeyFileOption = None,
+    run: given.RunOption = None,
+    call: given.CallOption = None,
+    tool: given.NamedOption = None,
+    caller: given.ByOption = None,
+    status: given.StatusOption = None,
+    code: given.CodeOption = None,
+    since: given.SinceOption = None,
+    until: given.UntilOption = None,
+    limit: given.MostOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write entries as JSON lines, the oldest first; a FILE whole or not at all.
 
@@ -114,10 +114,10 @@ def prune(
     before: Annotated[
         str, typer.Option("--before", metavar="TIME", help="Such as 2026-11-22, or 90d.")
     ],
-    log: given.Log = given.LOG,
-    key_file: given.KeyFile = None,
+    log: given.LogOption = given.LOG,
+    key_file: given.KeyFileOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove the oldest entries, for good; the log keeps, in its chain, that this was done."""
     limit = given.moment("--before", before)

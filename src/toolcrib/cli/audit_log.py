@@ -27,44 +27,52 @@ T = TypeVar("T")
 LOG = DATABASE
 KEY = "TOOLCRIB_AUDIT_KEY"
 
-Log: TypeAlias = Annotated[
+LogOption: TypeAlias = Annotated[
     str,
     typer.Option(
         "--log", metavar="URL", envvar="TOOLCRIB_AUDIT", help="The log, as SQLAlchemy names it."
     ),
 ]
-Record: TypeAlias = Annotated[
+RecordOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--audit", metavar="URL", help="Record calls in this audit log, such as sqlite:///crib.db."
     ),
 ]
-KeyFile: TypeAlias = Annotated[
+KeyFileOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--key-file", metavar="FILE", help=f"The log's key; left out, ${KEY} if it is set."
     ),
 ]
-Run: TypeAlias = Annotated[str | None, typer.Option("--run", metavar="ID", help="Of this run.")]
-Call: TypeAlias = Annotated[str | None, typer.Option("--call", metavar="ID", help="Of this call.")]
-Named: TypeAlias = Annotated[
+RunOption: TypeAlias = Annotated[
+    str | None, typer.Option("--run", metavar="ID", help="Of this run.")
+]
+CallOption: TypeAlias = Annotated[
+    str | None, typer.Option("--call", metavar="ID", help="Of this call.")
+]
+NamedOption: TypeAlias = Annotated[
     str | None, typer.Option("--tool", metavar="NAME", help="Of this tool.")
 ]
-By: TypeAlias = Annotated[
+ByOption: TypeAlias = Annotated[
     str | None, typer.Option("--caller", metavar="ID", help="On behalf of this caller.")
 ]
-Status: TypeAlias = Annotated[
+StatusOption: TypeAlias = Annotated[
     str | None, typer.Option("--status", help=f"One of {', '.join(get_args(RecordStatus))}.")
 ]
-Code: TypeAlias = Annotated[
+CodeOption: TypeAlias = Annotated[
     str | None, typer.Option("--code", help="Failed with this error code, such as timeout.")
 ]
-Since: TypeAlias = Annotated[
+SinceOption: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Not before: 2026-11-22T14:30 (UTC if it says no zone), 2h."),
 ]
-Until: TypeAlias = Annotated[str | None, typer.Option(metavar="TIME", help="Before; likewise.")]
-Most = Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")]
+UntilOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Before; likewise.")
+]
+MostOption: TypeAlias = Annotated[
+    int | None, typer.Option("--limit", min=1, help="At most so many.")
+]
 
 _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

@@ -13,8 +13,8 @@ import msgspec
 import typer
 
 from toolcrib.audit import AuditLog
-from toolcrib.cli.audit_log import KeyFile, Record, log_to_write
-from toolcrib.cli.options import Consent, Data, Json, Tools, approver
+from toolcrib.cli.audit_log import KeyFileOption, RecordOption, log_to_write
+from toolcrib.cli.options import ConsentOption, DataOption, JsonOption, ToolsOption, approver
 from toolcrib.cli.render import err, error_text, out, print_json, printable, show_json
 from toolcrib.cli.where import UnusableError, load_catalog, names_to_try
 from toolcrib.errors import ErrorCode, SourceError
@@ -31,12 +31,12 @@ def call(
         str, typer.Argument(metavar="ARGS", help="One JSON object; - reads it from stdin.")
     ] = "{}",
     *,
-    tools: Tools = None,
-    database: Data = None,
-    consent: Consent = None,
-    audit: Record = None,
-    key_file: KeyFile = None,
-    as_json: Json = False,
+    tools: ToolsOption = None,
+    database: DataOption = None,
+    consent: ConsentOption = None,
+    audit: RecordOption = None,
+    key_file: KeyFileOption = None,
+    as_json: JsonOption = False,
 ) -> int:
     """Run one tool call: checked, permitted, run and recorded like a model's.
 

@@ -14,8 +14,8 @@ import typer
 
 from toolcrib.agent import Agent, Session
 from toolcrib.audit import AuditLog
-from toolcrib.cli.audit_log import KeyFile, Record, log_to_write
-from toolcrib.cli.options import Consent, Data, Json, Tools, approver
+from toolcrib.cli.audit_log import KeyFileOption, RecordOption, log_to_write
+from toolcrib.cli.options import ConsentOption, DataOption, JsonOption, ToolsOption, approver
 from toolcrib.cli.render import err, print_json, printable
 from toolcrib.cli.screen import Screen
 from toolcrib.cli.where import UnusableError, load_catalog
@@ -80,16 +80,16 @@ def chat(  # noqa: PLR0913  the options of a command
     prompt: _Prompt = None,
     *,
     model: _Model = "local",
-    tools: Tools = None,
-    database: Data = None,
+    tools: ToolsOption = None,
+    database: DataOption = None,
     pick: _Count = None,
     scorer: _Scorer = None,
-    consent: Consent = None,
-    audit: Record = None,
-    key_file: KeyFile = None,
+    consent: ConsentOption = None,
+    audit: RecordOption = None,
+    key_file: KeyFileOption = None,
     tape: _Tape = None,
     anew: _Anew = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Ask a model that may call tools, and see every call: what, with what, allowed by what.
 

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from toolcrib.cli.options import Json, Tools, Where
+from toolcrib.cli.options import JsonOption, ToolsOption, WhereArgument
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.cli.where import UnusableError, given_once, load_catalog
 from toolcrib.errors import RequestError, SourceError
@@ -26,9 +26,9 @@ _STYLES = {"refused": "red", "lost": "yellow", "doubtful": "cyan"}
 
 
 def check(
-    where: Where = None,
+    where: WhereArgument = None,
     *,
-    tools: Tools = None,
+    tools: ToolsOption = None,
     provider: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,7 +38,7 @@ def check(
             autocompletion=lambda: ["openai", *FORMS],
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what is refused, lost or doubtful about each tool; exit 1 if anything is refused.
 

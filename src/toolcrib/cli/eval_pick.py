@@ -12,7 +12,7 @@ import typer
 
 from toolcrib.cli.eval_run import LabelledSet, Row, Terms, measured
 from toolcrib.cli.eval_table import plain, table, threshold_table
-from toolcrib.cli.options import Json, Tools
+from toolcrib.cli.options import JsonOption, ToolsOption
 from toolcrib.cli.peer import PeerError, parse_beside
 from toolcrib.cli.plot import Point, check_plot, draw
 from toolcrib.cli.render import err, out, print_json, printable
@@ -70,7 +70,7 @@ _Plot: TypeAlias = Annotated[
 
 def eval_pick(  # noqa: PLR0913  the options of a command
     *,
-    tools: Tools = None,
+    tools: ToolsOption = None,
     queries: _Questions = None,
     sets: _Sets = None,
     scorer: _Scorers = None,
@@ -79,7 +79,7 @@ def eval_pick(  # noqa: PLR0913  the options of a command
     beside: _Beside = None,
     patience: _Patience = 300.0,
     plot: _Plot = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure picking: nDCG, recall, latency, and whether no tool is picked where none is needed.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
-from toolcrib.cli.options import Json
+from toolcrib.cli.options import JsonOption
 from toolcrib.cli.render import err, out, print_json
 from toolcrib.clients.local import Step
 from toolcrib.clients.local import install as fetch
@@ -21,7 +21,7 @@ def install(
     force: Annotated[
         bool, typer.Option("--force", help="Check the file that is there; replace it if damaged.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Fetch the embedded model (93 MB, once) into the user's cache."""
     with Progress(

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from toolcrib.cli.options import Json, Tools, Where
+from toolcrib.cli.options import JsonOption, ToolsOption, WhereArgument
 from toolcrib.cli.render import err, out, print_json, printable
 from toolcrib.cli.where import given_once, load_catalog
 from toolcrib.errors import SourceError
@@ -18,9 +18,9 @@ LOCK_FILE = "toolcrib.lock"
 
 
 def lock(
-    where: Where = None,
+    where: WhereArgument = None,
     *,
-    tools: Tools = None,
+    tools: ToolsOption = None,
     file: Annotated[Path, typer.Option("--file", metavar="FILE", help="Where the lock is.")] = Path(
         LOCK_FILE
     ),
@@ -28,7 +28,7 @@ def lock(
         bool,
         typer.Option("--check", help="Write nothing; exit 1 if the tools are not as locked."),
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the tools' digests into a lock file, and say what changed against the old one.
 

@@ -10,7 +10,7 @@ import typer
 from toolcrib.approvals import TerminalApprover
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
 
-Tools: TypeAlias = Annotated[
+ToolsOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--tools",
@@ -19,7 +19,7 @@ Tools: TypeAlias = Annotated[
         "entry-points[:NAME]; the kit if left out.",
     ),
 ]
-Data: TypeAlias = Annotated[
+DataOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--database",
@@ -27,11 +27,11 @@ Data: TypeAlias = Annotated[
         help="Give the kit a SQLite file that its tools may read, and cannot change.",
     ),
 ]
-Where: TypeAlias = Annotated[
+WhereArgument: TypeAlias = Annotated[
     str | None, typer.Argument(metavar="WHERE", help="The same as --tools WHERE.")
 ]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON value on stdout.")]
-Consent: TypeAlias = Annotated[
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON value on stdout.")]
+ConsentOption: TypeAlias = Annotated[
     bool | None,
     typer.Option("--yes/--no", help="Approve or refuse every risky call without asking."),
 ]

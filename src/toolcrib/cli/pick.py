@@ -9,7 +9,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from toolcrib.cli.options import Json, Tools
+from toolcrib.cli.options import JsonOption, ToolsOption
 from toolcrib.cli.render import err, out, print_json, printable
 from toolcrib.cli.where import UnusableError, load_for_picking
 from toolcrib.errors import PickError
@@ -56,7 +56,7 @@ _Explain: TypeAlias = Annotated[
 def pick(  # noqa: PLR0913  the options of a command
     query: _Request,
     *,
-    tools: Tools = None,
+    tools: ToolsOption = None,
     top: _Top = _DEFAULT.max_candidates,
     scorer: _Scorer = DEFAULT_SCORER,
     min_score: _MinScore = _DEFAULT.min_score,
@@ -66,7 +66,7 @@ def pick(  # noqa: PLR0913  the options of a command
     unsafe: _Unsafe = True,
     timeout_ms: _Timeout = None,
     explain: _Explain = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Rank the tools for a request. Nothing is called."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from toolcrib.cli.options import Json
+from toolcrib.cli.options import JsonOption
 from toolcrib.cli.render import out, print_json
 from toolcrib.wire import WIRES, abilities
 
@@ -33,7 +33,7 @@ def _word(value: str | bool) -> str:
     return value if isinstance(value, str) else ("no", "yes")[value]
 
 
-def providers(*, as_json: Json = False) -> None:
+def providers(*, as_json: JsonOption = False) -> None:
     """Show what can be asked of each provider, as its own encoder says.
 
     Of the choices, `fewer` means that only those tools are sent that may be called. `one call`: a reply

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from toolcrib.cli import check, lock
-from toolcrib.cli.options import Json, Tools, Where
+from toolcrib.cli.options import JsonOption, ToolsOption, WhereArgument
 from toolcrib.cli.render import out, print_json, printable, shortened, show_json
 from toolcrib.cli.where import UnusableError, given_once, load_catalog, names_to_try
 from toolcrib.values.definition import All, ToolDefinition
@@ -19,7 +19,9 @@ app = typer.Typer(no_args_is_help=True, help="Look into a catalog of tools, chec
 
 
 @app.command("list")
-def list_tools(where: Where = None, *, tools: Tools = None, as_json: Json = False) -> None:
+def list_tools(
+    where: WhereArgument = None, *, tools: ToolsOption = None, as_json: JsonOption = False
+) -> None:
     """List the tools: name, what it does, and what policies read.
 
     In a file or a pipe, a line for each, its columns apart by tabs.
@@ -50,8 +52,8 @@ def _first_line(description: str) -> str:
 def show_tool(
     name: Annotated[str, typer.Argument(metavar="TOOL", help="The tool's name.")],
     *,
-    tools: Tools = None,
-    as_json: Json = False,
+    tools: ToolsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show one tool whole: its schema, its marks, who may see what of its result."""
     catalog = load_catalog(tools)

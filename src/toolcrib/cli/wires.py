@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 import typer
 
-from toolcrib.cli.options import Json, Tools
+from toolcrib.cli.options import JsonOption, ToolsOption
 from toolcrib.cli.render import err, out, print_json, printable, shortened
 from toolcrib.cli.where import UnusableError, load_catalog
 from toolcrib.errors import WireError
@@ -23,7 +23,7 @@ from toolcrib.wire import FORMS, SYNTAXES, WIRES, detect, encode_tools, tool_vie
 from toolcrib.wire import decode as decode_body
 from toolcrib.wire import encode as encode_request
 
-FormName: TypeAlias = Annotated[
+FormNameOption: TypeAlias = Annotated[
     str,
     typer.Option(
         "--wire",
@@ -32,7 +32,7 @@ FormName: TypeAlias = Annotated[
         autocompletion=lambda: list(FORMS),
     ),
 ]
-WireName: TypeAlias = Annotated[
+WireNameOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--wire",
@@ -41,7 +41,7 @@ WireName: TypeAlias = Annotated[
         autocompletion=lambda: list(WIRES),
     ),
 ]
-TextCalls: TypeAlias = Annotated[
+TextCallsOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--text-calls",
@@ -60,10 +60,10 @@ def encode(
         ),
     ] = None,
     *,
-    wire: FormName = "openai-chat",
-    tools: Tools = None,
+    wire: FormNameOption = "openai-chat",
+    tools: ToolsOption = None,
     model: Annotated[str, typer.Option("--model", "-m", metavar="M")] = "MODEL",
-    as_json: Json = True,
+    as_json: JsonOption = True,
 ) -> None:
     """Show the tools as a provider is sent them (JSON), and on stderr what that loses.
 
@@ -90,10 +90,10 @@ def decode(
         Path | None, typer.Argument(metavar="FILE", help="A recorded body; stdin if - or left out.")
     ] = None,
     *,
-    wire: WireName = None,
-    text_calls: TextCalls = None,
-    tools: Tools = None,
-    as_json: Json = False,
+    wire: WireNameOption = None,
+    text_calls: TextCallsOption = None,
+    tools: ToolsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Read a recorded response body, whole or streamed: its text, its calls, how it finished.
 

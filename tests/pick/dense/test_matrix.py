@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.pick.dense.matrix import Asked, Matrix, as_asked, best_of
+from toolcrib.pick.dense.matrix import Matrix, QueryVectors, best_of, query_vectors
 
 np = pytest.importorskip("numpy", reason="the extra 'pick' is not installed")
 
@@ -16,7 +16,10 @@ def units(count: int, dimensions: int, seed: int = 0) -> Any:
 
 def test_of_many_tools_the_nearest_are_among_the_likely() -> None:
     rows = units(20_000, 64)
-    matrix, asked = Matrix.of(rows, [1] * len(rows)), Asked(units(1, 64, 1)[0], units(0, 64), 0)
+    matrix, asked = (
+        Matrix.of(rows, [1] * len(rows)),
+        QueryVectors(units(1, 64, 1)[0], units(0, 64), 0),
+    )
     likely = best_of(matrix.glance(asked), 1_000)
     assert len(likely) == 1_000
     best = set(np.argsort(-(rows @ asked.whole))[:20].tolist())
@@ -28,14 +31,14 @@ def test_of_many_tools_the_nearest_are_among_the_likely() -> None:
 
 def test_a_small_catalog_needs_no_glance() -> None:
     rows = units(100, 8)
-    assert Matrix.of(rows, [1] * 100).glance(Asked(rows[0], rows[:0], 0)) is None
+    assert Matrix.of(rows, [1] * 100).glance(QueryVectors(rows[0], rows[:0], 0)) is None
 
 
 @pytest.mark.parametrize("count", [50, 9_000])
 def test_a_tool_is_as_near_as_its_nearest_text(count: int) -> None:
     rows = units(3 * count, 16)
     matrix = Matrix.of(rows, [1, 3, 2] * (count // 2))
-    asked = Asked(rows[2], rows[:0], 0)
+    asked = QueryVectors(rows[2], rows[:0], 0)
     near = matrix.nearness(asked, None)
     assert near[1] == pytest.approx(1, abs=1e-3)
     some = np.array([0, 1, 5])
@@ -72,14 +75,14 @@ def test_examples_come_after_their_tools_own_row() -> None:
 
 def test_a_request_of_turns_and_parts() -> None:
     rows = np.array([[1, 0], [0, 1], [0, -1], [0.6, 0.8]], "float32")
-    asked = as_asked(rows, 2, 1.0)
+    asked = query_vectors(rows, 2, 1.0)
     assert asked.whole.tolist() == [1, 0]
     assert asked.parts.tolist() == rows[3:].tolist()
 
 
 def test_what_is_not_read_of_a_request_is_as_near_to_all() -> None:
     rows = units(20, 8)
-    whole, half = as_asked(rows[:1], 0, 1.0), as_asked(rows[:1], 0, 0.5)
+    whole, half = query_vectors(rows[:1], 0, 1.0), query_vectors(rows[:1], 0, 0.5)
     matrix = Matrix.of(rows, [1] * 20)
     near = matrix.nearness(half, None)
     assert near.tolist() == pytest.approx((0.5 * matrix.nearness(whole, None) + 0.15).tolist())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pick.pick_helpers import SHOP, entry
 
 from toolcrib.pick import Query
-from toolcrib.pick.lexical.asked import asked_of
+from toolcrib.pick.lexical.asked import asked_words
 from toolcrib.pick.lexical.index_file import _VERSION, IndexFolder
 from toolcrib.pick.lexical.postings import WordIndex, entry_of, index_steps
 from toolcrib.pick.lexical.search import plan_of, weigh
@@ -28,7 +28,7 @@ def built(definitions: list[ToolDefinition], *kept: WordIndex) -> WordIndex:
 
 
 def ranking(index: WordIndex, text: str, limit: int | None) -> list[tuple[float, int]]:
-    plan = plan_of(index, asked_of(Query(text, used=("zebra",))))
+    plan = plan_of(index, asked_words(Query(text, used=("zebra",))))
     weighed = weigh(index, plan, limit, float("inf"))
     return sorted((-weight, index.place[slot]) for slot, weight in weighed.items())
 

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from toolcrib.errors import PickError, ToolcribError
-from toolcrib.pick.dense.matrix import Asked, Matrix, as_asked, best_of
+from toolcrib.pick.dense.matrix import Matrix, QueryVectors, best_of, query_vectors
 from toolcrib.pick.dense.vectors import WordVectors
 from toolcrib.pick.scoring.arrays import checked_rows, numpy, units
 from toolcrib.pick.scoring.catalog_cache import CatalogCache
@@ -97,7 +97,7 @@ class EmbeddingScorer:
         self._indexes = CatalogCache.in_steps(self._steps)
         self._lock = Lock()
         self._kept: OrderedDict[str, Vectors] = OrderedDict()
-        self._asked: OrderedDict[tuple[str, ...], Asked] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, ...], QueryVectors] = OrderedDict()
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         """Every tool's weight; with a `limit`, of a large catalog only those that may be the best."""
@@ -125,7 +125,7 @@ class EmbeddingScorer:
         matrix, asked = self._both(query, tools)
         return [_explanation(tools[i].get_definition(), matrix.texts_of(asked, i)) for i in picked]
 
-    def _both(self, query: Query, tools: Sequence[HasDefinition]) -> tuple[Matrix, Asked]:
+    def _both(self, query: Query, tools: Sequence[HasDefinition]) -> tuple[Matrix, QueryVectors]:
         matrix, asked = self._indexes.get(tools, query.deadline), self._question(query)
         if matrix.dimensions != len(asked.whole):
             raise PickError(
@@ -134,7 +134,7 @@ class EmbeddingScorer:
             )
         return matrix, asked
 
-    def _question(self, query: Query) -> Asked:
+    def _question(self, query: Query) -> QueryVectors:
         key = (query.text, *query.earlier)
         with self._lock:
             kept = self._asked.get(key)
@@ -143,7 +143,7 @@ class EmbeddingScorer:
             texts = [*key, *(parts if len(parts) > 1 else ())]
             rows = self._embedded(texts, self._asking).copy()
             read = part_read(self._asking, query.text, self._embedder)
-            kept = as_asked(rows, len(query.earlier), read)
+            kept = query_vectors(rows, len(query.earlier), read)
             with self._lock:
                 _keep(self._asked, {key: kept}, _KEPT_QUERIES)
         return kept

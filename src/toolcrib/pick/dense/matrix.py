@@ -29,7 +29,7 @@ in their first 64, 128, …; of the ten nearest of 100,000, 96 % are among the 1
 _AT_ONCE = 4_096
 
 
-class Asked(NamedTuple):
+class QueryVectors(NamedTuple):
     """A request's vector and those of its parts; none for a request of one part.
 
     They are as long as the part of the request that was read; `unread` is what every tool gets for the
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     unread: float
 
 
-def as_asked(rows: Vectors, earlier: int, read: float) -> Asked:
+def query_vectors(rows: Vectors, earlier: int, read: float) -> QueryVectors:
     """Of the rows of a request, of so many turns before it, and of its parts, in this order.
 
     `read` is the part of the request that they stand for.
@@ -50,7 +50,7 @@ def as_asked(rows: Vectors, earlier: int, read: float) -> Asked:
     if earlier:
         whole = whole + _EARLIER * rows[1 : 1 + earlier].mean(axis=0)
         whole = whole / max(float(whole @ whole) ** 0.5, 1e-9)
-    return Asked(whole * read, rows[1 + earlier :] * read, (1 - read) * _UNREAD)
+    return QueryVectors(whole * read, rows[1 + earlier :] * read, (1 - read) * _UNREAD)
 
 
 class Matrix(NamedTuple):
@@ -90,7 +90,7 @@ class Matrix(NamedTuple):
     def dimensions(self) -> int:
         return int(self.rows.shape[1])
 
-    def glance(self, asked: Asked) -> Vectors | None:
+    def glance(self, asked: QueryVectors) -> Vectors | None:
         """How near each tool is, estimated from the first dimensions; None for a small catalog."""
         if self.head is None:
             return None
@@ -100,7 +100,7 @@ class Matrix(NamedTuple):
         found = _cosines(self.head, vector[:_HEAD])
         return found if self.starts is None else numpy().maximum.reduceat(found, self.starts)
 
-    def nearness(self, asked: Asked, positions: NDArray[np.int64] | None) -> Vectors:
+    def nearness(self, asked: QueryVectors, positions: NDArray[np.int64] | None) -> Vectors:
         """Of the tools at these positions, or of all: the best of their texts."""
         np = numpy()
         if positions is None:
@@ -122,7 +122,7 @@ class Matrix(NamedTuple):
         found: Vectors = np.maximum.reduceat(_near(self.rows[rows], asked), first)
         return found
 
-    def texts_of(self, asked: Asked, tool: int) -> Vectors:
+    def texts_of(self, asked: QueryVectors, tool: int) -> Vectors:
         """How near each text of one tool is."""
         if self.starts is None:
             return _near(self.rows[tool : tool + 1], asked)
@@ -130,7 +130,7 @@ class Matrix(NamedTuple):
         return _near(self.rows[self.starts[tool] : end], asked)
 
 
-def _near(rows: Any, asked: Asked) -> Vectors:
+def _near(rows: Any, asked: QueryVectors) -> Vectors:
     exact = rows.astype("float32", copy=False)
     near = _cosines(exact, asked.whole)
     if len(asked.parts):

@@ -48,7 +48,7 @@ _EVERYDAY_STEMS = frozenset(
 )
 
 
-class Asked(NamedTuple):
+class AskedWords(NamedTuple):
     """Stems with their weights, in the order of the text; which of them stand side by side in the last
     turn; what in it may be the name of a tool; and the names of the tools that were used before."""
 
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
     used: tuple[str, ...]
 
 
-def asked_of(query: Query) -> Asked:
+def asked_words(query: Query) -> AskedWords:
     """What the turns of a query ask for; a stem that comes in several counts as in the latest."""
     weights: dict[str, float] = {}
     pairs: dict[tuple[str, str], None] = {}
@@ -69,7 +69,7 @@ def asked_of(query: Query) -> Asked:
             weights.setdefault(word, _weight(word) * _EARLIER**age)
         if age == 0:
             pairs = dict.fromkeys(pair for pair in pairwise(found) if pair[0] != pair[1])
-    return Asked(weights, tuple(pairs), _names(clip(query.text)), query.used)
+    return AskedWords(weights, tuple(pairs), _names(clip(query.text)), query.used)
 
 
 def _names(text: str) -> tuple[str, ...]:

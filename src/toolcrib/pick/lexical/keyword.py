@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolcrib.pick.lexical.asked import asked_of
+from toolcrib.pick.lexical.asked import asked_words
 from toolcrib.pick.lexical.column import Column
 from toolcrib.pick.lexical.index_file import IndexFolder
 from toolcrib.pick.lexical.postings import SATURATION, WordIndex, index_steps
@@ -108,7 +108,7 @@ class KeywordScorer:
     def _plan(self, query: Query, index: WordIndex) -> Plan:
         last = self._last
         if last is None or last[0] is not query or last[1] is not index:
-            last = self._last = (query, index, plan_of(index, asked_of(query)))
+            last = self._last = (query, index, plan_of(index, asked_words(query)))
         return last[2]
 
     def _steps(

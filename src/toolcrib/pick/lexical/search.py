@@ -19,7 +19,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from toolcrib.errors import PickError
-from toolcrib.pick.lexical.asked import Asked
+from toolcrib.pick.lexical.asked import AskedWords
 from toolcrib.pick.lexical.postings import SATURATION, Posting, WordIndex
 
 _FEWEST = 100
@@ -67,7 +67,7 @@ class Plan(NamedTuple):
     whole: float
 
 
-def plan_of(index: WordIndex, asked: Asked) -> Plan:
+def plan_of(index: WordIndex, asked: AskedWords) -> Plan:
     """The words that the catalog has, weighed by how few of its tools have them."""
     rarest = _idf(0, max(len(index.definitions), _FEWEST))
     worth, unknown = _worth(index, asked, rarest)
@@ -93,7 +93,9 @@ def plan_of(index: WordIndex, asked: Asked) -> Plan:
     )
 
 
-def _worth(index: WordIndex, asked: Asked, rarest: float) -> tuple[dict[str, float], list[float]]:
+def _worth(
+    index: WordIndex, asked: AskedWords, rarest: float
+) -> tuple[dict[str, float], list[float]]:
     """The weights of the words that the catalog has, and of those that it has not."""
     weights: dict[str, float] = {}
     unknown: list[float] = []
