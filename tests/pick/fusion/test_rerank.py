@@ -31,14 +31,14 @@ class Letters:
         return np.array(rows, "float32").reshape(len(texts), 26)
 
 
-def test_the_weight_is_that_of_light_and_60_times_the_cosine() -> None:
+def test_the_weight_is_that_of_light_and_45_times_the_cosine() -> None:
     query, letters = Query("weather"), Letters()
     first = Light().hits(query, SHOP, None).values
     [asked, tool] = letters.embed(["weather", "list files: Lists the files of a folder."])
     cosine = float(asked @ tool / np.linalg.norm(asked) / np.linalg.norm(tool))
     hits = Rerank(letters).hits(query, SHOP)
     assert hits.positions == [0, 1, 2, 3, 4]
-    assert hits.values[2] == pytest.approx(first[2] + 60 * cosine, rel=1e-4)
+    assert hits.values[2] == pytest.approx(first[2] + 45 * cosine, rel=1e-4)
 
 
 def test_only_the_best_are_ever_embedded() -> None:

@@ -21,19 +21,19 @@ from toolcrib.pick.scoring.scorer import Score
 from toolcrib.pick.text.query import Query
 from toolcrib.values.definition import HasDefinition
 
-_NEARNESS = 60.0
+_NEARNESS = 45.0
 """What a cosine of 1 between the transformer's vectors is worth in units of BM25."""
 
 
 class Rerank:
-    """Ranks the `keep` tools that `Light` likes best by `Light's weight + 60 * nearness`.
+    """Ranks the `keep` tools that `Light` likes best by `Light's weight + 45 * nearness`.
 
     Nearness is what `EmbeddingScorer` makes of `vectors`, of a request as a whole: its parts, which
-    `Light` reads, too, cost twice the time and gained nestful 0.006 nDCG@10, larger sets nothing. By
+    `Light` reads, too, cost twice the time and gained nestful 0.004 nDCG@10, larger sets nothing. By
     default the vectors are MiniLM's, a tool's made when it is first among the best and kept on disk
     (`CachedEmbedder`), a request's in memory only. Once the tools' vectors are there, a request takes
     some 10 to 20 ms, a long one 40; each that is not some 10 ms more. The score is
-    `1 / (1 + exp(-(weight - 26 - 5.5 ln n) / 11.5))`, `n` the number of tools, at least 100. A tool
+    `1 / (1 + exp(-(weight - 18 - 5.5 ln n) / 10))`, `n` the number of tools, at least 100. A tool
     that is not kept is no hit.
 
     Raises PickError for a `keep` below 1, MissingExtraError without the extras "pick" and "rerank".
@@ -58,7 +58,7 @@ class Rerank:
         kept = [position for position, _ in best]
         likely = numpy().array([weight for _, weight in best])
         total = likely + self._nearness(query, _those(tools, kept))
-        return Hits(total, kept, logistic(26.0, 5.5, 11.5, len(tools)))
+        return Hits(total, kept, logistic(18.0, 5.5, 10.0, len(tools)))
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
