@@ -52,6 +52,12 @@ async def test_one_that_cannot_be_used_is_a_source_error_without_payload(url: st
     assert CANARY not in str(raised.value)
 
 
+@pytest.mark.parametrize("url", ["nonsense", "foo://x", "sqlite://h:port/x"])
+async def test_what_is_no_url_says_how_one_looks(url: str) -> None:
+    with pytest.raises(SourceError, match=r"must be such as sqlite:///crib\.db or postgresql"):
+        await ApprovalStore(url).pending()
+
+
 async def test_what_is_no_answer_is_not_stored() -> None:
     store = ApprovalStore("sqlite://")
     await store(request())

@@ -27,6 +27,7 @@ _PRAGMAS = (
 )
 _IN_MEMORY = (None, "", ":memory:")
 _SCHEMA_LOCK = 7_665_646_001  # any number that no other program takes for its advisory lock
+_NO_URL = ("ArgumentError", "NoSuchModuleError")
 _UNREACHABLE = {
     "SQLITE_BUSY": "another program has locked it, and did not let go",
     "SQLITE_CANTOPEN": "it is not there, or its folder is not",
@@ -117,6 +118,8 @@ def damage(connection: Connection) -> str:
 
 def advice(error: Exception) -> str:
     """What is wrong, or where to look."""
+    if type(error).__name__ in _NO_URL:
+        return "its URL must be such as sqlite:///crib.db or postgresql+psycopg://HOST/NAME"
     known = (said for code, said in _UNREACHABLE.items() if code_of(error).startswith(code))
     return next(known, "check its URL and its state")
 
