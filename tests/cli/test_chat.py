@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import pexpect
 import pytest
 
 from toolcrib.cli import run
-from toolcrib.testing import call, die_after, openai_server
+from toolcrib.testing import call, die_after, http_error, openai_server
 from toolcrib.testing.loopback import ServerTurn
 
 ROOT = Path(__file__).parents[2]
@@ -166,6 +167,19 @@ async def hangs() -> str:
 
     async with openai_server([call("hangs"), "Yes"]) as server:
         assert await asyncio.to_thread(talk, server.url) == "0"
+
+
+@pytest.mark.parametrize(("turns", "code"), [(["One", "Two"], 0), ([http_error(400), "Two"], 1)])
+async def test_a_script_is_told_that_a_turn_failed(
+    turns: list[ServerTurn],
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n"))
+    ended, out, _ = await chat(turns, capsys=capsys)
+    assert ended == code
+    assert "Two" in out
 
 
 async def test_a_cassette_is_recorded_and_replayed(

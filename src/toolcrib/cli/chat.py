@@ -171,25 +171,29 @@ def _client(model: str, transport: Transport | None) -> LLMClient:
 
 
 def _converse(loop: asyncio.Runner, session: Session, asker: _Asker, model: str) -> int:
+    """The exit code: who types has seen what went wrong, a script has not."""
     if sys.stdin is None:
         raise UnusableError("there is no stdin to converse over: give a prompt")
     names = ", ".join(session.agent.runner.catalog.names)
     err.print(f"{printable(model)}, with {names}. Ctrl-D ends.")
+    typed, worst = sys.stdin.isatty(), 0
     while True:
         try:
-            text = input("> " if sys.stdin.isatty() else "").strip()
+            text = input("> " if typed else "").strip()
         except EOFError:
-            return 0
+            return 0 if typed else worst
         except UnicodeDecodeError:
             raise SourceError("stdin is not UTF-8") from None
         if not text:
             continue
         try:
-            _answer(loop, session, text, asker, model=model, as_json=False)
+            code = _answer(loop, session, text, asker, model=model, as_json=False)
+            worst = max(worst, code)
         except KeyboardInterrupt:
             err.print("Cancelled.")
         except ToolcribError as error:
             err.print(f"toolcrib: {printable(str(error))}")
+            worst = 1
 
 
 def _answer(
