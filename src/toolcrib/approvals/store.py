@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.runner.approval import checked_answer, differing
 from toolcrib.storage import Database, Row, Transaction
@@ -31,7 +32,7 @@ _ANSWER = """UPDATE approvals SET answer = :answer
     WHERE id = :id AND answer IS NULL AND expires_at > :now"""
 
 
-class ApprovalStore:
+class ApprovalStore(Closing):
     """An approver that saves each question, and answers it once somebody has: `ApprovalStore(url)`.
 
     The process that answers needs neither agent nor tools. `url` is SQLAlchemy's, such as
@@ -90,12 +91,6 @@ class ApprovalStore:
     async def aclose(self) -> None:
         """Close the connections; the next use opens new ones. `async with` does it, too."""
         await self._database.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from toolcrib.audit.append import Draft, append, head_of, last_under, prune
 from toolcrib.audit.chain import Seal, line
@@ -17,6 +17,7 @@ from toolcrib.audit.query import select
 from toolcrib.audit.rows import entry_of
 from toolcrib.audit.verify import verify_database, verify_lines
 from toolcrib.audit.writer import GroupWriter
+from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Database, Transaction, UnreachableError
 from toolcrib.values.record import ToolInvocationRecord
@@ -24,7 +25,7 @@ from toolcrib.values.record import ToolInvocationRecord
 _PAGE = 100  # a record may have 4 MB
 
 
-class AuditLog:
+class AuditLog(Closing):
     """Records in a database: `AuditLog("sqlite:///crib.db")`, `AuditLog("postgresql+psycopg://…")`.
 
     Several processes may write to one log. Without a `key`, whoever can write to the database can
@@ -116,12 +117,6 @@ class AuditLog:
         """Wait for what is being written, and close the database."""
         await self._writer.aclose()
         await self._database.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     def _commit(
         self, items: Sequence[tuple[ToolInvocationRecord, bool]]

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Self, TypedDict
+from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,6 +21,7 @@ from toolcrib.clients.exchange import exchanged
 from toolcrib.clients.retry import Attempts, Retries, retried
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
 from toolcrib.clients.way import Timeouts
+from toolcrib.closing import Closing
 from toolcrib.errors import ClientError, ConnectionFailed, ProviderError
 from toolcrib.hydrate import hydrate
 from toolcrib.tools import Catalog, ToolLike, as_tools
@@ -50,19 +51,6 @@ def _asked(prompt: str) -> ChatRequest:
 def plan_of(reply: Reply) -> Plan:
     """The reply's calls, hydrated against what was offered. Nothing runs."""
     return Plan([hydrate(call, reply.offer) for call in reply.tool_calls], reply)
-
-
-class Closing:
-    """`async with` for what has an `aclose`."""
-
-    async def aclose(self) -> None:
-        """Free what is held; what was closed can be used again."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 class Options(TypedDict, total=False):

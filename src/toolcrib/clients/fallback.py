@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-from toolcrib.clients.base import Closing, Tools, plan_of, request_of
+from toolcrib.clients.base import Tools, plan_of, request_of
+from toolcrib.closing import Closing
 from toolcrib.errors import (
     ClientError,
     ConnectionFailed,

@@ -11,7 +11,8 @@ from typing import TypeAlias
 import msgspec
 
 from toolcrib.clients import plan_of, request_of
-from toolcrib.clients.base import Closing, Tools
+from toolcrib.clients.base import Tools
+from toolcrib.closing import Closing
 from toolcrib.errors import ToolcribError
 from toolcrib.testing.script import Said, spoken
 from toolcrib.values.call import ToolCall

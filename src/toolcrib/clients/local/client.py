@@ -10,12 +10,13 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from toolcrib.clients.base import Closing, Tools, plan_of, request_of
+from toolcrib.clients.base import Tools, plan_of, request_of
 from toolcrib.clients.local.choose import Chooser
 from toolcrib.clients.local.download import is_installed, model_path
 from toolcrib.clients.local.fill import SHOTS, fill
 from toolcrib.clients.local.model import Model, check_engine, model_at, until_given_up
 from toolcrib.clients.local.tell import tell
+from toolcrib.closing import Closing
 from toolcrib.errors import RequestError, SourceError
 from toolcrib.tools import as_tools
 from toolcrib.values.call import ToolCall

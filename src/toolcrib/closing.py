@@ -1,0 +1,18 @@
+"""`async with` for whatever holds connections."""
+
+from __future__ import annotations
+
+from typing import Self
+
+
+class Closing:
+    """`async with` for what has an `aclose`."""
+
+    async def aclose(self) -> None:
+        """Free what is held; what was closed can be used again."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
