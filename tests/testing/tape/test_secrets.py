@@ -187,7 +187,8 @@ class Keyed(Wired):
 async def test_what_the_transport_below_knows_to_be_secret_is_in_no_error(tmp_path: Path) -> None:
     turn = raw("no access for rosebud-1941", status=401)
     async with openai_server([turn]) as server:
-        with cassette(tmp_path / "tape.json", transport=Keyed(AiohttpTransport())) as tape:
+        below = Keyed(AiohttpTransport())
+        with cassette(tmp_path / "tape.json", transport=below, record="all") as tape:
             client = WireClient("openai-chat", "m", base_url=server.url, transport=tape)
             async with client:
                 with pytest.raises(ClientError, match=r"no access for \[key\]"):
