@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -17,6 +18,12 @@ def pytest_configure() -> None:
     """A shell that runs the tests in the background has them ignore SIGINT, and so all they start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: the garbage collector need not look at 16,000 tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def missing(what: str) -> None:
