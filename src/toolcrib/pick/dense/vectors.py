@@ -1,7 +1,7 @@
 """Texts as vectors, offline: WordLlama's token vectors, read from the files in its wheel.
 
-Rule: this is the one door to numpy, tokenizers and safetensors. The `wordllama` package itself is
-never imported: that sets up logging and loads an HTTP client. It only brings the files.
+Rule: this is the one door to safetensors and to WordLlama's tokenizer. The `wordllama` package
+itself is never imported: that sets up logging and loads an HTTP client. It only brings the files.
 
 A text's vector is the mean of its tokens' vectors, lower-cased first: that gained 0.014 nDCG@10 on the
 three sets of `toolcrib eval-pick`. Where a whole catalog is embedded at once, a token counts for less
@@ -72,7 +72,8 @@ class WordVectors:
         model, np = _model(self._folder), numpy()
         vectors: Vectors = np.zeros((len(texts), _DIMENSIONS), "float32")
         for row, text in enumerate(texts):
-            total = model.table[_tokens(model, text)].sum(axis=0, dtype="float32")
+            tokens = np.frombuffer(_tokens(model, text), "uint16")
+            total = model.table[tokens].sum(axis=0, dtype="float32")
             vectors[row] = total / max(sqrt(total @ total), 1e-9)
         return vectors
 
@@ -146,7 +147,7 @@ def _batches(model: _Model, documents: Iterable[Sequence[tuple[float, str]]]) ->
         parts.append(len(document))
         for weight, text in document:
             weights.append(weight)
-            read.append(b"".join(map(model.words.__getitem__, _words(text))))
+            read.append(_tokens(model, text))
             size += len(read[-1])
         if size >= _BATCH_BYTES or len(parts) >= _AT_ONCE:
             yield _batch(read, weights, parts)
@@ -191,15 +192,11 @@ def _lengths(rows: Vectors) -> Vectors:
     return np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-9)[:, None]  # type: ignore[no-any-return]
 
 
-def _words(text: str) -> list[str]:
-    """A text's words. Read one by one their tokens are what this tokenizer reads in the whole text, but
-    for blanks in a row; a batch of texts would start threads, which complain on stderr after a fork."""
-    return clip(text).lower().split()
-
-
-def _tokens(model: _Model, text: str) -> NDArray[np.uint16]:
-    found = b"".join(map(model.words.__getitem__, _words(text)))
-    return numpy().frombuffer(found, "uint16")  # type: ignore[no-any-return]
+def _tokens(model: _Model, text: str) -> bytes:
+    """A text's tokens, as 16-bit numbers. Read word by word they are what this tokenizer reads in the
+    whole text, but for blanks in a row; a batch of texts would start threads, which complain on stderr
+    after a fork."""
+    return b"".join(map(model.words.__getitem__, clip(text).lower().split()))
 
 
 def _package_folder() -> Path:

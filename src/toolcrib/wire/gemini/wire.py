@@ -20,6 +20,7 @@ from toolcrib.wire.forms import GEMINI_TOOLS
 from toolcrib.wire.gemini.history import GeminiHistory
 from toolcrib.wire.gemini.reply import GeminiReply
 from toolcrib.wire.history import dumps
+from toolcrib.wire.reasons import GEMINI_FILTERED
 from toolcrib.wire.request import (
     checked_choice,
     extra_members,
@@ -84,15 +85,7 @@ def _choice(choice: ToolChoice) -> dict[str, Any]:
 _FINISH_REASONS: dict[str, FinishReason] = {
     "stop": "stop",
     "max_tokens": "length",
-    "safety": "content_filter",
-    "recitation": "content_filter",
-    "blocklist": "content_filter",
-    "prohibited_content": "content_filter",
-    "spii": "content_filter",
-    "model_armor": "content_filter",
-    "image_safety": "content_filter",
-    "image_prohibited_content": "content_filter",
-    "image_recitation": "content_filter",
+    **GEMINI_FILTERED,
     # The call is whole, but of a tool that was not declared: hydration says so to the model.
     "unexpected_tool_call": "tool_calls",
     # Vertex may say the number. Those from 5 on mean one thing there and another at Google AI.

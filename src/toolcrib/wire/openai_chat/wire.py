@@ -17,6 +17,7 @@ from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import OPENAI_CHAT_TOOLS
 from toolcrib.wire.openai_chat.history import ChatHistory
 from toolcrib.wire.openai_chat.reply import ChatReply
+from toolcrib.wire.reasons import GEMINI_FILTERED
 from toolcrib.wire.request import (
     bearer,
     checked_choice,
@@ -93,16 +94,7 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "repetition": "incomplete",
     "time_limit": "incomplete",
     "timeout": "incomplete",
-    # Gemini's, which Google's endpoint and gateways pass on.
-    "safety": "content_filter",
-    "recitation": "content_filter",
-    "blocklist": "content_filter",
-    "prohibited_content": "content_filter",
-    "spii": "content_filter",
-    "model_armor": "content_filter",
-    "image_safety": "content_filter",
-    "image_prohibited_content": "content_filter",
-    "image_recitation": "content_filter",
+    **GEMINI_FILTERED,
 }
 """Those of compatible servers, and of the models behind gateways, that are no natural end."""
 
