@@ -135,7 +135,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_the_short_way_gives_the_same_text(text: str) -> None:
+def test_text_of_our_own_making_gives_the_same_text(text: str) -> None:
     assert canonical_text(text) == canonical_json(json.loads(text))
     value = json.loads(text)
     if isinstance(value, dict):

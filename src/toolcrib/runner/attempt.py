@@ -6,7 +6,6 @@ call had earlier. The runner writes down which it was.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +15,7 @@ from toolcrib.hydrate import Repairer, hydrate_anew, repair
 from toolcrib.runner.approval import approval_request
 from toolcrib.runner.asking import answer_to, approved_call
 from toolcrib.runner.executor import Executor
-from toolcrib.runner.gate import Gate, Place
+from toolcrib.runner.gate import Gate
 from toolcrib.runner.intents import Intents
 from toolcrib.runner.memory import CallMemory, key_of, print_of
 from toolcrib.runner.output import outcome_of
@@ -93,17 +92,6 @@ class Attempt(msgspec.Struct):
             value = await setup.executor.run(
                 tool, runs, self.context.caller, self.scope, key=key, cancels=cancels
             )
-        finally:
-            setup.gate.leave(place)
-        return outcome_of(self.draft, tool, value, setup.max_result_bytes)
-
-    async def rest(
-        self, tool: Tool[..., Any], work: Coroutine[Any, Any, Any], place: Place, cancels: int
-    ) -> Outcome:
-        """What comes of a call whose tool has begun already, and which `work` ends."""
-        setup, hydrated = self.setup, accepted(self.draft.hydrated)
-        try:
-            value = await setup.executor.finish(work, hydrated, cancels)
         finally:
             setup.gate.leave(place)
         return outcome_of(self.draft, tool, value, setup.max_result_bytes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -92,14 +92,6 @@ class Executor:
         finally:
             if watch is not None:
                 watch.over = True
-
-    async def finish(self, work: Coroutine[Any, Any, Any], hydrated: Hydrated, cancels: int) -> Any:
-        """The value of a tool that has begun already; otherwise as `run`."""
-        limit = hydrated.definition.annotations.timeout or self._timeout
-        try:
-            return await limited(work, limit)
-        except BaseException as raised:  # noqa: BLE001  a tool may raise anything
-            raise self._ended(raised, hydrated.call, cancels) from None
 
     async def _with(
         self,

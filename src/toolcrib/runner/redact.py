@@ -62,11 +62,6 @@ def shown_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonOb
     return own_copy(public_arguments(definition, arguments))
 
 
-def all_public(definition: ToolDefinition) -> frozenset[str]:
-    """Names: arguments that have no others are all public."""
-    return frozenset() if definition.secret else _declared(definition.input_schema_json)
-
-
 def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
     """All that will run, secret ones masked: what somebody who approves has to see."""
     return own_copy({n: MASK if n in definition.secret else v for n, v in arguments.items()})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 
@@ -18,27 +18,26 @@ from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.attempt import Attempt, Setup
 from toolcrib.runner.checks import check_hook, check_numbers, checked_sinks
 from toolcrib.runner.conclude import concluded
+from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import ExceptionHook, Executor
 from toolcrib.runner.gate import Gate
 from toolcrib.runner.intents import Intents
 from toolcrib.runner.memory import CallMemory
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, denied_outright, with_standard
-from toolcrib.runner.recorder import Draft, tell
+from toolcrib.runner.recorder import Draft
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.short_way import ShortWay, short_way
 from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
 from toolcrib.tools import Catalog, ToolLike, Tools
-from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.call import HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.offer import Offer
-from toolcrib.values.record import CallError, Completed, Failed, KeyScope, Outcome, Sink
+from toolcrib.values.record import CallError, KeyScope, Outcome, Sink
 
 DEFAULT_TIMEOUT = 60.0
 REMEMBERED = 1_000
-_ENDED = (Completed, Failed)
 
 
 class ToolRunner:
@@ -105,7 +104,6 @@ class ToolRunner:
             max_result_bytes=max_result_bytes,
             sinks=sinks,
         )
-        self._short_ways = _short_ways(self._setup)
 
     def with_tools(self, *tools: ToolLike | Catalog) -> ToolRunner:
         """A runner that has these tools, too, and shares the rest: policies, approver, sinks, places,
@@ -116,7 +114,6 @@ class ToolRunner:
         made.catalog = catalog
         setup = self._setup._replace(catalog=catalog, executor=self._setup.executor.over(catalog))
         made._setup = setup  # noqa: SLF001  one's own copy
-        made._short_ways = _short_ways(setup)  # noqa: SLF001
         return made
 
     def denies(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
@@ -145,20 +142,7 @@ class ToolRunner:
         CancelledError.
         """
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
-        task = asyncio.current_task()
-        cancels = 0 if task is None else task.cancelling()
-        if isinstance(hydrated, Hydrated):
-            way = self._short_ways.get(hydrated.definition.name)
-            begun = None if way is None else way.begin(hydrated, caller, scope, cancels)
-            if isinstance(begun, _ENDED):
-                told = tell(self._setup.sinks, begun, scope)
-                if told is not None:
-                    await told
-                if task is not None and task.cancelling() > cancels:
-                    raise asyncio.CancelledError  # as at the end of the long way
-                return begun
-            if begun is not None:
-                return await begun
+        cancels = cancel_requests()
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
         draft = Draft.of(hydrated, caller.id, scope.tally.run_id, self._key_scope)
         attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
@@ -224,8 +208,3 @@ class ToolRunner:
 
     def _hydrated(self, call: ToolCall | HydrationResult) -> HydrationResult:
         return hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
-
-
-def _short_ways(setup: Setup) -> Mapping[str, ShortWay]:
-    found = {entry.tool.definition.name: short_way(setup, entry) for entry in setup.catalog.entries}
-    return {name: way for name, way in found.items() if way is not None}
