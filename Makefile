@@ -8,7 +8,7 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
-.PHONY: chat test lint bench lock clean
+.PHONY: chat test test-all lint bench lock clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -16,6 +16,12 @@ chat: .venv/.run
 	@if [ -n "$$TOOLCRIB_ASK" ]; then $(BIN)/toolcrib chat -- "$$TOOLCRIB_ASK"; else $(BIN)/toolcrib chat; fi
 
 test: .venv/.dev
+	@$(BIN)/toolcrib local install >/dev/null
+	$(BIN)/python -m pytest --cov -n auto --dist loadfile -m "not exhaustive"
+
+# The same, with every fuzzer at full length.
+test-all: export TOOLCRIB_FUZZ := all
+test-all: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
 	$(BIN)/python -m pytest --cov -n auto --dist loadfile
 
