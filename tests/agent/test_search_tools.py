@@ -243,7 +243,9 @@ async def test_where_there_is_room_for_some_of_a_replayed_search_the_best_get_it
     toolbox = agent._picking.reopen([t.get_definition().name for t in many[:125]], context)
     best = [f"tool_{n}" for n in (190, 130, 180, 140, 170, 150, 160, 199)]
     told: JsonObject = {"tools": [{"name": name} for name in best]}
-    record = ToolInvocationRecord("c", "search_tools", "completed", 0.0, result=told)
+    record = ToolInvocationRecord(
+        id="c", name="search_tools", status="completed", started_at=0.0, result=told
+    )
     assert toolbox.take([Completed(record, None, None, None)])
     assert toolbox.names[125:] == ("tool_130", "tool_180", "tool_190")
 

@@ -95,3 +95,23 @@ def test_progress_reaches_whoever_watches() -> None:
     CallContext("c", "r", "k", ANONYMOUS, None, watcher).progress({"done": 1})
     CallContext("c", "r", "k", ANONYMOUS, None).progress("nobody hears it")
     assert watcher.seen == [("c", {"done": 1})]
+
+
+OLD_ROW = (
+    '{"arguments":{"order":7},"arguments_bytes":11,"caller":"ada","decision":{"policy":"standard",'
+    '"reason":"","type":"allow"},"definition_digest":"sha256:00","id":"call_7","idempotency_key":'
+    '"run_1/call_7","key_scope":"store","name":"refund","result":{"cents":5},"run_id":"run_1",'
+    '"seconds":0.25,"started_at":1764000000.25,"status":"completed","validated":true}'
+)
+"""What this library wrote before its records had `defaulted` and what follows it."""
+
+
+def test_a_record_of_before_is_read_and_written_as_it_was() -> None:
+    old = msgspec.json.decode(OLD_ROW, type=ToolInvocationRecord)
+    assert (old.defaulted, old.parent_run_id, old.parent_call_id) == ((), "", "")
+    assert msgspec.json.encode(old, order="sorted").decode() == OLD_ROW
+
+
+def test_a_record_is_made_by_keyword() -> None:
+    with pytest.raises(TypeError):
+        ToolInvocationRecord("c", "t", "completed", 0.0)  # type: ignore[call-arg]

@@ -8,11 +8,13 @@ about itself.
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import msgspec
+
 from toolcrib.errors import ErrorCode, Stage, ToolcribError
+from toolcrib.runner.recorder import Draft
 from toolcrib.runner.standard import ALLOWED, Standard, standard
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
@@ -186,16 +188,10 @@ def settle_all(
 
 def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> ToolInvocationRecord:
     """What there is to say, to those that counted it, of a call that does not run after all."""
-    return ToolInvocationRecord(
-        id=hydrated.call.id,
-        name=hydrated.definition.name,
-        status="failed",
-        started_at=time.time(),
-        run_id=context.run.run_id,
-        caller=context.caller.id,
-        error=CallError.of(decision.code),
-        decision=decision,
-    )
+    draft = Draft.of(hydrated, context.caller.id, context.run.run_id, "process")
+    draft.decision = decision
+    record = draft.failed(CallError.of(decision.code)).record
+    return msgspec.structs.replace(record, seconds=None)  # it took no time of the run's
 
 
 def _read(policy: Policy, given: Any) -> Decision:

@@ -1,4 +1,7 @@
-"""Drafts of records: what is known of a call so far, until it is final and goes to the sinks."""
+"""Drafts of records: what is known of a call so far, until it is final and goes to the sinks.
+
+Records are made here and nowhere else, by keyword: a field that is added to them is filled here.
+"""
 
 from __future__ import annotations
 
@@ -94,35 +97,35 @@ class Draft(msgspec.Struct):
         hydrated = self.hydrated
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
         over = status != "started"
-        return ToolInvocationRecord(  # by position: so many keywords would take most of the time
-            call.id,
-            public_name(hydrated) if definition is None else call.name,
-            status,
-            self.started_at,
-            self.run_id,
-            self.caller,
-            call.provider_id,
-            "" if definition is None else definition.digest,
-            self.arguments,
-            self.size,
-            self.sha256,
-            result,
-            error,
-            self.decision,
-            self.approved_by,
-            provenance.validated,
-            provenance.no_schema_mode,
-            provenance.repaired,
-            provenance.repaired_by,
-            provenance.notes,
-            provenance.validator,
-            self.approval_id,
-            self.refusal,
-            self.edited,
-            self.key,
-            self.key_scope,
-            time.time() if over else None,
-            time.perf_counter() - self.clock if over else None,
+        return ToolInvocationRecord(
+            id=call.id,
+            name=public_name(hydrated) if definition is None else call.name,
+            status=status,
+            started_at=self.started_at,
+            run_id=self.run_id,
+            caller=self.caller,
+            provider_id=call.provider_id,
+            definition_digest="" if definition is None else definition.digest,
+            arguments=self.arguments,
+            arguments_bytes=self.size,
+            arguments_sha256=self.sha256,
+            result=result,
+            error=error,
+            decision=self.decision,
+            approved_by=self.approved_by,
+            validated=provenance.validated,
+            no_schema_mode=provenance.no_schema_mode,
+            repaired=provenance.repaired,
+            repaired_by=provenance.repaired_by,
+            notes=provenance.notes,
+            validator=provenance.validator,
+            approval_id=self.approval_id,
+            refusal=self.refusal,
+            edited=self.edited,
+            idempotency_key=self.key,
+            key_scope=self.key_scope,
+            ended_at=time.time() if over else None,
+            seconds=time.perf_counter() - self.clock if over else None,
         )
 
 

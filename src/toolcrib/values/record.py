@@ -41,15 +41,20 @@ RecordStatus: TypeAlias = Literal["started", "completed", "failed", "waiting"]
 KeyScope: TypeAlias = Literal["process", "store"]
 
 
-class ToolInvocationRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One call, as it may be read by anybody who may read the log.
+
+    Records are kept as JSON for years: a field is added with a default, and never renamed, so that old
+    ones can still be read. The library makes its records in `runner/recorder.py` and nowhere else.
 
     `started_at` and `ended_at` are seconds since the epoch, `seconds` is the monotonic duration.
     `arguments` is None for a call that did not validate: of that, only length and sha256 are kept.
-    `notes` names the liberties that were taken in reading them, `repaired_by` who repaired them;
-    `edited` says that whoever approved the call changed them, `refusal` why somebody did not. A call
-    with the same `idempotency_key` does not run twice: as far as this process knows, or as the
-    `store` knows.
+    `defaulted` points (JSON Pointers) to the arguments that were not sent and are the author's
+    defaults. `notes` names the liberties that were taken in reading them, `repaired_by` who repaired
+    them; `edited` says that whoever approved the call changed them, `refusal` why somebody did not. A
+    call with the same `idempotency_key` does not run twice: as far as this process knows, or as the
+    `store` knows. A run that was begun by a call of another run says which: `parent_run_id` and
+    `parent_call_id`.
     """
 
     id: str
@@ -80,6 +85,9 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=F
     key_scope: KeyScope = "process"
     ended_at: float | None = None
     seconds: float | None = None
+    defaulted: tuple[str, ...] = ()
+    parent_run_id: str = ""
+    parent_call_id: str = ""
 
 
 class Completed(msgspec.Struct, frozen=True):

@@ -32,7 +32,11 @@ UMBRELLA = "Will I need an umbrella tomorrow?"
 def record(tool: Entry, status: RecordStatus = "completed") -> ToolInvocationRecord:
     definition = tool.definition
     return ToolInvocationRecord(
-        "call_0", definition.name, status, 0.0, definition_digest=definition.digest
+        id="call_0",
+        name=definition.name,
+        status=status,
+        started_at=0.0,
+        definition_digest=definition.digest,
     )
 
 
@@ -64,7 +68,8 @@ def test_only_what_completed_is_learned(status: RecordStatus) -> None:
     feedback = Feedback()
     feedback.learn(UMBRELLA, [record(WEATHER, status)])
     feedback.learn(UMBRELLA, [])
-    feedback.learn(UMBRELLA, [ToolInvocationRecord("call_0", "x", "completed", 0.0)])
+    bare = ToolInvocationRecord(id="call_0", name="x", status="completed", started_at=0.0)
+    feedback.learn(UMBRELLA, [bare])
     feedback.learn("the of and", [record(WEATHER)])
     assert len(feedback) == 0
     assert feedback.nudges(UMBRELLA) == {}
