@@ -100,7 +100,7 @@ def test_a_function_as_a_dictionary(function: Any) -> None:
             },
             "required": ["place"],
             "additionalProperties": False,
-            "$defs": {"Point": POINT},
+            "$defs": {"Point": {**POINT, "additionalProperties": False}},
         },
         "output_schema": {
             "type": "array",

@@ -197,7 +197,8 @@ def test_models_are_definitions(
 ) -> None:
     derived = derive_input([Parameter("x", hint)])
     assert derived.schema["properties"] == {"x": {"$ref": f"#/$defs/{name}"}}
-    assert derived.schema["$defs"] == {name: schema}
+    closed = {"additionalProperties": False} if schema["type"] == "object" else {}
+    assert derived.schema["$defs"] == {name: schema | closed}
     assert compile_validator(derived.schema).is_valid({"x": value})
     assert derived.converters["x"](value) == typed
 
@@ -212,7 +213,7 @@ def test_decimals_come_as_text_or_as_numbers() -> None:
 
 def test_nested_models_share_their_definitions() -> None:
     derived = derive_input([Parameter("a", list[Node]), Parameter("b", Node | None, None)])
-    assert derived.schema["$defs"] == {"Node": NODE}
+    assert derived.schema["$defs"] == {"Node": NODE | {"additionalProperties": False}}
     assert derived.schema["required"] == ["a"]
     assert derived.schema["properties"] == {
         "a": {"type": "array", "items": {"$ref": "#/$defs/Node"}},

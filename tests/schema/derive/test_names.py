@@ -143,6 +143,7 @@ MOVE = {
         "back": {"anyOf": [{"$ref": "#/$defs/Move"}, {"type": "null"}]},
     },
     "required": ["to", "back"],
+    "additionalProperties": False,
 }
 PLAIN = {"to": "x", "back": None}
 

@@ -1,7 +1,13 @@
-"""pydantic's core schemas as JSON Schema: names of definitions, order, descriptions, and speed.
+"""pydantic's core schemas as JSON Schema: names of definitions, order, descriptions, closing, speed.
 
 One generator per schema. It takes the shorter way where nothing custom is asked for; what the types
 themselves say stands in `by_type`.
+
+Rule: an object of declared fields (a model, a dataclass, a TypedDict) that says nothing about other
+properties is closed in an input schema, at every depth. The converter drops a property that no field
+takes, so an open schema would let an approver read a value that the tool never gets. `extra="allow"`
+and what an author writes by hand (`json_schema_extra`, a hook of the class) about other properties
+stand. Output schemas stay open: a result may have more than its hint says.
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from toolcrib.schema.derive import tight
 from toolcrib.schema.derive.defaults import STEADY, can_be_shown, steady_json
 from toolcrib.schema.docstring import class_doc, read_docstring
+from toolcrib.schema.keywords import IN_PLACE
 
 Json: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["validation", "serialization"]
@@ -27,6 +34,8 @@ Mode: TypeAlias = Literal["validation", "serialization"]
 _SIMPLE = frozenset(("pydantic_js_updates", "pydantic_js_prefer_positional_arguments"))
 _FUNCTIONS = "pydantic_js_functions"
 _MODEL_HOOK = BaseModel.__get_pydantic_json_schema__.__func__  # type: ignore[attr-defined]
+_OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties")
+_COMPOSING = IN_PLACE | {"$ref", "$dynamicRef"}
 _IDS = re.compile(r":[0-9]+")
 _PATHS = re.compile(r"(?:[^.\[\],]+\.)+")
 _ODD = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -44,6 +53,8 @@ class Generator(GenerateJsonSchema):
         self._invalid: dict[str, PydanticInvalidForJsonSchema] = {}
         self._names: dict[str, str] = {}
         self._may_have_orphans = False
+        self._hooked = set[int]()  # classes whose own functions run now, by the id of their core
+        self._described = set[int]()  # those of them whose fields were described on the way
 
     def build_schema_type_to_method(self) -> Any:
         self._methods = _Methods(self)
@@ -96,8 +107,32 @@ class Generator(GenerateJsonSchema):
         return dict(reference)
 
     def by_functions(self, schema: Any) -> Json:
-        """What a type's own functions, and its serializer, say of it."""
-        return _known_formats(super().generate_inner(schema), self.mode)
+        """What a type's own functions, and its serializer, say of it.
+
+        A class is closed after its functions ran: they may add properties to what its fields say.
+        """
+        core = id(schema)
+        self._hooked.add(core)
+        made = _known_formats(super().generate_inner(schema), self.mode)
+        self._hooked.discard(core)
+        if core not in self._described:
+            return made
+        self._described.discard(core)
+        name: Any = str(made.get("$ref")).rpartition("/")[2]
+        if name not in self.definitions:
+            return _closed(made)
+        self.definitions[name] = _closed(self.definitions[name])
+        return made
+
+    def _declared(self, schema: Any, made: Json) -> Json:
+        """The schema of a class with fields, closed unless its configuration says otherwise."""
+        made = _documented(made, schema.get("cls"))
+        if self.mode == "serialization" or _allows_extra(schema):
+            return made
+        if id(schema) in self._hooked:
+            self._described.add(id(schema))
+            return made
+        return _closed(made)
 
     def definitions_schema(self, schema: Any) -> Json:
         """What is wrong with a definition is only an error where something refers to it."""
@@ -170,13 +205,13 @@ class Generator(GenerateJsonSchema):
         return True
 
     def model_schema(self, schema: Any) -> Json:
-        return _documented(super().model_schema(schema), schema["cls"])
+        return self._declared(schema, super().model_schema(schema))
 
     def dataclass_schema(self, schema: Any) -> Json:
-        return _documented(super().dataclass_schema(schema), schema["cls"])
+        return self._declared(schema, super().dataclass_schema(schema))
 
     def typed_dict_schema(self, schema: Any) -> Json:
-        return _documented(super().typed_dict_schema(schema), schema.get("cls"))
+        return self._declared(schema, super().typed_dict_schema(schema))
 
 
 class _Methods(dict[str, Any]):
@@ -206,6 +241,20 @@ def _known_formats(made: Json, mode: Mode) -> Json:
         return made
     made = without(made, "format")
     return made if mode == "serialization" else {**made, **wanted}
+
+
+def _allows_extra(core: Any) -> bool:
+    """Whether the author's configuration, inherited or not, takes other properties."""
+    said = core.get("extra_behavior") or core.get("config", {}).get("extra_fields_behavior")
+    return bool(said == "allow")
+
+
+def _closed(made: Json) -> Json:
+    """An object of declared properties without others, unless it says something about others."""
+    if "properties" not in made or not made.keys().isdisjoint(_OTHERS):
+        return made
+    composed = not made.keys().isdisjoint(_COMPOSING)
+    return {**made, "unevaluatedProperties" if composed else "additionalProperties": False}
 
 
 def _documented(made: Json, cls: Any) -> Json:

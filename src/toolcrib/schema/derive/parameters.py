@@ -88,8 +88,6 @@ def derive_object(hint: Any) -> DerivedObject:
     reference = schema.get("$ref")
     if isinstance(reference, str):  # a recursive one; a tool's top has to be the object itself
         schema = {**schema["$defs"][reference.rpartition("/")[2]], "$defs": schema["$defs"]}
-    if schema.get("type") == "object":
-        schema.setdefault("additionalProperties", False)
     return DerivedObject(schema, reader(adapter))
 
 
