@@ -94,7 +94,7 @@ def test_a_syntax_that_nobody_knows() -> None:
     [(CALL, "completed"), (CALL.replace("1", '"x"'), "failed"), (cut(CALL), "failed")],
 )
 async def test_the_record_says_that_it_was_written_in_text(text: Any, status: str) -> None:
-    @tool(visible=())
+    @tool(visible=(), read_only=True)
     def add(a: int) -> int:
         return a
 

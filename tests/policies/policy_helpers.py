@@ -35,6 +35,7 @@ def call_of(
     *,
     mode: NoSchemaMode | None = None,
     repaired: bool = False,
+    notes: tuple[str, ...] = (),
     **marks: Any,
 ) -> Hydrated:
     """A call of a tool with these annotations; its argument is the canary."""
@@ -45,7 +46,11 @@ def call_of(
         annotations=msgspec.structs.replace(_CALL.definition.annotations, **marks),
     )
     provenance = msgspec.structs.replace(
-        _CALL.provenance, repaired=repaired, validated=mode is None, no_schema_mode=mode
+        _CALL.provenance,
+        repaired=repaired,
+        validated=mode is None,
+        no_schema_mode=mode,
+        notes=notes,
     )
     return msgspec.structs.replace(_CALL, definition=definition, provenance=provenance)
 

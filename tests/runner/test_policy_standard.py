@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from policies.policy_helpers import CANARY, call_of, context_of
 
 from toolcrib import Allow, Ask, Caller, Deny
 from toolcrib.errors import ToolcribError
 from toolcrib.policies import Standard, standard
+from toolcrib.runner.standard import ALLOWED
 from toolcrib.values.context import RunTally
 from toolcrib.values.definition import NoSchemaMode
 
@@ -20,6 +23,11 @@ THREAT = "the tool's threat level is high"
 HUMAN = "its arguments were not checked, and its mode is human-approval"
 READ_ONLY = "its arguments were not checked, and its mode is read-only"
 REPAIRED = "its arguments were repaired"
+IN_TEXT = (
+    "the call was written in the text of the reply, and this model's text calls are not trusted"
+)
+NO_ARGUMENTS = "the reply had no arguments for it, and the tool has parameters"
+STREAMED = "its arguments were streamed otherwise than they arrived in the end"
 TAINTED = "the run has read untrusted content, and this tool may have side effects"
 
 # What is said of a call, and why it is asked about: of a tool that may write, of one that only reads,
@@ -33,6 +41,11 @@ REASONS: list[tuple[dict[str, Any], str | None, str | None, str | None]] = [
     ({"mode": "read-only"}, READ_ONLY, None, None),
     ({"mode": "full"}, None, None, None),
     ({"repaired": True}, REPAIRED, REPAIRED, None),
+    ({"notes": ("written_in_text",)}, IN_TEXT, None, None),
+    ({"notes": ("written_in_text", "text_call_trusted")}, None, None, None),
+    ({"notes": ("single_quotes", "restored", "after_end")}, None, None, None),
+    ({"notes": ("empty_arguments",)}, NO_ARGUMENTS, None, None),
+    ({"notes": ("streamed_otherwise",)}, STREAMED, None, None),
     ({"tainted": True}, TAINTED, None, None),
 ]
 POLICIES = {"ask": standard, "allow": Standard(repaired_reads="allow")}
@@ -63,7 +76,7 @@ def test_each_mark_by_itself(
 
 
 def test_all_marks_together() -> None:
-    """3,072 decisions: roles deny before all else, and whoever is asked is told every reason."""
+    """18,432 decisions: roles deny before all else, and whoever is asked is told every reason."""
     words = [next(iter(said.items())) for said, *_ in REASONS]
     names = list(dict.fromkeys(name for name, _ in words))
     choices = [[None, *(value for name, value in words if name == of)] for of in names]
@@ -87,6 +100,39 @@ def test_all_marks_together() -> None:
                 assert restricted == Deny("it needs one of the roles admin, owner", "standard")
             else:
                 assert restricted == decided(said, policy, caller)
+
+
+@pytest.mark.parametrize(
+    ("schema", "asks"),
+    [
+        ({"type": "object"}, False),
+        ({"type": "object", "properties": {}, "required": []}, False),
+        ({"type": "object", "additionalProperties": False}, False),
+        ({"type": "object", "description": "Nothing.", "$defs": {"a": {"type": "string"}}}, False),
+        ({"type": "object", "properties": {"a": {"type": "string"}}}, True),
+        ({"type": "object", "additionalProperties": {}}, True),
+        ({"type": "object", "additionalProperties": True}, True),
+        ({"type": "object", "patternProperties": {"^x": {}}}, True),
+        ({"type": "object", "minProperties": 1}, True),
+        ({"type": "object", "anyOf": [{"required": ["a"]}, {}]}, True),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"a": {}}}}}, True),
+        (None, True),
+    ],
+)
+def test_no_arguments_are_all_of_them_where_a_tool_has_no_parameters(
+    schema: dict[str, Any] | None, asks: bool
+) -> None:
+    call = call_of(notes=("empty_arguments",))
+    text = None if schema is None else json.dumps(schema)
+    definition = msgspec.structs.replace(call.definition, input_schema_json=text)
+    decision = standard(msgspec.structs.replace(call, definition=definition), context_of())
+    assert decision == (Ask(NO_ARGUMENTS, "standard") if asks else ALLOWED)
+
+
+def test_a_tool_that_is_always_allowed_is_not_where_its_call_is_doubtful() -> None:
+    call = call_of(notes=("written_in_text",))
+    assert standard.always_allows(call.definition)
+    assert isinstance(standard(call, context_of()), Ask)
 
 
 def test_the_table_knows_every_mode() -> None:

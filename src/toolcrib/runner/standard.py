@@ -1,6 +1,8 @@
 """The standard policy: what every runner applies, whatever else it is given.
 
-Roles deny. What is marked as risky, what nobody checked and what somebody else may have steered asks.
+Roles deny. What is marked as risky, what nobody checked, what somebody else may have steered and what
+was doubtful in how the call arrived asks. A doubt stands in the call's notes (`_DOUBTS`); about a tool
+that only reads it does not ask.
 """
 
 from __future__ import annotations
@@ -18,6 +20,15 @@ from toolcrib.values.definition import ToolDefinition
 
 ALLOWED: Final = Allow("nothing about this tool asks for more", "standard")
 
+_DOUBTS: Final = {
+    "written_in_text": (
+        "the call was written in the text of the reply, and this model's text calls are not trusted"
+    ),
+    "empty_arguments": "the reply had no arguments for it, and the tool has parameters",
+    "streamed_otherwise": "its arguments were streamed otherwise than they arrived in the end",
+}
+"""The notes on a call that ask for a person, and what that person is told."""
+
 
 class Standard(msgspec.Struct, frozen=True):
     """The standard policy as a value: give a runner another one to change what it may be told.
@@ -33,7 +44,10 @@ class Standard(msgspec.Struct, frozen=True):
             raise ToolcribError("repaired_reads is 'ask' or 'allow'")
 
     def always_allows(self, definition: ToolDefinition) -> bool:
-        """Whether nothing about a tool itself asks or denies, whoever calls it."""
+        """Whether nothing about a tool itself asks or denies, whoever calls it.
+
+        A call of it may still ask, for what was doubtful in how it arrived.
+        """
         marks = definition.annotations
         return (
             marks.safe
@@ -59,6 +73,7 @@ class Standard(msgspec.Struct, frozen=True):
         if (
             self.always_allows(definition)
             and not hydrated.provenance.repaired
+            and not hydrated.provenance.notes
             and not (context.run.tainted and not marks.read_only)
         ):
             return ALLOWED  # the path of most calls; what follows says why not
@@ -80,8 +95,21 @@ class Standard(msgspec.Struct, frozen=True):
             marks.read_only and self.repaired_reads == "allow"
         ):
             yield "its arguments were repaired"
+        if not marks.read_only:
+            yield from _doubts(hydrated)
         if context.run.tainted and not marks.read_only:
             yield "the run has read untrusted content, and this tool may have side effects"
+
+
+def _doubts(hydrated: Hydrated) -> Iterator[str]:
+    """Say what was doubtful in how the call arrived, and was not said to be harmless."""
+    notes = hydrated.provenance.notes
+    for note, reason in _DOUBTS.items():
+        harmless = (note == "written_in_text" and "text_call_trusted" in notes) or (
+            note == "empty_arguments" and hydrated.definition.parameterless
+        )
+        if note in notes and not harmless:
+            yield reason
 
 
 standard: Final = Standard()

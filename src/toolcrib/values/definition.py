@@ -104,6 +104,14 @@ class Example(msgspec.Struct, frozen=True):
         return json_copy(self.arguments_json)
 
 
+_DECLARES: Final = (
+    *("properties", "patternProperties", "required", "minProperties", "dependentSchemas"),
+    *("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"),
+)
+_OPENS: Final = ("additionalProperties", "unevaluatedProperties")
+"""The keywords by which an object's schema names a key or asks for one, and that let any in."""
+
+
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A tool, as a model, a policy and an auditor know it.
 
@@ -149,6 +157,14 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def input_schema(self) -> JsonObject | None:
         """A fresh copy of the author's schema; None only for a tool that opted out of having one."""
         return None if self.input_schema_json is None else json_copy(self.input_schema_json)
+
+    @cached_property
+    def parameterless(self) -> bool:
+        """Whether the schema declares nothing that a call could say, so that none is all of it."""
+        schema = self.input_schema
+        if schema is None or any(schema.get(key) for key in _DECLARES):
+            return False
+        return all(schema.get(key, False) is False for key in _OPENS)
 
     @property
     def output_schema(self) -> JsonObject | None:
