@@ -39,6 +39,7 @@ CODES = [
     "invalid_json",
     "too_large",
     "truncated",
+    "contradictory",
     "unknown_tool",
     "not_offered",
     "no_schema",
@@ -84,6 +85,7 @@ def test_no_two_codes_say_the_same() -> None:
     [
         (ErrorCode.INVALID_JSON, Stage.PARSE, True),
         (ErrorCode.TRUNCATED, Stage.PARSE, True),
+        (ErrorCode.CONTRADICTORY, Stage.PARSE, True),
         (ErrorCode.UNKNOWN_TOOL, Stage.RESOLVE, True),
         (ErrorCode.INVALID_ARGUMENTS, Stage.VALIDATE, True),
         (ErrorCode.DENIED, Stage.POLICY, False),

@@ -55,6 +55,7 @@ class ErrorCode(StrEnum):
     INVALID_JSON = "invalid_json"
     TOO_LARGE = "too_large"
     TRUNCATED = "truncated"
+    CONTRADICTORY = "contradictory"
     UNKNOWN_TOOL = "unknown_tool"
     NOT_OFFERED = "not_offered"
     NO_SCHEMA = "no_schema"
@@ -101,6 +102,9 @@ _CODES: dict[ErrorCode, CodeInfo] = {
         Stage.PARSE,
         True,
         "The reply was cut off before the call was complete. Call again, shorter.",
+    ),
+    ErrorCode.CONTRADICTORY: CodeInfo(
+        Stage.PARSE, True, "The reply said the call more than once, and not the same. Call again."
     ),
     ErrorCode.UNKNOWN_TOOL: CodeInfo(
         Stage.RESOLVE, True, "There is no tool of that name. Use one of the tools offered."

@@ -28,7 +28,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import Stage
-from toolcrib.values.call import Provenance
+from toolcrib.values.call import CallFault, Provenance
 
 CANARY = "CANARY_c4e1"
 RAN: list[str] = []
@@ -465,3 +465,14 @@ class Expression(BaseModel):
 def calculate(e: Add | Mul | int) -> int:
     """Calculate."""
     return 1
+
+
+def test_a_fault_of_a_call_is_what_it_is_rejected_for() -> None:
+    fault = CallFault(ErrorCode.CONTRADICTORY, "the reply gave two different sets of arguments")
+    sent = ToolCall("1", "", "search", '{"query": "x"}', fault=fault)  # whatever `complete` says
+    result = hydrate(sent, CATALOG)
+    assert [(e.stage, e.code, e.message) for e in result.errors] == [
+        (Stage.PARSE, ErrorCode.CONTRADICTORY, fault.message)
+    ]
+    bare = hydrate(msgspec.structs.replace(sent, fault=CallFault(ErrorCode.CONTRADICTORY)), CATALOG)
+    assert bare.errors[0].message == ErrorCode.CONTRADICTORY.info.text

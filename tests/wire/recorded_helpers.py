@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from toolcrib.errors import ClientError
-from toolcrib.values.message import ArgumentsPart, Reply, TextPart
+from toolcrib.values.message import ArgumentsPart, Message, Reply, TextPart
 from toolcrib.wire import Decoder, Wire, decode, decoder
 
 Row = dict[str, Any]
@@ -39,6 +40,12 @@ def read(arguments: str) -> Any:
         return json.loads(arguments)
     except ValueError:
         return {"__unparsed__": arguments}
+
+
+def without_payload(message: Message) -> Message:
+    """The message as it would be from other bytes that say the same."""
+    calls = tuple(msgspec.structs.replace(call, payload=None) for call in message.tool_calls)
+    return msgspec.structs.replace(message, tool_calls=calls)
 
 
 def calls_of(reply: Reply) -> list[tuple[str, str, Any]]:

@@ -43,7 +43,7 @@ def readable_call(call: ToolCall, outcome: Outcome | None) -> ToolCall:
         code in _UNREAD and isinstance(parse_arguments(call.arguments), ParseFailure)
     )
     if malformed or not call.complete:
-        call = msgspec.structs.replace(call, arguments="{}", complete=True)
+        call = msgspec.structs.replace(call, arguments="{}", complete=True, fault=None)
     return _encodable(call) if code in _UNREAD else call
 
 

@@ -20,6 +20,7 @@ from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, tool_of
 from toolcrib.tools.component import NotAcceptedError, value_faults
 from toolcrib.values.call import (
+    CallFault,
     Hydrated,
     HydrationError,
     HydrationResult,
@@ -39,8 +40,9 @@ def hydrate(call: ToolCall, offered: Offer | Catalog) -> HydrationResult:
     it is about one value, a JSON Pointer into the arguments.
     """
     started = time.perf_counter()
-    if not call.complete:
-        return _reject(call, started, ErrorCode.TRUNCATED)
+    if not call.complete or call.fault is not None:
+        fault = call.fault or CallFault(ErrorCode.TRUNCATED)
+        return _reject(call, started, fault.code, fault.message)
     if isinstance(offered, Catalog):
         entry = offered.entry(call.name)
         tool = ErrorCode.UNKNOWN_TOOL if entry is None else entry.tool

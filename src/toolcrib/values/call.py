@@ -15,12 +15,44 @@ from toolcrib.values.definition import NoSchemaMode, ToolDefinition
 from toolcrib.values.json import JsonObject
 
 
+class PayloadRef(msgspec.Struct, frozen=True, gc=False):
+    """Says which of a provider's answers a call stood in, so that a kept answer and a record match.
+
+    `digest` is the SHA-256, in hex, and `size` the number of the bytes of a whole body, from its first
+    bracket on; of a stream, those of the data of its events up to its end, each followed by a line
+    feed. `position` is the call's place among the calls of that answer, from 0.
+    """
+
+    digest: str
+    size: int
+    position: int = 0
+
+
+class CallFault(msgspec.Struct, frozen=True, gc=False):
+    """Says why a call that did not arrive whole may not run: `truncated` or `contradictory`.
+
+    `message` is what happened and what to do, where the code's own text is not enough; it holds
+    nothing of what was sent.
+    """
+
+    code: ErrorCode
+    message: str = ""
+
+
 class ToolCall(msgspec.Struct, frozen=True, gc=False):
     """One call as decoded from a reply.
 
     `id` is ours, unique in the thread; `provider_id` is what the provider calls it (may be empty or
-    repeated). `complete` is False if the reply was cut: such a call never runs. `notes` names what the
-    decoder had to take for it: `written_in_text` where it stood in the text. They reach the record.
+    repeated). `complete` is False if the call did not arrive whole: such a call never runs, and `fault`
+    says why where the reply was not simply cut. `notes` names what the decoder had to take for it; they
+    reach the record:
+
+    * `written_in_text`: it stood in the text;
+    * `empty_arguments`: the provider said that it ended and gave no text of arguments;
+    * `empty_object_first`: an empty object stood before its arguments, and was dropped;
+    * `said_twice`: the same arguments stood there more than once;
+    * `streamed_otherwise`: its pieces said something else than the whole that followed them;
+    * `after_end`: the provider sent more after it had said that this was the end.
     """
 
     id: str
@@ -29,6 +61,8 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     arguments: str
     complete: bool = True
     notes: tuple[str, ...] = ()
+    fault: CallFault | None = None
+    payload: PayloadRef | None = None
 
 
 class ValidatorInfo(msgspec.Struct, frozen=True, gc=False):

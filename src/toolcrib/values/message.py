@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from toolcrib.values.call import ToolCall
+from toolcrib.values.call import PayloadRef, ToolCall
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonValue
 from toolcrib.values.offer import Offer
@@ -151,8 +151,11 @@ class Reply(msgspec.Struct, frozen=True):
     """A model's answer, decoded.
 
     `finish` is `tool_calls` if and only if `tool_calls` holds calls that may run; calls of a cut
-    reply are there with `complete=False`. `raw` is the provider's payload, for observability only.
-    `model` is the one that was asked, where the client says so.
+    reply are there with `complete=False`. `model` is the one that was asked, where the client says so.
+
+    For observability only: `raw` is the provider's payload, of a stream its first event without what
+    was said; `events` are the data of a stream's events as they came, up to 256 KiB of them; `payload`
+    is the reference that its calls have, too.
     """
 
     message: Message
@@ -162,6 +165,8 @@ class Reply(msgspec.Struct, frozen=True):
     provider_finish: str | None = None
     raw: Any = None
     model: str = ""
+    events: tuple[str, ...] = ()
+    payload: PayloadRef | None = None
 
     @property
     def text(self) -> str:

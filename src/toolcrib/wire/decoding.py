@@ -7,6 +7,7 @@ the decoder tells it whether the stream came to its end.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 import orjson
 
 from toolcrib.errors import ClientError, WireError
+from toolcrib.values.call import PayloadRef
 from toolcrib.values.message import Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import MAX_BYTES, MAX_STREAM_BYTES, Decoder, MakeDecoder, Wire
@@ -22,6 +24,9 @@ from toolcrib.wire.builder import Builder, Frames, MakeBuilder, Parts, QuickBuil
 from toolcrib.wire.failure import reported_error, safe_text
 from toolcrib.wire.json_text import parsed
 from toolcrib.wire.sse import Event, EventStream
+
+MAX_KEPT = 256 * 1024
+"""The most that `Reply.events` keeps of a stream (bytes)."""
 
 _DONE = b"[DONE]"
 _NOTHING = (b"", b"null")
@@ -70,11 +75,13 @@ class WholeDecoder:
     def finish(self) -> Reply:
         if self.done:
             raise WireError(f"the reply is larger than {MAX_BYTES} bytes")
-        body = b"".join(self._pieces)
-        if not body.strip(_BLANK):
+        body = b"".join(self._pieces).lstrip(_BLANK)
+        if not body:
             raise WireError("the reply is empty")
-        if body.lstrip(_BLANK).startswith(b"["):
-            return self._list(body)
+        reply = self._list(body) if body.startswith(b"[") else self._object(body)
+        return _referred(reply, PayloadRef(hashlib.sha256(body).hexdigest(), len(body)))
+
+    def _object(self, body: bytes) -> Reply:
         payload = _parsed(body)
         if payload.get("error"):
             raise reported_error(payload["error"])
@@ -95,6 +102,40 @@ class WholeDecoder:
         return self._builder.finish(ended=False, raw=chunks)
 
 
+class _Taken:
+    """The data of the events that a reply was made of: a digest of all, and as many as are kept."""
+
+    __slots__ = ("_digest", "_kept", "_size")
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._size = 0
+        self._kept: list[bytes] = []
+
+    def add(self, data: bytes) -> None:
+        self._digest.update(data + b"\n")
+        self._size += len(data) + 1
+        if self._size <= MAX_KEPT:
+            self._kept.append(data)
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(data.decode("utf-8", "replace") for data in self._kept)
+
+    def reference(self) -> PayloadRef:
+        return PayloadRef(self._digest.hexdigest(), self._size)
+
+
+def _referred(reply: Reply, payload: PayloadRef) -> Reply:
+    """The reply with a reference to what it was decoded from, in it and in each of its calls."""
+    replace = msgspec.structs.replace
+    calls = tuple(
+        replace(call, payload=replace(payload, position=at))
+        for at, call in enumerate(reply.tool_calls)
+    )
+    message = replace(reply.message, tool_calls=calls) if calls else reply.message
+    return replace(reply, message=message, payload=payload)
+
+
 class StreamDecoder:
     """Events, each a JSON object; `[DONE]`, the wire's own end or that of the body ends them."""
 
@@ -105,6 +146,7 @@ class StreamDecoder:
         self._failure: ClientError | None = None
         self._ended = False
         self._size = 0
+        self._taken = _Taken()
         self._head: dict[str, Any] = {}
         self._any = False
 
@@ -121,6 +163,7 @@ class StreamDecoder:
             if self._size > MAX_STREAM_BYTES:
                 raise WireError(f"the stream is larger than {MAX_STREAM_BYTES} bytes")
             for event in self._events.feed(data):
+                self._taken.add(event.data)
                 self._take(event, parts)
                 if self._ended:
                     break
@@ -135,13 +178,16 @@ class StreamDecoder:
             raise self._failure
         if not self._builder.known and (self._any or self._events.foreign):
             raise WireError("the reply is neither JSON nor a stream of this wire's events")
-        return self._builder.finish(ended=self._ended, raw=self._head or None)
+        reply = self._builder.finish(ended=self._ended, raw=self._head or None)
+        reply = msgspec.structs.replace(reply, events=self._taken.texts())
+        return _referred(reply, self._taken.reference())
 
     def _take_rest(self) -> None:
         """The bytes after the last blank line: a last event, or the torn beginning of one."""
         rest = self._events.close()
         if rest is None:
             return
+        self._taken.add(rest.data)
         try:
             self._take(rest, [])
         except WireError:

@@ -61,6 +61,7 @@ class TextCallDecoder:
                 call.arguments() if whole else "".join(call.pieces),
                 whole,
                 ("written_in_text",),
+                payload=reply.payload and msgspec.structs.replace(reply.payload, position=number),
             )
             for number, call in enumerate(scanner.calls)
         )
