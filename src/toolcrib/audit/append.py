@@ -17,8 +17,10 @@ import msgspec
 from toolcrib.audit.chain import GENESIS, Seal
 from toolcrib.audit.entry import AuditEntry, Head
 from toolcrib.audit.rows import (
+    ATTACHMENTS,
     COLUMNS,
     ENTRY,
+    Kept,
     Pruned,
     column,
     columns_of,
@@ -28,7 +30,7 @@ from toolcrib.audit.rows import (
 )
 from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.origin import Attachment
 
 _HEAD = "SELECT seq, hash, seal FROM audit_head WHERE id = 1"
 _NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
@@ -42,6 +44,16 @@ _TAKEN = (
     "SELECT DISTINCT idempotency_key FROM audit_entries"  # noqa: S608  likewise
     f" WHERE idempotency_key IN :keys AND {_CLAIMED}"
 )
+_THERE = (
+    "SELECT 1 FROM audit_entries"
+    " WHERE run_id = :run_id AND call_id = :call_id AND status = :status LIMIT 1"
+)
+_CARRIED = (
+    "SELECT record FROM audit_entries AS old WHERE seq <= :seq"  # noqa: S608  likewise
+    f" AND status IN ({', '.join(repr(kind) for kind in ATTACHMENTS)}) AND (run_id = ''"
+    " OR EXISTS (SELECT 1 FROM audit_entries WHERE run_id = old.run_id AND seq > :seq))"
+    " ORDER BY seq"
+)
 _LAST = (
     f"SELECT {ENTRY} FROM audit_entries WHERE idempotency_key = :key"  # noqa: S608  likewise
     f" AND EXISTS (SELECT 1 FROM audit_entries WHERE idempotency_key = :key AND {_CLAIMED})"
@@ -50,18 +62,23 @@ _LAST = (
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An entry that is to be written; with a `claim` only if nobody has claimed that key."""
+    """An entry that is to be written; with a `claim` only if nobody has claimed that key.
+
+    An entry that is `once` is written only if no other is about the same thing: an attachment.
+    """
 
     text: str
     columns: tuple[str, ...]
     claim: str = ""
+    once: bool = False
 
     @staticmethod
-    def of(record: ToolInvocationRecord, *, claim: bool) -> Draft:
+    def of(record: Kept, *, claim: bool = False) -> Draft:
         """Raises SourceError if the record could not be read again."""
         text = text_of(record)
         columns = columns_of(text)
-        return Draft(text, columns, columns[COLUMNS.index("idempotency_key")] if claim else "")
+        claimed = columns[COLUMNS.index("idempotency_key")] if claim else ""
+        return Draft(text, columns, claimed, isinstance(record, Attachment))
 
 
 def head_of(transaction: Transaction, seal: Seal, *, lock: bool = False) -> Head:
@@ -81,9 +98,10 @@ def append(
     """Write the entries; of each whose claim comes too late, the last one under its key instead."""
     head = _locked(transaction, seal)
     late = _late(transaction, drafts)
+    known = _known(transaction, drafts)
     written: list[dict[str, Any]] = []
     for at, draft in enumerate(drafts):
-        if at not in late:
+        if at not in late and at not in known:
             values, head = _row(seal, head, draft)
             written.append(values)
     if written:
@@ -110,7 +128,11 @@ def last_under(transaction: Transaction, seal: Seal, key: str) -> AuditEntry | S
 
 
 def prune(transaction: Transaction, seal: Seal, before: float) -> int:
-    """Remove the oldest entries, up to the first that was written at `before` or later."""
+    """Remove the oldest entries, up to the first that was written at `before` or later.
+
+    What later entries may refer to is written again: all definitions, and what was attached to runs
+    of which later entries are left.
+    """
     limit = seconds(before)
     head = _locked(transaction, seal)
     kept = transaction.tuples(_FIRST, at=limit)
@@ -118,12 +140,16 @@ def prune(transaction: Transaction, seal: Seal, before: float) -> int:
     last = transaction.tuples("SELECT hash FROM audit_entries WHERE seq = :seq", seq=through)
     if not last:
         return 0
+    carried = [text for (text,) in transaction.tuples(_CARRIED, seq=through)]
     removed = transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=through)
     text = text_of(Pruned(through, last[0][0], removed))
-    values, head = _row(seal, head, Draft(text, columns_of(text)))
-    transaction.execute_many(_INSERT, [values])
+    written = []
+    for again in (text, *carried):
+        values, head = _row(seal, head, Draft(again, columns_of(again)))
+        written.append(values)
+    transaction.execute_many(_INSERT, written)
     _set_head(transaction, seal, head)
-    return removed
+    return removed - len(carried)
 
 
 def _locked(transaction: Transaction, seal: Seal) -> Head:
@@ -151,6 +177,20 @@ def _late(transaction: Transaction, drafts: Sequence[Draft]) -> set[int]:
         elif draft.claim:
             taken.add(draft.claim)
     return late
+
+
+def _known(transaction: Transaction, drafts: Sequence[Draft]) -> set[int]:
+    """Which of the drafts are in the log already, or come earlier in the same batch."""
+    known, seen = set(), set()
+    for at, draft in enumerate(drafts):
+        if draft.once:
+            about = dict(zip(COLUMNS, draft.columns, strict=True))
+            named = {name: about[name] for name in ("run_id", "call_id", "status")}
+            same = tuple(named.values())
+            if same in seen or transaction.tuples(_THERE, **named):
+                known.add(at)
+            seen.add(same)
+    return known
 
 
 def _row(seal: Seal, previous: Head, draft: Draft) -> tuple[dict[str, Any], Head]:

@@ -33,6 +33,13 @@ class Seal:
             return hashlib.sha256(data).hexdigest()
         return hmac.digest(self._key, data, "sha256").hex()
 
+    def subkey(self, purpose: str) -> bytes | None:
+        """A key for something else, of the log's own: what it makes can never pass for a seal, whose
+        texts all begin with a brace. None for a log without a key."""
+        if self._key is None:
+            return None
+        return hmac.digest(self._key, f"toolcrib {purpose}".encode(), "sha256")
+
     def entry(self, previous: Head, at: float, record: str) -> Head:
         """The head that an entry makes, with the canonical text of its record, after `previous`."""
         number = previous.seq + 1

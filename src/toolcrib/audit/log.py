@@ -6,6 +6,7 @@ tool runs and after, and what was acknowledged is on disk.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -13,13 +14,15 @@ from typing import Any
 from toolcrib.audit.append import Draft, append, head_of, last_under, prune
 from toolcrib.audit.chain import Seal, line
 from toolcrib.audit.entry import EVERYTHING, AuditEntry, AuditFilter, Fault, Head, Verification
-from toolcrib.audit.query import select
-from toolcrib.audit.rows import entry_of
+from toolcrib.audit.query import ATTACHED, select
+from toolcrib.audit.rows import attached, entry_of
 from toolcrib.audit.verify import verify_database, verify_lines
 from toolcrib.audit.writer import GroupWriter
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Database, Transaction, UnreachableError
+from toolcrib.values.json import keyed_digest
+from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord
 
 _PAGE = 100  # a record may have 4 MB
@@ -40,10 +43,15 @@ class AuditLog(Closing):
         self._database = Database(url)
         self._seal = Seal(key)
         self._writer = GroupWriter(self._commit)
+        self._macs = self._seal.subkey("arguments") or os.urandom(32)
 
     async def write(self, record: ToolInvocationRecord) -> None:
         """Done when the record is committed, for good. From any event loop."""
         await self._writer.submit((record, False))
+
+    async def attach(self, attachment: Attachment) -> None:
+        """Keep what records refer to, once. Done when it is committed."""
+        await self._writer.submit((attachment, False))
 
     async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
         """Claim `intent.idempotency_key` and write the intent, or neither, in any process.
@@ -61,6 +69,14 @@ class AuditLog(Closing):
             raise found
         return None if found is None else found.record
 
+    def mac(self, *parts: str) -> str:
+        """A digest of texts that nobody can try out who has not the log's key.
+
+        It is how two calls with different secrets under one idempotency key are told apart. Without a
+        key of the log's own it holds for this object only, and not for other processes.
+        """
+        return keyed_digest(self._macs, *parts)
+
     async def entries(self, filter: AuditFilter = EVERYTHING) -> list[AuditEntry]:  # noqa: A002
         """The entries that fit, oldest first (unless `newest`), all at once: set a `limit`."""
         return [entry async for entry in self.stream(filter)]
@@ -74,6 +90,17 @@ class AuditLog(Closing):
         """The entry of that number."""
         found = await self.entries(AuditFilter(after=seq - 1, limit=1))
         return found[0] if found and found[0].seq == seq else None
+
+    async def attachments(self, digests: Iterable[str]) -> dict[str, Attachment]:
+        """What records refer to by these digests (`definition_digest`, those of their `origin`), as
+        far as the log has it. Raises SourceError for one that is not as it was written."""
+        wanted = list(dict.fromkeys(digest for digest in digests if digest))
+        if not wanted:
+            return {}
+        rows = await self._database.transact(
+            lambda t: t.tuples(ATTACHED, digests=wanted), write=False
+        )
+        return {found.digest: found for found in map(attached, rows)}
 
     async def last(self, call_id: str, *, run_id: str | None = None) -> AuditEntry | None:
         """The newest entry about a call: its outcome, if it has one."""
@@ -119,7 +146,7 @@ class AuditLog(Closing):
         await self._database.aclose()
 
     def _commit(
-        self, items: Sequence[tuple[ToolInvocationRecord, bool]]
+        self, items: Sequence[tuple[ToolInvocationRecord | Attachment, bool]]
     ) -> list[AuditEntry | ToolcribError | None]:
         """In the writer's thread. A record that cannot be kept fails alone."""
         answers: list[AuditEntry | ToolcribError | None] = []

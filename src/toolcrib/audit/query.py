@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolcrib.audit.entry import AuditFilter
-from toolcrib.audit.rows import ENTRY, PRUNED, column, seconds
+from toolcrib.audit.rows import ATTACHMENTS, ENTRY, NO_CALLS, column, seconds
 
 _CONDITIONS = {
     "run_id": "run_id = :run_id",
@@ -17,9 +17,14 @@ _CONDITIONS = {
     "since": "at >= :since",
     "until": "at < :until",
 }
+ATTACHED = (
+    "SELECT seq, record FROM audit_entries"  # noqa: S608  names of our own
+    f" WHERE call_id IN :digests AND status IN ({', '.join(repr(k) for k in ATTACHMENTS)})"
+)
 _LATER = """NOT EXISTS (SELECT 1 FROM audit_entries AS later
     WHERE later.run_id = audit_entries.run_id AND later.call_id = audit_entries.call_id
     AND later.seq > audit_entries.seq"""
+_NO_CALLS = ", ".join(f"'{status}'" for status in NO_CALLS)
 _NUMBERS = 2**63 - 1  # what a column of numbers can hold, and so can what is compared with it
 
 
@@ -37,7 +42,7 @@ def select(
         conditions.append("seq < :behind" if asked.newest else "seq > :behind")
         values["behind"] = behind
     if calls:
-        conditions.append(f"status <> '{PRUNED}'")
+        conditions.append(f"status NOT IN ({_NO_CALLS})")
     if asked.latest:
         later = f"{_LATER}{'' if asked.until is None else ' AND later.at < :until'})"
         conditions.append(f"(status NOT IN ('started', 'waiting') OR {later})")

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 
 from toolcrib.audit.entry import AuditEntry
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.json import canonical_json, encodable, sha256_hex
+from toolcrib.values.origin import Attachment, AttachmentKind
 from toolcrib.values.record import ToolInvocationRecord
 
 ENTRY = "seq, at, record, previous, hash"
 COLUMNS = ("run_id", "call_id", "idempotency_key", "tool", "caller", "status", "code")
 PRUNED = "pruned"  # the status of an entry that is about the log itself
+ATTACHMENTS: tuple[str, ...] = get_args(AttachmentKind)  # of what records refer to
+NO_CALLS = (PRUNED, *ATTACHMENTS)  # the statuses of entries that are about no call
 # What reading a text raises that is not what it should be; a text may be nested too deeply.
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
@@ -61,15 +65,22 @@ _WHOLE = re.compile(rb"\.0[,}\]]")
 _told = msgspec.json.Decoder(_Told)
 _record = msgspec.json.Decoder(ToolInvocationRecord)
 _pruned = msgspec.json.Decoder(Pruned)
+_attachment = msgspec.json.Decoder(Attachment)
+Kept: TypeAlias = ToolInvocationRecord | Pruned | Attachment
+_DECODERS: dict[type, Any] = {
+    ToolInvocationRecord: _record,
+    Pruned: _pruned,
+    Attachment: _attachment,
+}
 
 
-def text_of(record: ToolInvocationRecord | Pruned) -> str:
+def text_of(record: Kept) -> str:
     """The RFC 8785 text. Raises SourceError if the record holds what is not JSON, or not a record's."""
     try:
         text = _sorted(record)
         if not text.isascii() or b"null" in text or _EXPONENT.search(text) or _WHOLE.search(text):
             text = canonical_json(msgspec.to_builtins(record, enc_hook=_plain)).encode()
-        (_pruned if isinstance(record, Pruned) else _record).decode(text)
+        _DECODERS[type(record)].decode(text)
         return text.decode()
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         failure = "a record cannot be kept: it holds what is not JSON, or not a record's"
@@ -109,6 +120,16 @@ def entry_of(row: tuple[Any, ...]) -> AuditEntry:
     except (*UNREADABLE, TypeError, ValueError):
         failure = f"entry {seq} of the audit log cannot be read: verify the log"
     raise SourceError(failure)
+
+
+def attached(row: tuple[Any, ...]) -> Attachment:
+    """The attachment of a row (number, text); raises SourceError if it is not the one of its digest."""
+    seq, text = row
+    with suppress(*UNREADABLE, TypeError, ValueError):
+        attachment = _attachment.decode(text)
+        if attachment.genuine:
+            return attachment
+    raise SourceError(f"entry {seq} of the audit log is not as it was written: verify the log")
 
 
 def pruned_of(text: str) -> Pruned:

@@ -20,7 +20,7 @@ from toolcrib.runner.intents import Intents
 from toolcrib.runner.memory import CallMemory, key_of, print_of
 from toolcrib.runner.output import outcome_of
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
-from toolcrib.runner.recorder import Draft, tell
+from toolcrib.runner.recorder import Draft, Recorder
 from toolcrib.runner.redact import own_copy
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, accepted
@@ -28,7 +28,7 @@ from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, ApprovalRequest, Approver, Ask, Decision, Deny, Refuse
-from toolcrib.values.record import CallError, Completed, Failed, Outcome, Sink, Waiting
+from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
 
 
 class Setup(NamedTuple):
@@ -44,7 +44,7 @@ class Setup(NamedTuple):
     executor: Executor
     memory: CallMemory
     max_result_bytes: int
-    sinks: tuple[Sink, ...]
+    recorder: Recorder
 
 
 class Attempt(msgspec.Struct):
@@ -86,7 +86,7 @@ class Attempt(msgspec.Struct):
         place = setup.gate.try_enter(exclusive) or await setup.gate.enter(exclusive)
         try:
             if setup.intents.wanted:
-                await setup.intents.begin(key, self.draft, hydrated)
+                await setup.intents.begin(key, self.draft, hydrated, setup.recorder)
             self.draft.key = key
             self.begun = True
             value = await setup.executor.run(
@@ -99,7 +99,7 @@ class Attempt(msgspec.Struct):
     async def close(self, outcome: Outcome) -> None:
         """Remember and write down what came of it; whoever watches is told also if a sink fails."""
         self.settle(outcome)
-        told = tell(self.setup.sinks, outcome, self.scope)
+        told = self.setup.recorder.tell(outcome, self.draft)
         if told is not None:
             await told
 

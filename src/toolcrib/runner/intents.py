@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolcrib.errors import ErrorCode, ToolcribError
-from toolcrib.runner.recorder import Draft, to_the_end
+from toolcrib.runner.recorder import Draft, Recorder, to_the_end
 from toolcrib.runner.stopped import EndedBefore, Stopped
 from toolcrib.values.call import Hydrated
 from toolcrib.values.json import canonical_json
@@ -40,11 +40,12 @@ class Intents:
         if self.ledger is not None:
             _judge(await self.ledger.find(key), key, draft, hydrated)
 
-    async def begin(self, key: str, draft: Draft, hydrated: Hydrated) -> None:
+    async def begin(self, key: str, draft: Draft, hydrated: Hydrated, recorder: Recorder) -> None:
         """Write the intent. Raises EndedBefore, and Stopped if the call must not run."""
         draft.key = key
         intent = draft.record("started")
         if self.ledger is not None:
+            await recorder.attach(self.ledger, draft)
             known = await self.ledger.begin(intent)
             if known is not None:
                 _judge(known, key, draft, hydrated)
@@ -52,7 +53,7 @@ class Intents:
                 if pending is not None:
                     await to_the_end(pending)
         for sink in self._told:
-            pending = sink.write(intent)
+            pending = recorder.write(sink, intent, draft)
             if pending is not None:
                 await to_the_end(pending)
 
@@ -73,16 +74,29 @@ def _judge(known: ToolInvocationRecord | None, key: str, draft: Draft, hydrated:
 
 
 def _same(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
+    """Whether two records under one key are of one call: the same tool, caller and arguments."""
     return (
         known.definition_digest == asked.definition_digest
         and known.caller == asked.caller
         and known.arguments_sha256 == asked.arguments_sha256
         and known.arguments_bytes == asked.arguments_bytes
-        and (known.arguments_sha256 != "" or _looks_same(known, asked))
+        and (known.arguments_sha256 != "" or _same_secrets(known, asked))
     )
 
 
-def _looks_same(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
-    """Of a call with secrets there is no sha256: what shows of it has to do, if nobody changed it."""
+def _same_secrets(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
+    """Of a call with secrets there is a digest by a key, which says it if both are by the same key.
+
+    Otherwise (the ledger has no key, and the earlier record is another process's or an old one) what
+    shows of the call has to do, if nobody changed it.
+    """
+    if known.arguments_mac == asked.arguments_mac != "":
+        return True
+    if _key_of_mac(known) == _key_of_mac(asked) != "":
+        return False
     changed = known.edited or asked.edited or known.repaired or asked.repaired
     return changed or canonical_json(known.arguments) == canonical_json(asked.arguments)
+
+
+def _key_of_mac(record: ToolInvocationRecord) -> str:
+    return record.arguments_mac.rpartition(":")[0]

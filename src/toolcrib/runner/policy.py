@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage, ToolcribError
-from toolcrib.runner.recorder import Draft
+from toolcrib.runner.recorder import Recorder
+from toolcrib.runner.scope import CallScope
 from toolcrib.runner.standard import ALLOWED, Standard, standard
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
@@ -188,7 +189,7 @@ def settle_all(
 
 def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> ToolInvocationRecord:
     """What there is to say, to those that counted it, of a call that does not run after all."""
-    draft = Draft.of(hydrated, context.caller.id, context.run.run_id, "process")
+    draft = Recorder((), None).draft(hydrated, context.caller, CallScope(context.run))
     draft.decision = decision
     record = draft.failed(CallError.of(decision.code)).record
     return msgspec.structs.replace(record, seconds=None)  # it took no time of the run's

@@ -6,11 +6,13 @@ Records are made here and nowhere else, by keyword: a field that is added to the
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from hashlib import sha256
-from typing import Self
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -19,12 +21,16 @@ from toolcrib.runner.redact import masked_arguments, shown_arguments
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import NOT_ITS_OWN
 from toolcrib.values.call import Hydrated, HydrationResult
-from toolcrib.values.decision import Decision
-from toolcrib.values.json import JsonObject, JsonValue, canonical_json
+from toolcrib.values.decision import Caller, Decision
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json, keyed_digest
+from toolcrib.values.origin import Attachment
 from toolcrib.values.record import (
     CallError,
     Failed,
+    KeepsAttachments,
     KeyScope,
+    Ledger,
     Outcome,
     RecordStatus,
     Sink,
@@ -32,40 +38,32 @@ from toolcrib.values.record import (
 )
 
 _LONGEST_NOTICE = 2_000
+_MOST_ATTACHED = 10_000
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+_Missing: TypeAlias = list[tuple[str, Callable[[], Attachment]]]
 
 
 class Draft(msgspec.Struct):
     """One call's record in the making. `key` is known once the call begins."""
 
     hydrated: HydrationResult
-    caller: str
-    run_id: str
+    caller: Caller
+    scope: CallScope
     key_scope: KeyScope
     started_at: float
     clock: float
     arguments: JsonObject | None = None
     size: int = 0
     sha256: str = ""
+    mac: str = ""
     decision: Decision | None = None
     approved_by: str | None = None
     approval_id: str = ""
     refusal: str = ""
     edited: bool = False
     key: str = ""
-
-    @classmethod
-    def of(  # by position: one is made for every call
-        cls,
-        hydrated: HydrationResult,
-        caller: str,
-        run_id: str,
-        key_scope: KeyScope,
-    ) -> Self:
-        """Of a call that comes in now."""
-        now, clock = time.time(), time.perf_counter()
-        shown, (size, digest) = _shown(hydrated), measured(hydrated)
-        return cls(hydrated, caller, run_id, key_scope, now, clock, shown, size, digest)
 
     def take(self, hydrated: HydrationResult) -> None:
         """What was made of the call by a repair; size and digest stay those of what was sent."""
@@ -94,7 +92,7 @@ class Draft(msgspec.Struct):
         self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
     ) -> ToolInvocationRecord:
         """What is known by now."""
-        hydrated = self.hydrated
+        hydrated, scope = self.hydrated, self.scope
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
         over = status != "started"
         return ToolInvocationRecord(
@@ -102,13 +100,15 @@ class Draft(msgspec.Struct):
             name=public_name(hydrated) if definition is None else call.name,
             status=status,
             started_at=self.started_at,
-            run_id=self.run_id,
-            caller=self.caller,
+            run_id=scope.tally.run_id,
+            caller=self.caller.id,
+            caller_roles=self.caller.roles,
             provider_id=call.provider_id,
             definition_digest="" if definition is None else definition.digest,
             arguments=self.arguments,
             arguments_bytes=self.size,
             arguments_sha256=self.sha256,
+            arguments_mac=self.mac,
             result=result,
             error=error,
             decision=self.decision,
@@ -126,17 +126,173 @@ class Draft(msgspec.Struct):
             key_scope=self.key_scope,
             ended_at=time.time() if over else None,
             seconds=time.perf_counter() - self.clock if over else None,
+            origin=scope.origin,
+            picked=None if scope.choice is None else scope.choice.of(call.name),
         )
 
+    def attachments(self) -> Iterator[tuple[str, Callable[[], Attachment]]]:
+        """What the record refers to, each by a name that is its own, made when it is needed."""
+        definition = self.hydrated.definition
+        if definition is not None:
+            yield definition.digest, partial(_defined, definition)
+        for attachment in self.scope.attachments:
+            yield f"{attachment.run_id}/{attachment.digest}", partial(_as_it_is, attachment)
 
-def measured(hydrated: HydrationResult) -> tuple[int, str]:
-    """Bytes and sha256 of the arguments as they were sent.
 
-    Of a call that has secrets there is no sha256: one over a short text can be tried out.
+class Recorder:
+    """Begins the records of one runner's calls, and writes them to its sinks.
+
+    A sink that keeps attachments has been given what a record refers to before it is given the record.
     """
-    text = hydrated.call.arguments.encode("utf-8", "surrogatepass")
-    secret = hydrated.definition is not None and hydrated.definition.secret
-    return len(text), "" if secret else sha256(text).hexdigest()
+
+    def __init__(self, sinks: tuple[Sink, ...], ledger: Ledger | None) -> None:
+        self.sinks = sinks
+        self.key_scope: KeyScope = "process" if ledger is None else "store"
+        mac = getattr(ledger, "mac", None)
+        self._mac = mac if callable(mac) else partial(keyed_digest, os.urandom(32))
+        keepers = [sink for sink in sinks if isinstance(sink, KeepsAttachments)]
+        self._attached = {id(keeper): set[str]() for keeper in keepers}
+
+    def draft(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> Draft:
+        """The draft of a call that comes in now.
+
+        Of arguments that hold secrets there is no sha256, which could be tried out, but a keyed digest,
+        bound to this call: equal secrets of two calls do not look equal.
+        """
+        call, definition = hydrated.call, hydrated.definition
+        data = call.arguments.encode("utf-8", "surrogatepass")
+        secret = definition is not None and bool(definition.secret)
+        return Draft(
+            hydrated=hydrated,
+            caller=caller,
+            scope=scope,
+            key_scope=self.key_scope,
+            started_at=time.time(),
+            clock=time.perf_counter(),
+            arguments=_shown(hydrated),
+            size=len(data),
+            sha256="" if secret else sha256(data).hexdigest(),
+            mac=self._mac(scope.tally.run_id, call.id, call.arguments) if secret else "",
+        )
+
+    def write(
+        self, sink: Sink, record: ToolInvocationRecord, draft: Draft
+    ) -> Awaitable[None] | None:
+        """Give a sink a record, and before it what the record refers to; what has to be awaited.
+
+        The record is written also where what it refers to could not be; that is raised after it.
+        """
+        missing = self._missing(sink, draft)
+        for at, (name, make) in enumerate(missing):
+            try:
+                pending = cast("KeepsAttachments", sink).attach(make())
+            except Exception as raised:  # noqa: BLE001  raised when the record is written
+                rest = missing[at + 1 :]
+                return self._attached_first(None, sink, record, rest, trouble=raised)
+            if pending is not None:
+                return self._attached_first(pending, sink, record, missing[at:])
+            self._keeps(sink, name)
+        return sink.write(record)
+
+    async def attach(self, sink: Sink, draft: Draft) -> None:
+        """Give a sink what the record of a call will refer to, if it keeps that and has it not yet."""
+        for name, make in self._missing(sink, draft):
+            pending = cast("KeepsAttachments", sink).attach(make())
+            if pending is not None:
+                await pending
+            self._keeps(sink, name)
+
+    def tell(self, outcome: Outcome, draft: Draft) -> Awaitable[None] | None:
+        """Tell every sink, and then whoever watches; what has to be awaited for that, if anything.
+
+        All are told, even when cancelled. What went wrong with a sink is raised when they have been.
+        """
+        for at, sink in enumerate(self.sinks, start=1):
+            try:
+                pending = self.write(sink, outcome.record, draft)
+            except NOT_ITS_OWN:
+                raise
+            except BaseException as raised:  # noqa: BLE001  raised in the end
+                return self._told(None, self.sinks[at:], outcome, draft, trouble=raised)
+            if pending is not None:
+                return self._told(pending, self.sinks[at:], outcome, draft)
+        _observed(outcome, draft)
+        return None
+
+    async def _told(
+        self,
+        pending: Awaitable[None] | None,
+        others: tuple[Sink, ...],
+        outcome: Outcome,
+        draft: Draft,
+        *,
+        trouble: BaseException | None = None,
+    ) -> None:
+        """The rest of `tell`: what one sink needs awaited, the others, and whoever watches."""
+        try:
+            for sink in (None, *others):
+                try:
+                    if sink is not None:
+                        pending = self.write(sink, outcome.record, draft)
+                    if pending is not None:
+                        await to_the_end(pending)
+                except NOT_ITS_OWN:
+                    raise
+                except BaseException as raised:  # noqa: BLE001  raised below
+                    trouble = trouble or raised
+        finally:
+            _observed(outcome, draft)
+        if trouble is not None:
+            raise trouble
+
+    def _missing(self, sink: Sink, draft: Draft) -> _Missing:
+        known = self._attached.get(id(sink))
+        if known is None:
+            return []
+        return [(name, make) for name, make in draft.attachments() if name not in known]
+
+    async def _attached_first(
+        self,
+        pending: Awaitable[None] | None,
+        sink: Sink,
+        record: ToolInvocationRecord,
+        missing: _Missing,
+        *,
+        trouble: Exception | None = None,
+    ) -> None:
+        for name, make in missing:
+            try:
+                pending = pending or cast("KeepsAttachments", sink).attach(make())
+                if pending is not None:
+                    await pending
+                self._keeps(sink, name)
+            except Exception as raised:  # noqa: BLE001  raised below
+                trouble = trouble or raised
+            pending = None
+        pending = sink.write(record)
+        if pending is not None:
+            await pending
+        if trouble is not None:
+            raise trouble
+
+    def _keeps(self, sink: Sink, name: str) -> None:
+        known = self._attached[id(sink)]
+        if len(known) >= _MOST_ATTACHED:
+            known.clear()  # a sink may be given one again
+        known.add(name)
+
+
+def _defined(definition: ToolDefinition) -> Attachment:
+    return Attachment(definition.digest, "definition", definition.canonical(), definition.name)
+
+
+def _as_it_is(attachment: Attachment) -> Attachment:
+    return attachment
+
+
+def _observed(outcome: Outcome, draft: Draft) -> None:
+    if draft.scope.observer is not None:
+        draft.scope.observer.finished(outcome)
 
 
 def _shown(hydrated: HydrationResult) -> JsonObject | None:
@@ -144,52 +300,6 @@ def _shown(hydrated: HydrationResult) -> JsonObject | None:
     if not isinstance(hydrated, Hydrated):
         return None
     return shown_arguments(hydrated.definition, hydrated.arguments)
-
-
-def tell(
-    sinks: tuple[Sink, ...], outcome: Outcome, scope: CallScope | None
-) -> Awaitable[None] | None:
-    """Tell every sink, and then whoever watches; what has to be awaited for that, if anything.
-
-    All are told, even when cancelled. What went wrong with a sink is raised when they have been.
-    """
-    for at, sink in enumerate(sinks, start=1):
-        try:
-            pending = sink.write(outcome.record)
-        except NOT_ITS_OWN:
-            raise
-        except BaseException as raised:  # noqa: BLE001  raised in the end
-            return _told(None, sinks[at:], outcome, scope, raised)
-        if pending is not None:
-            return _told(pending, sinks[at:], outcome, scope)
-    if scope is not None and scope.observer is not None:
-        scope.observer.finished(outcome)
-    return None
-
-
-async def _told(
-    pending: Awaitable[None] | None,
-    others: tuple[Sink, ...],
-    outcome: Outcome,
-    scope: CallScope | None,
-    trouble: BaseException | None = None,
-) -> None:
-    """The rest of `tell`: what one sink needs awaited, the others, and whoever watches."""
-    try:
-        for sink in (None, *others):
-            try:
-                pending = pending if sink is None else sink.write(outcome.record)
-                if pending is not None:
-                    await to_the_end(pending)
-            except NOT_ITS_OWN:
-                raise
-            except BaseException as raised:  # noqa: BLE001  raised below
-                trouble = trouble or raised
-    finally:
-        if scope is not None and scope.observer is not None:
-            scope.observer.finished(outcome)
-    if trouble is not None:
-        raise trouble
 
 
 def public_name(call: HydrationResult) -> str:

@@ -25,7 +25,7 @@ from toolcrib.runner.intents import Intents
 from toolcrib.runner.memory import CallMemory
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, denied_outright, with_standard
-from toolcrib.runner.recorder import Draft
+from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
 from toolcrib.tools import Catalog, ToolLike, Tools
@@ -34,7 +34,7 @@ from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.offer import Offer
-from toolcrib.values.record import CallError, KeyScope, Outcome, Sink
+from toolcrib.values.record import CallError, Outcome, Sink
 
 DEFAULT_TIMEOUT = 60.0
 REMEMBERED = 1_000
@@ -87,7 +87,7 @@ class ToolRunner:
         self.approver = approver
         self._repairer = repairer
         intents = Intents(sinks)
-        self._key_scope: KeyScope = "process" if intents.ledger is None else "store"
+        self._recorder = Recorder(sinks, intents.ledger)
         policies = with_standard(policy)
         self._setup = Setup(
             catalog=self.catalog,
@@ -102,7 +102,7 @@ class ToolRunner:
             ),
             memory=CallMemory(remember),
             max_result_bytes=max_result_bytes,
-            sinks=sinks,
+            recorder=self._recorder,
         )
 
     def with_tools(self, *tools: ToolLike | Catalog) -> ToolRunner:
@@ -144,7 +144,7 @@ class ToolRunner:
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
         cancels = cancel_requests()
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
-        draft = Draft.of(hydrated, caller.id, scope.tally.run_id, self._key_scope)
+        draft = self._recorder.draft(hydrated, caller, scope)
         attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
         repairer = None if hydrated is call else self._repairer
         return await concluded(attempt, attempt.outcome(cancels, repairer), cancels)
@@ -161,7 +161,7 @@ class ToolRunner:
         it has one. Raises what a sink raises, and CancelledError, when all of them are recorded."""
         trouble: BaseException | None = None
         for call in calls:
-            draft = Draft.of(call, caller.id, scope.tally.run_id, self._key_scope)
+            draft = self._recorder.draft(call, caller, scope)
             attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
             error = CallError.of(code) if call.success else rejection(call)
             try:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord
 
 
 class MemorySink:
-    """All records that were written, in order: one for each call, when it is over."""
+    """All records that were written, in order: one for each call, when it is over.
+
+    `attachments` are the definitions, prompts and choices of tools that the records refer to.
+    """
 
     def __init__(self) -> None:
         self.records: list[ToolInvocationRecord] = []
+        self.attachments: list[Attachment] = []
+
+    def attach(self, attachment: Attachment) -> None:
+        self.attachments.append(attachment)
 
     def write(self, record: ToolInvocationRecord) -> None:
         self.records.append(record)

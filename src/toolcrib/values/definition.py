@@ -151,7 +151,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         It is no field, so nobody can claim one. Most definitions are read without it, so it is made
         when it is first asked for. Raises ValueError if a schema or an example is no JSON.
         """
-        return "sha256:" + sha256_hex(self._canonical())
+        return "sha256:" + sha256_hex(self.canonical())
 
     @property
     def input_schema(self) -> JsonObject | None:
@@ -194,8 +194,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             texts += (example.request, example.arguments_json)
         return texts
 
-    def _canonical(self) -> str:
-        """The RFC 8785 text of all but the digest; schemas that are absent are left out."""
+    def canonical(self) -> str:
+        """The RFC 8785 text of all fields, which the digest is over; absent schemas are left out."""
         examples: list[JsonValue] = [[e.request, e.arguments] for e in self.examples]
         schemas = (
             ("input_schema", self.input_schema_json),

@@ -8,6 +8,7 @@ floats, keep all their digits, since two different arguments must never share a 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 from collections.abc import Mapping
 from math import isfinite
@@ -98,6 +99,20 @@ def sha256_hex(text: str | bytes) -> str:
     return hashlib.sha256(
         text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     ).hexdigest()
+
+
+def keyed_digest(key: bytes, *parts: str) -> str:
+    """A digest of texts that only who has the key can make, or try out: `hmac:<key's id>:<hex>`.
+
+    HMAC-SHA256 over the texts, each behind its length, so that no two lists of texts are alike. Digests
+    by different keys have different ids: of those nobody can say whether the texts are the same.
+    """
+    message = b"".join(
+        len(data).to_bytes(8, "big") + data
+        for data in (part.encode("utf-8", "surrogatepass") for part in parts)
+    )
+    known_by = hmac.digest(key, b"id of this key", "sha256").hex()[:8]
+    return f"hmac:{known_by}:{hmac.digest(key, b'texts' + message, 'sha256').hex()}"
 
 
 def encodable(text: str) -> str:

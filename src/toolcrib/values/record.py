@@ -16,6 +16,7 @@ from toolcrib.values.call import HydrationError, ValidatorInfo
 from toolcrib.values.decision import ApprovalRequest, Decision
 from toolcrib.values.definition import NoSchemaMode
 from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.origin import Attachment, Candidate, Origin
 
 
 class CallError(msgspec.Struct, frozen=True, gc=False):
@@ -48,13 +49,16 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     ones can still be read. The library makes its records in `runner/recorder.py` and nowhere else.
 
     `started_at` and `ended_at` are seconds since the epoch, `seconds` is the monotonic duration.
-    `arguments` is None for a call that did not validate: of that, only length and sha256 are kept.
+    `arguments` is None for a call that did not validate: of that, only length and sha256 are kept. Of a
+    call with secret arguments there is no sha256 but `arguments_mac`, made with a key: a sha256 over a
+    short text can be tried out.
     `defaulted` points (JSON Pointers) to the arguments that were not sent and are the author's
     defaults. `notes` names the liberties that were taken in reading them, `repaired_by` who repaired
     them; `edited` says that whoever approved the call changed them, `refusal` why somebody did not. A
     call with the same `idempotency_key` does not run twice: as far as this process knows, or as the
     `store` knows. A run that was begun by a call of another run says which: `parent_run_id` and
-    `parent_call_id`.
+    `parent_call_id`. `origin` is the turn that made the call, `picked` why the model was offered this
+    tool, in a run that picks.
     """
 
     id: str
@@ -88,6 +92,10 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     defaulted: tuple[str, ...] = ()
     parent_run_id: str = ""
     parent_call_id: str = ""
+    arguments_mac: str = ""
+    caller_roles: tuple[str, ...] = ()
+    origin: Origin | None = None
+    picked: Candidate | None = None
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -129,15 +137,29 @@ class Sink(Protocol):
     """Where records go, when a call is over.
 
     A sink that has to wait returns something to await, which is awaited to the end. One with an
-    attribute `intents = True` is also told before a tool runs, by a record of status `started`.
+    attribute `intents = True` is also told before a tool runs, by a record of status `started`. One
+    that has a method `attach` (`KeepsAttachments`) is given what records refer to.
     """
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[None] | None: ...
 
 
 @runtime_checkable
+class KeepsAttachments(Protocol):
+    """A sink that keeps what records refer to by digest, too: definitions, prompts, choices."""
+
+    def attach(self, attachment: Attachment) -> Awaitable[None] | None:
+        """Keep it; before the first record that refers to it, and perhaps more than once."""
+        ...
+
+
+@runtime_checkable
 class Ledger(Protocol):
-    """A sink that also keeps calls from running twice, in whichever process: an audit log is one."""
+    """A sink that also keeps calls from running twice, in whichever process: an audit log is one.
+
+    A ledger may have a method `mac(*parts: str) -> str`, a digest of texts made with a key of its own:
+    it tells two calls with different secrets under one key apart, in whichever process.
+    """
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[None] | None: ...
 

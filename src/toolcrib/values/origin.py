@@ -1,0 +1,107 @@
+"""Why a call was made: by which model, from which prompt, out of which choice of tools.
+
+Rule: what many records share is said once. A record holds an `Origin`, which is small; what is long
+(a definition, a prompt, a choice) is an `Attachment`, kept once and referred to by its digest, which is
+the SHA-256 of its text, so that whoever reads it can check it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from toolcrib.values.json import canonical_json, sha256_hex
+
+_MOST_NAMES = 200
+_LONGEST_REASON = 300
+
+
+class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A tool that a pick looked at: its score in 0..1, None where it was not scored, and the reason."""
+
+    name: str
+    score: float | None = None
+    reason: str = ""
+
+    @staticmethod
+    def of(name: str, score: float | None, reason: str) -> Candidate:
+        """With a reason that a record can hold, whoever wrote it."""
+        text = reason.encode("utf-8", "replace").decode()
+        short = text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"
+        return Candidate(name, score, short)
+
+
+class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a run offered these tools to its model, and not others.
+
+    `offered` are the tools on offer, the best first: those that `scorer` picked have a score, the
+    others a reason (offered or called earlier in the conversation). `excluded` are the first of the
+    `excluded_count` tools that were not scored or not permitted, each with the reason. `timed_out` says
+    that nothing was scored in time, and the first tools of the catalog are offered.
+    """
+
+    scorer: str = ""
+    offered: tuple[Candidate, ...] = ()
+    excluded: tuple[Candidate, ...] = ()
+    excluded_count: int = 0
+    timed_out: bool = False
+
+    def of(self, name: str) -> Candidate | None:
+        """What the choice says of an offered tool."""
+        return next((found for found in self.offered if found.name == name), None)
+
+    def without(self, excluded: tuple[Candidate, ...]) -> Choice:
+        """The same choice, with more exclusions; only the first ones are kept by name."""
+        known = {found.name for found in self.excluded}
+        new = tuple(found for found in excluded if found.name not in known)
+        kept = (self.excluded + new)[:_MOST_NAMES]
+        count = self.excluded_count + len(new)
+        return msgspec.structs.replace(self, excluded=kept, excluded_count=count)
+
+
+AttachmentKind: TypeAlias = Literal["definition", "prompt", "choice"]
+
+
+class Attachment(
+    msgspec.Struct, frozen=True, omit_defaults=True, rename={"digest": "id", "kind": "status"}
+):
+    """What records refer to by digest: a tool's definition, a run's prompt, its choice of tools.
+
+    `digest` is `sha256:` and the SHA-256 of `text`, which is canonical JSON (RFC 8785). `name` is a
+    defined tool's; a definition belongs to no run, the others belong to run `run_id`.
+    """
+
+    digest: str
+    kind: AttachmentKind
+    text: str
+    name: str = ""
+    run_id: str = ""
+
+    @staticmethod
+    def of(kind: AttachmentKind, value: object, *, run_id: str) -> Attachment:
+        """Of a value that msgspec can write as JSON."""
+        text = canonical_json(msgspec.to_builtins(value))
+        return Attachment("sha256:" + sha256_hex(text), kind, text, run_id=run_id)
+
+    @property
+    def genuine(self) -> bool:
+        """Whether the text is the one that the digest was made from."""
+        return self.digest == "sha256:" + sha256_hex(self.text)
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+    """The turn of a run that made a call.
+
+    `model` and `provider` are those of the reply that the call came in. `prompt_digest` is over what
+    people wrote (the system's and the user's messages) and over the definitions on offer;
+    `choice_digest` over the `Choice` of tools, in a run that picks them. `turn` counts from 1.
+    """
+
+    agent: str = ""
+    agent_version: str = ""
+    turn: int = 0
+    model: str = ""
+    provider: str = ""
+    prompt_digest: str = ""
+    choice_digest: str = ""
