@@ -123,7 +123,7 @@ part, hidden                .     .     .     .   .      .      .    .    .     
 policy's exception          .     .     .     .   .      .      .    .    .     .       .      .     .
 policy's reason to ask      .     x     x     .   .      .      x    .    .     x       .      .     .
 policy's reason to deny     .     x     x     .   .      .      x    .    .     .       .      .     .
-approver's exception        .     .     .     .   .      .      .    .    .     .       .      .     .
+approver's exception        .     .     .     .   .      .      .    .    .     .       .      .     x
 repairer's exception        .     .     .     .   .      .      .    .    .     .       .      .     .
 repaired, declared          .     x     x     .   .      x      x    .    x     x       .      .     .
 repaired, still wrong       .     .     .     .   .      .      .    .    .     .       .      .     .

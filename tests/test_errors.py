@@ -52,7 +52,11 @@ CODES = [
     "approval_required",
     "approval_refused",
     "approval_expired",
+    "approval_failed",
     "approval_mismatch",
+    "already_used",
+    "other_call",
+    "unknown_approval",
     "duplicate_call",
     "outcome_unknown",
     "timeout",
@@ -144,7 +148,7 @@ def test_errors_say_where_and_what_to_do() -> None:
         429,
         2.5,
     )
-    assert ApprovalError("x").code is ErrorCode.APPROVAL_MISMATCH
+    assert ApprovalError("x").code is ErrorCode.APPROVAL_FAILED
 
 
 def test_the_tree_that_the_module_draws_is_the_tree_that_it_has() -> None:

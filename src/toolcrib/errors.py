@@ -68,7 +68,11 @@ class ErrorCode(StrEnum):
     APPROVAL_REQUIRED = "approval_required"
     APPROVAL_REFUSED = "approval_refused"
     APPROVAL_EXPIRED = "approval_expired"
+    APPROVAL_FAILED = "approval_failed"
     APPROVAL_MISMATCH = "approval_mismatch"
+    ALREADY_USED = "already_used"
+    OTHER_CALL = "other_call"
+    UNKNOWN_APPROVAL = "unknown_approval"
     DUPLICATE_CALL = "duplicate_call"
     OUTCOME_UNKNOWN = "outcome_unknown"
     TIMEOUT = "timeout"
@@ -136,10 +140,22 @@ _CODES: dict[ErrorCode, CodeInfo] = {
     ErrorCode.APPROVAL_EXPIRED: CodeInfo(
         Stage.APPROVAL, True, "The approval came too late and has lapsed."
     ),
+    ErrorCode.APPROVAL_FAILED: CodeInfo(
+        Stage.APPROVAL, False, "Nobody answered: asking for the approval failed."
+    ),
     ErrorCode.APPROVAL_MISMATCH: CodeInfo(
         Stage.APPROVAL,
         False,
-        "The approval does not fit: it was given for another call, or used before.",
+        "The approval does not fit: the tool's definition, the caller or the arguments have changed.",
+    ),
+    ErrorCode.ALREADY_USED: CodeInfo(
+        Stage.APPROVAL, False, "The approval was used before, and it counts once."
+    ),
+    ErrorCode.OTHER_CALL: CodeInfo(
+        Stage.APPROVAL, False, "The approval was given for another call."
+    ),
+    ErrorCode.UNKNOWN_APPROVAL: CodeInfo(
+        Stage.APPROVAL, False, "Nobody was asked under the id of this approval."
     ),
     ErrorCode.DUPLICATE_CALL: CodeInfo(
         Stage.RUN, False, "Another call has this id: it is running, or was not the same."
@@ -191,9 +207,13 @@ class BindingError(ToolcribError):
 
 
 class ApprovalError(ToolcribError):
-    """An approval that is unknown, has lapsed, or was used; `code` is what becomes of its call."""
+    """An approval that cannot be asked for, given or used; its call ends with `code`.
 
-    def __init__(self, message: str, code: ErrorCode = ErrorCode.APPROVAL_MISMATCH) -> None:
+    The code is `approval_failed` unless another one is given: what goes wrong while somebody is asked
+    is nobody's no.
+    """
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.APPROVAL_FAILED) -> None:
         super().__init__(message)
         self.code = code
 

@@ -148,7 +148,7 @@ async def test_each_answer_is_given_to_exactly_one(url: str) -> None:
     await store.aclose()
     ends = together(ASK, *[[url, encoded(asked)]] * PROCESSES)
     for each in zip(*ends, strict=True):
-        assert Counter(each) == {"Approve": 1, "approval_mismatch": PROCESSES - 1}
+        assert Counter(each) == {"Approve": 1, "already_used": PROCESSES - 1}
 
 
 async def test_each_call_has_one_question(url: str) -> None:
@@ -203,7 +203,7 @@ async def test_a_process_killed_before_its_tool_began_has_spent_the_approval(
 
     again = await ToolRunner([touch], approver=store).exec(CALL, scope=SCOPE)
     assert isinstance(again, Failed)
-    assert again.error.code is ErrorCode.APPROVAL_MISMATCH
+    assert again.error.code is ErrorCode.ALREADY_USED
     assert not trace.exists()
 
     anew = msgspec.structs.replace(

@@ -114,7 +114,7 @@ async def test_a_stored_answer_is_used_once(store: ApprovalStore, file: Path) ->
     done = await CALL.exec(store)
     assert isinstance(done, Completed)
     assert done.record.approved_by == "grace"
-    assert await CALL.code(store) is ErrorCode.APPROVAL_MISMATCH
+    assert await CALL.code(store) is ErrorCode.ALREADY_USED
     assert ran == [500]
     await elsewhere.aclose()
 
@@ -191,8 +191,10 @@ async def test_a_question_that_was_changed_in_the_database_fits_no_call(
     tamper(file, "UPDATE approvals SET request = ?", json.dumps(forged))
     with pytest.raises(ApprovalError, match=f"another call: it differs in {field}$") as raised:
         await store(asked)
-    assert raised.value.code is ErrorCode.APPROVAL_MISMATCH
-    assert await CALL.code(store) is ErrorCode.APPROVAL_MISMATCH
+    another = field in ("run_id", "call_id", "tool")
+    code = ErrorCode.OTHER_CALL if another else ErrorCode.APPROVAL_MISMATCH
+    assert raised.value.code is code
+    assert await CALL.code(store) is code
     assert ran == []
 
 
@@ -234,7 +236,7 @@ async def test_what_cannot_be_read_approves_nothing(
     with pytest.raises(ApprovalError, match=f"the {column} of approval {asked.id}") as raised:
         await store(asked)
     assert raised.value.__context__ is None
-    assert await CALL.code(store) is ErrorCode.APPROVAL_MISMATCH
+    assert await CALL.code(store) is ErrorCode.APPROVAL_FAILED
     assert ran == []
 
 
@@ -265,12 +267,14 @@ async def test_it_holds_to_the_last_moment(
 
 
 async def test_what_was_not_asked_or_is_answered_cannot_be_answered(store: ApprovalStore) -> None:
-    with pytest.raises(ApprovalError, match="there is no approval request apr_x"):
+    with pytest.raises(ApprovalError, match="there is no approval request apr_x") as raised:
         await store.answer("apr_x", Approve(by="eve"))
+    assert raised.value.code is ErrorCode.UNKNOWN_APPROVAL
     asked = await CALL.asked(store)
     await store.answer(asked.id, Refuse("no", by="grace"))
-    with pytest.raises(ApprovalError, match="answered before"):
+    with pytest.raises(ApprovalError, match="answered before") as raised:
         await store.answer(asked.id, Approve(by="eve"))
+    assert raised.value.code is ErrorCode.ALREADY_USED
     assert await CALL.code(store) is ErrorCode.APPROVAL_REFUSED
 
 

@@ -56,11 +56,15 @@ async def test_only_a_clear_yes_approves(
         assert outcome.error.code is ErrorCode.APPROVAL_REFUSED
 
 
-async def test_without_a_terminal_the_answer_is_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    assert not isinstance(await TerminalApprover()(request()), Approve)
-    monkeypatch.setattr(sys, "stdin", None)
-    assert not isinstance(await TerminalApprover()(request()), Approve)
+@pytest.mark.parametrize("stdin", [io.StringIO("y\n"), None])
+async def test_without_a_terminal_nobody_is_there_to_answer(
+    monkeypatch: pytest.MonkeyPatch, stdin: TextIO | None
+) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin)
+    outcome = await ToolRunner([delete], approver=TerminalApprover()).exec(CALL)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.APPROVAL_REQUIRED
+    assert outcome.record.approved_by is None
 
 
 async def test_who_answers_is_named() -> None:

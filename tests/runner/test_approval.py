@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -38,7 +39,7 @@ from toolcrib.runner import CallScope, approval_request
 from toolcrib.runner.approval import check_approver, checked_answer, differing
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
-from toolcrib.values.decision import Answer
+from toolcrib.values.decision import Answer, Approver
 from toolcrib.values.json import JsonObject
 
 CALL = ToolCall("call_0", "", "delete", '{"path": "a", "password": "hush"}')
@@ -190,13 +191,13 @@ class Yes(str):
 @pytest.mark.parametrize(
     ("answer", "code", "told"),
     [
-        (True, ErrorCode.APPROVAL_REFUSED, "a bool is no answer"),
-        (None, ErrorCode.APPROVAL_REFUSED, "a NoneType is no answer"),
-        (Yes("approve"), ErrorCode.APPROVAL_REFUSED, "a Yes is no answer"),
-        ({"type": "approve", "by": "eve"}, ErrorCode.APPROVAL_REFUSED, "a dict is no answer"),
-        (Approve(by=""), ErrorCode.APPROVAL_REFUSED, "needs the name"),
-        (Approve(by=" \n"), ErrorCode.APPROVAL_REFUSED, "needs the name"),
-        (Approve(by=7), ErrorCode.APPROVAL_REFUSED, "needs the name"),  # type: ignore[arg-type]
+        (True, ErrorCode.APPROVAL_FAILED, "a bool is no answer"),
+        (None, ErrorCode.APPROVAL_FAILED, "a NoneType is no answer"),
+        (Yes("approve"), ErrorCode.APPROVAL_FAILED, "a Yes is no answer"),
+        ({"type": "approve", "by": "eve"}, ErrorCode.APPROVAL_FAILED, "a dict is no answer"),
+        (Approve(by=""), ErrorCode.APPROVAL_FAILED, "needs the name"),
+        (Approve(by=" \n"), ErrorCode.APPROVAL_FAILED, "needs the name"),
+        (Approve(by=7), ErrorCode.APPROVAL_FAILED, "needs the name"),  # type: ignore[arg-type]
         (Approve("ada", [1]), ErrorCode.INVALID_ARGUMENTS, "not a list"),  # type: ignore[arg-type]
         (Approve("ada", {"n": float("nan")}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
         (Approve("ada", {"n": float("-inf")}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
@@ -241,14 +242,74 @@ def test_text_that_no_file_can_hold_is_replaced() -> None:
     assert checked_answer(Approve("a\ud800")) == Approve("a?")
 
 
-async def test_an_approver_that_fails_has_not_approved() -> None:
-    async def broken(_request: ApprovalRequest) -> Answer:
-        raise RuntimeError("secret")
+async def broken(_request: ApprovalRequest) -> Answer:
+    raise RuntimeError("hunter2")
 
-    outcome = await ToolRunner([delete], approver=broken).exec(CALL)
+
+async def says_true(_request: ApprovalRequest) -> Any:
+    return True
+
+
+async def nameless(_request: ApprovalRequest) -> Any:
+    return Approve(by="")
+
+
+async def cancels_itself(_request: ApprovalRequest) -> Any:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("approver", "told"),
+    [
+        (broken, "asking for the approval failed"),
+        (says_true, r"a bool is no answer: return Approve\(by=…\) or Refuse\(\)"),
+        (nameless, "an approval needs the name of who gives it"),
+        (cancels_itself, "asking for the approval failed"),
+    ],
+)
+async def test_an_approver_that_fails_is_nobodys_no(
+    approver: Approver, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    raised: list[tuple[str, BaseException]] = []
+    sink = MemorySink()
+    runner = ToolRunner(
+        [delete],
+        approver=approver,
+        sinks=[sink],
+        on_exception=lambda call, error: raised.append((call.id, error)),
+    )
+    outcome = await runner.exec(CALL)
     assert isinstance(outcome, Failed)
-    assert outcome.error.code is ErrorCode.APPROVAL_REFUSED
-    assert "secret" not in str(outcome)
+    assert outcome.error.code is ErrorCode.APPROVAL_FAILED
+    assert re.search(told, outcome.error.message)
+    [record] = sink.records
+    assert (record.approved_by, record.refusal) == (None, "")
+    assert [call_id for call_id, _ in raised] == [CALL.id]
+    assert "the approver of tool 'delete' raised" in caplog.text
+    assert "hunter2" not in f"{outcome} {caplog.text}"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("arguments", {"path": "b", "password": "***"}, ErrorCode.APPROVAL_MISMATCH),
+        ("caller", "eve", ErrorCode.APPROVAL_MISMATCH),
+        ("definition_digest", "sha256:0", ErrorCode.APPROVAL_MISMATCH),
+        ("tool", "other", ErrorCode.OTHER_CALL),
+        ("call_id", "call_9", ErrorCode.OTHER_CALL),
+        ("run_id", "other", ErrorCode.OTHER_CALL),
+    ],
+)
+async def test_a_yes_to_what_was_shown_runs_nothing_else(
+    field: str, value: object, code: ErrorCode
+) -> None:
+    """What somebody was shown under an id was another question than what the id stands for."""
+    asked = requested(caller="anonymous", run="")
+    shown = msgspec.structs.replace(asked, **{field: value})
+    scope = CallScope(RunTally(), {asked.id: Approve(by="grace")}, {asked.id: shown})
+    outcome = await ToolRunner([delete]).exec(CALL, scope=scope)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is code
 
 
 async def test_edited_arguments_are_hydrated_anew_and_recorded() -> None:

@@ -223,11 +223,11 @@ async def exiting_approver_later(_request: ApprovalRequest) -> Any:
 @pytest.mark.parametrize(
     ("approver", "code"),
     [
-        (answering(True), ErrorCode.APPROVAL_REFUSED),
-        (answering("yes"), ErrorCode.APPROVAL_REFUSED),
-        (cancelled_approver, ErrorCode.APPROVAL_REFUSED),
-        (exiting_approver, ErrorCode.APPROVAL_REFUSED),
-        (exiting_approver_later, ErrorCode.APPROVAL_REFUSED),
+        (answering(True), ErrorCode.APPROVAL_FAILED),
+        (answering("yes"), ErrorCode.APPROVAL_FAILED),
+        (cancelled_approver, ErrorCode.APPROVAL_FAILED),
+        (exiting_approver, ErrorCode.APPROVAL_FAILED),
+        (exiting_approver_later, ErrorCode.APPROVAL_FAILED),
         (answering(Approve("x", {"given": {1, 2}})), ErrorCode.INVALID_ARGUMENTS),  # type: ignore[dict-item]
         (answering(Approve("x", {"given": float("nan")})), ErrorCode.INVALID_ARGUMENTS),
     ],

@@ -29,7 +29,7 @@ from toolcrib import (
 )
 from toolcrib.runner import CallScope
 from toolcrib.runner.executor import Executor
-from toolcrib.runner.stopped import Stopped
+from toolcrib.runner.stopped import Reporter, Stopped
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS
@@ -254,7 +254,7 @@ async def test_the_limit_for_a_part_can_be_set() -> None:
     assert isinstance(hydrated, Hydrated)
     watch = Watch()
     with pytest.raises(Stopped) as stopped:
-        await Executor(catalog, None, None, max_result_bytes=9).run(
+        await Executor(catalog, None, Reporter(), max_result_bytes=9).run(
             catalog.entries[0].tool, hydrated, ANONYMOUS, CallScope(RunTally(), observer=watch)
         )
     assert stopped.value.error.message.endswith("it is larger than 9 bytes.")

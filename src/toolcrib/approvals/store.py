@@ -14,7 +14,7 @@ import msgspec
 
 from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode
-from toolcrib.runner.approval import checked_answer, differing
+from toolcrib.runner.approval import checked_answer, differing, mismatch
 from toolcrib.storage import Database, Row, Transaction
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 
@@ -48,8 +48,9 @@ class ApprovalStore(Closing):
 
         A yes is spent when it is given out, before the tool begins: a process that is killed in
         between has spent it, and that call does not run any more. Raises ApprovalError:
-        `approval_mismatch` if the yes was used before, or if anything that it is bound to is another
-        now; `approval_expired` if it has lapsed, answered or not.
+        `already_used` if the yes was used before, `approval_expired` if it has lapsed, answered or
+        not; `approval_mismatch` if the definition, the caller or the arguments of the call are others
+        now, `other_call` if what is stored is about another call.
         """
         return await self._database.transact(lambda t: _take(t, request))
 
@@ -71,8 +72,9 @@ class ApprovalStore(Closing):
     async def answer(self, request_id: str, answer: Answer) -> None:
         """Answer a question, for good.
 
-        Raises ApprovalError if it is unknown, lapsed or answered, or if this is no answer: an
-        approval without a name, edited arguments that are no JSON object.
+        Raises ApprovalError if it is unknown (`unknown_approval`), lapsed or answered
+        (`already_used`), or if this is no answer: an approval without a name, edited arguments that
+        are no JSON object.
         """
         await self.answer_all({request_id: answer})
 
@@ -107,7 +109,8 @@ def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:
     if not rows:
         raise ApprovalError(
             f"call {request.call_id} was asked about before, and was another call then: "
-            "its arguments, its tool's definition or its caller have changed"
+            "its arguments, its tool's definition or its caller have changed",
+            ErrorCode.APPROVAL_MISMATCH,
         )
     answer = _fitting_answer(rows[0], request)
     if isinstance(answer, Approve):
@@ -124,13 +127,14 @@ def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
     if differences:
         raise ApprovalError(
             f"approval {request.id} was given for another call: it differs in "
-            + ", ".join(differences)
+            + ", ".join(differences),
+            mismatch(differences),
         )
     answer = None if row["answer"] is None else _stored(row, "answer", _YES_OR_NO)
     if isinstance(answer, Refuse):
         return answer
     if row["used_at"] is not None:
-        raise ApprovalError(f"approval {request.id} was used before")
+        raise ApprovalError(f"approval {request.id} was used before", ErrorCode.ALREADY_USED)
     if asked.expired():
         raise _lapsed(request.id)
     return answer
@@ -143,10 +147,12 @@ def _answer_each(transaction: Transaction, texts: Mapping[str, str]) -> None:
             continue
         rows = transaction.rows(_FIND, id=request_id)
         if not rows:
-            raise ApprovalError(f"there is no approval request {request_id}")
+            raise ApprovalError(
+                f"there is no approval request {request_id}", ErrorCode.UNKNOWN_APPROVAL
+            )
         if rows[0]["answer"] is None:
             raise _lapsed(request_id)
-        raise ApprovalError(f"approval {request_id} was answered before")
+        raise ApprovalError(f"approval {request_id} was answered before", ErrorCode.ALREADY_USED)
 
 
 def _text(request_id: str, answer: Answer) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TextIO
 from weakref import WeakKeyDictionary
 
+from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.threads import in_thread
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, digest
@@ -26,7 +27,8 @@ _MAX_SHOWN = 4_000
 class TerminalApprover:
     """Asks at the terminal, one question at a time; anything but a clear yes is a no.
 
-    Without a terminal to ask at, the answer is no. `by` is who answers, as records will say it.
+    Without a terminal to ask at there is no answer: the call ends as `approval_required`. `by` is who
+    answers, as records will say it.
     """
 
     def __init__(self, *, by: str = "terminal", source: TextIO | None = None) -> None:
@@ -44,18 +46,21 @@ class TerminalApprover:
                 answer = await in_thread(lambda: self._ask(text, given_up))
             finally:
                 given_up.set()
+        if answer is None:
+            raise ApprovalError("there is no terminal to ask at", ErrorCode.APPROVAL_REQUIRED)
         if answer in ("y", "yes"):
             return Approve(by=self._by)
         return Refuse("not approved at the terminal", by=self._by)
 
-    def _ask(self, text: str, given_up: threading.Event) -> str:
+    def _ask(self, text: str, given_up: threading.Event) -> str | None:
         with self._turn:
             return self._asked(text, given_up)
 
-    def _asked(self, text: str, given_up: threading.Event) -> str:
+    def _asked(self, text: str, given_up: threading.Event) -> str | None:
+        """What was typed, None if the question could not be shown to anybody."""
         source = self._source or sys.stdin
         if source is None or (self._source is None and not source.isatty()) or given_up.is_set():
-            return ""
+            return None
         _forget_typed(source)
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -17,7 +17,11 @@ _BEFORE_ALL = (Stage.PARSE, Stage.RESOLVE, Stage.VALIDATE, Stage.INSTANTIATE)
 _NOT_RUN = {
     ErrorCode.APPROVAL_REQUIRED: "nobody was there to answer",
     ErrorCode.APPROVAL_EXPIRED: "the answer came too late",
-    ErrorCode.APPROVAL_MISMATCH: "the answer was given for another call",
+    ErrorCode.APPROVAL_FAILED: "asking somebody failed",
+    ErrorCode.APPROVAL_MISMATCH: "its definition, caller or arguments have changed since",
+    ErrorCode.ALREADY_USED: "the answer was used before",
+    ErrorCode.OTHER_CALL: "the answer was given for another call",
+    ErrorCode.UNKNOWN_APPROVAL: "nobody was asked under the id of the answer",
     ErrorCode.CANCELLED: "the call was cancelled first",
     ErrorCode.DUPLICATE_CALL: "another call has its id",
     ErrorCode.OUTCOME_UNKNOWN: "it had been started before, and nobody knows what came of that",

@@ -94,6 +94,6 @@ def _why(record: ToolInvocationRecord, names: Sequence[str], consent: bool | Non
     if record.error.code is ErrorCode.UNKNOWN_TOOL:
         return f"{text.removesuffix('.')}: {names_to_try(names, record.name)}"
     asked = sys.stdin is not None and sys.stdin.isatty()
-    if record.error.code is ErrorCode.APPROVAL_REFUSED and consent is None and not asked:
+    if record.error.code is ErrorCode.APPROVAL_REQUIRED and consent is None and not asked:
         return f"{text} There is no terminal to ask at: --yes approves it."
     return text

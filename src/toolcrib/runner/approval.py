@@ -2,6 +2,9 @@
 
 A request's id is a digest over run, call, tool, definition, arguments and caller. An answer is given
 under that id, so that it can be an answer to nothing else.
+
+Only an answer is an answer: a yes is an `Approve` with a name, a no is a `Refuse`, and all else, an
+exception included, is `approval_failed`. Nothing is recorded as a person's no that no person said.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.hydrate import ParseFailure, parse_arguments
@@ -30,6 +33,7 @@ _BOUND = (
     "arguments_digest",
     "arguments",
 )
+_CALL = frozenset(("run_id", "call_id", "tool"))
 
 
 def approval_request(
@@ -79,6 +83,16 @@ def _part(request: ApprovalRequest, name: str) -> object:
     return canonical_json(value) if name == "arguments" else value
 
 
+def mismatch(differences: Iterable[str]) -> ErrorCode:
+    """The code of an approval that differs from the call in these fields.
+
+    One of another run, call or tool is `other_call`; one of this call as it was once, with another
+    definition, caller or other arguments, is `approval_mismatch`.
+    """
+    another = not _CALL.isdisjoint(differences)
+    return ErrorCode.OTHER_CALL if another else ErrorCode.APPROVAL_MISMATCH
+
+
 def check_approver(approver: object) -> None:
     """Raises ApprovalError for what can be told beforehand to be no approver.
 
@@ -104,7 +118,7 @@ def _function_of(approver: Callable[..., object]) -> Callable[..., object]:
 
 
 def checked_answer(answer: object) -> Answer:
-    """The answer, if it is one. Raises ApprovalError, whose `code` is what becomes of the call.
+    """Return the answer, if it is one. Raises ApprovalError; the call ends with its `code`.
 
     Whoever approves has a name. Edited arguments are a JSON object within the limits that hold for a
     model's, too (1 MiB, depth 100, 100,000 values, integers of 40 digits); whether they fit the tool
@@ -112,13 +126,10 @@ def checked_answer(answer: object) -> Answer:
     """
     if not isinstance(answer, Approve | Refuse):
         raise ApprovalError(
-            f"a {type(answer).__name__} is no answer: Approve(by=…) or Refuse()",
-            ErrorCode.APPROVAL_REFUSED,
+            f"a {type(answer).__name__} is no answer: return Approve(by=…) or Refuse()"
         )
     if not isinstance(answer.by, str) or (isinstance(answer, Approve) and not answer.by.strip()):
-        raise ApprovalError(
-            "an approval needs the name of who gives it: Approve(by=…)", ErrorCode.APPROVAL_REFUSED
-        )
+        raise ApprovalError("an approval needs the name of who gives it: Approve(by=…)")
     by = encodable(answer.by)
     if isinstance(answer, Refuse):
         return Refuse(encodable(str(answer.reason)), by)

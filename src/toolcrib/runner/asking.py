@@ -1,17 +1,19 @@
 """Asking somebody about a call: whose answer counts, and which call it lets run.
 
-Nothing but a clear yes to this very question lets one run. What an approver raises is no yes.
+Nothing but a clear yes to this very question lets one run. What an approver raises, or gives in place
+of an answer, is neither yes nor no: the call ends as `approval_failed`, and its author is told.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError
 from toolcrib.hydrate import hydrate
-from toolcrib.runner.approval import checked_answer
+from toolcrib.runner.approval import checked_answer, differing, mismatch
 from toolcrib.runner.execute import cancel_requests, own
 from toolcrib.runner.redact import own_copy, unmasked
 from toolcrib.runner.scope import CallScope
@@ -24,12 +26,17 @@ from toolcrib.values.record import CallError
 
 
 async def answer_to(
-    request: ApprovalRequest, scope: CallScope, approver: Approver | None
+    request: ApprovalRequest,
+    scope: CallScope,
+    approver: Approver | None,
+    failed: Callable[[BaseException], None],
 ) -> Answer | None:
-    """The answer to this very question, if there is one. Raises Stopped.
+    """Return the answer to this very question, if there is one. Raises Stopped.
 
     One that was given beforehand counts; else the approver is asked. A yes lapses with its question.
+    `failed` is told what the approver raised.
     """
+    _check_shown(request, scope.asked)
     given: object = scope.answers.get(request.id)
     if given is None:
         if _asked_differently(request, scope):
@@ -41,13 +48,15 @@ async def answer_to(
         if scope.observer is not None:
             shown = msgspec.structs.replace(request, arguments=own_copy(request.arguments))
             scope.observer.approval_requested(shown)  # who looks changes nothing of what is asked
-        given = await _ask(approver, request)
+        given = await _ask(approver, request, failed)
     if given is None:
         return None
     try:
         answer = checked_answer(given)
     except ApprovalError as error:
-        raise Stopped(CallError.of(error.code)) from None
+        failed(error)
+        told = str(error) if error.code is ErrorCode.APPROVAL_FAILED else None
+        raise Stopped(CallError.of(error.code, told)) from None
     if isinstance(answer, Approve) and request.expired():
         raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
     return answer
@@ -66,6 +75,14 @@ def approved_call(hydrated: Hydrated, answer: Answer, catalog: Catalog) -> Hydra
     return accepted(hydrate(call, catalog))
 
 
+def _check_shown(request: ApprovalRequest, asked: Mapping[str, ApprovalRequest]) -> None:
+    """An answer is to what was shown: if that is not what would run now, it is no answer to it."""
+    shown = asked.get(request.id)
+    differences = [] if shown is None else differing(shown, request)
+    if differences:
+        raise Stopped(CallError.of(mismatch(differences)))
+
+
 def _asked_differently(request: ApprovalRequest, scope: CallScope) -> bool:
     """Whether this call was asked about with other arguments, a definition or a caller not these."""
     return any(
@@ -75,19 +92,25 @@ def _asked_differently(request: ApprovalRequest, scope: CallScope) -> bool:
     )
 
 
-async def _ask(approver: Approver, request: ApprovalRequest) -> Answer | None:
-    """An approver that fails has not approved. Raises SourceError where its store cannot be used."""
+async def _ask(
+    approver: Approver, request: ApprovalRequest, failed: Callable[[BaseException], None]
+) -> Answer | None:
+    """Ask. An approver that fails has not answered; SourceError is raised where its store cannot be
+    used: it may have the answer, and the call is not over."""
     cancels = cancel_requests()
     try:
         answer: Answer | None = await own(_called(approver, request))
     except ApprovalError as error:
+        if error.code is ErrorCode.APPROVAL_FAILED:
+            failed(error)
         raise Stopped(CallError.of(error.code)) from None
     except SourceError:
-        raise  # it may have the answer: the call is not over, as with a sink that cannot write
+        raise  # as with a sink that cannot write
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and cancel_requests() > cancels:
             raise
-        raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED)) from None
+        failed(error)
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_FAILED)) from None
     if cancel_requests() > cancels:
         raise asyncio.CancelledError  # it caught that; what was cancelled does not run all the same
     return answer

@@ -23,7 +23,7 @@ from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, se
 from toolcrib.runner.recorder import Draft, Recorder
 from toolcrib.runner.redact import own_copy
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import Stopped, accepted
+from toolcrib.runner.stopped import Reporter, Stopped, accepted
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
@@ -42,6 +42,7 @@ class Setup(NamedTuple):
     gate: Gate
     intents: Intents
     executor: Executor
+    reporter: Reporter
     memory: CallMemory
     max_result_bytes: int
     recorder: Recorder
@@ -183,7 +184,9 @@ class Attempt(msgspec.Struct):
         draft.take(hydrated)
         request = self._request(hydrated, decision)
         draft.approval_id = request.id
-        answer = await answer_to(request, self.scope, setup.approver)
+        answer = await answer_to(
+            request, self.scope, setup.approver, lambda raised: self._unanswered(hydrated, raised)
+        )
         if answer is None:
             return Waiting(draft.record("waiting"), request)
         draft.approved_by = answer.by
@@ -195,6 +198,11 @@ class Attempt(msgspec.Struct):
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))
         return approved
+
+    def _unanswered(self, hydrated: Hydrated, raised: BaseException) -> None:
+        """The approver failed, or gave no answer: its author is told."""
+        what = f"the approver of tool '{hydrated.definition.name}'"
+        self.setup.reporter.raised(what, hydrated.call, raised)
 
     def _request(self, hydrated: Hydrated, decision: Ask) -> ApprovalRequest:
         """The question; one that was asked before lapses when it said that it would."""

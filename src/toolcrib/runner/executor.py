@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.call_watch import CallWatch
@@ -18,15 +16,13 @@ from toolcrib.runner.injected import CapabilityFailed, Injection, execute_scoped
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable
 from toolcrib.runner.process import run_in_process
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import Stopped, safe_error
+from toolcrib.runner.stopped import Reporter, Stopped, safe_error
 from toolcrib.runner.streaming import Parts
 from toolcrib.tools import Catalog, Tool
-from toolcrib.values.call import Hydrated, ToolCall
+from toolcrib.values.call import Hydrated
 from toolcrib.values.context import CallContext
 from toolcrib.values.decision import Caller
 from toolcrib.values.record import CallError
-
-ExceptionHook: TypeAlias = Callable[[ToolCall, BaseException], None]
 
 
 class Executor:
@@ -39,20 +35,18 @@ class Executor:
         self,
         catalog: Catalog,
         timeout: float | None,
-        on_exception: ExceptionHook | None,
+        reporter: Reporter,
         *,
         max_result_bytes: int = MAX_RESULT_BYTES,
     ) -> None:
         self._timeout = timeout
-        self._on_exception = on_exception
+        self._reporter = reporter
         self._max_bytes = max_result_bytes
         self.injections = {e.tool.definition.name: injection(e) for e in catalog.entries}
 
     def over(self, catalog: Catalog) -> Executor:
         """The same for another catalog."""
-        return Executor(
-            catalog, self._timeout, self._on_exception, max_result_bytes=self._max_bytes
-        )
+        return Executor(catalog, self._timeout, self._reporter, max_result_bytes=self._max_bytes)
 
     async def run(
         self,
@@ -88,7 +82,7 @@ class Executor:
             )
             return await self._with(context, tool, hydrated, injection, limit)
         except BaseException as raised:  # noqa: BLE001  a tool may raise anything
-            raise self._ended(raised, hydrated.call, before) from None
+            raise self._ended(raised, hydrated, before) from None
         finally:
             if watch is not None:
                 watch.over = True
@@ -125,8 +119,9 @@ class Executor:
             return await limited(parts.last(tool.invoke(hydrated.tool, injected)), limit)
         return await execute(tool, hydrated.tool, injected, limit)
 
-    def _ended(self, raised: BaseException, call: ToolCall, cancels: int) -> BaseException:
+    def _ended(self, raised: BaseException, hydrated: Hydrated, cancels: int) -> BaseException:
         """What leaves the executor in place of what was raised."""
+        call, what = hydrated.call, f"tool '{hydrated.definition.name}'"
         match raised:
             case TimeLimitExceeded():
                 return Stopped(CallError.of(ErrorCode.TIMEOUT))
@@ -134,18 +129,14 @@ class Executor:
                 raised.__context__ = None  # what the tool was handling just then
                 if cancel_requests() > cancels:
                     return raised
-                return Stopped(CallError.of(ErrorCode.TOOL_ERROR))  # something of its own
+                self._reporter.raised(what, call, raised)  # something of its own
+                return Stopped(CallError.of(ErrorCode.TOOL_ERROR))
             case KeyboardInterrupt() | GeneratorExit():
                 return raised
             case Unusable():
                 return Stopped(raised.error)
             case CapabilityFailed():
-                self._tell(call, raised.raised)
+                self._reporter.raised(f"a capability of {what}", call, raised.raised)
                 return Stopped(raised.error)
-        self._tell(call, raised)
+        self._reporter.raised(what, call, raised)
         return Stopped(safe_error(raised))
-
-    def _tell(self, call: ToolCall, raised: BaseException) -> None:
-        if self._on_exception is not None:
-            with suppress(Exception, asyncio.CancelledError):
-                self._on_exception(call, raised)

@@ -19,7 +19,7 @@ from toolcrib.runner.attempt import Attempt, Setup
 from toolcrib.runner.checks import check_hook, check_numbers, checked_sinks
 from toolcrib.runner.conclude import concluded
 from toolcrib.runner.execute import cancel_requests
-from toolcrib.runner.executor import ExceptionHook, Executor
+from toolcrib.runner.executor import Executor
 from toolcrib.runner.gate import Gate
 from toolcrib.runner.intents import Intents
 from toolcrib.runner.memory import CallMemory
@@ -27,7 +27,7 @@ from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, denied_outright, with_standard
 from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
+from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import PolicyContext, RunTally
@@ -48,10 +48,11 @@ class ToolRunner:
     after `approval_seconds`. With a `repairer`, a call that does not parse or validate is repaired
     once. The outcomes of the last `remember` calls are kept: a call of the same id (in the same run)
     is not run again, it has the same outcome; a sink that is a `Ledger` remembers all of them.
-    `on_exception` is for debugging: it is given what a tool or a capability raised, which no record
-    ever holds. Raises BindingError if a tool's capability is not bound, ApprovalError for what is no
-    approver, ToolcribError for what is no repairer, no sink, no policy or no hook, and for a number
-    that cannot be meant.
+    `on_exception` is for debugging: it is given what a tool, a capability or the approver raised,
+    which no record ever holds; the logger `toolcrib.tools` is told where it was raised. Raises
+    BindingError if a tool's capability is not bound, ApprovalError for what is no approver,
+    ToolcribError for what is no repairer, no sink, no policy or no hook, and for a number that cannot
+    be meant.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -89,6 +90,7 @@ class ToolRunner:
         intents = Intents(sinks)
         self._recorder = Recorder(sinks, intents.ledger)
         policies = with_standard(policy)
+        reporter = Reporter(on_exception)
         self._setup = Setup(
             catalog=self.catalog,
             policies=policies,
@@ -97,9 +99,8 @@ class ToolRunner:
             approval_seconds=approval_seconds,
             gate=Gate(concurrency),
             intents=intents,
-            executor=Executor(
-                self.catalog, timeout, on_exception, max_result_bytes=max_result_bytes
-            ),
+            executor=Executor(self.catalog, timeout, reporter, max_result_bytes=max_result_bytes),
+            reporter=reporter,
             memory=CallMemory(remember),
             max_result_bytes=max_result_bytes,
             recorder=self._recorder,

@@ -1,17 +1,46 @@
-"""How a call is stopped on its way, and what may be said of an exception."""
+"""How a call is stopped on its way, and what may be said of an exception: to a model, to an author."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
 
 import msgspec
 
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
-from toolcrib.values.call import Hydrated, HydrationResult, Rejected
+from toolcrib.failures import log_raised
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError, Completed, Failed
 
 NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit)
 """What comes over a tool from outside, and ends more than its call. All else that is raised is its own
 failure, also what is no Exception: a library in Rust that panics raises a BaseException."""
+
+
+ExceptionHook: TypeAlias = Callable[[ToolCall, BaseException], None]
+
+
+class Reporter:
+    """Tells an author what their code raised: the log where it was, the hook the exception itself."""
+
+    def __init__(self, hook: ExceptionHook | None = None) -> None:
+        self._hook = hook
+
+    def raised(self, what: str, call: ToolCall, raised: BaseException) -> None:
+        """`what` names the code that raised: `tool 'pay'`."""
+        log_raised(what, raised)
+        self.debug(call, raised)
+
+    def debug(self, call: ToolCall, raised: BaseException) -> None:
+        """Tell the hook alone; what it raises itself is logged, and stops nothing."""
+        if self._hook is None:
+            return
+        try:
+            self._hook(call, raised)
+        except (Exception, asyncio.CancelledError) as failed:  # noqa: BLE001  code of the author's
+            log_raised("on_exception", failed)
 
 
 class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further

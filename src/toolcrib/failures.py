@@ -1,0 +1,65 @@
+"""What an author learns from the log when their own code fails: where it failed, never what it said.
+
+Rule: the logger `toolcrib.tools` gets one line at WARNING for each exception that toolcrib takes in
+place of a result (of a tool, a capability, a policy, an approver, a repairer). It names that code, the
+kind of the exception, and the file, line and function of the author's own frames. What an exception
+says, arguments and results are in no log: they may hold secrets, and logs are read by others. The
+exception itself goes to a runner's `on_exception`, which is for debugging.
+"""
+
+from __future__ import annotations
+
+import logging
+import sysconfig
+from pathlib import Path
+from types import TracebackType
+
+from toolcrib.errors import MissingExtraError, ToolError
+
+LOGGER = logging.getLogger("toolcrib.tools")
+_MOST_FRAMES = 8
+_OWN_CODE = str(Path(__file__).parent)
+_OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def log_raised(what: str, raised: BaseException) -> None:
+    """Log that `what` (`tool 'pay'`) raised. An error with a text for the model says it elsewhere."""
+    if isinstance(raised, ToolError | MissingExtraError):
+        return
+    places = own_places(raised.__traceback__)
+    where = f" at {places[-1]}" if places else ""
+    way = f" (by way of {', '.join(places[:-1])})" if len(places) > 1 else ""
+    LOGGER.warning("%s raised %s%s%s", what, _kind(raised), where, way)
+
+
+def log_unusable(what: str, why: str) -> None:
+    """Log that `what` gave a value that cannot be used; `why` is a sentence that holds no value."""
+    LOGGER.warning("%s gave a result that cannot be used: %s", what, why)
+
+
+def own_places(traceback: TracebackType | None) -> list[str]:
+    """`file:line in function` of the author's frames, the outermost first, at most the last eight.
+
+    Where none is the author's own, those of the libraries; never those of toolcrib.
+    """
+    outside: list[tuple[str, str]] = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith((_OWN_CODE, "<frozen ")):
+            place = f"{code.co_filename}:{traceback.tb_lineno} in {code.co_qualname}"
+            outside.append((code.co_filename, place))
+        traceback = traceback.tb_next
+    own = [place for file, place in outside if not file.startswith(_OTHERS)]
+    return (own or [place for _, place in outside])[-_MOST_FRAMES:]
+
+
+def _kind(raised: BaseException) -> str:
+    """`module.Kind`; of a group, also what kinds are in it."""
+    kind = type(raised)
+    name = kind.__qualname__
+    if kind.__module__ != "builtins":
+        name = f"{kind.__module__}.{name}"
+    if isinstance(raised, BaseExceptionGroup):
+        inside = sorted({type(each).__qualname__ for each in raised.exceptions})
+        return f"{name} of {', '.join(inside)}"
+    return name
