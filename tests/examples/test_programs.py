@@ -128,9 +128,9 @@ async def test_the_log_alone_says_why_a_call_ran(tmp_path: Path) -> None:
     env = {**os.environ, **PATHS}
     program = str(EXAMPLES / "audited.py")
     log = [
-        "1: cancel_order {'order_id': 77} waiting",
-        "2: cancel_order {'order_id': 77} started",
-        "3: cancel_order {'order_id': 77} completed",
+        "2: cancel_order {'order_id': 77} waiting",
+        "3: cancel_order {'order_id': 77} started",
+        "4: cancel_order {'order_id': 77} completed",
         "   standard asked: the tool is marked as not safe",
         "   grace approved it, for ada: {'refunded_cents': 1250}",
         "as written: True",
