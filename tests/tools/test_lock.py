@@ -54,6 +54,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"input_schema_json": '{"type":"object"}'}, "input_schema"),
     ({"input_schema_json": None}, "input_schema"),
     ({"no_schema_mode": "full"}, "input_schema"),
+    ({"defaults_json": '{"cents":{"default":"object"}}'}, "input_schema"),
     ({"output_schema_json": '{"type":"object","title":"x"}'}, "output_schema"),
     ({"output_schema_json": None}, "output_schema"),
     ({"annotations": Annotations(safe=False)}, "annotations"),

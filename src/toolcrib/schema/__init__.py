@@ -4,6 +4,7 @@ from toolcrib.schema.bundle import bundle_refs
 from toolcrib.schema.derive import (
     KEPT_AS_IT_IS,
     Converter,
+    Default,
     DerivedInput,
     Parameter,
     derive_input,
@@ -23,6 +24,7 @@ from toolcrib.schema.validator import (
 __all__ = [
     "KEPT_AS_IT_IS",
     "Converter",
+    "Default",
     "DerivedInput",
     "DocumentedSignature",
     "JsonSchemaValidator",

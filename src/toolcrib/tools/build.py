@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from toolcrib.errors import DefinitionError, SchemaError
-from toolcrib.schema import Validator, ValidatorFactory
+from toolcrib.schema import Default, Validator, ValidatorFactory
 from toolcrib.schema.paths import path_exists
 from toolcrib.schema.shape import schema_text
 from toolcrib.tools.checked import Checked
@@ -24,7 +24,7 @@ from toolcrib.values.definition import (
     ToolDefinition,
     Visibility,
 )
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json
 
 _NAME = re.compile(r"[a-zA-Z0-9_]{1,128}")
 MODES = ("read-only", "human-approval", "full")
@@ -91,6 +91,26 @@ def build_definition(
         secret=secret_properties(name, given, options.secret),
         no_schema_mode=options.no_schema_mode if given is None else None,
     )
+
+
+def with_defaults(
+    definition: ToolDefinition, given: Checked | None, defaults: Mapping[str, Default]
+) -> ToolDefinition:
+    """The definition with the defaults that its schema does not tell, so that its digest pins them."""
+    properties: Any = {} if given is None else given.schema.get("properties", {})
+    hidden = {
+        name: default.shown
+        for name, default in defaults.items()
+        if not (default.is_json and _tells(properties.get(name), default.shown))
+    }
+    if not hidden:
+        return definition
+    return msgspec.structs.replace(definition, defaults_json=canonical_json(hidden))
+
+
+def _tells(declared: Any, shown: JsonValue) -> bool:
+    told = isinstance(declared, dict) and "default" in declared
+    return told and canonical_json(declared["default"]) == canonical_json(shown)
 
 
 def _description(name: str, text: object) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from pydantic import ValidationError
 
 from toolcrib.errors import DefinitionError
-from toolcrib.schema import KEPT_AS_IT_IS, Converter, Validator, ValidatorFactory
+from toolcrib.schema import KEPT_AS_IT_IS, Converter, Default, Validator, ValidatorFactory
 from toolcrib.tools.capability import Need
 from toolcrib.tools.checked import compile_schema
 from toolcrib.tools.faults import NotAcceptedError, value_faults
@@ -43,6 +43,7 @@ _KEPT = (
     "blocking",
     "context_parameter",
     "converters",
+    "defaults",
     "is_class",
     "needs",
     "output_validator",
@@ -97,7 +98,8 @@ class Tool(Generic[P, R]):
     `blocking` is True for a plain (not async) function: it has to run off the event loop, in a
     thread or, with `subprocess`, in a process of its own. `streaming` is True for what yields parts.
     `runnable` is False for a tool of which only the definition is known. `accepts` names what the
-    target takes, where the schema was given and may let other properties through.
+    target takes, where the schema was given and may let other properties through. `defaults` has what
+    the target gets for each parameter that is not sent; those in the fields of classes are theirs.
     """
 
     __slots__ = (
@@ -109,6 +111,7 @@ class Tool(Generic[P, R]):
         "blocking",
         "context_parameter",
         "converters",
+        "defaults",
         "definition",
         "is_class",
         "needs",
@@ -128,6 +131,7 @@ class Tool(Generic[P, R]):
         validator: Validator | None = None,
         output_validator: Validator | None = None,
         converters: Mapping[str, Converter] | None = None,
+        defaults: Mapping[str, Default] | None = None,
         takes_object: Converter | None = None,
         accepts: frozenset[str] | None = None,
         needs: tuple[Need, ...] = (),
@@ -144,6 +148,7 @@ class Tool(Generic[P, R]):
         self.output_validator = output_validator
         self.converters = converters or {}
         self._converting = tuple((n, c, KEPT_AS_IT_IS.get(c)) for n, c in self.converters.items())
+        self.defaults = defaults or {}
         self.takes_object = takes_object
         self.accepts = accepts
         self.needs = needs

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Validator, derive_input, derive_output
-from toolcrib.schema.derive import NO_DEFAULT, converters_for, derive_object
+from toolcrib.schema.derive import NO_DEFAULT, converters_for, defaults_of, derive_object
 from toolcrib.tools.apart import check_apart, refuse_class
 from toolcrib.tools.build import (
     MODES,
@@ -24,6 +24,7 @@ from toolcrib.tools.build import (
     build_definition,
     check_examples,
     check_name,
+    with_defaults,
     with_feature,
 )
 from toolcrib.tools.checked import (
@@ -168,6 +169,7 @@ def _define(
     if signature.streams:
         options = with_feature(options, "streaming")
     definition = build_definition(name, signature.description, given, output, options)
+    definition = with_defaults(definition, given, checks.get("defaults", {}))
     check_examples(definition, checks["validator"])
     return definition, checks
 
@@ -195,7 +197,10 @@ def _input(
     if options.input_schema is not None:
         given = check_input(name, options.input_schema)
         _check_accepts(name, signature, given.schema)
-        checks: dict[str, Any] = {"converters": converters_for(signature.parameters)}
+        checks: dict[str, Any] = {
+            "converters": converters_for(signature.parameters),
+            "defaults": _derived(name, defaults_of, signature.parameters),
+        }
         if not signature.takes_any:
             checks["accepts"] = frozenset(p.name for p in signature.parameters)
         return given, checks
@@ -204,7 +209,8 @@ def _input(
         return check_input(name, made.schema, derived=True), {"takes_object": made.convert}
     if signature.undocumentable:
         if options.allow_no_schema:
-            return None, {}
+            untyped = [parameter._replace(hint=Any) for parameter in signature.parameters]
+            return None, {"defaults": defaults_of(untyped)}
         raise DefinitionError(
             f"tool '{name}' has no schema: {'; '.join(signature.undocumentable)}. Give every "
             "parameter a type hint, pass input_schema=…, or opt out with allow_no_schema=True and "
@@ -212,7 +218,7 @@ def _input(
         )
     derived = _derived(name, derive_input, signature.parameters)
     given = check_input(name, derived.schema, derived=True)
-    return given, {"converters": derived.converters}
+    return given, {"converters": derived.converters, "defaults": derived.defaults}
 
 
 def _derived(name: str, derive: Callable[[Any], R], of: Any) -> R:

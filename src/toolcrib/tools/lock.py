@@ -19,7 +19,7 @@ import msgspec
 from toolcrib.errors import CatalogError, SourceError
 from toolcrib.tools.catalog import Catalog
 from toolcrib.values.definition import All, ToolDefinition, Visibility
-from toolcrib.values.json import JsonValue, digest
+from toolcrib.values.json import JsonValue, digest, json_copy
 
 FORMAT = 1
 MARK = "toolcrib_lock"
@@ -33,8 +33,8 @@ ChangeKind: TypeAlias = Literal["added", "removed", "changed"]
 class LockedTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`digest` is the definition's own; the others are of its parts, which cover all of it.
 
-    `input_schema` includes the `no_schema_mode`; `annotations` the tags and `strict`; `visibility`
-    is `visible`, `model_visible` and `secret`.
+    `input_schema` includes the `no_schema_mode` and the defaults that the schema does not tell;
+    `annotations` the tags and `strict`; `visibility` is `visible`, `model_visible` and `secret`.
     """
 
     digest: Digest
@@ -190,12 +190,17 @@ def _locked(definition: ToolDefinition) -> LockedTool:
     return LockedTool(
         digest=given.digest,
         description=digest(given.description),
-        input_schema=digest([given.input_schema, given.no_schema_mode]),
+        input_schema=digest([given.input_schema, given.no_schema_mode, *_hidden_defaults(given)]),
         output_schema=digest(given.output_schema),
         annotations=digest([annotations, given.tags, given.strict]),
         visibility=digest([_paths(given.visible), _paths(given.model_visible), given.secret]),
         examples=digest([[e.request, e.arguments] for e in given.examples]),
     )
+
+
+def _hidden_defaults(given: ToolDefinition) -> list[JsonValue]:
+    """Nothing for most, so that the digests of locks that were made before stay as they are."""
+    return [] if given.defaults_json is None else [json_copy(given.defaults_json)]
 
 
 def _paths(visible: Visibility | None) -> JsonValue:

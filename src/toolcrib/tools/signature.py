@@ -11,7 +11,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import InitVar, is_dataclass
+from dataclasses import MISSING, InitVar, fields, is_dataclass
 from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, read_docstring
-from toolcrib.schema.derive import NO_DEFAULT
+from toolcrib.schema.derive import NO_DEFAULT, Factory
 from toolcrib.schema.docstring import DocumentedSignature, class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
 from toolcrib.tools.parameters import (
@@ -76,7 +76,8 @@ def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
     hints = read_hints(_hinted(cls, constructor), name, frame_locals)
     documented = read_docstring(class_doc(cls))
     texts = {**read_docstring(constructor.__doc__).parameters, **documented.parameters}
-    constructed = _split(name, parameters_of(cls), hints, documented._replace(parameters=texts))
+    taken = _with_factories(cls, parameters_of(cls))
+    constructed = _split(name, taken, hints, documented._replace(parameters=texts))
     if constructed.needs or constructed.context_parameter:
         raise DefinitionError(
             f"{name}: its constructor takes what the model sends; "
@@ -99,6 +100,22 @@ def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
         streams=streams,
         returns_description=running.returns_description or documented.returns,
     )
+
+
+def _with_factories(cls: type, taken: Sequence[Taken]) -> list[Taken]:
+    """The parameters of a constructor, with the factories that a dataclass has for its fields."""
+    made_by: dict[str, Any] = {}
+    if is_dataclass(cls):
+        made_by = {field.name: field.default_factory for field in fields(cls)}
+    for name, info in getattr(cls, "__pydantic_fields__", {}).items():
+        made_by[name] = info.default_factory or MISSING
+    found = [(one, made_by.get(one.name, MISSING)) for one in taken]
+    return [
+        one
+        if factory is MISSING or one.default is EMPTY
+        else one._replace(default=Factory(factory))
+        for one, factory in found
+    ]
 
 
 def _streaming(name: str, signature: Signature) -> Signature:

@@ -118,7 +118,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     `visible` is the allowlist of result fields for UI, logs, telemetry and audit, `model_visible`
     that for the model; both are dotted paths (`items[].id`) or `ALL`. Where nobody said what may be
     seen, `visible` is None, and nothing is: a result is then marked `redaction_missing`. `secret`
-    names top-level arguments that no record may show. Raises DefinitionError for text with a lone
+    names top-level arguments that no record may show. `defaults_json` has the defaults of the
+    author's code that the input schema does not tell. Raises DefinitionError for text with a lone
     surrogate, which no provider and no file can hold.
     """
 
@@ -134,6 +135,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     model_visible: Visibility = ALL
     secret: tuple[str, ...] = ()
     no_schema_mode: NoSchemaMode | None = None
+    defaults_json: str | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -186,7 +188,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """All text in it, whoever wrote it."""
         marks = self.annotations
         texts = [self.name, self.description, self.input_schema_json or ""]
-        texts += [self.output_schema_json or "", *self.tags, *self.secret]
+        texts += [self.output_schema_json or "", self.defaults_json or "", *self.tags, *self.secret]
         texts += [*marks.allowed_roles, *marks.features]
         for paths in (self.visible, self.model_visible):
             texts += () if isinstance(paths, All) else paths or ()
@@ -200,6 +202,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         schemas = (
             ("input_schema", self.input_schema_json),
             ("output_schema", self.output_schema_json),
+            ("defaults", self.defaults_json),
         )
         facts = {
             "name": canonical_json(self.name),

@@ -1,21 +1,29 @@
-"""A default is shown if the schema that shows it accepts it; the others take effect all the same."""
+"""A default fits its hint or is read by it; a schema shows those that it accepts itself."""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from enum import Enum
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
 from named import named
-from pydantic import BaseModel, Field, Secret, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, PastDate, Secret, SecretStr, field_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+from typing_extensions import TypedDict
 
 from toolcrib import ALL, Catalog, Hydrated, Rejected, ToolCall, hydrate, tool
+from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, compile_validator, derive_input
-from toolcrib.schema.derive import NO_DEFAULT, derive_object
+from toolcrib.schema.derive import NO_DEFAULT, Factory, derive_object
 from toolcrib.schema.derive.defaults import can_be_shown, steady_json
+from toolcrib.tools.component import tool_of
 
 
 class Login(BaseModel):
@@ -25,15 +33,14 @@ class Login(BaseModel):
 
 Count = Annotated[int, Field(ge=1, le=9)]
 HIDDEN: list[tuple[Any, Any]] = [
-    (int, None), (str, None), (str, 5), (bool, 1), (int, True), (int, 1.5), (int, "1"),
+    (int, None), (str, None), (Count, None),
     (float, math.nan), (float, -math.inf), (list[float], [1.0, math.inf]), (int, 2**70),
-    (list[int], ["a"]), (list[int], None), (dict[str, int], {"a": "b"}), (Literal["a"], "b"),
-    (Count, 0), (Count, 10), (Annotated[str, Field(min_length=2)], "a"), (int | str, 1.5),
+    (list[int], None),
     (datetime, datetime(2024, 1, 1)),  # noqa: DTZ001  the schema asks for an offset
     (Decimal, Decimal("1E+3")), (Any, object()), (bytes, b"\xff"), (str, "\ud800"),
     (set[float], {math.nan, 1.0}), (SecretStr, SecretStr("x")), (SecretStr, "x"),
     (Secret[int], Secret(5)), (list[SecretStr], [SecretStr("x")]),
-    (Login, Login(user="u", password=SecretStr("x"))), (list[Login] | None, [{"user": "x"}]),
+    (Login, Login(user="u", password=SecretStr("x"))),
 ]  # fmt: skip
 
 
@@ -50,7 +57,7 @@ SHOWN: list[tuple[Any, Any, Any]] = [
     (int | None, None, None), (str | list[int], "a", "a"), (list[int], [], []), (list, [1], [1]),
     (Count, 9, 9), (dict[str, int], {"a": 1}, {"a": 1}), (Any, None, None), (Any, {"a": 1}, {"a": 1}),
     (datetime, datetime(2024, 1, 1, tzinfo=UTC), "2024-01-01T00:00:00Z"), (Decimal, Decimal(5), "5"),
-    (SecretStr | None, None, None), (list[SecretStr], [], []), (int, 3.0, 3.0),
+    (SecretStr | None, None, None), (list[SecretStr], [], []), (int, 3.0, 3),
     (dict[date, int], {date(2024, 1, 1): 1}, {"2024-01-01": 1}), (Login | None, None, None),
 ]  # fmt: skip
 
@@ -69,14 +76,14 @@ class Careless(BaseModel):
     next: Careless = None  # type: ignore[assignment]
     previous: Careless | None = None
     large: int = 2**70
-    size: Annotated[int, Field(gt=0)] = 0
+    size: Annotated[int, Field(gt=0)] = None  # type: ignore[assignment]
     good: set[str] = {"b", "a"}
 
 
 @dataclass
 class AlsoCareless:
     count: int = None  # type: ignore[assignment]
-    size: Annotated[int, Field(gt=0)] = 0
+    size: Annotated[int, Field(gt=0)] = None  # type: ignore[assignment]
     good: int = 1
 
 
@@ -103,6 +110,246 @@ def test_a_default_that_is_not_shown_takes_effect() -> None:
     assert isinstance(left_out, Hydrated)
     assert left_out.arguments == {}
     assert isinstance(hydrate(ToolCall("c", "", "look", '{"depth": null}'), catalog), Rejected)
+
+
+class Color(Enum):
+    RED = "red"
+
+
+class Unset(Enum):
+    UNSET = "unset"
+
+
+class Row(TypedDict):
+    day: date
+
+
+class Connection:
+    pass
+
+
+def upper(text: str) -> str:
+    return text.upper()
+
+
+CONNECTION, SENTINEL = Connection(), object()
+REFUSED: list[tuple[Any, Any]] = [
+    (int, "x"), (int, "1"), (int, 1.5), (int, True), (str, 5), (bool, 1), (bool, "true"),
+    (float, "nan"), (list[int], ["a"]), (list[int], "a"), (dict[str, int], {"a": "b"}),
+    (Literal["a"], "b"), (Literal[1], True), (Count, 0), (Count, 10), (int | str, 1.5),
+    (Annotated[str, Field(min_length=2)], "a"), (list[Login] | None, [{"user": "x"}]),
+    (date, "yesterday"), (date, 5), (Color, "blue"), (Path, 5), (int, math.nan), (str, b"\xff"),
+    (Row, {"day": "x"}), (int, Path("a")), (str, SecretStr("x")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hint", "default"), REFUSED, ids=named)
+def test_what_does_not_fit_its_hint_is_refused(hint: Any, default: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"parameter 'x': its default .* does not fit"):
+        derive_input([Parameter("y", int), Parameter("x", hint, default)])
+
+
+KEPT: list[tuple[Any, Any, Any]] = [
+    (int, 3, 3), (float, 1, 1), (str, "a", "a"), (list[int], [1], [1]), (int, None, None),
+    (Count, None, None), (Color, Color.RED, "red"), (date, date(2024, 1, 2), "2024-01-02"),
+    (Any, [1], [1]), (set[str], {"b", "a"}, ["a", "b"]), (Login | None, None, None),
+    (Annotated[str, AfterValidator(upper)], "a", "a"), (PastDate, date(9999, 1, 1), "9999-01-01"),
+]  # fmt: skip
+READ: list[tuple[Any, Any, Any, Any]] = [
+    (date, "2024-01-02", date(2024, 1, 2), "2024-01-02"), (Color, "red", Color.RED, "red"),
+    (Path, "a", Path("a"), "a"), (Decimal, "1.50", Decimal("1.50"), "1.50"),
+    (list[int], (), [], []), (tuple[int, ...], [1], (1,), [1]), (int, 3.0, 3, 3),
+    (Row, {"day": "2024-01-02"}, {"day": date(2024, 1, 2)}, {"day": "2024-01-02"}),
+]  # fmt: skip
+NOT_JSON: list[tuple[Any, Any, str]] = [
+    (int, SENTINEL, "object"), (int, CONNECTION, "Connection"), (Any, CONNECTION, "Connection"),
+    (str, upper, "function"), (int, Unset.UNSET, "Unset"), (float, math.inf, "float"),
+    (str, Connection, "type"), (SecretStr, SecretStr("x"), "SecretStr"), (bytes, b"\xff", "bytes"),
+    (Login, Login(user="u", password=SecretStr("x")), "Login"), (str, "\ud800", "str"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hint", "default", "shown"), KEPT, ids=named)
+def test_what_fits_is_what_the_tool_gets(hint: Any, default: Any, shown: Any) -> None:
+    made = derive_input([Parameter("x", hint, default)]).defaults["x"]
+    assert made.value is default
+    assert made.is_json
+    assert made.shown == shown
+    assert made.for_call().value == default
+
+
+@pytest.mark.parametrize(("hint", "default", "value", "shown"), READ, ids=named)
+def test_what_can_be_read_is_read_by_the_hint(
+    hint: Any, default: Any, value: Any, shown: Any
+) -> None:
+    made = derive_input([Parameter("x", hint, default)]).defaults["x"]
+    assert made.value == value
+    assert type(made.value) is type(value)
+    assert made.is_json
+    assert made.shown == shown
+
+
+@pytest.mark.parametrize(("hint", "default", "kind"), NOT_JSON, ids=named)
+def test_what_is_no_json_is_shown_by_its_type(hint: Any, default: Any, kind: str) -> None:
+    made = derive_input([Parameter("x", hint, default)]).defaults["x"]
+    assert made.value is default
+    assert not made.is_json
+    assert made.shown == {"default": kind}
+    assert made.for_call().value is default
+
+
+def test_no_call_shares_the_default_of_another() -> None:
+    made = derive_input([Parameter("x", list[Row], [{"day": date(2024, 1, 2)}])]).defaults["x"]
+    first = made.for_call().value
+    first[0]["day"] = None
+    first.append(1)
+    assert made.for_call().value == [{"day": date(2024, 1, 2)}]
+    shown: Any = made.shown
+    shown.clear()
+    assert made.shown == [{"day": "2024-01-02"}]
+
+
+def test_a_factory_makes_one_default_for_each_call() -> None:
+    numbers = count(1)
+    made = derive_input([Parameter("x", int, Factory(lambda: next(numbers)))]).defaults["x"]
+    assert not made.is_json
+    assert [made.for_call().value, made.for_call().value] == [1, 2]
+    third = made.for_call()
+    assert (third.is_json, third.shown) == (True, 3)
+
+
+class Wrong(BaseModel):
+    fine: date = "2024-01-02"  # type: ignore[assignment]
+    count: int = "x"  # type: ignore[assignment]
+
+
+@dataclass
+class AlsoWrong:
+    rows: list[Row]
+    color: Color = "blue"  # type: ignore[assignment]
+
+
+class Above(BaseModel):
+    rows: dict[str, Wrong | None] = {}
+
+
+class Below(NamedTuple):
+    size: Count = 0
+
+
+class Knows(BaseModel):
+    """Its validators need the other fields, and never ran on a default."""
+
+    low: int = 0
+    high: int = 0
+    name: str = ""
+
+    @field_validator("high")
+    @classmethod
+    def above(cls, value: int, info: Any) -> int:
+        assert value > info.data["low"]
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def there(cls, value: str) -> str:
+        if not value:
+            raise ValueError("empty")
+        return value
+
+
+@pytest.mark.parametrize(
+    ("hint", "field"), [(Wrong, "count"), (AlsoWrong, "color"), (Above, "count"), (Below, "size")]
+)
+def test_the_fields_of_a_class_have_defaults_that_fit(hint: Any, field: str) -> None:
+    said = rf"its field '{field}': its default .* does not fit"
+    for nested in (hint, list[hint], hint | None):
+        with pytest.raises(DefinitionError, match=rf"parameter 'x': {said}"):
+            derive_input([Parameter("x", nested)])
+    with pytest.raises(DefinitionError, match=rf"the arguments: {said}"):
+        derive_object(hint)
+
+
+def test_a_validator_of_the_author_does_not_judge_defaults() -> None:
+    derive_object(Knows)
+    derive_input([Parameter("x", Knows, Knows())])
+
+
+def test_a_tool_says_which_default_is_wrong() -> None:
+    with pytest.raises(DefinitionError, match=r"tool 'pay': parameter 'a': its default \(a str\)"):
+
+        @tool(visible=ALL)
+        def pay(a: int = "x") -> int:  # type: ignore[assignment]
+            """Pay."""
+            return a
+
+
+@pytest.mark.parametrize("given", [None, {"type": "object", "properties": {"a": {}, "b": {}}}])
+def test_a_tool_has_its_defaults(given: Any) -> None:
+    @tool(visible=ALL, input_schema=given)
+    def pay(a: int = 5, b: date = "2024-01-02") -> int:  # type: ignore[assignment]
+        """Pay."""
+        return a
+
+    assert pay.defaults["a"].value == 5
+    assert pay.defaults["b"].value == date(2024, 1, 2)
+    assert pay.renamed("other").defaults == pay.defaults
+
+
+def test_a_tool_without_a_schema_has_its_defaults() -> None:
+    @tool(visible=ALL, allow_no_schema=True, no_schema_mode="full")
+    def pay(a, b=5, c: Connection = CONNECTION):  # type: ignore[no-untyped-def]
+        """Pay."""
+
+    assert pay.defaults["b"].value == 5
+    assert pay.defaults["c"].shown == {"default": "Connection"}
+
+
+def test_the_factories_of_a_dataclass_are_those_of_its_tool() -> None:
+    @tool(visible=ALL)
+    @dataclass
+    class Note:
+        """Note something."""
+
+        text: str
+        tags: list[str] = field(default_factory=lambda: ["a"])
+
+        async def run(self) -> str:
+            return self.text
+
+    @tool(visible=ALL)
+    @pydantic_dataclass
+    class Other:
+        """Note something."""
+
+        text: str
+        tags: list[str] = Field(default_factory=lambda: ["a"])
+
+        async def run(self) -> str:
+            return self.text
+
+    for made in (tool_of(Note).defaults["tags"], tool_of(Other).defaults["tags"]):
+        assert made.for_call().value == ["a"]
+        assert made.for_call().value is not made.for_call().value
+
+
+def test_the_digest_pins_a_default_that_no_schema_shows() -> None:
+    def made(default: Any, **options: Any) -> Any:
+        @tool(visible=ALL, **options)
+        def pay(a: int = default) -> int:
+            """Pay."""
+            return a
+
+        return pay.definition
+
+    given = {"input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+    assert made(SENTINEL).digest != made(CONNECTION).digest
+    assert made(SENTINEL).digest != made(None).digest
+    assert made(1).digest != made(2).digest
+    assert made(1, **given).digest != made(2, **given).digest
+    assert made(1).defaults_json is None
+    assert json.loads(made(SENTINEL).defaults_json) == {"a": {"default": "object"}}
+    assert json.loads(made(1, **given).defaults_json) == {"a": 1}
 
 
 def test_a_default_in_a_field_is_none_of_the_parameter() -> None:

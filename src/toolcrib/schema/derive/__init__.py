@@ -8,6 +8,7 @@ only a part of it, is an error.
 """
 
 from toolcrib.schema.derive.adapters import KEPT_AS_IT_IS, Converter
+from toolcrib.schema.derive.defaults import Default, Factory
 from toolcrib.schema.derive.parameters import (
     NO_DEFAULT,
     DerivedInput,
@@ -15,6 +16,7 @@ from toolcrib.schema.derive.parameters import (
     Parameter,
     converter_for,
     converters_for,
+    defaults_of,
     derive_input,
     derive_object,
     derive_output,
@@ -26,11 +28,14 @@ __all__ = [
     "KEPT_AS_IT_IS",
     "NO_DEFAULT",
     "Converter",
+    "Default",
     "DerivedInput",
     "DerivedObject",
+    "Factory",
     "Parameter",
     "converter_for",
     "converters_for",
+    "defaults_of",
     "derive_input",
     "derive_object",
     "derive_output",

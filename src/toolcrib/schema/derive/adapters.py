@@ -65,7 +65,7 @@ def reader(adapter: Adapter) -> Converter:
             return validate(value)
         except (ValidationError, CoreSchemaError):
             try:
-                return validate_json(to_json(_whole_numbers(value)))
+                return validate_json(to_json(whole_numbers(value)))
             except (ValidationError, CoreSchemaError, ValueError):
                 pass
             raise
@@ -73,13 +73,14 @@ def reader(adapter: Adapter) -> Converter:
     return read
 
 
-def _whole_numbers(value: Any) -> Any:
+def whole_numbers(value: Any) -> Any:
+    """The same JSON with `3.0` as `3`, which strict readers want for an integer."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_whole_numbers(item) for item in value]
+        return [whole_numbers(item) for item in value]
     if isinstance(value, dict):
-        return {key: _whole_numbers(item) for key, item in value.items()}
+        return {key: whole_numbers(item) for key, item in value.items()}
     return value
 
 

@@ -1,22 +1,44 @@
-"""Which defaults a schema shows: those that are JSON, that it accepts itself, and that hide nothing.
+"""Defaults: what a tool gets for an argument that was not sent, and what a schema shows of it.
 
-A model copies what it is shown, and providers check it. Any other default takes effect in Python all
-the same: `x: int = None` is an integer that may be left out, and is None then.
+Rule: None is always a default, whatever the hint. Any other value fits its hint as it is, or is read
+by the hint's strict reader (`when: date = "2020-01-01"`), and the tool gets the value that was read.
+A value that does neither is refused at registration, in the fields of nested classes too. A value
+that JSON does not have (a sentinel, a callable, a connection, a secret) is kept as it is and shown
+as `{"default": "<type>"}`.
+
+A schema shows a default if it is JSON, the schema accepts it, and it hides nothing: a model copies
+what it is shown, and providers check it. Any other takes effect in Python all the same.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from enum import Enum
 from types import NoneType
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+import msgspec
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
+from pydantic_core import (
+    PydanticSerializationError,
+    SchemaValidator,
+    core_schema,
+    from_json,
+    to_json,
+    to_jsonable_python,
+)
+from pydantic_core import SchemaError as CoreSchemaError
 
-from toolcrib.errors import SchemaError
+from toolcrib.errors import DefinitionError, SchemaError
+from toolcrib.schema.derive.adapters import Adapter, whole_numbers
+from toolcrib.schema.derive.hints import show
 from toolcrib.schema.shape import schema_text
 from toolcrib.schema.validator import compile_validator
-from toolcrib.values.json import canonical_json
+from toolcrib.values.json import JsonValue, canonical_json
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 _SIMPLE = frozenset(_KINDS.values())
@@ -30,6 +52,204 @@ _BOUNDS = {
 _JUDGED = frozenset(("type", "title", "description", "examples")) | _BOUNDS.keys()
 _UNION = frozenset(("anyOf", "title", "description"))
 _LARGE = 2**63
+_PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
+_SECRETS = (Secret, SecretBytes, SecretStr)
+# What is wrong with a default only on some days or machines, or by the author's own validators:
+# those never ran on defaults, and `= ""` beside a validator that wants text is a common way to write
+# "not set".
+_NOT_THE_HINT = frozenset(
+    (
+        *("value_error", "assertion_error", "date_past", "date_future", "datetime_past"),
+        *("datetime_future", "path_not_file", "path_not_directory", "path_exists"),
+        *("path_not_exists", "socket_not_exists"),
+    )
+)
+
+
+class Factory(msgspec.Struct, frozen=True):
+    """A default that is made anew for each call: `field(default_factory=list)`."""
+
+    make: Callable[[], Any]
+
+
+class Default(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool gets for one parameter that was not sent.
+
+    `value` is what the tool gets; `shown` is what policies, approvers and records see, as JSON. If
+    `is_json` is False, `shown` is `{"default": "<type>"}` and takes no part in comparisons. With a
+    `factory` the value is not known before a call: `for_call` makes it, once for each call.
+    """
+
+    value: Any
+    shown_json: str
+    is_json: bool
+    factory: Callable[[], Any] | None = None
+
+    @property
+    def shown(self) -> JsonValue:
+        shown: JsonValue = from_json(self.shown_json)  # keeps large integers whole
+        return shown
+
+    def for_call(self) -> Default:
+        """The default of one call, with a value that no other call shares.
+
+        Raises what a factory raises.
+        """
+        if self.factory is not None:
+            return default_of(self.factory())
+        if not self.is_json or self.value.__class__ in STEADY:
+            return self
+        return msgspec.structs.replace(self, value=copy.deepcopy(self.value))
+
+
+def default_of(value: Any) -> Default:
+    """A default with its JSON, if it has one. Sets are in an order that each process has."""
+    try:
+        if not _has_no_json(value):
+            shown = canonical_json(steady_json(value))
+            return Default(value=value, shown_json=shown, is_json=True)
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError):
+        pass
+    return _without_json(value)
+
+
+def _without_json(value: Any) -> Default:
+    return Default(value=value, shown_json=_only_its_type(type(value)), is_json=False)
+
+
+def made_by(factory: Callable[[], Any]) -> Default:
+    """The default of a parameter whose value is made for each call."""
+    return Default(value=None, shown_json=_only_its_type(factory), is_json=False, factory=factory)
+
+
+def _only_its_type(kind: Any) -> str:
+    return canonical_json({"default": getattr(kind, "__name__", type(kind).__name__)})
+
+
+def read_default(given: Any, hint: Any, adapter: Adapter | None) -> Default:
+    """The default of a parameter with this hint; without an adapter its hint says nothing.
+
+    Raises DefinitionError for a value that the hint does not take.
+    """
+    if isinstance(given, Factory):
+        return made_by(given.make)
+    if given is None or adapter is None or (hint in STEADY and given.__class__ is hint):
+        return default_of(given)
+    return _read(given, adapter.validator, show(hint))
+
+
+def check_nested(core: Any) -> None:
+    """Judge the defaults of the fields in a core schema, at every depth.
+
+    Raises DefinitionError, naming the field, for one that its own hint does not take.
+    """
+    shared: list[Any] = []
+    found = list(_with_defaults(core, shared))
+    for field, node in found:
+        given, inner = node["default"], node["schema"]
+        if given is None or _KINDS.get(given.__class__) == _CORE_KINDS.get(_plain_type(inner), "-"):
+            continue
+        whole = core_schema.definitions_schema(inner, shared) if shared else inner
+        try:
+            validator = SchemaValidator(whole)
+        except CoreSchemaError:  # a part that cannot stand alone
+            continue
+        try:
+            _read(given, validator, inner.get("type", "hint"))
+        except DefinitionError as error:
+            raise DefinitionError(f"its field '{field}': {error}") from None
+
+
+_CORE_KINDS = {"str": "string", "bool": "boolean", "int": "integer", "float": "number"}
+
+
+def _plain_type(core: Mapping[str, Any]) -> str:
+    """The type of a core schema that has no constraints, which needs no validator."""
+    return core["type"] if core.keys() <= {"type", "metadata", "serialization", "strict"} else ""
+
+
+def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any]]:
+    """Each default in a core schema, with the name of its field; definitions go into `shared`."""
+    pending: list[tuple[str, Any]] = [("", core)]
+    seen = set[int]()
+    while pending:
+        field, node = pending.pop()
+        if not isinstance(node, dict | list | tuple) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if not isinstance(node, dict):
+            pending += [(field, part) for part in node]
+            continue
+        if "name" in node and "schema" in node:
+            field = node["name"]
+        if node.get("type") == "default" and "default" in node:
+            yield field, node
+        if node.get("type") == "definitions":
+            shared += node["definitions"]
+        pending += [
+            (str(key) if _is_field(part) else field, part)
+            for key, part in node.items()
+            if key not in _NO_PARTS
+        ]
+
+
+def _is_field(part: Any) -> bool:
+    return isinstance(part, dict) and str(part.get("type")).endswith("-field")
+
+
+_NO_PARTS = frozenset(("cls", "config", "default", "metadata", "serialization"))
+
+
+def _read(given: Any, validator: Any, hint: str) -> Default:
+    """The value that fits: as it is, or read from its JSON. Author's code may raise anything."""
+    try:
+        if _fits(given, validator.validate_python(given, strict=True)):
+            return default_of(given)
+    except ValidationError as error:
+        if _NOT_THE_HINT.issuperset(fault["type"] for fault in error.errors(include_url=False)):
+            return default_of(given)
+    except Exception:  # noqa: BLE001  an author's validator, which needs more than the value
+        return default_of(given)
+    text = _json_text(given)
+    if text is None and not isinstance(given, (*_PLAIN, *_SECRETS)):
+        return _without_json(given)  # a sentinel
+    with suppress(ValidationError):
+        if text is not None and _fits(given, read := validator.validate_json(text, strict=True)):
+            return default_of(read)
+    raise DefinitionError(
+        f"its default (a {type(given).__name__}) does not fit its hint {hint}: give a value that the "
+        "hint takes, or None"
+    )
+
+
+def _json_text(given: Any) -> bytes | None:
+    """What a reader reads; None for what has no JSON, and for members of Enums, which are sentinels."""
+    if (isinstance(given, Enum) and not isinstance(given, _PLAIN)) or _has_no_json(given):
+        return None
+    try:
+        return to_json(whole_numbers(steady_json(given)))
+    except (PydanticSerializationError, ValueError, TypeError):
+        return None
+
+
+def _fits(given: Any, validated: Any) -> bool:
+    """`Literal[1]` takes True, since they are equal in Python."""
+    return not isinstance(given, bool) or validated is given
+
+
+def _has_no_json(value: Any) -> bool:
+    """Whether a value is one that must not be turned into JSON, or loses what it is by that."""
+    if isinstance(value, (Iterator, *_SECRETS)):
+        return True
+    if isinstance(value, Mapping):
+        return any(map(_has_no_json, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_no_json, value))
+    if isinstance(value, BaseModel):
+        return any(_has_no_json(part) for _, part in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(_has_no_json(getattr(value, f.name, None)) for f in dataclasses.fields(value))
+    return False
 
 
 def steady_json(value: Any) -> Any:
@@ -48,7 +268,7 @@ def steady_json(value: Any) -> Any:
         return [steady_json(item) for item in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: steady_json(item) for key, item in value.items()}
-    return to_jsonable_python(value)
+    return to_jsonable_python(value, round_trip=True)
 
 
 def can_be_shown(value: Any, schema: Mapping[str, Any], definitions: Mapping[Any, Any]) -> bool:

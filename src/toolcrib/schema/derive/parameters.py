@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pydantic_core import PydanticSerializationError
-
+from toolcrib.errors import DefinitionError
 from toolcrib.schema.derive.adapters import (
     Adapter,
     Converter,
@@ -20,7 +19,7 @@ from toolcrib.schema.derive.adapters import (
     whole,
 )
 from toolcrib.schema.derive.by_type import SchemaGenerator
-from toolcrib.schema.derive.defaults import can_be_shown, steady_json
+from toolcrib.schema.derive.defaults import Default, can_be_shown, check_nested, read_default
 from toolcrib.schema.derive.generator import Mode
 from toolcrib.schema.derive.hints import direct, is_plain
 from toolcrib.values.json import JsonObject
@@ -29,7 +28,10 @@ NO_DEFAULT: Any = object()
 
 
 class Parameter(NamedTuple):
-    """One parameter that the model fills in; `default` is NO_DEFAULT if it has to."""
+    """One parameter that the model fills in; `default` is NO_DEFAULT if it has to.
+
+    A `Factory` as default makes one for each call.
+    """
 
     name: str
     hint: Any
@@ -38,10 +40,14 @@ class Parameter(NamedTuple):
 
 
 class DerivedInput(NamedTuple):
-    """`schema` for the model; `converters` for the parameters that are not plain JSON."""
+    """`schema` for the model; `converters` for the parameters that are not plain JSON.
+
+    `defaults` has those of the parameters that the model may leave out.
+    """
 
     schema: JsonObject
     converters: Mapping[str, Converter]
+    defaults: Mapping[str, Default]
 
 
 class DerivedObject(NamedTuple):
@@ -54,20 +60,22 @@ class DerivedObject(NamedTuple):
 def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
     """The schema of an object with these parameters as its only properties.
 
-    Raises DefinitionError, naming the parameter, for a hint that JSON Schema cannot express.
+    Raises DefinitionError, naming the parameter, for a hint that JSON Schema cannot express, and for
+    a default that does not fit its hint.
     """
     properties = {p.name: made for p in parameters if (made := direct(p.hint)) is not None}
     adapters = {
         p.name: adapter_for(p.hint, _named(p.name)) for p in parameters if p.name not in properties
     }
     made, definitions = _adapted_schemas(parameters, adapters)
+    defaults = defaults_of(parameters, adapters)
     properties |= made
     schema: dict[str, Any] = {"type": "object", "properties": {}}
     for parameter in parameters:
         described = properties[parameter.name]
         if parameter.description and "description" not in described:
             described["description"] = parameter.description
-        _set_default(described, parameter.default, definitions)
+        _set_default(described, defaults.get(parameter.name), definitions)
         schema["properties"][parameter.name] = described
     required = [p.name for p in parameters if p.default is NO_DEFAULT]
     if required:
@@ -75,7 +83,7 @@ def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
     schema["additionalProperties"] = False
     if definitions:
         schema["$defs"] = definitions
-    return DerivedInput(schema, _converters(parameters, adapters))
+    return DerivedInput(schema, _converters(parameters, adapters), defaults)
 
 
 def derive_object(hint: Any) -> DerivedObject:
@@ -84,6 +92,7 @@ def derive_object(hint: Any) -> DerivedObject:
     Raises DefinitionError for one that JSON Schema cannot express.
     """
     adapter = adapter_for(hint, "the arguments")
+    _check_nested(adapter, "the arguments")
     schema = _schema_of(adapter, hint, "the arguments", "validation")
     reference = schema.get("$ref")
     if isinstance(reference, str):  # a recursive one; a tool's top has to be the object itself
@@ -97,6 +106,38 @@ def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
     Raises DefinitionError, naming the parameter, for one that pydantic cannot read.
     """
     return _converters(parameters, {})
+
+
+def defaults_of(
+    parameters: Sequence[Parameter], adapters: Mapping[str, Adapter] | None = None
+) -> dict[str, Default]:
+    """What the tool gets for each parameter that is not sent; `adapters` are those made already.
+
+    Raises DefinitionError, naming the parameter, for a default that does not fit its hint, whether
+    it is the parameter's or that of a field in its class.
+    """
+    known = adapters or {}
+    made: dict[str, Default] = {}
+    for name, hint, default, _ in parameters:
+        adapter = known.get(name)
+        if adapter is not None:
+            _check_nested(adapter, _named(name))
+        if default is NO_DEFAULT:
+            continue
+        if adapter is None and default is not None and hint is not Any:
+            adapter = adapter_for(hint, _named(name))
+        try:
+            made[name] = read_default(default, hint, adapter)
+        except DefinitionError as error:
+            raise DefinitionError(f"{_named(name)}: {error}") from None
+    return made
+
+
+def _check_nested(adapter: Adapter, what: str) -> None:
+    try:
+        check_nested(adapter.core_schema)
+    except DefinitionError as error:
+        raise DefinitionError(f"{what}: {error}") from None
 
 
 def derive_output(hint: Any, description: str = "") -> JsonObject | None:
@@ -156,17 +197,15 @@ def _adapted_schemas(
         raise
 
 
-def _set_default(described: dict[str, Any], default: Any, definitions: Mapping[str, Any]) -> None:
+def _set_default(
+    described: dict[str, Any], default: Default | None, definitions: Mapping[str, Any]
+) -> None:
     """One that a schema may not show takes effect in Python alone."""
     described.pop("default", None)
-    if default is NO_DEFAULT:
-        return
-    try:
-        shown = steady_json(default)
-    except (PydanticSerializationError, ValueError, TypeError):
-        return
-    if can_be_shown(shown, described, definitions):
-        described["default"] = shown
+    if default is not None and default.is_json:
+        shown = default.shown
+        if can_be_shown(shown, described, definitions):
+            described["default"] = shown
 
 
 def _schema_of(adapter: Adapter, hint: Any, what: str, mode: Mode) -> dict[str, Any]:
