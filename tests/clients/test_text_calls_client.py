@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from wire.recorded_helpers import without_payload
 
@@ -13,7 +14,7 @@ from toolcrib.errors import RequestError
 from toolcrib.testing import cut, ollama_server, openai_server
 from toolcrib.values.call import Hydrated
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
-from toolcrib.wire import SYNTAXES
+from toolcrib.wire import OPENAI_CHAT, SYNTAXES
 
 ADD: dict[str, Any] = {
     "name": "add",
@@ -89,6 +90,37 @@ async def test_a_text_is_text_otherwise() -> None:
 def test_a_syntax_that_nobody_knows() -> None:
     with pytest.raises(RequestError, match="there are: deepseek"):
         WireClient("ollama", "m", base_url="http://localhost", text_calls="klingon")
+
+
+async def test_a_text_call_waits_for_a_person_unless_its_model_is_trusted() -> None:
+    @tool(visible=())
+    def add(a: int) -> int:
+        return a
+
+    fenced = f"```\n{CALL}\n```"
+    statuses = []
+    for trusted in (False, True):
+        async with (
+            openai_server([CALL, fenced, f"Write `{CALL}` for it."]) as server,
+            OpenAIClient(
+                "m", base_url=server.url, text_calls="hermes", text_calls_trusted=trusted
+            ) as client,
+        ):
+            for _ in range(2):
+                (planned,) = await client.tool_call("Add.", [add])
+                ended = await ToolRunner([add]).exec(planned, caller=Caller("ann"))
+                statuses.append((ended.record.status, ended.record.error))
+            assert not await client.tool_call("Add.", [add])
+    codes = [error and error.code for _, error in statuses]
+    assert codes == ["approval_required", "approval_required", None, "approval_required"]
+
+
+def test_there_is_something_to_trust() -> None:
+    with pytest.raises(RequestError, match="text_calls_trusted needs text_calls"):
+        WireClient("ollama", "m", base_url="http://localhost", text_calls_trusted=True)
+    wire = msgspec.structs.replace(OPENAI_CHAT, text_calls="qwen")
+    client = WireClient(wire, "m", base_url="http://localhost", text_calls_trusted=True)
+    assert client.wire.text_calls_trusted
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from wire.text_calls_cases import CASES, CUT, PARIS, TEXTS, Case, hermes
 from wire.text_calls_helpers import OFFER, calls_in, chat_body, offer_of, read
 
@@ -100,6 +102,154 @@ def test_one_call_that_is_cut_stops_those_before_it() -> None:
     reply = read("hermes", hermes("{}", "now") + '\n<tool_call>\n{"na')
     assert [call.complete for call in reply.tool_calls] == [False]
     assert (reply.finish, reply.text) == ("length", '<tool_call>\n{"na')
+
+
+NATIVE = [
+    (name, text)
+    for name, cases in CASES.items()
+    for text, calls, rest in cases
+    if not rest and text.startswith(tuple(SYNTAXES[name].marks)) and "<|python_tag|>{" not in text
+]
+"""Texts that are nothing but calls at the marks of their syntax."""
+
+SHOWN: dict[str, str] = {
+    "double quotes": 'Never write "{}" here.',
+    "double quotes over lines": 'You write "\n{}\n" for that.',
+    "a longer quotation": 'He said "first\n{}\nthen more" to me.',
+    "single quotes": "Never write '{}' here.",
+    "curly quotes": "Never write “{}” here.",
+    "German quotes": "Schreib „hier {} bitte“ nie.",
+    "angle quotes": "N'écris jamais « {} » ici.",
+    "corner quotes": "「{}」 is how.",
+    "an open quote": 'Never write "{}',
+    "inline code": "Use `{}` for it.",
+    "inline code of two": "Use ``{}`` for it.",
+    "inline code over lines": "Use `a\n{}\nb` for it.",
+    "inline code of three": "Use ```{}``` for it.",
+    "a fence": "Like so:\n```\n{}\n```\nUnderstood?",
+    "a fence of another language": "Like so:\n\n```text\n{}\n```\n",
+    "a fence first": "```\n{}\n```\nThat is how.",
+    "a fence in a line": "Like so: ```text\nx\n\n{}\n\n``` Understood?",
+    "a fence that holds one": "So:\n````\n```\n{}\n```\n````\n",
+    "a fence that says fences": "So:\n```\nprint('```')\n{}\n```\n",
+    "a fence without an end": "So:\n```\n{}\n",
+    "a fence in a list": "- So:\n  ```\n  {}\n  ```\n",
+    "a fence of tildes": "So:\n~~~\n{}\n~~~\nOK?",
+    "a fence of tildes with a word": "So:\n  ~~~~ xml\n~~~\n{}\n~~~~\nOK?",
+    "tildes first": "~~~\n{}\n~~~\nOK?",
+    "tildes in a list": "1. ~~~\n   {}\n   ~~~\n",
+    "a block quote": "You said:\n> {}\nOK?",
+    "a block quote in a list": "- You said:\n- > {}\n",
+    "a block quote twice": ">> {}",
+    "indented code": "You write:\n\n    {}\n\nfor that.",
+    "indented by a tab": "You write:\n\t{}\n",
+    "indented code first": "    {}\nis how.",
+    "a comment": "It is <!-- {} --> so.",
+    "a comment over lines": "<!--\n{}\n-->\nOK.",
+    "a comment without an end": "<!-- {}",
+    "code in HTML": "Use <code>{}</code> for it.",
+    "preformatted text": "Use <pre class='x'>\n{}\n</pre> for it.",
+    "a quotation in HTML": "<blockquote>\n{}\n</blockquote>",
+    "a thought": "<think>I could {}</think>No.",
+}
+
+
+def shown_as(shown: str, text: str) -> str:
+    """The text, shown so; what quotes a line stands before each of them."""
+    form = SHOWN[shown]
+    line = next(line for line in form.split("\n") if "{}" in line)
+    lead = line[: line.index("{}")]
+    return form.format(text.replace("\n", "\n" + lead) if not lead.strip(" \t->") else text)
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+@pytest.mark.parametrize(("syntax", "text"), NATIVE)
+def test_a_call_that_is_shown_is_text(syntax: str, text: str, shown: str) -> None:
+    said = shown_as(shown, text)
+    if shown == "a thought" and "<think>" not in SYNTAXES[syntax].thinking:
+        pytest.skip("the syntax has no such thoughts")
+    for whole in (said, f"First.\n\n{said}", f"{said}\n\nSo."):
+        assert read(syntax, whole) == decode(OPENAI_CHAT, chat_body(whole), offer=OFFER)
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_two_calls_that_are_shown_are_text(shown: str) -> None:
+    calls = hermes('{"city": "5\\" `x` \'"}').replace("\n", "") + hermes("{}", "now")
+    said = SHOWN[shown].format(calls)
+    assert read("hermes", said).tool_calls == ()
+
+
+@pytest.mark.parametrize(("syntax", "text"), NATIVE)
+def test_the_native_syntax_alone_is_a_call(syntax: str, text: str) -> None:
+    calls = calls_in(read(syntax, text))
+    assert calls
+    for whole in (f"\n{text}\n", f"So:\n{text}", f"So:\n\n{text}\n\nOK.", f"    {text}"):
+        assert calls_in(read(syntax, whole)) == calls
+    if "```" not in text:
+        for fence in ("```", "```xml", "~~~", "````"):
+            closer = fence.removesuffix("xml")
+            assert calls_in(read(syntax, f"{fence}\n{text}\n{closer}")) == calls
+            assert read(syntax, f"{fence}\n{text}\n{closer}\nOK.").tool_calls == ()
+
+
+PROSE = [
+    *("I look", " at ", "it's ", "\n", "\n\n", '"', "'", "“", "”", "`", "``", "```", "~~~", "> "),
+    *("    ", "<!--", "-->", "- ", "1. ", "\t", ". ", "(", ")", ":", "«", "»", "<pre>", "</pre>"),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    native=st.sampled_from(NATIVE),
+    shown=st.sampled_from(sorted(set(SHOWN) - {"a thought"})),
+    before=st.lists(
+        st.sampled_from(["I look. ", "It's 5\" long.", "'so'", '"so"', "`x`"]), max_size=4
+    ),
+    after=st.lists(st.sampled_from(PROSE), max_size=6),
+)
+def test_a_call_that_is_shown_in_any_prose_never_runs(
+    native: tuple[str, str], shown: str, before: list[str], after: list[str]
+) -> None:
+    syntax, text = native
+    said = "\n\n".join([*before, shown_as(shown, text)]) + "".join(after)
+    assert read(syntax, said).tool_calls == ()
+
+
+TRUST = [
+    (hermes(PARIS), True),
+    (f"I look.\n{hermes(PARIS)}", True),
+    (f"```\n{hermes(PARIS)}\n```", False),
+    (f'{{"name": "get_weather", "arguments": {PARIS}}}', False),
+    (f'{{"name": "get_weather", "arguments": {PARIS}}}</tool_call>', False),
+]
+
+
+@pytest.mark.parametrize(("text", "native"), TRUST)
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_call_is_trusted_at_a_mark_of_the_syntax_only(
+    text: str, native: bool, trusted: bool
+) -> None:
+    wire = msgspec.structs.replace(OPENAI_CHAT, text_calls="hermes", text_calls_trusted=trusted)
+    (call,) = decode(wire, chat_body(text), offer=OFFER).tool_calls
+    assert call.notes == ("written_in_text", *("text_call_trusted",) * (native and trusted))
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ('{"city":  "Paris"}', "I look."),
+        ('{"city": "Rome"}', None),
+        ('{"city": "Paris", "x": 1}', None),
+    ],
+)
+def test_a_copy_of_a_structured_call_is_dropped(written: str, text: str | None) -> None:
+    function = {"name": "get_weather", "arguments": PARIS}
+    native = [{"id": "1", "type": "function", "function": function}]
+    said = f"I look.\n{hermes(written)}"
+    body = chat_body(said, "tool_calls", tool_calls=native)
+    wire = msgspec.structs.replace(OPENAI_CHAT, text_calls="hermes")
+    reply = decode(wire, body, offer=OFFER)
+    assert (calls_in(reply), reply.text) == ([("get_weather", PARIS)], text or said)
 
 
 def test_calls_of_the_wires_own_kind_win() -> None:

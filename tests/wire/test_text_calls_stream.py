@@ -79,7 +79,8 @@ ATOMS = [
     "</tool_call>", "</function>", "<parameter=a>", "</parameter>", "<end_function_call>", "[ARGS]",
     "call:now", "now", "get_weather", '{"name": "now", "arguments": {', "}}", "}", "{", "(", ")",
     "[", "]", '"', "'", "\\", ",", ":", "=", "```", "`", "json\n", "<escape>", "1", "a", " ", "\n",
-    '"""', S, B, "<", "｜", "é", "🌦",
+    '"""', S, B, "<", "｜", "é", "🌦", "~~~", "“", "”", "it's ", "<!--", "-->", "\n> ", "\n    ",
+    "\n\n", "- ", "\t", "1. ", hermes(PARIS), "[TOOL_CALLS]now{}",
 ]  # fmt: skip
 
 
@@ -179,7 +180,9 @@ def test_every_wire_reads_them(wire: str) -> None:
 
 HOSTILE = {
     "hermes": ["<tool_call>", '<tool_call>{"name":"now","arguments":', "<think>", "</think>", "`",
-               "```", " ", "<", hermes("{}", "now"), "```` ``` ", '{"name":"now","arguments":{"a":'],
+               "```", " ", "<", "~~~\n", "    ", "<!--", '"', " '", "`\n", " “", " \"`\n",
+               f' "{hermes("{}", "now")}', f' "\n{hermes("{}", "now")}', f" '“„\n{hermes('{}', 'now')}",
+               "\n```\n", "\n ", hermes("{}", "now"), "```` ``` ", '{"name":"now","arguments":{"a":'],
     "llama": ["[", "{", "<|python_tag|>[", "[now(a=", "<function=now>{", "[]", "<|python_tag|>"],
     "mistral": ["[TOOL_CALLS]", "[TOOL_CALLS][", "[TOOL_CALLS]now[ARGS]{", "[TOOL_CALLS]now{}"],
     "qwen": ["<tool_call><function=now><parameter=a>", "</parameter>\n", "<parameter=a>", "<tools>"],

@@ -22,7 +22,7 @@ from toolcrib.clients.retry import Attempts, Retries, retried
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
 from toolcrib.clients.way import Timeouts
 from toolcrib.closing import Closing
-from toolcrib.errors import ClientError, ConnectionFailed, ProviderError
+from toolcrib.errors import ClientError, ConnectionFailed, ProviderError, RequestError
 from toolcrib.hydrate import hydrate
 from toolcrib.tools import Catalog, ToolLike, as_tools
 from toolcrib.values.client import Plan
@@ -62,11 +62,18 @@ class Options(TypedDict, total=False):
     timeouts: Timeouts | None
     retries: Retries | None
     text_calls: TextSyntax | str | None
+    text_calls_trusted: bool
 
 
 def with_headers(own: Mapping[str, str], options: Options) -> Options:
     """The options with these headers, where they do not have others of the same name."""
     return {**options, "headers": merged(own, checked_headers(options.get("headers") or {}))}
+
+
+def _trusting(wire: Wire) -> Wire:
+    if wire.text_calls is None:
+        raise RequestError("text_calls_trusted needs text_calls: the syntax of the calls to trust")
+    return msgspec.structs.replace(wire, text_calls_trusted=True)
 
 
 class _Own(threading.local):
@@ -81,8 +88,10 @@ class WireClient(Closing):
 
     `wire` is a name or a `Wire`; `headers` go with every request; `settings` are the defaults for
     requests that leave them open; `retries` says how often a request is made, None for once;
-    `text_calls` is the syntax, by name or as a value, of calls that the model writes in its text. One
-    client serves any number of concurrent requests, also from the event loops of several threads.
+    `text_calls` is the syntax, by name or as a value, of calls that the model writes in its text, which
+    ask unless their tool only reads; with `text_calls_trusted` those at the syntax's own marks do not
+    ask for having stood there. One client serves any number of concurrent requests, also from the event
+    loops of several threads. Raises RequestError where no syntax is there to be trusted.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -97,10 +106,13 @@ class WireClient(Closing):
         timeouts: Timeouts | None = None,
         retries: Retries | None = Retries(),  # noqa: B008  frozen
         text_calls: TextSyntax | str | None = None,
+        text_calls_trusted: bool = False,
     ) -> None:
         self.wire = wire_of(wire)
         if text_calls is not None:
             self.wire = msgspec.structs.replace(self.wire, text_calls=syntax_of(text_calls))
+        if text_calls_trusted:
+            self.wire = _trusting(self.wire)
         self.settings = settings
         self._model = model
         self._base = checked_url(base_url)

@@ -92,8 +92,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     `stream_usage`, whether usage in streams must be asked for; `required_choice`, the word for a
     choice of at least one tool; `allowed_tools`, whether a choice can be among some of the tools (if
     not, the others are not sent); `text_calls`, the syntax (or its name) of calls that its models
-    write in their text, which is nothing but text without; `state_per_server`, whether what one server
-    wants back another one of the format would refuse, and `server` then which one it is.
+    write in their text, which is nothing but text without; `text_calls_trusted`, whether those at its
+    marks run like calls of the wire's own kind; `state_per_server`, whether what one server wants back
+    another one of the format would refuse, and `server` then which one it is.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     required_choice: str = "required"
     allowed_tools: bool = True
     text_calls: TextSyntax | str | None = None
+    text_calls_trusted: bool = False
     state_per_server: bool = False
     server: str = ""
 

@@ -120,7 +120,8 @@ def decoder(
     made = wire.make_decoder(wire, streaming=streaming, offer=offer, ids=ids)
     if wire.text_calls is None:
         return made
-    return TextCallDecoder(made, syntax_of(wire.text_calls), offer=offer, ids=ids)
+    syntax = syntax_of(wire.text_calls)
+    return TextCallDecoder(made, syntax, offer=offer, ids=ids, trusted=wire.text_calls_trusted)
 
 
 def decode(

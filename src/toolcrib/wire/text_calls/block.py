@@ -16,14 +16,18 @@ from toolcrib.wire.text_calls.literal import json_of
 
 
 class Written:
-    """A call as it was written. `pieces` are its arguments so far."""
+    """A call as it was written. `pieces` are its arguments so far.
 
-    __slots__ = ("name", "pieces", "provider_id")
+    `native` is whether it stood at a mark of the syntax, outside of fences.
+    """
+
+    __slots__ = ("name", "native", "pieces", "provider_id")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.pieces: list[str] = []
         self.provider_id = ""
+        self.native = False
 
     def arguments(self) -> str:
         """The model's own text, if it is JSON; what says the same as JSON, if it is Python."""

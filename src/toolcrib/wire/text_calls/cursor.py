@@ -20,7 +20,6 @@ Sink: TypeAlias = Callable[[str], object]
 
 _LONGEST_WORD = 256
 _SPACES = re.compile(f"[{SPACE}]*+")
-_TICKS = re.compile("`*+")
 _NAME = re.compile(r"[\w.:/-]*+")
 _KEY = re.compile(r'[^<>"\r\n]*+')
 _BARE = re.compile(r"[\w.+-]*+")
@@ -117,11 +116,7 @@ class Cursor:
 
     def space(self, sink: Sink | None = None) -> Asking[None]:
         """Pass over white space."""
-        yield from self._over(_SPACES, sink or _nowhere)
-
-    def ticks(self, sink: Sink) -> Asking[None]:
-        """Pass over backticks."""
-        yield from self._over(_TICKS, sink)
+        yield from self.over(_SPACES, sink or _nowhere)
 
     def sees(self, mark: str) -> Asking[bool]:
         """Whether `mark` is what comes next."""
@@ -211,7 +206,8 @@ class Cursor:
             if not depth:
                 return
 
-    def _over(self, pattern: re.Pattern[str], sink: Sink) -> Asking[None]:
+    def over(self, pattern: re.Pattern[str], sink: Sink) -> Asking[None]:
+        """Pass over the characters that the pattern, which is of single ones, takes."""
         while True:
             self._pass(_end(pattern, self.text, self.at), sink)
             if self.at < len(self.text) or self.ended:

@@ -2,6 +2,11 @@
 
 The reply is read from its whole text, so that it cannot depend on the pieces; those are read besides,
 for what can be shown of them at once.
+
+A call that stood in the text is noted `written_in_text`: it asks, unless its tool only reads. Where the
+author trusts that model's text calls, one at a mark of the syntax is noted `text_call_trusted` as well,
+and does not. Where the reply has calls of the wire's own kind, those are all it has, and what says them
+again in the text is dropped.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from toolcrib.values.call import ToolCall
+from toolcrib.values.json import canonical_text
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Decoder
@@ -17,14 +23,20 @@ from toolcrib.wire.text_calls.syntax import TextSyntax
 
 
 class TextCallDecoder:
-    """A `Decoder` around that of a wire.
+    """A `Decoder` around that of a wire. The text of a refusal stays text."""
 
-    Calls of the wire's own kind win: then the text stays text, and so does that of a refusal.
-    """
-
-    def __init__(self, inner: Decoder, syntax: TextSyntax, *, offer: Offer, ids: str) -> None:
+    def __init__(
+        self,
+        inner: Decoder,
+        syntax: TextSyntax,
+        *,
+        offer: Offer,
+        ids: str,
+        trusted: bool = False,
+    ) -> None:
         self._inner = inner
         self._syntax = syntax
+        self._trusted = trusted
         self._offer = offer
         self._ids = ids
         self._shown = Scanner(syntax, offer)
@@ -46,25 +58,51 @@ class TextCallDecoder:
     def finish(self) -> Reply:
         """The reply. If it was cut, or ends inside a call, none of its calls may run."""
         reply = self._inner.finish()
-        if reply.tool_calls or reply.finish == "refusal":
+        if reply.finish == "refusal":
             return reply
         scanner = Scanner(self._syntax, self._offer)
         text = scanner.read(reply.text)
         if not scanner.calls:
             return reply
+        if reply.tool_calls:
+            return _without_copies(reply, text, self._read(scanner, reply, whole=True))
         whole = reply.finish == "stop" and not scanner.cut
-        calls = tuple(
+        calls = self._read(scanner, reply, whole=whole)
+        message = msgspec.structs.replace(reply.message, content=text, tool_calls=calls)
+        finish = "tool_calls" if whole else "length" if reply.finish == "stop" else reply.finish
+        return msgspec.structs.replace(reply, message=message, finish=finish)
+
+    def _read(self, scanner: Scanner, reply: Reply, *, whole: bool) -> tuple[ToolCall, ...]:
+        return tuple(
             ToolCall(
-                f"{self._ids}{number}",
-                call.provider_id,
-                self._offer.own_name(call.name),
-                call.arguments() if whole else "".join(call.pieces),
-                whole,
-                ("written_in_text",),
+                id=f"{self._ids}{number}",
+                provider_id=call.provider_id,
+                name=self._offer.own_name(call.name),
+                arguments=call.arguments() if whole else "".join(call.pieces),
+                complete=whole,
+                notes=_TRUSTED if self._trusted and call.native else _WRITTEN,
                 payload=reply.payload and msgspec.structs.replace(reply.payload, position=number),
             )
             for number, call in enumerate(scanner.calls)
         )
-        message = msgspec.structs.replace(reply.message, content=text, tool_calls=calls)
-        finish = "tool_calls" if whole else "length" if reply.finish == "stop" else reply.finish
-        return msgspec.structs.replace(reply, message=message, finish=finish)
+
+
+_WRITTEN = ("written_in_text",)
+_TRUSTED = ("written_in_text", "text_call_trusted")
+
+
+def _without_copies(reply: Reply, text: str, written: tuple[ToolCall, ...]) -> Reply:
+    """The reply without what its text has of its calls; as it is if the text has any other."""
+    own = [(call.name, _value(call)) for call in reply.tool_calls]
+    if not all((call.name, _value(call)) in own for call in written):
+        return reply
+    message = msgspec.structs.replace(reply.message, content=text)
+    return msgspec.structs.replace(reply, message=message)
+
+
+def _value(call: ToolCall) -> object:
+    """What the arguments of a call say; their text where that is no JSON."""
+    try:
+        return canonical_text(call.arguments)
+    except ValueError:
+        return call.arguments

@@ -1,4 +1,4 @@
-"""Llama 3.1 to 4: JSON or Python, behind a tag or as all of the text.
+"""Llama 3.1 to 4: JSON or Python, behind a tag; as all of the text every syntax has it.
 
 Formats: Meta's "Model cards and prompt formats" of Llama 3.1 (JSON based, `<|python_tag|>` for the
 tools that are built in, `<function=…>`), 3.2 and 4 (a Python list of calls), and their chat templates.
@@ -7,8 +7,8 @@ tools that are built in, `<function=…>`), 3.2 and 4 (a Python list of calls), 
 from __future__ import annotations
 
 from toolcrib.wire.text_calls.block import Block
-from toolcrib.wire.text_calls.cursor import Asking, Cursor, NoCallError
-from toolcrib.wire.text_calls.forms import function_tag, some_calls, then
+from toolcrib.wire.text_calls.cursor import Asking, Cursor
+from toolcrib.wire.text_calls.forms import function_tag, some_calls
 from toolcrib.wire.text_calls.syntax import TextSyntax
 
 _ENDINGS = ("<|python_end|>", "<|eom_id|>", "<|eot_id|>", "<|eot|>")
@@ -22,25 +22,6 @@ def _tagged(cursor: Cursor, block: Block) -> Asking[None]:
         call.name = call.name if block.offers(call.name) else plain
 
 
-def _whole(cursor: Cursor, block: Block) -> Asking[None]:
-    """Calls that are all of the text; JSON also in a fence, as small models have it."""
-    fenced = yield from cursor.take("```")
-    if fenced:
-        yield from cursor.take("json")
-        yield from cursor.space()
-    if (yield from cursor.char()) not in "{[":
-        raise NoCallError
-    yield from some_calls(cursor, block)
-    yield from cursor.space()
-    if fenced:
-        yield from cursor.expect("```")
-    yield from cursor.space()
-    for ending in _ENDINGS:
-        yield from then(cursor, ending)
-    if (yield from cursor.peek()):
-        raise NoCallError
-
-
 LLAMA = TextSyntax(
     name="llama",
     marks={
@@ -48,6 +29,5 @@ LLAMA = TextSyntax(
         "<|python_start|>": _tagged,
         "<function=": function_tag,
     },
-    unmarked=_whole,
     endings=_ENDINGS,
 )

@@ -7,8 +7,8 @@ Formats: mistral-common's tokenizers v3 (list, with ids), v11 (name, `[CALL_ID]`
 from __future__ import annotations
 
 from toolcrib.wire.text_calls.block import Block
-from toolcrib.wire.text_calls.cursor import Asking, Cursor, NoCallError
-from toolcrib.wire.text_calls.forms import object_arguments, some_calls, then
+from toolcrib.wire.text_calls.cursor import Asking, Cursor
+from toolcrib.wire.text_calls.forms import object_arguments, some_calls
 from toolcrib.wire.text_calls.syntax import TextSyntax
 
 _END = "</s>"
@@ -26,20 +26,9 @@ def _tagged(cursor: Cursor, block: Block) -> Asking[None]:
     yield from object_arguments(cursor, call.pieces.append)
 
 
-def _whole(cursor: Cursor, block: Block) -> Asking[None]:
-    """A list in JSON that is all of the text."""
-    if (yield from cursor.char()) != "[":
-        raise NoCallError
-    yield from some_calls(cursor, block)
-    yield from then(cursor, _END)
-    if (yield from cursor.peek()):
-        raise NoCallError
-
-
 MISTRAL_TEXT = TextSyntax(
     name="mistral",
     marks={"[TOOL_CALLS]": _tagged},
-    unmarked=_whole,
     endings=(_END,),
     thinking={"<think>": "</think>", "[THINK]": "[/THINK]"},
 )

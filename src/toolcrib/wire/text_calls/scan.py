@@ -1,8 +1,10 @@
 """A text, cut into what it says and the calls in it.
 
-What a failed attempt at a call has read is text, and is not read again. Nothing in thinking, in a
-block fenced by backticks, after an open backtick in its line or in a line that begins with `>` is a
-call: it is thought of, or quoted. As in Markdown, as many backticks close a quotation as opened it.
+A call is one where the model makes it, not where it shows it. A text that is nothing but calls, bare or
+in one fence, makes them. Beside prose a call is text in thinking, in a fence that is no mark of the
+syntax, in a comment or another element of HTML that quotes, in indented code, in a line that begins
+with `>`, in inline code and in quotation marks (`Quotes`). What a failed attempt at a call has read is
+text, and is not read again.
 """
 
 from __future__ import annotations
@@ -13,12 +15,179 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.json_text import SPACE
 from toolcrib.wire.text_calls.block import Block, Written
 from toolcrib.wire.text_calls.cursor import Asking, Cursor, EndedError, Marks, NoCallError
+from toolcrib.wire.text_calls.forms import some_calls, then
 from toolcrib.wire.text_calls.syntax import Reader, TextSyntax
 
-_FENCE = "```"
-_FENCES = Marks((_FENCE,))
-_TICKS = re.compile("`+")
-_BEGUN = re.compile(f"[{SPACE}]*+(.)")
+_FENCES = {"```": re.compile("`*+"), "~~~": re.compile("~*+")}
+_INFO = re.compile(r"[\w.+-]*+")
+_BLANKS = re.compile(r"[ \t]*+")
+_ENCLOSED = {
+    "<!--": "-->",
+    "<pre": "</pre>",
+    "<code": "</code>",
+    "<blockquote": "</blockquote>",
+}
+"""What encloses in HTML what is shown."""
+
+_QUOTED = {
+    '"': '"',
+    "'": "'",
+    "“": "”",
+    "”": "”",
+    "„": "“”",
+    "‘": "’",
+    "‚": "‘’",
+    "«": "»",
+    "»": "«»",
+    "‹": "›",
+    "›": "‹›",
+    "「": "」",
+    "『": "』",
+}
+"""Marks that open a quotation, and those that close it."""
+_NO_OPENING = ".,!?;)]}%…"
+_TOKEN = re.compile(f"\n|`+|[{''.join(sorted({*_QUOTED, *''.join(_QUOTED.values())}))}]")
+_LEAD = re.compile(r"[ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)*+")
+_MAY_LEAD = re.compile(r"(?:[-*+]|\d{1,9}[.)]?)?")
+_CODE = re.compile(r" {4}|\t")
+_LONGEST_LEAD = 64
+_PARAGRAPH_ENDS = ("\n\n", "\r\n\r\n")
+
+
+class Quotes:
+    """What quotes the place in a text up to which it was said.
+
+    A quotation needs both of its ends in one paragraph: whether the second is there, whoever asks has
+    to look ahead (`closers`). Inline code that is open in the line of the call needs none, nor does a
+    mark that stands right before it. The kinds of marks are independent of each other, so that a stray
+    one of one kind hides none of another.
+    """
+
+    def __init__(self) -> None:
+        self.column: int | None = 0  # the width of a line's beginning that is no prose yet
+        self.marked = False  # the line begins with ">"
+        self.after_opener = False
+        self._lead = ""
+        self._blank = True
+        self._ticks = 0  # so many backticks are open in this line
+        self._open: dict[str, str] = {}  # what closes each kind that is open in this paragraph
+        self._certain: set[str] = set()
+        self._pending = ""  # a kind that is closed unless a letter follows
+        self._before = "\n"
+
+    def in_code(self) -> bool:
+        """Whether inline code is open in this line."""
+        return self._ticks > 0
+
+    def here(self) -> bool:
+        """Whether this place is quoted, whatever follows."""
+        self._settle("")
+        if self.after_opener:
+            self._certain.add(self._before)
+        indented = _CODE.search(self._lead) is not None
+        return self.marked or indented or self.in_code() or bool(self._certain)
+
+    def closers(self) -> tuple[str, ...]:
+        """What would show, further on in this paragraph, that this place is quoted."""
+        each = ((kind,) if kind[0] == "`" else closers for kind, closers in self._open.items())
+        return tuple(mark for marks in each for mark in marks)
+
+    def look(self, found: str) -> None:
+        """Take note of the closer that was found in this paragraph, or that there is none of any."""
+        self._certain = {kind for kind, closers in self._open.items() if found and found in closers}
+        if not found:
+            self._open.clear()
+
+    def past(self) -> None:
+        """Something was passed over that opens and closes nothing: a call, or what is quoted."""
+        self._settle("")
+        self._before, self.after_opener = ".", False
+        self._blank, self.column = False, None
+
+    def past_fence(self) -> None:
+        """A fenced block is over, and with it what was open before."""
+        self.paragraph()
+        self.past()
+        self._lead, self._ticks = "", 0
+
+    def paragraph(self) -> None:
+        """Another paragraph begins."""
+        self._open.clear()
+        self._certain.clear()
+        self._pending = ""
+
+    def say(self, text: str) -> None:
+        self._settle(text[:1])
+        at = 0
+        for token in _TOKEN.finditer(text):
+            self._plain(text[at : token.start()])
+            at = token.end()
+            mark = token.group()
+            if mark == "\n":
+                self._line()
+                continue
+            before = self._before
+            self._plain(mark)
+            if mark[0] == "`":
+                self._tick(len(mark))
+            else:
+                self._quotation(mark, before, text[at : at + 1])
+        if at < len(text):
+            self._plain(text[at:])
+
+    def _plain(self, text: str) -> None:
+        if not text:
+            return
+        self.after_opener = False
+        self._before = text[-1]
+        self._blank = self._blank and text.isspace()
+        if self.column is None:
+            return
+        self._lead += text[: _LONGEST_LEAD + 1 - len(self._lead)]
+        lead = _LEAD.match(self._lead)
+        end = lead.end() if lead else 0
+        self.column = end
+        rest = self._lead[end:]
+        if rest and (not _MAY_LEAD.fullmatch(rest) or len(self._lead) > _LONGEST_LEAD):
+            self.column, self.marked, self._lead = None, rest[0] == ">", self._lead[:end]
+
+    def _line(self) -> None:
+        if self._blank:
+            self.paragraph()
+        self.column, self.marked, self.after_opener = 0, False, False
+        self._lead, self._blank, self._ticks = "", True, 0
+        self._before = "\n"
+
+    def _tick(self, size: int) -> None:
+        if self._ticks in (0, size):
+            self._ticks = 0 if self._ticks else size
+        kind = "`" * size
+        if kind in self._open:
+            self._close(kind)
+        elif not any(other[0] == "`" for other in self._open):
+            self._open[kind] = kind
+
+    def _quotation(self, mark: str, before: str, after: str) -> None:
+        closed = [kind for kind, closers in self._open.items() if mark in closers]
+        for kind in closed:
+            if mark not in "'’":
+                self._close(kind)
+            elif not after:
+                self._pending = kind
+            elif not after.isalnum():
+                self._close(kind)
+        if not closed and mark in _QUOTED and not (before.isalnum() or before in _NO_OPENING):
+            self._open[mark] = _QUOTED[mark]
+            self.after_opener = True
+
+    def _settle(self, after: str) -> None:
+        if self._pending and not after.isalnum():
+            self._close(self._pending)
+        self._pending = ""
+
+    def _close(self, kind: str) -> None:
+        self._open.pop(kind, None)
+        self._certain.discard(kind)
 
 
 class Scanner:
@@ -35,14 +204,16 @@ class Scanner:
         self._cursor = Cursor()
         self._thoughts = frozenset(syntax.thinking.values())
         self._marks = Marks(
-            (*syntax.marks, *syntax.endings, *syntax.thinking, *self._thoughts, _FENCE)
+            {*syntax.marks, *syntax.endings, *syntax.thinking, *self._thoughts}.union(
+                _FENCES, _ENCLOSED
+            )
         )
+        self._own = sorted(syntax.marks, key=len, reverse=True)
         self._scan = self._through()
         self._out: list[str] = []
         self._space: list[str] = []
         self._kept = 0, 0  # pieces of `_out`, and the place in the text, before which all is told
-        self._quote = 0  # so many backticks are open in this line; -1 if all of it is a quotation
-        self._new_line = True
+        self._quotes = Quotes()
         self._told = self._after_call = False
         self._beginnings = 2
 
@@ -71,90 +242,240 @@ class Scanner:
         return shown
 
     def _through(self) -> Asking[None]:
-        cursor, marks, thinking = self._cursor, self._syntax.marks, self._syntax.thinking
+        cursor, syntax, quotes = self._cursor, self._syntax, self._quotes
         try:
             yield from self._beginning()
             while True:
                 mark = yield from cursor.until(self._marks, self._say)
-                if mark in marks and not self._quote:
-                    yield from self._attempt(marks[mark], mark)
-                elif mark == _FENCE:
-                    yield from self._fenced()
-                elif self._quote:
+                if mark in syntax.marks:
+                    yield from self._marked(mark)
+                elif mark in _FENCES:
+                    yield from self._fenced(mark)
+                elif quotes.marked or quotes.in_code():
                     self._say(mark)
-                elif mark in thinking:
-                    yield from self._pass_over(mark, thinking[mark])
+                elif mark in syntax.thinking:
+                    yield from self._pass_over(mark, syntax.thinking[mark])
                     yield from self._beginning()
                 elif mark in self._thoughts:
                     self._forget(mark)
                     yield from self._beginning()
-                elif not self._after_call:
+                elif mark in _ENCLOSED and not quotes.after_opener:
+                    yield from self._pass_over(mark, _ENCLOSED[mark])
+                elif mark in _ENCLOSED or not self._after_call:
                     self._say(mark)
         except EndedError:
             return
 
     def _pass_over(self, opener: str, closer: str) -> Asking[None]:
         """Say what stands between two marks, and those."""
-        self._say(opener)
-        self._say((yield from self._cursor.until(Marks((closer,)), self._say)))
-        self._quote = 0
+        self._tell(opener)
+        self._tell((yield from self._cursor.until(Marks((closer,)), self._tell)))
+        self._quotes.past()
 
-    def _fenced(self) -> Asking[None]:
-        """Say a fenced block. A fence with a word after it opens one, and so closes none."""
-        size = yield from self._fence()
-        while True:
-            yield from self._cursor.until(_FENCES, self._say)
-            long_enough = (yield from self._fence()) >= size
-            follows = yield from self._cursor.peek()
+    def _fenced(self, mark: str) -> Asking[None]:
+        """Say a fenced block, which has as long a fence at its end, or longer.
+
+        In the line of the first fence the second may stand anywhere: so it is inline code. In another
+        line it stands at the beginning, and nothing or a call follows.
+        """
+        cursor, column = self._cursor, self._quotes.column
+        if self._quotes.marked or (mark == "~~~" and column is None):
+            self._say(mark)
+            return
+        size = yield from self._run(mark)
+        ends = Marks((mark, "\n") if mark == "```" else ("\n",))
+        while (yield from self._told_until(ends)) != "\n":
+            long_enough = (yield from self._run(mark)) >= size
+            follows = yield from cursor.peek()
             if long_enough and not follows.isalnum():
-                break
-        self._quote = 0
+                self._quotes.past()
+                return
+        while not (yield from self._fence_ends(mark, size, (column or 0) + 3)):
+            yield from self._told_until(Marks("\n"))
+        self._quotes.past_fence()
 
-    def _fence(self) -> Asking[int]:
-        """Say a fence, whose first backticks are read. Gives its size."""
-        ticks = [_FENCE]
-        yield from self._cursor.ticks(ticks.append)
-        self._say("".join(ticks))
-        return sum(map(len, ticks))
+    def _fence_ends(self, mark: str, size: int, indent: int) -> Asking[bool]:
+        """Whether a line is a fence's end; says what of it was read."""
+        cursor = self._cursor
+        blanks = yield from self._over(_BLANKS)
+        if blanks > indent or not (yield from cursor.sees(mark)):
+            return False
+        if (yield from self._over(_FENCES[mark])) < size:
+            return False
+        yield from self._over(_BLANKS)
+        return (yield from cursor.peek()) in ("", "\n", "\r") or bool((yield from self._mark()))
+
+    def _told_until(self, marks: Marks) -> Asking[str]:
+        mark = yield from self._cursor.until(marks, self._tell)
+        if mark == "\n":
+            self._tell(mark)
+        return mark
+
+    def _run(self, mark: str) -> Asking[int]:
+        """Say a fence whose first characters were read. Gives its size."""
+        self._tell(mark)
+        return len(mark) + (yield from self._over(_FENCES[mark]))
+
+    def _over(self, pattern: re.Pattern[str]) -> Asking[int]:
+        """Say what the pattern takes. Gives how many characters that are."""
+        pieces: list[str] = []
+        yield from self._cursor.over(pattern, pieces.append)
+        self._tell("".join(pieces))
+        return sum(map(len, pieces))
 
     def _beginning(self) -> Asking[None]:
-        """Calls without a mark, if there are any here."""
+        """Calls that are all of the text, and those without a mark, if there are any here."""
         reader, cursor = self._syntax.unmarked, self._cursor
         self._beginnings -= 1
-        if reader is None or self._beginnings < 0:
+        if self._beginnings < 0:
             return
         yield from cursor.space(self._say)
-        for mark in self._syntax.marks:
-            if (yield from cursor.sees(mark)):
-                return
-        yield from self._attempt(reader, "")
+        if (yield from self._alone()) or reader is None or (yield from self._mark()):
+            return
+        yield from self._unmarked(reader)
 
-    def _attempt(self, reader: Reader, mark: str) -> Asking[None]:
-        cursor, block = self._cursor, Block(self._offer, strict=not mark)
-        cursor.start(len(mark))
+    def _mark(self) -> Asking[str]:
+        """The mark of a call that comes next, if there is one. It is not read."""
+        for mark in self._own:
+            if (yield from self._cursor.sees(mark)):
+                return mark
+        return ""
+
+    def _alone(self) -> Asking[bool]:
+        """Take calls that are all of the text, bare or in one fence; or else read nothing."""
+        cursor, block, fence = self._cursor, Block(self._offer), ""
+        cursor.start()
+        whole = marked = bool((yield from self._mark()))
+        try:
+            if not marked:
+                fence = yield from self._opening_fence()
+            yield from self._only_calls(block)
+            whole = True
+            yield from self._end_of_text(fence)
+        except NoCallError:
+            cursor.rewind()
+            return False
+        except EndedError:
+            if whole:
+                cursor.rewind()
+                return False
+            self._cut(block)
+            raise
+        self._take(block, cursor.stop(), native=marked)
+        return True
+
+    def _opening_fence(self) -> Asking[str]:
+        """Read a fence and the word after it, if that is what comes next."""
+        cursor = self._cursor
+        for fence, run in _FENCES.items():
+            if (yield from cursor.take(fence)):
+                more: list[str] = []
+                yield from cursor.over(run, more.append)
+                yield from cursor.over(_INFO, _nowhere)
+                return fence + "".join(more)
+        return ""
+
+    def _only_calls(self, block: Block) -> Asking[None]:
+        """Calls at marks, or else one value that is a call, or several."""
+        cursor, more = self._cursor, True
+        while more:
+            yield from cursor.space()
+            mark = yield from self._mark()
+            block.strict = not mark
+            cursor.at += len(mark)
+            if mark:
+                yield from self._syntax.marks[mark](cursor, block)
+            elif (yield from cursor.char()) in "{[":
+                yield from some_calls(cursor, block)
+            if not block.usable():
+                raise NoCallError
+            for ending in self._syntax.endings:
+                yield from then(cursor, ending)
+            yield from cursor.space()
+            more = bool(mark and (yield from self._mark()))
+
+    def _end_of_text(self, fence: str) -> Asking[None]:
+        cursor = self._cursor
+        if fence:
+            yield from cursor.expect(fence)
+            yield from cursor.space()
+            for ending in self._syntax.endings:
+                yield from then(cursor, ending)
+        if (yield from cursor.peek()):
+            raise NoCallError
+
+    def _unmarked(self, reader: Reader) -> Asking[None]:
+        """Take calls that the syntax has without a mark; or else read nothing."""
+        cursor, block = self._cursor, Block(self._offer, strict=True)
+        cursor.start()
         try:
             yield from reader(cursor, block)
         except NoCallError:
-            if mark:
-                self._say(cursor.stop())
-            else:
-                cursor.rewind()
-            return
+            cursor.rewind()
         except EndedError:
-            cursor.at = len(cursor.text)
-            block.calls = [call for call in block.calls if call.name]
-            self.cut = self._take(block) or bool(self.calls)
+            self._cut(block)
             raise
-        self._take(block)
+        else:
+            self._take(block, cursor.stop(), native=False)
 
-    def _take(self, block: Block) -> bool:
-        """Whether a block that was read is calls; otherwise it is said."""
-        raw = self._cursor.stop()
+    def _marked(self, mark: str) -> Asking[None]:
+        """Take the calls at a mark, unless they are quoted."""
+        cursor, quotes, block = self._cursor, self._quotes, Block(self._offer)
+        quoted = quotes.here()
+        cursor.start(len(mark))
+        read = True
+        try:
+            yield from self._syntax.marks[mark](cursor, block)
+        except NoCallError:
+            read = False
+        except EndedError:
+            if not quoted:
+                self._cut(block)
+                raise
+            cursor.at = len(cursor.text)
+            self._tell(cursor.stop())
+            raise
+        raw = cursor.stop()
+        if read and not quoted and block.usable() and quotes.closers():
+            yield from self._look_ahead()
+            quoted = quotes.here()
+        if quoted:
+            self._tell(raw)
+            quotes.past()
+        elif read:
+            self._take(block, raw, native=True)
+        else:
+            self._say(raw)
+
+    def _look_ahead(self) -> Asking[None]:
+        """See whether a quotation that was opened is closed in this paragraph. Reads nothing."""
+        cursor = self._cursor
+        closers = self._quotes.closers()
+        cursor.start()
+        try:
+            found = yield from cursor.until(Marks((*closers, *_PARAGRAPH_ENDS)), _nowhere)
+        except EndedError:
+            found = ""
+        cursor.rewind()
+        self._quotes.look(found if found in closers else "")
+
+    def _cut(self, block: Block) -> None:
+        """The text ends inside a block: what it has of calls may not run, nor may those before it."""
+        cursor = self._cursor
+        cursor.at = len(cursor.text)
+        block.calls = [call for call in block.calls if call.name]
+        self.cut = self._take(block, cursor.stop(), native=False) or bool(self.calls)
+
+    def _take(self, block: Block, raw: str, *, native: bool) -> bool:
+        """Whether a block that was read is calls; otherwise its text is said."""
         if not block.usable():
             self._say(raw)
             return False
+        for call in block.calls:
+            call.native = native
         self.calls += block.calls
-        self._quote, self._new_line, self._after_call = 0, False, True
+        self._quotes.past()
+        self._after_call = True
         self._space.append(raw[len(raw.rstrip(SPACE)) :])
         return True
 
@@ -171,15 +492,18 @@ class Scanner:
             self._kept = pieces + 1, end
             self.calls, self._told, self._after_call = [], True, False
         self._say(mark)
+        self._quotes.paragraph()
 
     def _say(self, text: str) -> None:
+        """Tell a text, and keep up what it quotes."""
+        self._quotes.say(text)
+        self._tell(text)
+
+    def _tell(self, text: str) -> None:
         """Tell a text. White space waits until it is known whether it stands next to a call.
 
         What is left when calls are taken out keeps all of it but at its ends.
         """
-        if not text:
-            return
-        self._quote_on(text)
         body = text.strip(SPACE)
         if not body:
             self._space.append(text)
@@ -191,14 +515,6 @@ class Scanner:
         self._space = [text[at + len(body) :]]
         self._told, self._after_call = True, False
 
-    def _quote_on(self, text: str) -> None:
-        """Keep up what quotes the rest of the line."""
-        start = text.rfind("\n") + 1
-        if start:
-            self._quote, self._new_line = 0, True
-        if self._new_line and (begun := _BEGUN.match(text, start)):
-            self._quote, self._new_line = -(begun[1] == ">"), False
-        if "`" in text:
-            for ticks in _TICKS.findall(text, start):
-                if self._quote in (0, len(ticks)):
-                    self._quote = 0 if self._quote else len(ticks)
+
+def _nowhere(_text: str) -> None:
+    pass
