@@ -13,7 +13,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
 
+from toolcrib import tool
 from toolcrib.errors import CatalogError, SourceError
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import (
@@ -21,6 +23,7 @@ from toolcrib.tools.lock import (
     Change,
     Lock,
     check_lock,
+    closing_only,
     lock_catalog,
     read_lock,
     write_lock,
@@ -131,6 +134,78 @@ def test_key_order_and_white_space_of_a_schema_are_no_change() -> None:
     )
 
 
+class Line(BaseModel):
+    sku: str
+
+
+class Address(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    street: str
+
+
+@tool(visible=ALL)
+def order(lines: list[Line], to: Address, note: str = None) -> None:  # type: ignore[assignment]  # noqa: RUF013
+    """Order what is in the lines."""
+
+
+def before_it_was_closed() -> ToolDefinition:
+    """The definition that earlier versions made of it: only what the author closed is closed."""
+    schema: Any = order.definition.input_schema
+    del schema["$defs"]["Line"]["additionalProperties"]
+    assert schema["$defs"]["Address"]["additionalProperties"] is False
+    return msgspec.structs.replace(
+        order.definition, input_schema_json=json.dumps(schema), defaults_json=None
+    )
+
+
+def test_that_toolcrib_closes_it_now_is_told_apart_from_a_swap(tmp_path: Path) -> None:
+    text = lock_catalog(catalog(before_it_was_closed())).to_json()
+    lock, now = (
+        Lock.from_json(text.replace('"toolcrib_lock": 2', '"toolcrib_lock": 1')),
+        Catalog([order]),
+    )
+    (change,) = lock.changes(now)
+    assert change == Change("order", "changed", ("input_schema",), closing=True)
+    assert "the tool is the same: toolcrib now refuses" in str(change)
+    path = tmp_path / "toolcrib.lock"
+    path.write_text(text.replace('"toolcrib_lock": 2', '"toolcrib_lock": 1'), encoding="utf-8")
+    with pytest.raises(CatalogError, match="toolcrib now refuses undeclared"):
+        check_lock(now, path)
+    path.write_text(text, encoding="utf-8")  # by a toolcrib that closes them: somebody else did it
+    assert not read_lock(path).changes(now)[0].closing
+
+
+@pytest.mark.parametrize(
+    "swap",
+    [
+        {"description": "Order, and pay."},
+        {"input_schema_json": SCHEMA},
+        {"output_schema_json": "{}"},
+        {"visible": ()},
+    ],
+    ids=str,
+)
+def test_a_swap_is_a_swap_though_it_is_closed_now_too(swap: dict[str, Any]) -> None:
+    lock = lock_catalog(catalog(msgspec.structs.replace(before_it_was_closed(), **swap)))
+    (change,) = msgspec.structs.replace(lock, was_open=True).changes(Catalog([order]))
+    assert not change.closing
+    assert "the tool is the same" not in str(change)
+
+
+def test_all_objects_of_a_large_schema_are_opened_at_once() -> None:
+    closed = {"type": "object", "properties": {"a": {}}, "additionalProperties": False}
+    properties: Any = {f"p{n}": closed for n in range(40)}
+    now = {"type": "object", "properties": properties, "additionalProperties": False}
+    before = {**now, "properties": {key: dict(closed) for key in properties}}
+    for opened in before["properties"].values():
+        del opened["additionalProperties"]
+    old, new = (
+        msgspec.structs.replace(BASE, input_schema_json=json.dumps(one)) for one in (before, now)
+    )
+    assert closing_only(new, old.digest)
+    assert not closing_only(old, new.digest)
+
+
 def test_added_and_removed_tools_are_named_in_order() -> None:
     lock = lock_catalog(catalog(named("zoom"), BASE, named("alpha")))
     changes = lock.changes(catalog(BASE, named("beta")))
@@ -177,7 +252,7 @@ NO_LOCKS: list[tuple[str, str]] = [
     ("[]", "no lock of toolcrib"),
     ('{"version": 1, "package": []}', "no lock of toolcrib"),
     ('{"toolcrib_lock": "1", "tools": {}}', "no lock of toolcrib"),
-    (WHOLE.replace('"toolcrib_lock": 1', '"toolcrib_lock": 2'), "upgrade toolcrib"),
+    (WHOLE.replace('"toolcrib_lock": 2', '"toolcrib_lock": 3'), "upgrade toolcrib"),
     ('{"toolcrib_lock": 1}', "damaged"),
     (WHOLE.replace('"examples"', '"exmples"'), "damaged"),
     (WHOLE.replace("sha256:", "md5:"), "damaged"),

@@ -37,7 +37,7 @@ def lock(
     now = lock_catalog(load_catalog(given_once(where, tools)))
     before = read_lock(file) if check else _old(file)
     changes = (before or Lock({})).changes_to(now)
-    if not check and (changes or before is None):
+    if not check and (changes or before is None or before.was_open):
         write_lock(now, file)
     if as_json:
         plain = [msgspec.to_builtins(change) for change in changes]

@@ -10,19 +10,28 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from toolcrib.errors import CatalogError, SourceError
+from toolcrib.schema.shape import schema_text
 from toolcrib.tools.catalog import Catalog
 from toolcrib.values.definition import All, ToolDefinition, Visibility
-from toolcrib.values.json import JsonValue, digest, json_copy
+from toolcrib.values.json import JsonObject, JsonValue, digest, json_copy
 
-FORMAT = 1
+FORMAT = 2
+OPEN_FORMAT = 1  # written while toolcrib left nested objects open
 MARK = "toolcrib_lock"
+CLOSED_NOW = (
+    "the tool is the same: toolcrib now refuses undeclared properties in its nested objects, and pins "
+    "the defaults that its schema does not tell"
+)
+_CLOSING = ("additionalProperties", "unevaluatedProperties")
+_COMBINED = 8  # nested objects that are tried in all combinations: 256 digests, at a mismatch only
 _NAMED = 8
 _MEND = "take it from version control, or write it anew with `toolcrib tools lock`"
 
@@ -57,14 +66,63 @@ PARTS = tuple(field for field in LockedTool.__struct_fields__ if field != "diges
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One tool that is not as the lock has it; `parts` for a changed one."""
+    """One tool that is not as the lock has it; `parts` for a changed one.
+
+    `closing` is True if the tool is the same and toolcrib states more of it now: see `closing_only`.
+    """
 
     tool: str
     kind: ChangeKind
     parts: tuple[str, ...] = ()
+    closing: bool = False
 
     def __str__(self) -> str:
-        return f"{self.tool}: {self.kind}{' in ' if self.parts else ''}{', '.join(self.parts)}"
+        said = f"{self.tool}: {self.kind}{' in ' if self.parts else ''}{', '.join(self.parts)}"
+        return f"{said} ({CLOSED_NOW})" if self.closing else said
+
+
+def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
+    """Whether a definition differs from an earlier one only by what toolcrib closes and pins now.
+
+    Earlier versions left nested objects of an input schema open, and pinned no default that the
+    schema does not tell. A digest cannot be read backwards, so the objects are opened again, in all
+    combinations: what has the earlier digest then was the earlier definition.
+    """
+    for plain in (definition, msgspec.structs.replace(definition, defaults_json=None)):
+        if any(opened.digest == earlier_digest for opened in _opened(plain)):
+            return True
+    return False
+
+
+def _opened(definition: ToolDefinition) -> Iterator[ToolDefinition]:
+    """With nested objects open: every one, then all combinations of the first few."""
+    schema = definition.input_schema
+    if schema is None:
+        yield definition
+        return
+    closed = _closed_below(schema)
+    few = closed[:_COMBINED]
+    chosen = chain([closed], *(combinations(few, number) for number in range(len(few), -1, -1)))
+    for nodes in chosen:
+        taken = [(node, node.pop(key)) for node, key in nodes]
+        text = schema_text(schema)
+        for (node, key), value in zip(nodes, taken, strict=True):
+            node[key] = value[1]
+        yield msgspec.structs.replace(definition, input_schema_json=text)
+
+
+def _closed_below(schema: JsonObject) -> list[tuple[JsonObject, str]]:
+    """The objects below the top that take no undeclared property, and the keyword that says so."""
+    found: list[tuple[JsonObject, str]] = []
+    pending: list[JsonValue] = list(schema.values())
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+        elif isinstance(node, dict):
+            found += [(node, key) for key in _CLOSING if key in node and node[key] is False]
+            pending += node.values()
+    return found
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,9 +131,15 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Lock(msgspec.Struct, frozen=True):
-    """The tools of a catalog by name, as digests."""
+    """The tools of a catalog by name, as digests.
+
+    `definitions` are those that the digests were made of, if it was made of a catalog: no file has
+    them. `was_open` is True for a file of before toolcrib closed nested objects.
+    """
 
     tools: Mapping[str, LockedTool]
+    definitions: Mapping[str, ToolDefinition] = msgspec.field(default_factory=dict)
+    was_open: bool = False
 
     def to_json(self) -> str:
         """Text that is the same for the same tools in any order; a line for each part."""
@@ -93,13 +157,13 @@ class Lock(msgspec.Struct, frozen=True):
             raise SourceError(f"the lock names something twice, or is no lock: {_MEND}") from None
         if not isinstance(value, dict) or not isinstance(value.get(MARK), int):
             raise SourceError(f"this is no lock of toolcrib: it has no '{MARK}'; {_MEND}")
-        if value[MARK] != FORMAT:
+        if value[MARK] not in (OPEN_FORMAT, FORMAT):
             raise SourceError(
-                f"the lock has format {value[MARK]}, this toolcrib reads {FORMAT}: "
+                f"the lock has format {value[MARK]}, this toolcrib reads up to {FORMAT}: "
                 "upgrade toolcrib, or write the lock anew with `toolcrib tools lock`"
             )
         try:
-            return Lock(msgspec.convert(value, _File).tools)
+            return Lock(msgspec.convert(value, _File).tools, was_open=value[MARK] == OPEN_FORMAT)
         except msgspec.ValidationError as error:
             raise SourceError(f"the lock is damaged: {error}; {_MEND}") from None
 
@@ -116,14 +180,16 @@ class Lock(msgspec.Struct, frozen=True):
             elif now is None:
                 found.append(Change(name, "removed"))
             elif parts := before.differences(now):
-                found.append(Change(name, "changed", parts))
+                definition = new.definitions.get(name) if self.was_open else None
+                closing = definition is not None and closing_only(definition, before.digest)
+                found.append(Change(name, "changed", parts, closing))
         return found
 
 
 def lock_catalog(catalog: Catalog) -> Lock:
     """The lock of what the catalog holds now."""
-    definitions = [tool.get_definition() for tool in catalog]
-    return Lock({definition.name: _locked(definition) for definition in definitions})
+    definitions = {one.name: one for one in (tool.get_definition() for tool in catalog)}
+    return Lock({name: _locked(one) for name, one in definitions.items()}, definitions)
 
 
 def check_lock(catalog: Catalog, path: str | Path) -> Catalog:
