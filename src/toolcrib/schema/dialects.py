@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from toolcrib.schema.lower.base import Dialect
 
+# No provider says how large the schema of a tool may be. Beyond this (about 16,000 tokens) it would
+# take more of a context than most conversations do, in each request.
+_VERY_LARGE = 65_536
+
 # Servers that speak a provider's wire format (vLLM, llama.cpp, LiteLLM …) and take any schema.
 VERBATIM = Dialect(name="verbatim")
 
@@ -19,6 +23,7 @@ OPENAI = Dialect(
     root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "not", "$ref"}),
     booleans=False,
     need_items=True,
+    compact_over=_VERY_LARGE,
 )
 
 # https://platform.openai.com/docs/guides/structured-outputs#supported-schemas: the keywords, formats
@@ -66,6 +71,7 @@ OPENAI_STRICT = Dialect(
     max_enum=1_000,
     max_long_enum=15_000,
     max_names=120_000,
+    compact_over=_VERY_LARGE,
 )
 
 # "input_schema does not support oneOf, allOf, or anyOf at the top level" (anthropics/claude-code
@@ -75,6 +81,7 @@ ANTHROPIC = Dialect(
     name="anthropic",
     root_without=frozenset({"anyOf", "oneOf", "allOf", "$ref"}),
     property_names=r"[a-zA-Z0-9_.-]{1,64}",
+    compact_over=_VERY_LARGE,
 )
 
 # https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations, as
@@ -121,6 +128,7 @@ ANTHROPIC_STRICT = Dialect(
     booleans=False,
     need_items=True,
     property_names=r"[a-zA-Z0-9_.-]{1,64}",
+    compact_over=_VERY_LARGE,
 )
 
 # What the structs ToolProperty and ToolFunctionParameters of ollama's api/types.go decode; the rest
@@ -167,7 +175,7 @@ GEMINI = Dialect(
     refs="none",
     booleans=False,
     need_items=True,
-    compact_over=65_536,
+    compact_over=_VERY_LARGE,
 )
 
 # "schema must be an object" (https://docs.cohere.com/reference/errors); what else is unsupported
@@ -176,6 +184,7 @@ COHERE = Dialect(
     name="cohere",
     root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "not", "$ref"}),
     booleans=False,
+    compact_over=_VERY_LARGE,
 )
 
 # What every endpoint here takes.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from toolcrib.schema.dialects import OLLAMA
-from toolcrib.schema.lower import compact, lower
+from toolcrib.schema.dialects import ANTHROPIC, COHERE, GEMINI, OLLAMA, OPENAI
+from toolcrib.schema.lower import Dialect, compact, lower
 from toolcrib.schema.lower.compact import size_of
 from toolcrib.schema.validator import JsonSchemaValidator
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.wire import FORMS, tool_views
 
 PART: dict[str, Any] = {
     "type": "object",
@@ -74,3 +77,108 @@ def test_a_dialect_says_when() -> None:
     view: Any = lower({"type": "object", "properties": many}, OLLAMA).schema
     assert size_of(view) <= (OLLAMA.compact_over or 0)
     assert list(view["properties"]) == list(many)
+
+
+LONG = "What it is. " + "And much more of it. " * 20
+FIELDS = [f"field_{n}" for n in range(200)]
+LARGE: dict[str, Any] = {
+    "type": "object",
+    "title": "Everything",
+    "description": LONG,
+    "properties": {
+        name: {"$ref": "#/$defs/part", "description": LONG, "default": {"deep": {}}}
+        for name in FIELDS
+    },
+    "required": FIELDS[:2],
+    "$defs": {"part": {**PART, "description": LONG, "$anchor": "part"}},
+}
+HUGE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        name: {
+            "type": "object",
+            "properties": {
+                **{
+                    f"{name}_{n}": {"type": "string", "title": "T", "maxLength": 9}
+                    for n in range(9)
+                },
+                "same": {"$ref": f"#/properties/{FIELDS[0]}/properties/{FIELDS[0]}_0"},
+            },
+            "additionalProperties": False,
+            "oneOf": [{"required": [f"{name}_0"]}, {"required": [f"{name}_1"]}],
+        }
+        for name in FIELDS
+    },
+    "required": FIELDS[:2],
+    "additionalProperties": False,
+    "if": {"properties": {FIELDS[0]: {"properties": {f"{FIELDS[0]}_0": {"const": "x"}}}}},
+    "then": {"required": [FIELDS[5]]},
+}
+PROVIDERS = {"openai-chat": OPENAI, "openai-responses": OPENAI, "anthropic": ANTHROPIC}
+
+
+def golden(wire: str, schema: dict[str, Any]) -> tuple[Any, list[str]]:
+    """The schema as that provider is sent it, and the keywords of what is lost."""
+    text = json.dumps(schema)
+    tool = ToolDefinition(name="f", description="D.", input_schema_json=text)
+    (view,) = tool_views(wire, [tool])
+    assert view.way_back is None
+    assert size_of(view.schema) <= (PROVIDERS[wire].compact_over or 0) < size_of(schema)
+    assert json.loads(text) == schema
+    return view.schema, [loss.keyword for loss in view.losses]
+
+
+@pytest.mark.parametrize("wire", PROVIDERS)
+def test_a_very_large_schema_loses_words_first(wire: str) -> None:
+    deep = {"deepest": {"type": "array", "items": {"type": "string"}}}
+    part = {
+        "type": "object",
+        "description": "What it is",
+        "properties": {"deep": {"type": "object", "description": "Deep", "properties": deep}},
+        "required": ["deep"],
+    }
+    properties = {name: {"$ref": "#/$defs/part", "description": "What it is"} for name in FIELDS}
+    assert golden(wire, LARGE) == (
+        {
+            "type": "object",
+            "description": "What it is",
+            "properties": properties,
+            "required": FIELDS[:2],
+            "$defs": {"part": part},
+        },
+        ["title", "description"],
+    )
+
+
+@pytest.mark.parametrize("wire", PROVIDERS)
+def test_a_very_large_schema_loses_what_lies_deep_next(wire: str) -> None:
+    assert golden(wire, HUGE) == (
+        {
+            "type": "object",
+            "properties": {name: {"type": "object"} for name in FIELDS},
+            "required": FIELDS[:2],
+            "additionalProperties": False,
+        },
+        ["title", "not", "properties"],
+    )
+
+
+@pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC, COHERE, OLLAMA, GEMINI])
+@pytest.mark.parametrize("limit", [60_000, 30_000, 15_000])
+def test_what_is_valid_stays_so(dialect: Dialect, limit: int) -> None:
+    part = {f"{FIELDS[0]}_0": "x", "same": "x"}
+    valid = {
+        FIELDS[0]: part,
+        FIELDS[1]: {f"{FIELDS[1]}_1": "y"},
+        FIELDS[5]: {f"{FIELDS[5]}_0": "z"},
+    }
+    assert JsonSchemaValidator(HUGE).is_valid(valid)
+    small = msgspec.structs.replace(dialect, compact_over=limit)
+    view = JsonSchemaValidator(lower(HUGE, small).schema)
+    assert view.is_valid(valid)
+
+
+def test_every_provider_has_a_limit() -> None:
+    for form in FORMS.values():
+        for dialect in (form.dialect, form.strict_dialect):
+            assert dialect is None or dialect.compact_over

@@ -17,6 +17,12 @@ from toolcrib.values.json import JsonObject
 _TEXTS = frozenset(
     ["title", "$comment", "examples", "default", "deprecated", "readOnly", "writeOnly"]
 )
+_NARROWING = frozenset(
+    (
+        *("not", "if", "then", "else", "contains", "minContains", "maxContains"),
+        *("unevaluatedProperties", "unevaluatedItems"),
+    )
+)
 _DEPTHS = (6, 5, 4, 3, 2, 1)
 _BARE = frozenset({"type", "$ref"})
 
@@ -27,12 +33,14 @@ def compact(
     """A view of at most `max_bytes` (see `size_of`), if that can be, and what each stage took away.
 
     Stages: titles, comments, examples and defaults; all but the first sentence of descriptions;
-    descriptions below the top's properties; then, with `cut`, ever more of what lies deep, to its
-    type alone. The losses tell how many, not each.
+    descriptions below the top's properties; then, with `cut`, conditions and negations, and ever more
+    of what lies deep, to its type alone. The losses tell how many, not each. To be cut, a view refers
+    to nothing but its definitions.
     """
     view = copied(schema)
     losses: list[Loss] = []
-    for stage in (*_SHORTENING, *((_cutting(depth) for depth in _DEPTHS) if cut else ())):
+    cutting = (_without_conditions, *map(_cutting, _DEPTHS)) if cut else ()
+    for stage in (*_SHORTENING, *cutting):
         if size_of(view) <= max_bytes:
             break
         done = stage(view)
@@ -96,6 +104,20 @@ def _without_nested(view: JsonObject) -> Loss | None:
         if depth > 1 and isinstance(node.pop("description", None), str):
             count += 1
     return _loss("description", f"{count} descriptions below the top", count)
+
+
+def _without_conditions(view: JsonObject) -> Loss | None:
+    """What would take less if its parts took more goes before parts are cut."""
+    count = 0
+    for node, _ in _parts(view):
+        narrowing = _NARROWING & node.keys()
+        for keyword in narrowing:
+            del node[keyword]
+        one_of = node.pop("oneOf", None)
+        if one_of is not None and "anyOf" not in node:
+            node["anyOf"] = one_of
+        count += bool(narrowing) or one_of is not None
+    return _loss("not", f"{count} conditions, negations and choices of exactly one", count)
 
 
 def _cutting(limit: int) -> Callable[[JsonObject], Loss | None]:

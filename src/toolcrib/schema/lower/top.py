@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+import msgspec
+
 from toolcrib.schema.lower.as_it_is import taken_as_it_is
 from toolcrib.schema.lower.base import Dialect, Lowered
 from toolcrib.schema.lower.compact import compact, size_of
@@ -30,17 +32,24 @@ def lower(schema: JsonObject, dialect: Dialect) -> Lowered:
     """
     if taken_as_it_is(schema, dialect):
         return Lowered(copied(schema), ())
+    lowered, limit = _lowered(schema, dialect), dialect.compact_over
+    if limit is None or size_of(lowered.schema) <= limit:
+        return lowered
+    if dialect.refs == "any":  # a reference might lead into what is cut: definitions are kept whole
+        lowered = _lowered(schema, msgspec.structs.replace(dialect, refs="plain"))
+    view, shortened = compact(lowered.schema, limit, cut=not dialect.closed)
+    return Lowered(view, (*lowered.losses, *shortened), lowered.way_back)
+
+
+def _lowered(schema: JsonObject, dialect: Dialect) -> Lowered:
     ctx = Context(schema, dialect)
     view, wrapper = _top(ctx)
     _define(ctx, view)
-    losses = [*ctx.losses(), *over_limits(view, dialect)]
-    if dialect.compact_over is not None and size_of(view) > dialect.compact_over:
-        view, shortened = compact(view, dialect.compact_over, cut=not dialect.closed)
-        losses += shortened
+    losses = (*ctx.losses(), *over_limits(view, dialect))
     way_back = None
     if ctx.filled or wrapper is not None:
         way_back = ViewWayBack(json.dumps(schema), wrapper=wrapper, filled=dialect.all_required)
-    return Lowered(view, tuple(losses), way_back)
+    return Lowered(view, losses, way_back)
 
 
 def _top(ctx: Context) -> tuple[JsonObject, str | None]:
