@@ -41,6 +41,8 @@ def record(id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
         "ended_at": NOON + 0.25,
         "seconds": 0.25,
     }
+    if given.get("status", "completed") in ("started", "completed"):  # it has begun
+        plain["idempotency_key"] = f"key of {id_}"
     return ToolInvocationRecord(**{**plain, **given})
 
 
@@ -50,6 +52,11 @@ def begun(id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
 
 def failed(code: ErrorCode, id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
     return record(id_, status="failed", error=CallError.of(code), **given)
+
+
+def ended(code: ErrorCode, id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
+    """A call that failed when it had begun."""
+    return failed(code, id_, idempotency_key=f"key of {id_}", **given)
 
 
 def told(error: ErrorCode | CallError, decision: Decision | None, **given: Any) -> Any:

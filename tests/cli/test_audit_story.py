@@ -13,6 +13,7 @@ from cli.audit_records import (
     POLICY_ASKED,
     REJECTED,
     begun,
+    ended,
     failed,
     record,
     told,
@@ -25,6 +26,7 @@ from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import Allow, Deny
 from toolcrib.values.record import ToolInvocationRecord
 
+RAN = "It ran because the policy 'standard' allowed it (nothing about this tool asks for more)"
 WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
     (
         [begun(), record()],
@@ -32,7 +34,7 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
     ),
     ([begun(decision=Allow()), record(decision=Allow())], "It ran because a policy allowed it."),
     (
-        [begun(), failed(ErrorCode.TIMEOUT)],
+        [begun(), ended(ErrorCode.TIMEOUT)],
         "It ran because the policy 'standard' allowed it (nothing about this tool asks for more).",
     ),
     (
@@ -79,8 +81,26 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
         f"It ran because eve approved it, after {POLICY_ASKED}.",
     ),
     (
-        [begun(), failed(ErrorCode.OUTCOME_UNKNOWN, started_at=NOON + 5)],
-        "It did not run: it had been started before, and nobody knows what came of that.",
+        [begun(), ended(ErrorCode.OUTCOME_UNKNOWN, started_at=NOON + 5, decision=None)],
+        f"{RAN}, and the log does not say how it ended.",
+    ),
+    # Two processes make one call: whoever did not know of its outcome says so before or after it.
+    ([begun(), record(), ended(ErrorCode.OUTCOME_UNKNOWN, started_at=NOON + 5)], f"{RAN}."),
+    ([begun(), ended(ErrorCode.OUTCOME_UNKNOWN, started_at=NOON + 5), record()], f"{RAN}."),
+    ([begun(), failed(ErrorCode.APPROVAL_MISMATCH, started_at=NOON + 5), record()], f"{RAN}."),
+    ([begun(), record(), failed(ErrorCode.DENIED, started_at=NOON + 5)], f"{RAN}."),
+    ([begun(), record(), record(status="waiting", started_at=NOON + 5)], f"{RAN}."),
+    (
+        [begun(), failed(ErrorCode.DENIED, started_at=NOON + 5)],
+        f"{RAN}, and the log does not say how it ended.",
+    ),
+    (
+        [told(ErrorCode.DENIED, Deny("no", "p")), failed(ErrorCode.DUPLICATE_CALL)],
+        "It did not run: the policy 'p' denied it (no).",
+    ),
+    (
+        [failed(ErrorCode.CANCELLED), told(ErrorCode.DENIED, Deny("no", "p"))],
+        "It did not run: the policy 'p' denied it (no).",
     ),
     ([failed(ErrorCode.CANCELLED)], "It did not run: the call was cancelled first."),
 ]

@@ -25,10 +25,11 @@ from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import ToolInvocationRecord, key_of, standing
 
 RUNS: list[str] = []
 CALL = ToolCall("run_1_0_0", "", "note", '{"text": "a"}')
+KEY = key_of("run_1", CALL.id)
 
 
 @pytest.fixture(autouse=True)
@@ -65,19 +66,19 @@ def scope(run_id: str = "run_1") -> CallScope:
 
 
 class MemoryLedger(MemorySink):
-    """As a store does it: one claim a key, and the last record under it."""
+    """As a store does it: one claim a key, and the record that stands under it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.claimed: set[str] = set()
 
-    async def find(self, key: str) -> ToolInvocationRecord | None:
-        found = [r for r in self.records if r.idempotency_key == key]
-        return found[-1] if found else None
+    async def find(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        found = [r for r in self.records if r.idempotency_key == intent.idempotency_key]
+        return standing(found) if found else None
 
     async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
         if intent.idempotency_key in self.claimed:
-            return await self.find(intent.idempotency_key)
+            return await self.find(intent)
         self.claimed.add(intent.idempotency_key)
         self.records.append(intent)
         return None
@@ -92,9 +93,9 @@ async def test_a_finished_call_gives_its_outcome_and_does_not_run_again() -> Non
     assert isinstance(again, Completed)
     assert (first.replayed, again.replayed) == (False, True)
     assert (again.record, again.value) == (first.record, first.value)
-    assert RUNS == ["run_1_0_0"]
+    assert RUNS == [KEY]
     assert sink.records == [first.record]
-    assert (first.record.idempotency_key, first.record.key_scope) == ("run_1_0_0", "process")
+    assert (first.record.idempotency_key, first.record.key_scope) == (KEY, "process")
 
 
 async def test_a_failed_call_that_had_begun_does_not_run_again_either() -> None:
@@ -164,7 +165,7 @@ async def test_the_same_id_in_another_run_is_another_call() -> None:
         outcome = await runner.exec(call, scope=scope(run_id))
         assert isinstance(outcome, Completed)
         assert not outcome.replayed
-    assert RUNS == ["run_1/x", "run_2/x", "x"]
+    assert [key_of("run_1", "x"), key_of("run_2", "x"), key_of("", "x")] == RUNS
 
 
 async def test_two_at_once_run_once() -> None:
@@ -236,7 +237,7 @@ async def test_an_idempotent_tool_is_run_again_under_the_same_key() -> None:
     ledger = await _left_behind(call)
     outcome = await ToolRunner([put], sinks=[ledger]).exec(call, scope=scope())
     assert isinstance(outcome, Completed)
-    assert RUNS == ["run_1_0_0"]
+    assert RUNS == [KEY]
     assert [r.status for r in ledger.records] == ["started", "started", "completed"]
 
 

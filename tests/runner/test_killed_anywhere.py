@@ -25,7 +25,7 @@ from toolcrib.runner import CallScope
 from toolcrib.runner.gate import Gate
 from toolcrib.tools import per_call
 from toolcrib.values.context import RunTally
-from toolcrib.values.record import Outcome, ToolInvocationRecord
+from toolcrib.values.record import Outcome, ToolInvocationRecord, standing
 
 MOST = 60
 
@@ -85,13 +85,13 @@ class Kept:
 
 
 class Ledger(Kept):
-    async def find(self, key: str) -> ToolInvocationRecord | None:
+    async def find(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
         await asyncio.sleep(0)
-        found = [r for r in self.records if r.idempotency_key == key]
-        return found[-1] if found else None
+        found = [r for r in self.records if r.idempotency_key == intent.idempotency_key]
+        return standing(found) if found else None
 
     async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        known = await self.find(intent.idempotency_key)
+        known = await self.find(intent)
         if known is None:
             self.records.append(intent)
             await asyncio.sleep(0)

@@ -30,7 +30,7 @@ from toolcrib import (
 )
 from toolcrib.errors import BindingError, CapabilityError
 from toolcrib.testing import MemorySink
-from toolcrib.values.record import Outcome, ToolInvocationRecord
+from toolcrib.values.record import Outcome, ToolInvocationRecord, key_of
 
 CANARY = "canary-4f1d"
 
@@ -315,7 +315,7 @@ async def test_a_tool_is_told_of_its_call() -> None:
         return "done"
 
     await ToolRunner([curious]).exec(call_of("curious", id="call_9"), caller=Caller("ada"))
-    assert (seen[0].call_id, seen[0].idempotency_key) == ("call_9", "call_9")
+    assert (seen[0].call_id, seen[0].idempotency_key) == ("call_9", key_of("", "call_9"))
     assert seen[0].caller == Caller("ada")
     assert seen[0].deadline is not None
 

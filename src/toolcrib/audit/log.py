@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from toolcrib.audit.append import Draft, append, head_of, last_under, prune
+from toolcrib.audit.append import Asked, Draft, append, head_of, prune, standing_under
 from toolcrib.audit.chain import Seal, line
 from toolcrib.audit.entry import EVERYTHING, AuditEntry, AuditFilter, Fault, Head, Verification
 from toolcrib.audit.query import ATTACHED, select
@@ -23,7 +23,7 @@ from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Database, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
 from toolcrib.values.origin import Attachment
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import ToolInvocationRecord, standing
 
 _PAGE = 100  # a record may have 4 MB
 
@@ -45,9 +45,13 @@ class AuditLog(Closing):
         self._writer = GroupWriter(self._commit)
         self._macs = self._seal.subkey("arguments") or os.urandom(32)
 
-    async def write(self, record: ToolInvocationRecord) -> None:
-        """Done when the record is committed, for good. From any event loop."""
-        await self._writer.submit((record, False))
+    async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        """Done when the record is committed, for good. From any event loop.
+
+        Under a key that has a final outcome already, that one stands, and is given.
+        """
+        found = await self._writer.submit((record, False))
+        return None if found is None else found.record
 
     async def attach(self, attachment: Attachment) -> None:
         """Keep what records refer to, once. Done when it is committed."""
@@ -56,15 +60,20 @@ class AuditLog(Closing):
     async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
         """Claim `intent.idempotency_key` and write the intent, or neither, in any process.
 
-        If the key is taken, the last record under it: `started` if the call never came to its end.
-        A key is taken for as long as the log keeps the entry that claimed it.
+        If the key is taken, the record that stands under it: the first final one, and if there is none
+        the last, of a call that never came to its end. A key is taken for as long as the log keeps the
+        entry that claimed it. What was begun under the key that its run and call had in earlier
+        versions is found, too.
         """
         found = await self._writer.submit((intent, True))
         return None if found is None else found.record
 
-    async def find(self, key: str) -> ToolInvocationRecord | None:
-        """What `begin` would give for that key, without claiming it."""
-        found = await self._database.transact(lambda t: last_under(t, self._seal, key), write=False)
+    async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
+        """What `begin` would give for that intent, or stands under that key, without claiming it."""
+        asked = Asked.under(call) if isinstance(call, str) else Asked.of(call)
+        found = await self._database.transact(
+            lambda t: standing_under(t, self._seal, asked), write=False
+        )
         if isinstance(found, SourceError):
             raise found
         return None if found is None else found.record
@@ -103,10 +112,17 @@ class AuditLog(Closing):
         return {found.digest: found for found in map(attached, rows)}
 
     async def last(self, call_id: str, *, run_id: str | None = None) -> AuditEntry | None:
-        """The newest entry about a call: its outcome, if it has one."""
-        asked = AuditFilter(call_id=call_id, run_id=run_id, limit=1, newest=True)
-        found = await self.entries(asked)
-        return found[0] if found else None
+        """The entry that tells what became of a call: its first final outcome, if it has one.
+
+        Without a run it is about the newest run that made such a call.
+        """
+        newest = AuditFilter(call_id=call_id, run_id=run_id, limit=1, newest=True)
+        found = await self.entries(newest)
+        if not found:
+            return None
+        entries = await self.entries(AuditFilter(call_id=call_id, run_id=found[0].record.run_id))
+        stands = standing([entry.record for entry in entries])
+        return next(entry for entry in entries if entry.record is stands)
 
     async def export(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[str]:  # noqa: A002
         """The entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them."""

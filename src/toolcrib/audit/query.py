@@ -21,9 +21,22 @@ ATTACHED = (
     "SELECT seq, record FROM audit_entries"  # noqa: S608  names of our own
     f" WHERE call_id IN :digests AND status IN ({', '.join(repr(k) for k in ATTACHMENTS)})"
 )
-_LATER = """NOT EXISTS (SELECT 1 FROM audit_entries AS later
-    WHERE later.run_id = audit_entries.run_id AND later.call_id = audit_entries.call_id
-    AND later.seq > audit_entries.seq"""
+# What says less than another entry of the same call does: that it was begun, or that somebody did not
+# know how it ended, beside how it ended; that it waits, beside whatever came later.
+_OTHER = """EXISTS (SELECT 1 FROM audit_entries AS other
+    WHERE other.run_id = audit_entries.run_id AND other.call_id = audit_entries.call_id"""
+_FINAL = (
+    "other.idempotency_key <> '' AND (other.status = 'completed'"
+    " OR (other.status = 'failed' AND other.code <> 'outcome_unknown'))"
+)
+_SUPERSEDED = (
+    ("status IN ('started', 'waiting') OR code = 'outcome_unknown'", _FINAL),
+    (
+        "status = 'started'",
+        "other.seq > audit_entries.seq AND other.idempotency_key = audit_entries.idempotency_key",
+    ),
+    ("status = 'waiting'", "other.seq > audit_entries.seq"),
+)
 _NO_CALLS = ", ".join(f"'{status}'" for status in NO_CALLS)
 _NUMBERS = 2**63 - 1  # what a column of numbers can hold, and so can what is compared with it
 
@@ -44,8 +57,9 @@ def select(
     if calls:
         conditions.append(f"status NOT IN ({_NO_CALLS})")
     if asked.latest:
-        later = f"{_LATER}{'' if asked.until is None else ' AND later.at < :until'})"
-        conditions.append(f"(status NOT IN ('started', 'waiting') OR {later})")
+        until = "" if asked.until is None else " AND other.at < :until"
+        for weak, strong in _SUPERSEDED:
+            conditions.append(f"NOT (({weak}) AND {_OTHER}{until} AND {strong}))")
     for name, condition in _CONDITIONS.items():
         value = getattr(asked, name)
         if value is not None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import NamedTuple
 
 from toolcrib.audit import AuditEntry
 from toolcrib.cli.render import error_text, short_json
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import ToolInvocationRecord, is_final, standing
 
 _BEFORE_ALL = (Stage.PARSE, Stage.RESOLVE, Stage.VALIDATE, Stage.INSTANTIATE)
 _NOT_RUN = {
@@ -24,7 +23,6 @@ _NOT_RUN = {
     ErrorCode.UNKNOWN_APPROVAL: "nobody was asked under the id of the answer",
     ErrorCode.CANCELLED: "the call was cancelled first",
     ErrorCode.DUPLICATE_CALL: "another call has its id",
-    ErrorCode.OUTCOME_UNKNOWN: "it had been started before, and nobody knows what came of that",
     ErrorCode.NOT_RUNNABLE: "the tool cannot be run there",
 }
 
@@ -38,35 +36,43 @@ class Told(NamedTuple):
 
 
 class CallStory:
-    """All that the log says of one call, in the order in which it was written."""
+    """All that the log says of one call, in the order in which it was written.
+
+    `record` is the one that tells what became of it: its first final outcome, whoever wrote later.
+    """
 
     def __init__(self, entries: Iterable[AuditEntry]) -> None:
         self.entries = tuple(entries)
-        self.record = self.entries[-1].record
+        self._records = [entry.record for entry in self.entries]
+        self.record = standing(self._records)
 
     @property
     def began(self) -> bool:
-        return any(entry.record.status in ("started", "completed") for entry in self.entries)
+        return any(record.status in ("started", "completed") for record in self._records)
 
     def why(self) -> str:
         """Why the call ran, or did not, in one sentence."""
-        record, error = self.record, self.record.error
+        record = self.record
         if record.status == "waiting":
             return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
-        if not self.began or (error is not None and error.code is ErrorCode.OUTCOME_UNKNOWN):
+        if not self.began:
             return f"It did not run: {_stopped(record).rstrip('.')}."
+        if not is_final(record):  # why it began; nobody knows more
+            record = next((one for one in self._records if one.status == "started"), record)
         because = _decided(record.decision) or "the log does not say who decided"
         if record.approved_by is not None:
             changed = " and changed its arguments" if record.edited else ""
             because = f"{record.approved_by} approved it{changed}, after {because}"
-        unknown = ", and the log does not say how it ended" if record.status == "started" else ""
+        unknown = "" if is_final(record) else ", and the log does not say how it ended"
         return f"It ran because {because}{unknown}."
 
     def lines(self) -> Iterator[Told]:
         """When it was asked for, what was decided, by whom, and what came of it."""
-        attempts = groupby(self.entries, key=lambda entry: entry.record.started_at)
-        for number, (_, entries) in enumerate(attempts):
-            yield from _attempt(list(entries), again=number > 0)
+        attempts: dict[float, list[AuditEntry]] = {}
+        for entry in self.entries:  # those of two processes may be written in turns
+            attempts.setdefault(entry.record.started_at, []).append(entry)
+        for number, entries in enumerate(attempts.values()):
+            yield from _attempt(entries, again=number > 0)
         yield from (Told("", what, text) for what, text in _facts(self.record) if text)
         yield Told("", "why", self.why())
 

@@ -6,29 +6,43 @@ call had earlier. The runner writes down which it was.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import logging
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.hydrate import Repairer, hydrate_anew, repair
 from toolcrib.runner.approval import approval_request
 from toolcrib.runner.asking import answer_to, approved_call
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.gate import Gate
-from toolcrib.runner.intents import Intents
-from toolcrib.runner.memory import CallMemory, key_of, print_of
+from toolcrib.runner.intents import Intents, replayed
+from toolcrib.runner.memory import CallMemory, print_of
 from toolcrib.runner.output import outcome_of
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import Draft, Recorder
 from toolcrib.runner.redact import own_copy
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import Reporter, Stopped, accepted
+from toolcrib.runner.stopped import EndedBefore, Reporter, Stopped, accepted
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, ApprovalRequest, Approver, Ask, Decision, Deny, Refuse
-from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.record import (
+    CallError,
+    Completed,
+    Failed,
+    Outcome,
+    ToolInvocationRecord,
+    Waiting,
+    key_of,
+)
+
+_NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is not run again."
+_log = logging.getLogger("toolcrib.audit")
+# The outcome that stands, what sinks other than the ledger are told, and what to raise in the end.
+_Recorded: TypeAlias = tuple[Outcome, ToolInvocationRecord | None, BaseException | None]
 
 
 class Setup(NamedTuple):
@@ -51,7 +65,10 @@ class Setup(NamedTuple):
 class Attempt(msgspec.Struct):
     """One call, once: `outcome`, then `close` with what came of it, or `ended_before`.
 
-    How far it came: its `key` is claimed, the policies have `counted` it, its tool has `begun`.
+    How far it came: its `key` is claimed, the policies have `counted` it, its tool has `begun`; or it
+    ran before, and what came of it is `held`, as the ledger could not write it then.
+
+    What its caller is told is what the ledger has: an outcome that cannot be written is not known.
     """
 
     setup: Setup
@@ -61,6 +78,7 @@ class Attempt(msgspec.Struct):
     key: str | None = None
     counted: bool = False
     begun: bool = False
+    held: Completed | Failed | None = None
 
     async def outcome(self, cancels: int, repairer: Repairer | None) -> Outcome:
         """What comes of it, repaired first if need be. Raises Stopped, EndedBefore, CancelledError and
@@ -74,8 +92,10 @@ class Attempt(msgspec.Struct):
         hydrated = accepted(self.draft.hydrated)
         tool = self._runnable(hydrated)
         key = key_of(self.scope.tally.run_id, hydrated.call.id)
-        setup.memory.claim(key, print_of(hydrated, self.context.caller))
+        self.held = setup.memory.claim(key, print_of(hydrated, self.context.caller))
         self.key = key
+        if self.held is not None:
+            raise EndedBefore(self.held)
         decision, runs = self._decide(hydrated), hydrated
         if not isinstance(decision, Allow):
             approved = await self._asked(tool, hydrated, decision, key)
@@ -97,40 +117,101 @@ class Attempt(msgspec.Struct):
             setup.gate.leave(place)
         return outcome_of(self.draft, tool, value, setup.max_result_bytes)
 
-    async def close(self, outcome: Outcome) -> None:
-        """Remember and write down what came of it; whoever watches is told also if a sink fails."""
-        self.settle(outcome)
-        told = self.setup.recorder.tell(outcome, self.draft)
-        if told is not None:
-            await told
+    async def close(self, outcome: Outcome) -> Outcome:
+        """Write down and remember what came of it; the outcome that stands.
 
-    def settle(self, outcome: Outcome) -> None:
-        """The part of `close` that waits for nothing: nobody waits for this call any more."""
-        key, memory = self.key, self.setup.memory
-        if key is None:
-            return
-        if self.begun and not isinstance(outcome, Waiting):
-            memory.keep(key, outcome)
-            self._taint()
-        else:
-            memory.release(key)
-        if self.counted:
-            settle_all(self.setup.counting, outcome.record, self.context)
+        The ledger comes first, then the other sinks, and whoever watches is told also if one of them
+        fails. Raises what a sink raises, in the end.
+        """
+        return await self._tell(*await self._recorded(outcome))
 
-    def ended_before(self, outcome: Completed | Failed) -> Completed | Failed:
-        """The earlier outcome, once more: its content is as untrusted as ever, and it has its cost."""
+    async def ended_before(self, outcome: Completed | Failed) -> Outcome:
+        """The earlier outcome, once more: its content is as untrusted as ever, and it has its cost.
+
+        One that the ledger does not have yet is written first.
+        """
         self._taint()
         definition = self.draft.hydrated.definition
-        if self.key is not None:
-            self.setup.memory.release(self.key)
-        if self.counted:
-            settle_all(self.setup.counting, outcome.record, self.context)
-        elif definition is not None:
+        if not self.counted and definition is not None:
             self.scope.tally.count(definition.name, definition.annotations.cost)
-        again = msgspec.structs.replace(outcome, replayed=True)
-        if self.scope.observer is not None:
-            self.scope.observer.finished(again)
-        return again
+        if self.held is None:
+            self.settle(outcome)
+            recorded: _Recorded = (outcome, None, None)
+        else:
+            self.draft.key = self.key or ""
+            recorded = await self._recorded(outcome)
+        stands, record, trouble = recorded
+        return await self._tell(msgspec.structs.replace(stands, replayed=True), record, trouble)
+
+    def settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
+        """The part of `close` that waits for nothing, when nobody waits for this call any more.
+
+        What `stands` is remembered: the ledger has it. Without that, it has to be written yet.
+        """
+        key, setup = self.key, self.setup
+        if key is None:
+            return
+        if setup.intents.ledger is None:
+            stands = outcome
+        if isinstance(outcome, Waiting) or not (self.begun or self.held):
+            setup.memory.release(key)
+        elif stands is None or isinstance(stands, Waiting):
+            setup.memory.hold(key, outcome)
+        else:
+            setup.memory.keep(key, stands)
+        if self.begun:
+            self._taint()
+        if self.counted:
+            settle_all(setup.counting, outcome.record, self.context)
+
+    async def _recorded(self, outcome: Outcome) -> _Recorded:
+        """Have the ledger write an outcome, and settle it."""
+        ledger = self.setup.intents.ledger
+        if ledger is None:
+            self.settle(outcome)
+            return outcome, outcome.record, None
+        try:
+            written = await self.setup.recorder.write(ledger, outcome.record, self.draft)
+        except BaseException:  # the loop is gone, or it was interrupted
+            self.settle(outcome)
+            raise
+        ran = self.begun or self.held is not None
+        if written.error is not None and ran:
+            self.settle(outcome)
+            unknown = self._unrecorded(written.error)
+            return unknown, None if self.held else unknown.record, written.cancelled
+        known = written.given
+        if isinstance(known, ToolInvocationRecord) and known != outcome.record:
+            stands = replayed(known)  # somebody else's was written first
+            self.settle(outcome, stands=stands)
+            return stands, outcome.record if ran else None, written.cancelled
+        self.settle(outcome, stands=outcome)
+        return outcome, outcome.record, written.error or written.cancelled
+
+    def _unrecorded(self, raised: BaseException) -> Failed:
+        """What the caller is told of a call that ran, when its outcome could not be written."""
+        why = str(raised) if isinstance(raised, ToolcribError) else type(raised).__name__
+        _log.warning(
+            "a call of %s ran, and its outcome could not be recorded: %s. It is kept in this process,"
+            " and written when the call is asked for again",
+            self.draft.hydrated.call.name,
+            why,
+        )
+        return self.draft.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN, _NOT_RECORDED))
+
+    async def _tell(
+        self, stands: Outcome, record: ToolInvocationRecord | None, trouble: BaseException | None
+    ) -> Outcome:
+        try:
+            if record is not None:
+                failed = await self.setup.recorder.tell(record, self.draft)
+                trouble = trouble or failed
+        finally:
+            if self.scope.observer is not None:
+                self.scope.observer.finished(stands)
+        if trouble is not None:
+            raise trouble
+        return stands
 
     def _taint(self) -> None:
         definition = self.draft.hydrated.definition

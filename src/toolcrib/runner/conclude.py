@@ -23,14 +23,14 @@ async def concluded(attempt: Attempt, work: Awaitable[Outcome], cancels: int) ->
     except Stopped as stopped:
         outcome = draft.failed(stopped.error)
     except EndedBefore as ended:
-        return attempt.ended_before(ended.outcome)
+        return await attempt.ended_before(ended.outcome)
     except GeneratorExit:  # the loop is gone: nothing can be awaited any more
         attempt.settle(draft.failed(CallError.of(ErrorCode.CANCELLED)))
         raise
     except BaseException:  # an intent that could not be written, too
         await attempt.close(draft.failed(CallError.of(ErrorCode.CANCELLED)))
         raise
-    await attempt.close(outcome)
+    outcome = await attempt.close(outcome)
     if cancel_requests() > cancels:
         raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
     return outcome

@@ -8,6 +8,7 @@ tool is marked as idempotent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.runner.recorder import Draft, Recorder, to_the_end
@@ -21,11 +22,16 @@ from toolcrib.values.record import (
     Ledger,
     Sink,
     ToolInvocationRecord,
+    is_final,
 )
 
 
 class Intents:
-    """The sinks that are told before a call, and the ledger among them, if there is one."""
+    """The sinks that are told before a call, and the ledger among them, if there is one.
+
+    A record has the call's key if its entry is about what became of it: this attempt has claimed the
+    key, or could not know how the one that did has ended.
+    """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         ledgers = [sink for sink in sinks if isinstance(sink, Ledger)]
@@ -38,39 +44,54 @@ class Intents:
     async def check(self, key: str, draft: Draft, hydrated: Hydrated) -> None:
         """Raises what `begin` does, before somebody is asked about a call that will not run."""
         if self.ledger is not None:
-            _judge(await self.ledger.find(key), key, draft, hydrated)
+            _judge(await self.ledger.find(draft.intent(key)), key, draft, hydrated)
 
     async def begin(self, key: str, draft: Draft, hydrated: Hydrated, recorder: Recorder) -> None:
         """Write the intent. Raises EndedBefore, and Stopped if the call must not run."""
-        draft.key = key
-        intent = draft.record("started")
+        intent = draft.intent(key)
         if self.ledger is not None:
-            await recorder.attach(self.ledger, draft)
-            known = await self.ledger.begin(intent)
-            if known is not None:
-                _judge(known, key, draft, hydrated)
-                pending = self.ledger.write(intent)  # begun before, and begun again
-                if pending is not None:
-                    await to_the_end(pending)
+            (await recorder.attach(self.ledger, draft)).check()
+            await _claim(self.ledger, intent, draft, hydrated)
+        draft.key = key
         for sink in self._told:
-            pending = recorder.write(sink, intent, draft)
-            if pending is not None:
-                await to_the_end(pending)
+            (await recorder.write(sink, intent, draft)).check()
+
+
+async def _claim(
+    ledger: Ledger, intent: ToolInvocationRecord, draft: Draft, hydrated: Hydrated
+) -> None:
+    begun = await to_the_end(ledger.begin(intent))
+    known = cast("ToolInvocationRecord | None", begun.given)
+    if begun.error is None and known is None:
+        draft.key = intent.idempotency_key  # it is ours, also if this is cancelled now
+    begun.check()
+    if known is not None:
+        _judge(known, intent.idempotency_key, draft, hydrated)
+        pending = ledger.write(intent)  # begun before, and begun again
+        if pending is not None:
+            (await to_the_end(pending)).check()
+
+
+def replayed(known: ToolInvocationRecord) -> Completed | Failed:
+    """The outcome of a call as its record has it: that is the public view."""
+    if known.status == "completed" or known.error is None:
+        return Completed(known, known.result, known.result, known.result, replayed=True)
+    return Failed(known, known.error, replayed=True)
 
 
 def _judge(known: ToolInvocationRecord | None, key: str, draft: Draft, hydrated: Hydrated) -> None:
     if known is None:
         return
     if not _same(known, draft.record("started")):
-        draft.key = ""  # it is another call's
         raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-    if known.status == "completed":
-        raise EndedBefore(Completed(known, known.result, known.result, known.result, replayed=True))
-    if known.error is not None:
-        raise EndedBefore(Failed(known, known.error, replayed=True))
-    if not hydrated.definition.annotations.idempotent:
-        draft.key = key  # the record says how the call with this key has ended
-        raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
+    if is_final(known):
+        raise EndedBefore(replayed(known))
+    if hydrated.definition.annotations.idempotent:
+        return
+    if known.error is not None:  # it was said before that nobody knows
+        raise EndedBefore(replayed(known))
+    draft.key = key  # the record is about the call that was begun with this key
+    raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
 
 
 def _same(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:

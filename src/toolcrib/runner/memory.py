@@ -1,10 +1,12 @@
 """Which calls have run here: a call's key runs once, and what came of it is given again.
 
-Holds in this process only, for the last so many calls; a `Ledger` holds for longer and for all.
+Holds in this process only, for the last so many calls; a `Ledger` holds for longer and for all. Where
+there is one, an outcome is given again only when the ledger has it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import TypeAlias
 
@@ -19,59 +21,73 @@ from toolcrib.values.record import CallError, Completed, Failed
 Print: TypeAlias = tuple[str, str, str]
 
 
-def key_of(run_id: str, call_id: str) -> str:
-    """The idempotency key; the loop's call ids hold the run's already."""
-    return call_id if call_id.startswith(run_id) else f"{run_id}/{call_id}"
-
-
 def print_of(hydrated: Hydrated, caller: Caller) -> Print:
     """What a second call under one key has to share with the first."""
     return hydrated.definition.digest, hydrated.call.arguments, caller.id
 
 
 class _Known(msgspec.Struct):
-    """One call: on its way until it has an outcome."""
+    """One call: on its way, until it is kept or held; a held one is `taken` while it is written."""
 
     print: Print
     outcome: Completed | Failed | None = None
+    held: bool = False
+    taken: bool = True
 
 
 class CallMemory:
-    """`claim`, then `keep` or `release`. One memory serves any number of threads."""
+    """`claim`, then `keep`, `hold` or `release`. One memory serves any number of threads.
+
+    | a call is …          | a claim …                   | then it may be            |
+    |----------------------|-----------------------------|---------------------------|
+    | not known            | is given: it may run        | kept, held or released    |
+    | on its way           | is a `duplicate_call`       |                           |
+    | kept                 | has its outcome             |                           |
+    | held: it ran, and no | is given with the outcome:  | kept or held              |
+    | ledger has it yet    | write it, and do not run it |                           |
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._known: dict[str, _Known] = {}
         self._finished: deque[str] = deque()
+        self._lock = threading.Lock()
 
-    def claim(self, key: str, print_: Print) -> None:
-        """The key is this call's until it is released or kept.
+    def claim(self, key: str, print_: Print) -> Completed | Failed | None:
+        """The key is this call's until it is released, kept or held; the outcome, if one is held.
 
         Raises EndedBefore for the same call, Stopped if it is on its way or the key is another call's.
         """
-        if self.try_claim(key, print_):
-            return
-        known = self._known.get(key)
-        if known is None or known.outcome is None or known.print != print_:
-            raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-        raise EndedBefore(known.outcome)
-
-    def try_claim(self, key: str, print_: Print) -> bool:
-        """`claim`, if nothing is known of the key; else nothing is done."""
         mine = _Known(print_)
-        return self._known.setdefault(key, mine) is mine  # one step: another thread may ask
+        known = self._known.setdefault(key, mine)  # one step: another thread may ask
+        if known is mine:
+            return None
+        with self._lock:
+            held = known.held and not known.taken
+            if known.outcome is None or known.print != print_ or (known.held and known.taken):
+                raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
+            known.taken = held
+        if not held:
+            raise EndedBefore(known.outcome)
+        return known.outcome
 
     def on_their_way(self) -> list[str]:
         """The keys of calls that have no outcome yet."""
-        return [key for key, known in self._known.copy().items() if known.outcome is None]
+        return [key for key, known in self._known.copy().items() if known.taken]
 
     def release(self, key: str) -> None:
         """The call did not begin after all."""
         del self._known[key]
 
+    def hold(self, key: str, outcome: Completed | Failed) -> None:
+        """The call has run, and its ledger does not have this outcome of it; it is not forgotten."""
+        known = self._known[key]
+        known.outcome, known.held, known.taken = outcome, True, False
+
     def keep(self, key: str, outcome: Completed | Failed) -> None:
         """The call has run, and this came of it."""
-        self._known[key].outcome = outcome
+        known = self._known[key]
+        known.outcome, known.held, known.taken = outcome, False, False
         self._finished.append(key)
         if len(self._finished) > self._limit:  # each thread takes out one for the one it put in
             del self._known[self._finished.popleft()]

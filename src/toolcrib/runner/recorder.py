@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from hashlib import sha256
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -31,7 +31,6 @@ from toolcrib.values.record import (
     KeepsAttachments,
     KeyScope,
     Ledger,
-    Outcome,
     RecordStatus,
     Sink,
     ToolInvocationRecord,
@@ -88,6 +87,10 @@ class Draft(msgspec.Struct):
             ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
         return f"Whoever approved this call changed its arguments. It was made with: {ran}"
 
+    def intent(self, key: str) -> ToolInvocationRecord:
+        """That the call is about to run under a key."""
+        return msgspec.structs.replace(self.record("started"), idempotency_key=key)
+
     def record(
         self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
     ) -> ToolInvocationRecord:
@@ -139,6 +142,21 @@ class Draft(msgspec.Struct):
             yield f"{attachment.run_id}/{attachment.digest}", partial(_as_it_is, attachment)
 
 
+class Written(NamedTuple):
+    """What a sink gave, or raised; and, if the caller was cancelled meanwhile, what it has to raise."""
+
+    given: object = None
+    error: BaseException | None = None
+    cancelled: asyncio.CancelledError | None = None
+
+    def check(self) -> None:
+        """Raises what has to be raised."""
+        if self.cancelled is not None:
+            raise self.cancelled from self.error
+        if self.error is not None:
+            raise self.error
+
+
 class Recorder:
     """Begins the records of one runner's calls, and writes them to its sinks.
 
@@ -147,6 +165,7 @@ class Recorder:
 
     def __init__(self, sinks: tuple[Sink, ...], ledger: Ledger | None) -> None:
         self.sinks = sinks
+        self._ledger = ledger
         self.key_scope: KeyScope = "process" if ledger is None else "store"
         mac = getattr(ledger, "mac", None)
         self._mac = mac if callable(mac) else partial(keyed_digest, os.urandom(32))
@@ -175,105 +194,47 @@ class Recorder:
             mac=self._mac(scope.tally.run_id, call.id, call.arguments) if secret else "",
         )
 
-    def write(
-        self, sink: Sink, record: ToolInvocationRecord, draft: Draft
-    ) -> Awaitable[None] | None:
-        """Give a sink a record, and before it what the record refers to; what has to be awaited.
+    async def write(self, sink: Sink, record: ToolInvocationRecord, draft: Draft) -> Written:
+        """Give a sink a record, and before it what the record refers to, to the end.
 
-        The record is written also where what it refers to could not be; that is raised after it.
+        The record is written also where what it refers to could not be.
         """
-        missing = self._missing(sink, draft)
-        for at, (name, make) in enumerate(missing):
-            try:
-                pending = cast("KeepsAttachments", sink).attach(make())
-            except Exception as raised:  # noqa: BLE001  raised when the record is written
-                rest = missing[at + 1 :]
-                return self._attached_first(None, sink, record, rest, trouble=raised)
-            if pending is not None:
-                return self._attached_first(pending, sink, record, missing[at:])
-            self._keeps(sink, name)
-        return sink.write(record)
+        attached = await self.attach(sink, draft)
+        written = await _to_the_end(lambda: sink.write(record))
+        return Written(
+            written.given,
+            written.error or attached.error,
+            written.cancelled or attached.cancelled,
+        )
 
-    async def attach(self, sink: Sink, draft: Draft) -> None:
+    async def attach(self, sink: Sink, draft: Draft) -> Written:
         """Give a sink what the record of a call will refer to, if it keeps that and has it not yet."""
+        error = cancelled = None
         for name, make in self._missing(sink, draft):
-            pending = cast("KeepsAttachments", sink).attach(make())
-            if pending is not None:
-                await pending
-            self._keeps(sink, name)
+            keeper = cast("KeepsAttachments", sink)
+            attached = await _to_the_end(partial(_attach, keeper, make))
+            if attached.error is None:
+                self._keeps(sink, name)
+            error, cancelled = error or attached.error, cancelled or attached.cancelled
+        return Written(None, error, cancelled)
 
-    def tell(self, outcome: Outcome, draft: Draft) -> Awaitable[None] | None:
-        """Tell every sink, and then whoever watches; what has to be awaited for that, if anything.
+    async def tell(self, record: ToolInvocationRecord, draft: Draft) -> BaseException | None:
+        """Tell every sink but the ledger; what went wrong with the first that failed.
 
-        All are told, even when cancelled. What went wrong with a sink is raised when they have been.
+        All are told, even when cancelled.
         """
-        for at, sink in enumerate(self.sinks, start=1):
-            try:
-                pending = self.write(sink, outcome.record, draft)
-            except NOT_ITS_OWN:
-                raise
-            except BaseException as raised:  # noqa: BLE001  raised in the end
-                return self._told(None, self.sinks[at:], outcome, draft, trouble=raised)
-            if pending is not None:
-                return self._told(pending, self.sinks[at:], outcome, draft)
-        _observed(outcome, draft)
-        return None
-
-    async def _told(
-        self,
-        pending: Awaitable[None] | None,
-        others: tuple[Sink, ...],
-        outcome: Outcome,
-        draft: Draft,
-        *,
-        trouble: BaseException | None = None,
-    ) -> None:
-        """The rest of `tell`: what one sink needs awaited, the others, and whoever watches."""
-        try:
-            for sink in (None, *others):
-                try:
-                    if sink is not None:
-                        pending = self.write(sink, outcome.record, draft)
-                    if pending is not None:
-                        await to_the_end(pending)
-                except NOT_ITS_OWN:
-                    raise
-                except BaseException as raised:  # noqa: BLE001  raised below
-                    trouble = trouble or raised
-        finally:
-            _observed(outcome, draft)
-        if trouble is not None:
-            raise trouble
+        trouble: BaseException | None = None
+        for sink in self.sinks:
+            if sink is not self._ledger:
+                written = await self.write(sink, record, draft)
+                trouble = trouble or written.error or written.cancelled
+        return trouble
 
     def _missing(self, sink: Sink, draft: Draft) -> _Missing:
         known = self._attached.get(id(sink))
         if known is None:
             return []
         return [(name, make) for name, make in draft.attachments() if name not in known]
-
-    async def _attached_first(
-        self,
-        pending: Awaitable[None] | None,
-        sink: Sink,
-        record: ToolInvocationRecord,
-        missing: _Missing,
-        *,
-        trouble: Exception | None = None,
-    ) -> None:
-        for name, make in missing:
-            try:
-                pending = pending or cast("KeepsAttachments", sink).attach(make())
-                if pending is not None:
-                    await pending
-                self._keeps(sink, name)
-            except Exception as raised:  # noqa: BLE001  raised below
-                trouble = trouble or raised
-            pending = None
-        pending = sink.write(record)
-        if pending is not None:
-            await pending
-        if trouble is not None:
-            raise trouble
 
     def _keeps(self, sink: Sink, name: str) -> None:
         known = self._attached[id(sink)]
@@ -282,17 +243,16 @@ class Recorder:
         known.add(name)
 
 
+def _attach(sink: KeepsAttachments, make: Callable[[], Attachment]) -> Awaitable[object] | None:
+    return sink.attach(make())
+
+
 def _defined(definition: ToolDefinition) -> Attachment:
     return Attachment(definition.digest, "definition", definition.canonical(), definition.name)
 
 
 def _as_it_is(attachment: Attachment) -> Attachment:
     return attachment
-
-
-def _observed(outcome: Outcome, draft: Draft) -> None:
-    if draft.scope.observer is not None:
-        draft.scope.observer.finished(outcome)
 
 
 def _shown(hydrated: HydrationResult) -> JsonObject | None:
@@ -308,10 +268,24 @@ def public_name(call: HydrationResult) -> str:
     return name if call.definition or _NAME.fullmatch(name) else "*"
 
 
-async def to_the_end(pending: Awaitable[None]) -> None:
+async def to_the_end(pending: Awaitable[object]) -> Written:
     """Await something that cancelling the caller, however often, must not interrupt."""
     task = asyncio.ensure_future(pending)
     cancelled = await until_done(task)
-    if cancelled is not None:
-        raise cancelled from task.exception()
-    task.result()
+    try:
+        return Written(task.result(), None, cancelled)
+    except NOT_ITS_OWN:
+        raise
+    except BaseException as raised:  # noqa: BLE001  a sink may raise anything
+        return Written(None, raised, cancelled)
+
+
+async def _to_the_end(work: Callable[[], Awaitable[object] | None]) -> Written:
+    """The same, of what may also be done at once."""
+    try:
+        pending = work()
+    except NOT_ITS_OWN:
+        raise
+    except BaseException as raised:  # noqa: BLE001  likewise
+        return Written(error=raised)
+    return Written() if pending is None else await to_the_end(pending)

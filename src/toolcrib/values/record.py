@@ -6,7 +6,8 @@ text). It is the one thing that sinks, events and audit are given.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from hashlib import sha256
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -40,6 +41,7 @@ class CallError(msgspec.Struct, frozen=True, gc=False):
 
 RecordStatus: TypeAlias = Literal["started", "completed", "failed", "waiting"]
 KeyScope: TypeAlias = Literal["process", "store"]
+_ENDS_OF_ATTEMPTS = (ErrorCode.CANCELLED, ErrorCode.DUPLICATE_CALL)
 
 
 class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -98,6 +100,49 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     picked: Candidate | None = None
 
 
+def key_of(run_id: str, call_id: str) -> str:
+    """Return the idempotency key of a call: another one for any other pair of run and call.
+
+    It is a SHA-256 over the run's length, the run and the call, so that no two pairs of whatever
+    strings give one text, and every store and bank can take it.
+    """
+    text = f"{len(run_id)}:{run_id}{call_id}".encode("utf-8", "surrogatepass")
+    return f"sha256:{sha256(text).hexdigest()}"
+
+
+def earlier_key_of(run_id: str, call_id: str) -> str:
+    """Return the key that a call had before keys were digests: ledgers hold such ones for good.
+
+    Several calls can share one (run "1" with call "10", run "10" with call "10"): whoever looks there
+    has to compare run and call, too.
+    """
+    return call_id if call_id.startswith(run_id) else f"{run_id}/{call_id}"
+
+
+def is_final(record: ToolInvocationRecord) -> bool:
+    """Whether a record says for good what became of its call: completed, failed or denied.
+
+    `outcome_unknown` is never final, it fills a gap. Without a key the call has not begun, and the end
+    of one attempt (`cancelled`, `duplicate_call`) says nothing of the others.
+    """
+    if record.status == "completed":
+        return True
+    if record.status != "failed" or record.error is None:
+        return False
+    attempt = not record.idempotency_key and record.error.code in _ENDS_OF_ATTEMPTS
+    return not attempt and record.error.code is not ErrorCode.OUTCOME_UNKNOWN
+
+
+def standing(records: Sequence[ToolInvocationRecord]) -> ToolInvocationRecord:
+    """Return the record that tells what became of one call, of all of its records in their order.
+
+    The first final one of those that began stands: later ones add to it and never supersede it. If
+    none is final, the last one is all that is known. Only where none began do the others count.
+    """
+    begun = [record for record in records if record.idempotency_key] or records
+    return next(filter(is_final, begun), begun[-1])
+
+
 class Completed(msgspec.Struct, frozen=True):
     """The tool ran: `value` for the application, `model` for the model, `public` for everyone else.
 
@@ -141,7 +186,7 @@ class Sink(Protocol):
     that has a method `attach` (`KeepsAttachments`) is given what records refer to.
     """
 
-    def write(self, record: ToolInvocationRecord) -> Awaitable[None] | None: ...
+    def write(self, record: ToolInvocationRecord) -> Awaitable[object] | None: ...
 
 
 @runtime_checkable
@@ -159,18 +204,24 @@ class Ledger(Protocol):
 
     A ledger may have a method `mac(*parts: str) -> str`, a digest of texts made with a key of its own:
     it tells two calls with different secrets under one key apart, in whichever process.
+
+    A final outcome is final: what is written under its key later adds to it (see `standing`).
     """
 
-    def write(self, record: ToolInvocationRecord) -> Awaitable[None] | None: ...
+    def write(self, record: ToolInvocationRecord) -> Awaitable[ToolInvocationRecord | None] | None:
+        """Keep a record; give the outcome that stands, if the key had a final one before."""
+        ...
 
     async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
         """Claim `intent.idempotency_key` and write the intent, both or neither; it stays written.
 
-        If the key is taken nothing is written, and the last record under it is given: one of status
-        `started` belongs to a call that never came to its end, as far as anybody knows.
+        If the key is taken nothing is written, and the record that stands under it is given: one that
+        is not final belongs to a call that never came to its end, as far as anybody knows. A ledger
+        with entries of old looks under `earlier_key_of(run, call)` too, for entries of that very run
+        and call.
         """
         ...
 
-    async def find(self, key: str) -> ToolInvocationRecord | None:
-        """The last record under an idempotency key."""
+    async def find(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        """What `begin` would give, without claiming anything."""
         ...

@@ -1,0 +1,373 @@
+"""A final outcome is final: later entries only add to it. Nobody is told what the log does not have."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+from audit.audit_helpers import record
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from toolcrib import ALL, Approve, Completed, Failed, ToolCall, ToolRunner, tool
+from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.cli.audit_story import stories
+from toolcrib.errors import ErrorCode, SourceError
+from toolcrib.runner import CallScope
+from toolcrib.testing import MemorySink
+from toolcrib.values.context import RunTally
+from toolcrib.values.record import (
+    CallError,
+    Outcome,
+    ToolInvocationRecord,
+    earlier_key_of,
+    key_of,
+)
+
+UNKNOWN = CallError.of(ErrorCode.OUTCOME_UNKNOWN)
+CALL = ToolCall("10", "", "pay", '{"cents":5}')
+
+
+def scope(run_id: str = "run_1", **given: Any) -> CallScope:
+    return CallScope(RunTally(run_id), **given)
+
+
+class Slow:
+    """What a tool waits for when it has begun."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(self) -> None:
+        self.begun.set()
+        await self.go_on.wait()
+
+
+def paying(ran: list[int], slow: Slow | None = None) -> Any:
+    @tool(visible=ALL)
+    async def pay(cents: int) -> int:
+        """Pay once."""
+        ran.append(cents)
+        if slow is not None:
+            await slow.wait()
+        return len(ran)
+
+    return pay
+
+
+def unknown(number: int = 1, **given: Any) -> ToolInvocationRecord:
+    return record(number, "failed", error=UNKNOWN, started_at=1_764_000_001.5, **given)
+
+
+async def test_the_first_final_outcome_stands_whatever_is_written_later(url: str) -> None:
+    """By `find`, `begin`, `last`, `show` and `list`; before this, the last entry was believed."""
+    async with AuditLog(url) as log:
+        begun = record(1, "started")
+        assert await log.begin(begun) is None
+        assert await log.write(unknown()) is None  # a gap is filled
+        assert await log.find(begun) == unknown()
+        assert await log.write(record(1)) is None
+        assert await log.write(unknown()) == record(1)
+        assert await log.write(record(1, result={"found": 2})) == record(1)
+        assert await log.write(record(1, "failed")) == record(1)
+        assert await log.find(begun) == await log.begin(begun) == record(1)
+        last = await log.last("call_1")
+        assert last is not None
+        assert last.record == record(1)
+        entries = await log.entries()
+        assert [e.record.status for e in entries] == [
+            *("started", "failed", "completed", "completed", "failed")
+        ]
+        (story,) = stories(entries)
+        assert story.record == record(1)
+        listed = await log.entries(AuditFilter(latest=True))
+        assert [e.seq for e in listed] == [3, 4, 5]  # not that somebody did not know
+        assert (await log.verify()).ok
+
+
+async def test_outcomes_that_are_committed_together_have_one_winner(url: str) -> None:
+    async with AuditLog(url) as log:
+        await log.begin(record(1, "started"))
+        mine = [record(1, result={"found": n}) for n in range(9)]
+        told = await asyncio.gather(*(log.write(one) for one in (unknown(), *mine, unknown())))
+        assert told == [None, None, *[mine[0]] * 9]
+
+
+@pytest.mark.parametrize("strong", ["completed", "failed"])
+async def test_a_call_that_runs_is_listed_as_started_until_it_ends(strong: Any) -> None:
+    """Whatever another attempt of the same call came to, without its key."""
+    async with AuditLog("sqlite://") as log:
+        await log.begin(record(1, "started"))
+        await log.write(record(1, "failed", idempotency_key=""))
+        latest = AuditFilter(latest=True)
+        assert [e.seq for e in await log.entries(latest)] == [1, 2]
+        await log.write(record(1, strong))
+        await log.write(record(1, "waiting", idempotency_key=""))
+        assert [e.seq for e in await log.entries(latest)] == [2, 3]
+
+
+async def test_a_row_whose_columns_were_changed_decides_nothing() -> None:
+    async with AuditLog("sqlite://") as log:
+        await log.begin(record(1, "started"))
+        await log._database.write("UPDATE audit_entries SET status = 'completed', code = ''")
+        for work in (log.find("run_1/1"), log.begin(record(1, "started")), log.write(record(1))):
+            with pytest.raises(SourceError, match="entry 1 of the audit log was changed"):
+                await work
+
+
+async def test_the_loser_of_two_has_the_outcome_of_the_winner(url: str) -> None:
+    ran: list[int] = []
+    slow = Slow()
+    pay = paying(ran, slow)
+    async with AuditLog(url) as log, AuditLog(url) as other:
+        others = other if url != "sqlite://" else log
+        one = asyncio.ensure_future(ToolRunner([pay], sinks=[log]).exec(CALL, scope=scope()))
+        await slow.begun.wait()
+        two = ToolRunner([pay], sinks=[others])
+        first = await two.exec(CALL, scope=scope())
+        assert isinstance(first, Failed)
+        assert first.error == UNKNOWN
+        slow.go_on.set()
+        won = await one
+        again = await two.exec(CALL, scope=scope())
+        assert isinstance(won, Completed)
+        assert isinstance(again, Completed)
+        assert (again.replayed, again.record) == (True, won.record)
+        (story,) = stories(await log.entries())
+        assert story.record == won.record
+        assert ran == [5]
+
+
+async def test_who_could_not_know_is_told_if_the_log_knows_by_then() -> None:
+    """The winner's outcome lands between the loser's look at the key and the loser's own entry."""
+    ran: list[int] = []
+    pay = paying(ran)
+
+    class Late(AuditLog):
+        async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
+            known = await super().begin(intent)
+            if known is None:
+                return None
+            return msgspec.structs.replace(known, status="started", result=None)
+
+    async with Late("sqlite://") as log:
+        won = await ToolRunner([pay], sinks=[log]).exec(CALL, scope=scope())
+        sink = MemorySink()
+        lost = await ToolRunner([pay], sinks=[log, sink]).exec(CALL, scope=scope())
+        assert isinstance(lost, Completed)
+        assert (lost.replayed, lost.record) == (True, won.record)
+        assert sink.records == []
+        assert [e.record.status for e in await log.entries()] == ["started", "completed"]
+
+
+async def test_what_runs_twice_has_one_outcome() -> None:
+    """An idempotent tool may run in two processes; both callers are told what the log has."""
+    first, results = Slow(), iter((1, 2))
+
+    @tool(visible=ALL, idempotent=True)
+    async def pay(cents: int) -> int:
+        """Set it."""
+        mine = next(results)
+        if mine == 1:
+            await first.wait()
+        return mine
+
+    async with AuditLog("sqlite://") as log:
+        slow = asyncio.ensure_future(ToolRunner([pay], sinks=[log]).exec(CALL, scope=scope()))
+        await first.begun.wait()
+        fast = await ToolRunner([pay], sinks=[log]).exec(CALL, scope=scope())
+        first.go_on.set()
+        outcome = await slow
+        assert isinstance(fast, Completed)
+        assert isinstance(outcome, Completed)
+        assert (fast.value, fast.replayed, outcome.value, outcome.replayed) == (2, False, 2, True)
+
+
+async def test_two_resumes_at_once_have_one_story(url: str) -> None:
+    """Of an approved call; before this, `show` told of the one that did not run it."""
+
+    @tool(visible=ALL, safe=False)
+    async def pay(cents: int) -> int:
+        """Pay once."""
+        await asyncio.sleep(0)
+        return cents
+
+    async def later(_request: object) -> None:
+        return None
+
+    for at in range(8):
+        call = ToolCall(f"call_{at}", "", "pay", '{"cents":5}')
+        async with AuditLog(url) as log:
+            waits: Any = await ToolRunner([pay], sinks=[log], approver=later).exec(
+                call, scope=scope()
+            )
+            yes = scope(
+                answers={waits.request.id: Approve(by="grace")},
+                asked={waits.request.id: waits.request},
+            )
+            outcomes = await asyncio.gather(
+                *(ToolRunner([pay], sinks=[log]).exec(call, scope=yes) for _ in range(2))
+            )
+            done = [one for one in outcomes if isinstance(one, Completed) and not one.replayed]
+            assert len(done) == 1
+            (story,) = stories(await log.entries(AuditFilter(call_id=call.id)))
+            assert story.record == done[0].record
+            assert story.why().startswith("It ran because grace approved it, after the policy")
+            assert not story.why().endswith("how it ended.")
+
+
+class Full(AuditLog):
+    """A log whose disk is full when an outcome has to be written, as long as it says so."""
+
+    full = True
+
+    def _commit(self, items: Any) -> Any:
+        if self.full and any(
+            getattr(item, "status", "") in ("completed", "failed") for item, _claim in items
+        ):
+            raise SourceError("the disk is full")
+        return super()._commit(items)
+
+
+async def test_an_outcome_that_cannot_be_written_is_unknown_until_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ran: list[int] = []
+    sink, told = MemorySink(), list[Outcome]()
+
+    class Watch:
+        def finished(self, outcome: Outcome) -> None:
+            told.append(outcome)
+
+    watched = scope(observer=Watch())
+    async with Full("sqlite://") as log:
+        runner = ToolRunner([paying(ran)], sinks=[sink, log], remember=1)
+        with caplog.at_level(logging.WARNING, "toolcrib.audit"):
+            outcomes = [await runner.exec(CALL, scope=watched) for _ in range(2)]
+        assert "pay ran" in caplog.text
+        assert "the disk is full" in caplog.text
+        for outcome in outcomes:
+            assert isinstance(outcome, Failed)
+            assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
+            assert outcome.error.message.startswith("The tool ran, but")
+        log.full = False
+        for number in range(3):  # what the log has not is not forgotten
+            await runner.exec(msgspec.structs.replace(CALL, id=f"other_{number}"), scope=scope())
+        log.full = True
+        assert (await runner.exec(CALL, scope=watched)).record.error is not None
+        log.full = False
+        again = [await runner.exec(CALL, scope=watched) for _ in range(2)]
+        for outcome in again:
+            assert isinstance(outcome, Completed)
+            assert (outcome.value, outcome.replayed) == (1, True)
+        found = await log.find(key_of("run_1", "10"))
+        assert found == again[0].record
+        assert found is not None
+        assert [r.status for r in sink.records if r.id == "10"] == ["failed", "completed"]
+        assert told == [*outcomes, told[2], *again]
+        assert len(ran) == 4
+
+
+async def test_other_sinks_that_fail_are_told_of_as_ever() -> None:
+    class Broken:
+        def write(self, _record: ToolInvocationRecord) -> None:
+            raise OSError("disk full")
+
+    ran: list[int] = []
+    async with AuditLog("sqlite://") as log:
+        runner = ToolRunner([paying(ran)], sinks=[Broken(), log])
+        with pytest.raises(OSError, match="disk full"):
+            await runner.exec(CALL, scope=scope())
+        again = await runner.exec(CALL, scope=scope())
+        assert isinstance(again, Completed)
+        assert again.replayed
+
+
+async def test_a_refusal_that_cannot_be_written_raises() -> None:
+    """Nothing has happened that would have to be told of."""
+    async with Full("sqlite://") as log:
+        runner = ToolRunner([paying([])], sinks=[log])
+        with pytest.raises(SourceError, match="the disk is full"):
+            await runner.exec(msgspec.structs.replace(CALL, arguments="{}"), scope=scope())
+
+
+# Short texts of few characters, so that pairs which join to one text come up often.
+TEXTS = st.text(alphabet="01:/é\ud800", max_size=4) | st.text(max_size=8)
+PAIRS = st.tuples(TEXTS, TEXTS)
+
+
+@given(PAIRS, PAIRS)
+@example(("1", "10"), ("10", "10"))
+@example(("", "a/b"), ("a", "b"))
+@example(("1", "1:"), ("11", ":"))
+def test_no_two_calls_share_a_key(one: tuple[str, str], other: tuple[str, str]) -> None:
+    assert (key_of(*one) == key_of(*other)) is (one == other)
+
+
+async def test_a_call_of_another_run_gets_no_receipt_of_this_one() -> None:
+    ran: list[int] = []
+    async with AuditLog("sqlite://") as log:
+        for run_id in ("1", "10"):
+            outcome = await ToolRunner([paying(ran)], sinks=[log]).exec(CALL, scope=scope(run_id))
+            assert isinstance(outcome, Completed)
+            assert not outcome.replayed
+    assert ran == [5, 5]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_what_began_under_an_old_key_is_found_by_its_run_and_call(
+    url: str, ended: bool
+) -> None:
+    """Both calls had the key "10" in earlier versions; one of them was made there."""
+    ran: list[int] = []
+    pay = paying(ran)
+    assert earlier_key_of("1", "10") == earlier_key_of("10", "10") == "10"
+    scratch = MemorySink()
+    await ToolRunner([pay], sinks=[scratch]).exec(CALL, scope=scope("1"))
+    (made,) = scratch.records
+    ran.clear()
+    async with AuditLog(url) as log:
+        old = msgspec.structs.replace(made, idempotency_key="10", key_scope="store")
+        begun = msgspec.structs.replace(
+            old, status="started", result=None, ended_at=None, seconds=None
+        )
+        await log.write(begun)
+        if ended:
+            await log.write(old)
+        same = await ToolRunner([pay], sinks=[log]).exec(CALL, scope=scope("1"))
+        assert ran == []
+        if ended:
+            assert isinstance(same, Completed)
+            assert (same.replayed, same.record) == (True, old)
+        else:
+            assert isinstance(same, Failed)
+            assert same.error.code is ErrorCode.OUTCOME_UNKNOWN
+        other = await ToolRunner([pay], sinks=[log]).exec(CALL, scope=scope("10"))
+        assert isinstance(other, Completed)
+        assert not other.replayed
+        assert ran == [5]
+
+
+async def test_somebody_is_not_asked_about_what_ended_under_an_old_key() -> None:
+    @tool(visible=ALL, safe=False)
+    async def pay(cents: int) -> int:
+        """Pay."""
+        raise AssertionError
+
+    async def asked(_request: object) -> Approve:
+        raise AssertionError
+
+    async with AuditLog("sqlite://") as log:
+        runner = ToolRunner([pay], sinks=[log], approver=asked)
+        scratch = MemorySink()
+        await ToolRunner([pay], sinks=[scratch]).exec(CALL, scope=scope("1"))
+        made = scratch.records[0]
+        await log.write(
+            msgspec.structs.replace(made, status="completed", error=None, idempotency_key="10")
+        )
+        outcome = await runner.exec(CALL, scope=scope("1"))
+        assert isinstance(outcome, Completed)
+        assert outcome.replayed
