@@ -419,7 +419,7 @@ async def test_a_streamed_turn_is_a_turn_like_any_other() -> None:
     assert [message.role for message in session.messages] == roles.split()
 
 
-async def test_a_stream_that_came_to_nothing_leaves_the_session_as_it_was() -> None:
+async def test_a_stream_that_called_nothing_leaves_the_session_as_it_was() -> None:
     session = Session(
         Agent(ScriptedClient([call("slow"), ProviderError("down", 503), "yes", "still"]), TOOLS)
     )
@@ -432,9 +432,11 @@ async def test_a_stream_that_came_to_nothing_leaves_the_session_as_it_was() -> N
             if isinstance(event, ToolCallStarted):
                 break
     assert (await left.result()).status == "cancelled"
+    assert "not known" in session.messages[-1].content  # what was begun is in the conversation
+    kept = session.messages
     with pytest.raises(ProviderError, match="down"):
         await session.stream("go").result()
-    assert session.messages == ()
+    assert session.messages == kept
     assert (await session.send("there?")).text == "yes"
     with pytest.raises(AttributeError):
         session.stream(None)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from toolcrib.agent.loop import Run
+from toolcrib.agent.loop import Listener, Run
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import Picking
 from toolcrib.agent.session import Session
@@ -74,7 +74,7 @@ class Agent:
         With `pick`, what the run before it in the same conversation `offered` (`state.offered`) stays
         on offer, so that the provider's cache of it stays of use; a session sees to that.
         """
-        return await self._begin(prompt, history, caller, offered)(None)
+        return await self._begin(prompt, history, caller, offered)(_NOBODY)
 
     def stream(
         self,
@@ -85,7 +85,20 @@ class Agent:
         offered: Sequence[str] = (),
     ) -> RunStream:
         """Start a run in the running event loop, and give its events as they come."""
-        return RunStream(self._begin(prompt, history, caller, offered))
+        return self._streamed(self._begin(prompt, history, caller, offered))
+
+    def start(
+        self,
+        prompt: str,
+        emit: Callable[[Event], None],
+        *,
+        history: Sequence[Message],
+        caller: Caller,
+        offered: Sequence[str],
+    ) -> Coroutine[Any, Any, RunResult]:
+        """`run`, for a session: `emit` is told how the run ended, also where it raises."""
+        listener = Listener(emit, streaming=False)
+        return self._begin(prompt, history, caller, offered)(listener)
 
     async def resume(
         self, state: RunState, answers: Mapping[str, Answer] | None = None
@@ -94,13 +107,13 @@ class Agent:
 
         Raises SourceError if a tool that was offered is not there any more.
         """
-        return await self._resumed(state, answers or {})(None)
+        return await self._resumed(state, answers or {})(_NOBODY)
 
     def resume_stream(
         self, state: RunState, answers: Mapping[str, Answer] | None = None
     ) -> RunStream:
         """`resume`, with its events."""
-        return RunStream(self._resumed(state, answers or {}))
+        return self._streamed(self._resumed(state, answers or {}))
 
     def replace(
         self,
@@ -122,6 +135,9 @@ class Agent:
     def session(self, messages: tuple[Message, ...] = ()) -> Session:
         """A conversation with this agent."""
         return Session(self, messages)
+
+    def _streamed(self, drive: _Drive) -> RunStream:
+        return RunStream(lambda emit: drive(Listener(emit)))
 
     def _begin(
         self, prompt: str, history: Sequence[Message], caller: Caller, offered: Sequence[str]
@@ -182,7 +198,7 @@ class Agent:
     def _driven(
         self, state: RunState, opened: OpenToolbox, answers: Mapping[str, Answer]
     ) -> _Drive:
-        async def drive(emit: _Emit | None) -> RunResult:
+        async def drive(listener: Listener) -> RunResult:
             run = Run(
                 self.client,
                 self._runner,
@@ -190,7 +206,7 @@ class Agent:
                 open_toolbox=opened,
                 limits=self.limits,
                 output=self._output,
-                emit=emit,
+                listener=listener,
                 answers=answers,
             )
             return await run.drive()
@@ -206,5 +222,5 @@ def _names(offered: Sequence[str]) -> tuple[str, ...]:
     return tuple(offered)
 
 
-_Emit: TypeAlias = Callable[[Event], None]
-_Drive: TypeAlias = Callable[[_Emit | None], Coroutine[Any, Any, RunResult]]
+_Drive: TypeAlias = Callable[[Listener], Coroutine[Any, Any, RunResult]]
+_NOBODY = Listener(lambda _event: None, streaming=False)

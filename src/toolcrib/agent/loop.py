@@ -1,7 +1,8 @@
 """One run of the agent loop: model → tools → model, until there is nothing left to call.
 
-A run ends in exactly one way, and always with a history that a provider accepts: every call in it has
-exactly one result, also the calls that were cancelled, denied or cut.
+A run ends in exactly one way, whatever ends it, and always with a history that a provider accepts:
+every call in it has exactly one result, also the calls that were cancelled, denied or cut. Of a call
+that began and did not end, the result says that nobody knows what it did.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
@@ -39,11 +40,15 @@ class _Limit(Exception):  # noqa: N818  an outcome; it never leaves the run
         self.name = name
 
 
-class Run:
-    """Drives one run, from a state to a result; `emit` is told what happens.
+class Listener(NamedTuple):
+    """Who is told the events of a run, the result last; who watches it wants replies as streams."""
 
-    Without `emit` nobody listens, and replies are asked for whole.
-    """
+    emit: Callable[[Event], None]
+    streaming: bool = True
+
+
+class Run:
+    """Drives one run, from a state to a result, and tells its listener what happens."""
 
     def __init__(
         self,
@@ -54,7 +59,7 @@ class Run:
         open_toolbox: OpenToolbox,
         limits: Limits,
         output: OutputType | None,
-        emit: Callable[[Event], None] | None,
+        listener: Listener,
         answers: Mapping[str, Answer],
     ) -> None:
         self._client = client
@@ -64,8 +69,7 @@ class Run:
         self._limits = limits
         self._output_type = output
         self._output: Any = None
-        self._streaming = emit is not None
-        self._emit = emit or _unheard
+        self._emit, self._streaming = listener
         self._run_id = state.run_id
         self._turn = state.turn
         self._usage = state.usage
@@ -79,6 +83,7 @@ class Run:
             seconds_per_tool=dict(state.tally.seconds_per_tool),
         )
         self._waiting: tuple[Waiting, ...] = ()
+        self._calling = False
         self._restored = Restored(runner, state.restored, state.repaired)
         self._history = History(state.messages, self._restored.text)
         self._watch = Watch(self._emit, self._records)
@@ -98,13 +103,13 @@ class Run:
                 await self._turns()
         except _Limit as reached:
             return self._end("limited", reached.name)
-        except asyncio.CancelledError:
-            self._end("cancelled")
-            raise
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._end("limited", "seconds")
             self._fail(error)
+            raise
+        except BaseException:  # cancelled, KeyboardInterrupt, or the event loop is gone
+            self._end("cancelled")
             raise
         finally:
             self._toolbox.close()
@@ -176,7 +181,9 @@ class Run:
         if limit is not None:  # none of them runs, and each has its record all the same
             await self._runner.refuse_all(calls, caller=self._caller, scope=self._scope)
             raise _Limit(limit)
+        self._calling = True
         outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=self._scope)
+        self._calling = False
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
         self._history.settle(self._watch.outcomes)
         if self._toolbox.take(outcomes):
@@ -210,6 +217,8 @@ class Run:
     def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:
         if status != "waiting":
             code = ErrorCode.BUDGET_EXCEEDED if status == "limited" else ErrorCode.CANCELLED
+            if self._calling:  # they may have begun, and no outcome was told
+                code = ErrorCode.OUTCOME_UNKNOWN
             if self._history.unanswered():
                 self._history.settle(self._watch.outcomes, CallError.of(code))
                 self._toolbox.take(self._watch.outcomes.values())  # of a turn that was cut
@@ -246,7 +255,3 @@ class Run:
             state=state,
             limit=limit,
         )
-
-
-def _unheard(_event: Event) -> None:
-    """A run without listeners gives a result only."""

@@ -60,12 +60,23 @@ def result_message(
         case Completed():
             return Message.tool(call, _with(outcome.notice, content_of(outcome.model)))
         case Failed():
-            content = _with(outcome.notice, error_content(outcome.error))
+            content = _with(outcome.notice, error_content(_known(outcome)))
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
             return Message.tool(call, error_content(error), is_error=True) if error else None
         case _:
             assert_never(outcome)
+
+
+def _known(failed: Failed) -> CallError:
+    """The error as it stands; of a call that was cancelled when it had begun, that nobody knows what
+    it did: a model that reads `cancelled` would make it once more."""
+    begun = failed.record.idempotency_key != ""
+    if failed.error.code is not ErrorCode.CANCELLED or not begun:
+        return failed.error
+    return CallError.of(
+        ErrorCode.CANCELLED, "The call was cancelled while it ran: what it did is not known."
+    )
 
 
 def _with(notice: str, content: str) -> str:

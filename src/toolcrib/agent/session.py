@@ -1,22 +1,36 @@
-"""A conversation: each `send` is a run that knows what was said before."""
+"""A conversation: each `send` is a run that knows what was said before.
+
+Rule: a call that was made stays in the conversation with its one result, however its run ended. A model
+that is told "try again" must see what it has done already, or it does it twice. A run that failed, or
+was cancelled, before it called anything leaves nothing behind.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from toolcrib.agent.history import History
+from toolcrib.agent.results import error_content
 from toolcrib.agent.stream import RunStream
-from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.values.decision import ANONYMOUS, Caller
+from toolcrib.values.event import Done, Event
 from toolcrib.values.message import Message
+from toolcrib.values.record import CallError
 from toolcrib.values.run import RunResult
 
 if TYPE_CHECKING:  # an agent makes its sessions
     from toolcrib.agent.agent import Agent
 
 
-_KEPT = ("completed", "limited")
+_KEPT = ("completed", "limited", "waiting")
+_WAITS = CallError.of(
+    ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
+)
+_WAITING_TEXT = error_content(_WAITS)
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -39,22 +53,26 @@ class Session:
         self._busy = False
 
     async def send(self, text: str, *, caller: Caller = ANONYMOUS) -> RunResult:
-        """One run; its messages become the history. Raises ToolcribError while another runs."""
+        """One run; its messages become the history. Raises ToolcribError while another runs.
+
+        Raises what `Agent.run` does; what ran before that stays in the conversation.
+        """
         self._begin()
-        result = None
+        ended: list[RunResult] = []
+
+        def heard(event: Event) -> None:
+            if isinstance(event, Done):
+                ended.append(event.result)
+
         try:
-            result = await self.agent.run(
-                text, history=self.messages, caller=caller, offered=self.offered
+            return await self.agent.start(
+                text, heard, history=self.messages, caller=caller, offered=self.offered
             )
         finally:
-            self._end(result)
-        return result
+            self._end(ended[0] if ended else None)
 
     def stream(self, text: str, *, caller: Caller = ANONYMOUS) -> RunStream:
-        """`send`, with its events; the session is busy until the run has ended, read or not.
-
-        One that failed or was cancelled is left out of the history, unless it is handed to `keep`.
-        """
+        """`send`, with its events; the session is busy until the run has ended, read or not."""
         self._begin()
         try:
             stream = self.agent.stream(
@@ -67,14 +85,18 @@ class Session:
         return stream
 
     def keep(self, result: RunResult) -> None:
-        """Take a run into the history; one that waits for an approval is left out.
+        """Take a run into the conversation: one that was resumed; `send` and `stream` see to their own.
 
-        For a run that was resumed; `send` and `stream` see to their own.
+        Where the conversation went on while the run waited, the run is put where it began.
         """
-        if result.status != "waiting":
-            self.messages = result.messages
-            if self.agent.pick is not None:
-                self.offered = result.state.offered or self.offered
+        messages = _settled(result)
+        at, own = _waiting_turn(self.messages, messages)
+        if at is None or _goes_on(self.messages, messages):
+            self.messages = messages
+        else:
+            self.messages = (*self.messages[:at], *messages[own:], *_after_turn(self.messages, at))
+        if self.agent.pick is not None:
+            self.offered = result.state.offered or self.offered
 
     def _begin(self) -> None:
         if self._busy:
@@ -82,8 +104,12 @@ class Session:
         self._busy = True
 
     def _end(self, result: RunResult | None) -> None:
+        """Keep the run, unless it failed, or was cancelled, before it called anything."""
         self._busy = False
-        if result is not None and result.status in _KEPT:
+        if result is None:
+            return
+        called = len(_call_ids(result.messages)) > len(_call_ids(self.messages))
+        if called or result.status in _KEPT:
             self.keep(result)
 
     def to_json(self) -> str:
@@ -101,3 +127,50 @@ class Session:
         if isinstance(saved, _Saved):
             return cls(agent, saved.messages, saved.offered)
         return cls(agent, saved)
+
+
+def _settled(result: RunResult) -> tuple[Message, ...]:
+    """The messages of a run; a call that waits has a result that says so, until `keep` replaces it."""
+    if result.status != "waiting":
+        return result.messages
+    history = History(result.messages, lambda call: call.arguments)
+    history.settle({}, _WAITS)
+    return history.messages
+
+
+def _call_ids(messages: Iterable[Message]) -> list[str]:
+    return [call.id for message in messages for call in message.tool_calls]
+
+
+def _goes_on(known: tuple[Message, ...], messages: tuple[Message, ...]) -> bool:
+    """Whether `messages` begin with those that are known, whatever the results are by now."""
+    old, new = ([_place(m) for m in each if m.role != "system"] for each in (known, messages))
+    return new[: len(old)] == old
+
+
+def _place(message: Message) -> tuple[str, ...]:
+    """What a message is known by in its conversation."""
+    if message.role == "tool":
+        return "tool", message.call_id or ""
+    return message.role, message.content, *_call_ids([message])
+
+
+def _waiting_turn(
+    known: tuple[Message, ...], messages: tuple[Message, ...]
+) -> tuple[int | None, int]:
+    """Where the turn that waits stands in `known`, and where in `messages`; None if there is none."""
+    calls = set(_call_ids(messages))
+    waits = {m.call_id for m in known if m.role == "tool" and m.content == _WAITING_TEXT} & calls
+    for at, message in enumerate(known):
+        ids = {call.id for call in message.tool_calls}
+        if ids & waits:
+            return at, next(n for n, m in enumerate(messages) if ids & set(_call_ids([m])))
+    return None, 0
+
+
+def _after_turn(messages: tuple[Message, ...], at: int) -> tuple[Message, ...]:
+    """What follows the results of the calls of the message at `at`."""
+    end = at + 1
+    while end < len(messages) and messages[end].role == "tool":
+        end += 1
+    return messages[end:]

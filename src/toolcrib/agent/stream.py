@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -78,7 +79,8 @@ class RunStream:
         if isinstance(event, Done):
             self._result = event.result
             self._tell(event.result)
-        self._events.put_nowait(event)
+        with suppress(RuntimeError):  # the event loop is gone, and with it whoever read
+            self._events.put_nowait(event)
 
     def _close(self, task: asyncio.Task[RunResult]) -> None:
         """Wake whoever still reads; a failure was told as `RunError`, and `result` raises it."""

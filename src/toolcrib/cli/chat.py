@@ -190,10 +190,25 @@ def _converse(loop: asyncio.Runner, session: Session, asker: _Asker, model: str)
             code = _answer(loop, session, text, asker, model=model, as_json=False)
             worst = max(worst, code)
         except KeyboardInterrupt:
+            _finish(loop)
             err.print("Cancelled.")
         except ToolcribError as error:
             err.print(f"toolcrib: {printable(str(error))}")
             worst = 1
+
+
+def _finish(loop: asyncio.Runner) -> None:
+    """Let the turn come to its end where Ctrl-C was raised in the middle of it, such as a second one:
+    what it has done is in the conversation then, and the next turn finds nothing half done."""
+
+    async def others() -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        loop.run(others())
 
 
 def _answer(

@@ -1,0 +1,321 @@
+"""A conversation keeps what ran: whatever ends a turn, wherever it ends, nothing is done twice.
+
+The tools write into a ledger of their own what they did. After a turn was ended at some place the next
+one asks the model again, and what the model is sent is held against that ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Generator
+from typing import Any
+
+import pytest
+from wire.test_continued import FAULT_OF
+
+from toolcrib import (
+    ALL,
+    Agent,
+    Approve,
+    Limits,
+    Reply,
+    RunState,
+    Session,
+    ToolRunner,
+    tool,
+)
+from toolcrib.approvals import ApprovalStore
+from toolcrib.errors import ProviderError
+from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.message import ChatRequest, StreamPart
+from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.wire import WIRES, encode
+
+world: list[str] = []
+
+
+@tool(visible=ALL)
+async def pay(order: int) -> str:
+    """Pay an order; the money is gone in the middle of it."""
+    await asyncio.sleep(0)
+    world.append(f"pay {order}")
+    await asyncio.sleep(0)
+    return f"paid {order}"
+
+
+@tool(visible=ALL)
+async def note(text: str) -> str:
+    """Write a note."""
+    world.append(f"note {text}")
+    return "noted"
+
+
+TURNS: list[Any] = [
+    ["let me see", call("pay", order=1), call("note", text="a")],
+    [call("pay", order=2)],
+    "Both are paid.",
+]
+MORE = ["Nothing more to do.", "Nothing more to do."]
+
+
+@pytest.fixture(autouse=True)
+def _empty_world() -> None:
+    world.clear()
+
+
+class YieldingSink:
+    """A sink that has to wait."""
+
+    async def write(self, _record: ToolInvocationRecord) -> None:
+        await asyncio.sleep(0)
+
+
+def conversation(turns: list[Any], *, sink: Any = None) -> tuple[Session, ScriptedClient]:
+    client = ScriptedClient([*turns, *MORE])
+    runner = ToolRunner([pay, note], sinks=[sink or YieldingSink()])
+    return Session(Agent(client, runner, instructions="Be kind.")), client
+
+
+def check_nothing_is_forgotten(request: ChatRequest) -> None:
+    """Each call that ran is there with its one result, and every wire takes the history."""
+    told: Counter[str] = Counter()
+    results = {m.call_id: m for m in request.messages if m.role == "tool"}
+    for message in request.messages:
+        for made in message.tool_calls:
+            assert made.id in results
+            arguments = json.loads(made.arguments)
+            done = f"{made.name} {arguments.get('order', arguments.get('text'))}"
+            told[done] += 1
+            content = results[made.id].content
+            if done in world:
+                assert content in (f"paid {arguments.get('order')}", "noted") or (
+                    re.search("not known|is unknown|tool failed", content)
+                ), content
+    assert all(told[done] == 1 for done in world), (told, world)
+    check_every_wire_takes_it(request)
+
+
+def check_every_wire_takes_it(request: ChatRequest) -> None:
+    for name, wire in WIRES.items():
+        made = encode(wire, request, model="some-model")
+        fault = FAULT_OF[name](json.loads(made.body))
+        assert fault is None, (name, fault)
+
+
+class Interrupted:
+    """Runs a coroutine, and throws an error into it where it waits for the `number`th time."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], number: int, error: BaseException) -> None:
+        self.work, self.number, self.error = work, number, error
+        self.thrown = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waits, given = 0, None
+        try:
+            while True:
+                pending = self.work.send(given)
+                if waits == self.number:
+                    self.thrown = True
+                    pending = self.work.throw(self.error)
+                waits += 1
+                given = yield pending
+        except StopIteration as finished:
+            return finished.value
+
+
+ERRORS = [
+    asyncio.CancelledError(),
+    RuntimeError("of a sink, or of whoever watches"),
+    KeyboardInterrupt(),
+    ProviderError("down", 503),
+    MemoryError(),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_whatever_is_thrown_where_a_turn_waits_what_ran_is_remembered(
+    error: BaseException,
+) -> None:
+    number, thrown = 0, True
+    while thrown:
+        world.clear()
+        session, client = conversation(TURNS)
+        turn = Interrupted(session.send("pay both"), number, error)
+        try:
+            await turn
+        except type(error):
+            for _ in range(20):  # those that were cancelled come to their end
+                await asyncio.sleep(0)
+        client._turns = [*client._turns[: len(client.requests)], *MORE]
+        await session.send("try again")
+        check_nothing_is_forgotten(client.requests[-1])
+        number, thrown = number + 1, turn.thrown
+    assert number >= 4
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_cancelled_after_any_number_of_steps_what_ran_is_remembered(streamed: bool) -> None:
+    steps, ended = 0, False
+    while not ended:
+        world.clear()
+        session, client = conversation(TURNS)
+
+        async def turn(session: Session = session) -> None:
+            if not streamed:
+                await session.send("pay both")
+                return
+            async with session.stream("pay both") as stream:
+                async for _ in stream:
+                    pass
+
+        task = asyncio.ensure_future(turn())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        ended = task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        client._turns = [*client._turns[: len(client.requests)], *MORE]
+        await session.send("try again")
+        check_nothing_is_forgotten(client.requests[-1])
+        steps += 1
+    assert steps > 10
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_model_that_fails_after_a_tool_ran(failing: int, streamed: bool) -> None:
+    session, client = conversation([*TURNS[:failing], ProviderError("down", 503)])
+    turn = session.stream("pay both").result() if streamed else session.send("pay both")
+    with pytest.raises(ProviderError):
+        await turn
+    assert (await session.send("try again")).status == "completed"
+    check_nothing_is_forgotten(client.requests[-1])
+    assert [m.content for m in session.messages if m.role == "user"] == ["pay both", "try again"]
+
+
+class BreaksInTheStream(ScriptedClient):
+    """Its connection breaks in the middle of the second reply."""
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
+        async for part in super().stream(request):
+            if len(self.requests) == 2 and isinstance(part, Reply):
+                raise ProviderError("the connection broke")
+            yield part
+
+
+async def test_a_stream_that_breaks_after_a_tool_ran() -> None:
+    client = BreaksInTheStream([TURNS[0], "Both are", *MORE])
+    session = Session(Agent(client, [pay, note]))
+    with pytest.raises(ProviderError):
+        await session.stream("pay both").result()
+    await session.stream("try again").result()
+    check_nothing_is_forgotten(client.requests[-1])
+
+
+class FailsAt:
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def write(self, _record: ToolInvocationRecord) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_sink_that_fails_after_a_tool_ran(number: int) -> None:
+    session, client = conversation(TURNS, sink=FailsAt(number))
+    with pytest.raises(OSError, match="full"):
+        await session.send("pay both")
+    client._turns = [*client._turns[: len(client.requests)], *MORE]
+    await session.send("try again")
+    check_nothing_is_forgotten(client.requests[-1])
+
+
+@pytest.mark.parametrize("limits", [Limits(turns=1), Limits(turns=2), Limits(calls=2)])
+async def test_a_limit_that_ends_a_turn_after_a_tool_ran(limits: Limits) -> None:
+    session, client = conversation(TURNS)
+    session.agent.limits = limits
+    assert (await session.send("pay both")).status == "limited"
+    client._turns = [*client._turns[: len(client.requests)], *MORE]
+    await session.send("try again")
+    check_nothing_is_forgotten(client.requests[-1])
+
+
+@tool(visible=ALL)
+async def interrupted(order: int) -> str:
+    """Pay, and be interrupted by Ctrl-C."""
+    world.append(f"interrupted {order}")
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_in_the_middle_of_a_tool() -> None:
+    client = ScriptedClient([call("interrupted", order=7), *MORE])
+    session = Session(Agent(client, [interrupted]))
+    with asyncio.Runner() as loop:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(session.send("go"))
+        loop.run(session.send("try again"))
+    check_nothing_is_forgotten(client.requests[-1])
+
+
+async def test_a_turn_that_failed_before_it_called_anything_leaves_nothing() -> None:
+    session = Session(Agent(ScriptedClient([ProviderError("down"), "Hello."]), [pay]))
+    with pytest.raises(ProviderError):
+        await session.send("hi")
+    assert session.messages == ()
+    assert (await session.send("hi")).text == "Hello."
+
+
+@tool(visible=ALL, safe=False)
+async def refund(order: int) -> str:
+    """Refund an order."""
+    world.append(f"refund {order}")
+    return f"refunded {order}"
+
+
+def asking(turns: list[Any]) -> tuple[Session, ScriptedClient]:
+    client = ScriptedClient(turns)
+    runner = ToolRunner([pay, refund], approver=ApprovalStore("sqlite://"))
+    return Session(Agent(client, runner)), client
+
+
+async def test_a_turn_that_waits_is_part_of_the_conversation() -> None:
+    session, client = asking([[call("pay", order=1), call("refund", order=2)], "Hello."])
+    assert (await session.send("pay and refund")).status == "waiting"
+    await session.send("are you there?")
+    pay_result, refund_result = (m for m in client.requests[-1].messages if m.role == "tool")
+    assert pay_result.content == "paid 1"
+    assert "It has not run" in refund_result.content
+    check_every_wire_takes_it(client.requests[-1])
+
+
+@pytest.mark.parametrize("meanwhile", [0, 1, 2])
+async def test_a_run_that_waited_takes_its_place_in_the_conversation(meanwhile: int) -> None:
+    said = [f"said {number}" for number in range(meanwhile)]
+    session, client = asking([call("refund", order=2), *said, "It is refunded.", *MORE])
+    waiting = await session.send("refund")
+    for text in said:
+        await session.send(f"ask for {text}")
+    saved = Session.from_json(session.agent, session.to_json())
+    state = RunState.from_json(waiting.state.to_json())
+    answers = {waiting.pending[0].id: Approve(by="grace")}
+    saved.keep(await session.agent.resume(state, answers))
+    assert [m.content for m in saved.messages if m.role != "tool" and m.content] == [
+        "refund",
+        "It is refunded.",
+        *(text for each in said for text in (f"ask for {each}", each)),
+    ]
+    assert [m.content for m in saved.messages if m.role == "tool"] == ["refunded 2"]
+    await saved.send("anything else?")
+    check_every_wire_takes_it(client.requests[-1])
+
+
+async def test_a_session_is_not_busy_after_a_turn_that_raised() -> None:
+    session, _ = conversation([ProviderError("down"), "Hello."])
+    with pytest.raises(ProviderError):
+        await session.send("hi")
+    assert (await session.send("hi")).status == "completed"
