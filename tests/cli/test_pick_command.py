@@ -62,16 +62,17 @@ def picked(result: Result) -> list[str]:
 
 
 OPTIONS: list[tuple[list[str], list[str]]] = [
-    ([], ["burn", "read_log", "send_mail"]),
+    ([], ["read_log", "send_mail"]),
     (["--no-unsafe"], ["read_log", "send_mail"]),
-    (["--role", "user"], ["burn", "send_mail"]),
-    (["--role", "user", "--role", "admin"], ["burn", "read_log", "send_mail"]),
+    (["--unsafe"], ["burn", "read_log", "send_mail"]),
+    (["--unsafe", "--role", "user"], ["burn", "send_mail"]),
+    (["--role", "user", "--role", "admin"], ["read_log", "send_mail"]),
     (["--tag", "log", "--tag", "x"], ["read_log"]),
     (["--tag", "mail"], ["read_log", "send_mail"]),
-    (["--max-cost", "1.5"], ["burn", "read_log"]),
+    (["--unsafe", "--max-cost", "1.5"], ["burn", "read_log"]),
     (["--min-score", "1"], []),
-    (["--timeout-ms", "60000"], ["burn", "read_log", "send_mail"]),
-    (["--scorer", "keyword"], ["burn", "read_log", "send_mail"]),
+    (["--timeout-ms", "60000"], ["read_log", "send_mail"]),
+    (["--unsafe", "--scorer", "keyword"], ["burn", "read_log", "send_mail"]),
 ]
 
 
@@ -99,15 +100,23 @@ def test_unusable_options_exit_with_2(pick: Pick, options: list[str], error: str
     assert error in result.err
 
 
+def test_what_was_left_out_as_unsafe_is_said(pick: Pick) -> None:
+    plain = pick()
+    assert "burn" not in plain.out
+    assert plain.err == "1 tool is marked unsafe and left out: see --unsafe.\n"
+    assert pick("--unsafe").err == ""
+    assert "burn" in pick("--unsafe").out
+
+
 def test_explain_shows_every_tool(pick: Pick) -> None:
-    out = pick("--explain", "--no-unsafe", "--top", "1").out
+    out = pick("--explain", "--top", "1").out
     assert "2 scored, 1 left out" in out
     assert "* picked: 1, with a score of at least 0.05" in out
     assert "burn  it is marked unsafe and allow_unsafe is off" in out
 
 
 def test_explain_explains_without_a_hit(pick: Pick) -> None:
-    result = pick("--explain", "--min-score", "1")
+    result = pick("--explain", "--min-score", "1", "--unsafe")
     assert (result.code, result.err) == (0, "")
     assert "* picked: 0, with a score of at least 1" in result.out
     for name in ("send_mail", "read_log", "burn"):
@@ -115,7 +124,9 @@ def test_explain_explains_without_a_hit(pick: Pick) -> None:
 
 
 def test_explain_as_json_is_one_value(pick: Pick) -> None:
-    value: dict[str, Any] = json.loads(pick("--explain", "--json", "--role", "user").out)
+    value: dict[str, Any] = json.loads(
+        pick("--explain", "--json", "--role", "user", "--unsafe").out
+    )
     assert value["query"]["text"] == "letter"
     assert value["scorer"] == next(iter(SCORERS))
     assert {tool["name"] for tool in value["scored"]} == {"send_mail", "burn"}
@@ -123,7 +134,7 @@ def test_explain_as_json_is_one_value(pick: Pick) -> None:
 
 
 def test_nothing_found_is_no_error(pick: Pick) -> None:
-    assert pick("--min-score", "1") == Result(0, "", "No tool fits.\n")
+    assert pick("--min-score", "1", "--unsafe") == Result(0, "", "No tool fits.\n")
 
 
 def test_a_terminal_is_shown_nothing_to_act_upon(

@@ -43,7 +43,8 @@ _MaxCost: TypeAlias = Annotated[
     float | None, typer.Option(min=0, help="Leave out what costs more, in the tools' own unit.")
 ]
 _Unsafe: TypeAlias = Annotated[
-    bool, typer.Option("--unsafe/--no-unsafe", help="Whether to score tools marked unsafe.")
+    bool,
+    typer.Option("--unsafe/--no-unsafe", help="Whether to score tools marked unsafe, too."),
 ]
 _Timeout: TypeAlias = Annotated[
     float | None, typer.Option(help="Milliseconds for the scoring, its index included.")
@@ -63,7 +64,7 @@ def pick(  # noqa: PLR0913  the options of a command
     role: _Roles = None,
     tag: _Tags = None,
     max_cost: _MaxCost = None,
-    unsafe: _Unsafe = True,
+    unsafe: _Unsafe = _DEFAULT.allow_unsafe,
     timeout_ms: _Timeout = None,
     explain: _Explain = False,
     as_json: JsonOption = False,
@@ -95,6 +96,10 @@ def pick(  # noqa: PLR0913  the options of a command
         print_json([_plain(result) for result in results])
     else:
         _show(results)
+        left_out = sum(not tool.get_definition().annotations.safe for tool in found)
+        if left_out and not unsafe:
+            what = "tool is" if left_out == 1 else "tools are"
+            err.print(f"{left_out} {what} marked unsafe and left out: see --unsafe.")
 
 
 def _show(results: list[PickResult]) -> None:

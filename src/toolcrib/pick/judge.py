@@ -18,7 +18,7 @@ from toolcrib.errors import PickError
 from toolcrib.pick.judgement import read_judgement
 from toolcrib.pick.lexical.keyword import KeywordScorer
 from toolcrib.pick.scoring.kept import trim
-from toolcrib.pick.scoring.scorer import Ranker, Score, scorer_name
+from toolcrib.pick.scoring.scorer import Ranker, Score, in_answer, scorer_name
 from toolcrib.pick.text.query import Query
 from toolcrib.pick.text.words import fields
 from toolcrib.threads import in_thread
@@ -87,7 +87,8 @@ class JudgeScorer:
     async def _candidates(self, query: Query, tools: Sequence[HasDefinition]) -> Sequence[int]:
         if len(tools) <= self._most:
             return range(len(tools))
-        hits = await in_thread(lambda: self._first.hits(query, tools, self._most))
+        first = await in_answer(self._first, query, tools)
+        hits = await in_thread(lambda: first.hits(query, tools, self._most))
         if not hits.are_finite():
             name = scorer_name(self._first)
             raise PickError(f"scorer {name!r} gave a weight that is not a finite number")

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import exp
 from typing import Any
 
+import msgspec
 import pytest
 from pick.pick_helpers import SHOP, entry, names, scores
 
 from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick import Hits, KeywordScorer, PickOptions, Query, Score, pick_tools
 from toolcrib.pick.fusion import hybrid
+from toolcrib.pick.fusion.cascade import Cascade
+from toolcrib.pick.fusion.feedback import Feedback
 from toolcrib.pick.fusion.hybrid import Hybrid
+from toolcrib.pick.fusion.with_feedback import WithFeedback
 
 np = pytest.importorskip("numpy", reason="the extra 'pick' is not installed")
 
@@ -104,8 +109,77 @@ async def test_parts_of_any_kind_and_what_each_adds() -> None:
     assert parts["parts"] == {"by_length": 2.828427, "batch": -0.707107, "keyword": 0.0}
 
 
-async def late(request: object, tool: object) -> float:
-    return 0.5
+class LateRanker:
+    name = "late ranker"
+
+    async def hits(self, query: Query, tools: Sequence[Any], limit: int | None = None) -> Hits:
+        return Hits([], None, float)
+
+
+class LateBatch(Batch):
+    name = "late"
+
+    def __init__(self) -> None:
+        self.at_once = asyncio.Barrier(2)
+
+    async def score(self, query: Query, tools: Sequence[Any]) -> list[Score]:  # type: ignore[override]
+        await self.at_once.wait()
+        return super().score(query, tools)
+
+
+async def test_parts_that_are_awaited_add_what_others_would() -> None:
+    late = LateBatch()
+
+    async def by_length_late(request: object, tool: Any) -> float:
+        if tool.definition.name == "a":
+            await late.at_once.wait()  # the parts are asked at the same time
+        return by_length(request, tool)
+
+    by_length_late.__name__ = "by_length"
+    sync = Hybrid([(by_length, 2.0), (Batch(), 1.0), (KeywordScorer(), 0.5)])
+    awaited = Hybrid([(by_length_late, 2.0), (late, 1.0), (KeywordScorer(), 0.5)])
+    assert (sync.asynchronous, awaited.asynchronous) == (False, True)
+    options = PickOptions(scorer=sync, min_score=0.0)
+    expected = await pick_tools("hello", ABC, options)
+    found = await pick_tools("hello", ABC, msgspec.structs.replace(options, scorer=awaited))
+    assert [(p.definition.name, p.score) for p in found] == [
+        (p.definition.name, p.score) for p in expected
+    ]
+    assert "late -0.71 (because)" in found[0].reason
+    with pytest.raises(PickError, match="is asynchronous: `pick_tools` awaits it"):
+        awaited.hits(Query("hello"), ABC)
+
+
+async def test_what_is_made_of_others_may_be_a_part_and_awaited() -> None:
+    async def late(request: object, tool: Any) -> float:
+        return 0.5 if tool.definition.name == "b" else 0.1
+
+    inner = Cascade(KeywordScorer(), late, keep=3, name="inner")
+    learned = WithFeedback(Hybrid([(inner, 1.0)], name="middle"), Feedback())
+    scorer = Hybrid([(learned, 1.0), (by_length, 0.1)])
+    assert scorer.asynchronous
+    tools = tuple(entry(name, "hello") for name in "abc")
+    found = await pick_tools("hello", tools, PickOptions(scorer=scorer, min_score=0.0))
+    assert names(found)[0] == "b"
+
+
+async def test_the_others_are_given_up_when_one_fails() -> None:
+    given_up = asyncio.Event()
+
+    async def broken(request: object, tool: Any) -> float:
+        raise OSError
+
+    async def endless(request: object, tool: Any) -> float:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+        return 0.5
+
+    scorer = Hybrid([(endless, 1.0), (broken, 1.0)])
+    with pytest.raises(PickError, match="scorer 'broken' raised OSError"):
+        await pick_tools("hello", ABC, PickOptions(scorer=scorer))
+    await asyncio.wait_for(given_up.wait(), 5)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +191,7 @@ async def late(request: object, tool: object) -> float:
         ([(by_length, float("nan"))], "needs parts with finite weights"),
         ([(by_length, float("inf"))], "needs parts with finite weights"),
         ([(by_length, 1), (by_length, 2)], "two parts of one name: by_length, by_length"),
-        ([(late, 1)], "'late' is asynchronous"),
+        ([(LateRanker(), 1)], "'late ranker': `hits` is not async"),
         ([("keyword", 1)], "a part must be a scorer, not 'keyword'"),
         ([(KeywordScorer, 1)], "a part must be a scorer"),
     ],

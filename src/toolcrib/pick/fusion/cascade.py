@@ -10,17 +10,19 @@ from collections.abc import Sequence
 from toolcrib.errors import PickError
 from toolcrib.pick.fusion.parts import as_ranker, reasons_of
 from toolcrib.pick.scoring.hits import Hits
-from toolcrib.pick.scoring.scorer import Score, Scorer
+from toolcrib.pick.scoring.scorer import Ranker, Score, Scorer, has_to_be_awaited, in_answer
 from toolcrib.pick.text.query import Query
+from toolcrib.threads import in_thread
 from toolcrib.values.definition import HasDefinition
 
 
 class Cascade:
     """`first` picks `keep` tools of the catalog; `then` ranks and scores those, and sees no others.
 
-    Each is a ranker, a batch scorer or a synchronous function `(text, tool)`; either may be a cascade
-    itself. What `then` knows of a catalog (how common a word is) it knows of the picked tools only.
-    Raises PickError for a scorer that is asynchronous and for a `keep` below 1. As deterministic, and
+    Each is a ranker, a batch scorer or a function `(text, tool)`, sync or async, and may be made of
+    others itself: `Cascade(Light(), JudgeScorer(client))` asks a model about the best of many. What
+    `then` knows of a catalog (how common a word is) it knows of the picked tools only.
+    Raises PickError for what is no scorer and for a `keep` below 1. As deterministic, and
     as safe to use from threads, as the two are.
     """
 
@@ -33,6 +35,18 @@ class Cascade:
         self._first = as_ranker(first)
         self._then = as_ranker(then)
         self._keep = keep
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether one of the two has to be awaited: `pick_tools` does that, and `hits` cannot."""
+        return has_to_be_awaited(self._first) or has_to_be_awaited(self._then)
+
+    async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Cascade:
+        """The same with two that have their answers: `then` is asked about what `first` picked."""
+        first = await in_answer(self._first, query, tools)
+        kept = await in_thread(lambda: self._best(first, query, tools))
+        then = await in_answer(self._then, query, tuple([tools[i] for i in kept]))
+        return Cascade(_Chosen(first.name, kept), then, keep=self._keep, name=self.name)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         """The tools that `first` picked, by the weights that `then` gives them."""
@@ -55,6 +69,19 @@ class Cascade:
         return [told.get(position, missed) for position in picked]
 
     def _kept(self, query: Query, tools: Sequence[HasDefinition]) -> list[int]:
+        return self._best(self._first, query, tools)
+
+    def _best(self, first: Ranker, query: Query, tools: Sequence[HasDefinition]) -> list[int]:
         """In registration order, so that equal ones stay in it."""
-        best = self._first.hits(query, tools, self._keep).best(self._keep)
-        return sorted(position for position, _ in best)
+        return sorted(p for p, _ in first.hits(query, tools, self._keep).best(self._keep))
+
+
+class _Chosen:
+    """What `first` picked for one query."""
+
+    def __init__(self, name: str, kept: list[int]) -> None:
+        self.name = name
+        self._kept = kept
+
+    def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
+        return Hits([0.0] * len(self._kept), self._kept, float)

@@ -11,10 +11,17 @@ from math import exp, isfinite
 from typing import Any, NamedTuple
 
 from toolcrib.errors import MissingExtraError, PickError
-from toolcrib.pick.fusion.parts import Summand, as_ranker, column_of, explained, reasons_of
+from toolcrib.pick.fusion.parts import (
+    Summand,
+    all_in_answer,
+    as_ranker,
+    column_of,
+    explained,
+    reasons_of,
+)
 from toolcrib.pick.scoring.arrays import numpy
 from toolcrib.pick.scoring.hits import Hits
-from toolcrib.pick.scoring.scorer import Ranker, Score, Scorer
+from toolcrib.pick.scoring.scorer import Ranker, Score, Scorer, has_to_be_awaited
 from toolcrib.pick.text.query import Query
 from toolcrib.values.definition import HasDefinition
 
@@ -25,12 +32,13 @@ _NO_SPREAD = 1e-9
 class Hybrid:
     """Ranks by a weighted sum of z-scores: for parts whose weights have units of their own.
 
-    A part is a ranker, a batch scorer or a synchronous function `(text, tool)`, with a weight. Its
-    z-score is `(w - mean) / standard deviation` over all tools of the catalog, 0 where they are all
-    equal; for a tool that is no hit, `w` is 0, or the part's lowest weight where that is lower. The
-    best tool's score is the mean of the scores that its parts give it, by their weights (those below
-    0 count 0); a tool whose sum is `d` less has `exp(-d / sum of |weights|)` of that, which is 0.37
-    of it for one standard deviation less in every part.
+    A part is a ranker, a batch scorer or a function `(text, tool)`, sync or async (such as a
+    `JudgeScorer`), with a weight. Its z-score is `(w - mean) / standard deviation` over all tools of
+    the catalog, 0 where they are all equal; for a tool that is no hit, `w` is 0, or the part's lowest
+    weight where that is lower. The best tool's score is the mean of the scores that its parts give
+    it, by their weights (those below 0 count 0); a tool whose sum is `d` less has
+    `exp(-d / sum of |weights|)` of that, which is 0.37 of it for one standard deviation less in every
+    part.
 
     Tools that were used before count as the parts count them. A reason tells what each part added,
     and `details["parts"]` has it by name. Raises PickError for parts that cannot be added up,
@@ -50,6 +58,16 @@ class Hybrid:
         names = [ranker.name for ranker in self._rankers]
         if len(set(names)) < len(names):
             raise PickError(f"scorer {name!r} has two parts of one name: {', '.join(names)}")
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether a part has to be awaited: then `pick_tools` does that, and `hits` cannot."""
+        return any(map(has_to_be_awaited, self._rankers))
+
+    async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Hybrid:
+        """The same with parts that have their answers, all awaited together."""
+        rankers = await all_in_answer(self._rankers, query, tools)
+        return Hybrid(list(zip(rankers, self._weights, strict=True)), name=self.name)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         """Every tool's sum."""

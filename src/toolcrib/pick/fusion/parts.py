@@ -5,19 +5,23 @@ Rule: a part is trusted no more than a scorer is: what it gives is checked befor
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from toolcrib.errors import PickError
 from toolcrib.pick.scoring.arrays import numpy
 from toolcrib.pick.scoring.hits import Hits
+from toolcrib.pick.scoring.ranking import Request, all_awaited
 from toolcrib.pick.scoring.scorer import (
+    BatchScorer,
     ExplainingScorer,
     Ranker,
     Score,
     Scorer,
     ToolScorer,
     checked_score,
+    in_answer,
     is_async,
     scorer_name,
 )
@@ -29,16 +33,66 @@ from toolcrib.values.json import JsonObject
 def as_ranker(scorer: Scorer) -> Ranker:
     """A ranker that does what this scorer does; a function is given the request's text.
 
-    Raises PickError for one that is asynchronous, or no scorer.
+    Of one that is asynchronous, the scores are awaited before the ranker is asked: `AwaitedRanker`.
+    Raises PickError for what is no scorer.
     """
     ask = getattr(scorer, "hits", None) or getattr(scorer, "score", None) or scorer
     if isinstance(scorer, type) or not callable(ask):
         raise PickError(f"a part must be a scorer, not {scorer!r}")
-    if is_async(ask):
-        raise PickError(f"scorer {scorer_name(scorer)!r} is asynchronous: it can be no part")
     if hasattr(scorer, "hits"):
+        if is_async(ask):
+            name = scorer_name(scorer)
+            raise PickError(f"scorer {name!r}: `hits` is not async; an async scorer has `score`")
         return cast("Ranker", scorer)
-    return _Scores(scorer)
+    return _Awaited(scorer) if is_async(ask) else _Scores(scorer)
+
+
+async def all_in_answer(
+    rankers: Sequence[Ranker], query: Query, tools: Sequence[HasDefinition]
+) -> list[Ranker]:
+    """Those to ask in a thread; what has to be awaited is awaited together."""
+    tasks = [asyncio.ensure_future(in_answer(ranker, query, tools)) for ranker in rankers]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+class _Awaited:
+    """An asynchronous batch scorer or function as a ranker, whose scores are awaited first."""
+
+    asynchronous = True
+
+    def __init__(self, scorer: BatchScorer | ToolScorer) -> None:
+        self.name = scorer_name(scorer)
+        self._scorer = scorer
+
+    async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Ranker:
+        request = Request(query.text, query, tuple(tools), 0.0, len(tools))
+        return _Given(self.name, self._scorer, await all_awaited(self._scorer, request))
+
+    def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
+        raise PickError(f"scorer {self.name!r} is asynchronous: `pick_tools` awaits it")
+
+
+class _Given:
+    """What an asynchronous scorer gave for one query, as a ranker for just that."""
+
+    def __init__(self, name: str, scorer: object, scores: list[Score]) -> None:
+        self.name = name
+        self._scorer = scorer
+        self._scores = scores
+
+    def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
+        return Hits([float(score.score) for score in self._scores], None, lambda score: score)
+
+    def explain(
+        self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
+    ) -> Sequence[Score]:
+        if isinstance(self._scorer, ExplainingScorer):
+            return self._scorer.explain(query, tools, picked)
+        return [self._scores[position] for position in picked]
 
 
 class _Scores:

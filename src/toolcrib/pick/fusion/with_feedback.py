@@ -12,7 +12,14 @@ from toolcrib.errors import PickError
 from toolcrib.pick.fusion.feedback import Feedback
 from toolcrib.pick.scoring.catalog_cache import CatalogCache
 from toolcrib.pick.scoring.hits import Hits
-from toolcrib.pick.scoring.scorer import ExplainingScorer, Ranker, Score, scorer_name
+from toolcrib.pick.scoring.scorer import (
+    ExplainingScorer,
+    Ranker,
+    Score,
+    has_to_be_awaited,
+    in_answer,
+    scorer_name,
+)
 from toolcrib.pick.text.query import Query
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
@@ -33,6 +40,15 @@ class WithFeedback:
         self._scorer = scorer
         self._feedback = feedback
         self._positions = CatalogCache(_positions)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the scorer has to be awaited: then `pick_tools` does that, and `hits` cannot."""
+        return has_to_be_awaited(self._scorer)
+
+    async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> WithFeedback:
+        """The same with a scorer that has its answers."""
+        return WithFeedback(await in_answer(self._scorer, query, tools), self._feedback)
 
     @property
     def name(self) -> str:

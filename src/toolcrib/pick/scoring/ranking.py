@@ -27,6 +27,7 @@ from toolcrib.pick.scoring.scorer import (
     Scorer,
     ToolScorer,
     checked_score,
+    in_answer,
     is_async,
     scorer_name,
 )
@@ -74,21 +75,32 @@ async def ranked(scorer: Scorer, request: Request) -> Ranking:
 
 async def _ranked(scorer: Scorer, request: Request) -> Ranking:
     if hasattr(scorer, "hits"):
-        ranker = cast("Ranker", scorer)
+        ranker = await in_answer(cast("Ranker", scorer), request.query, request.tools)
         return await in_thread(lambda: _with_reasons(ranker, request, _ranking(ranker, request)))
     if hasattr(scorer, "score"):
         batch = cast("BatchScorer", scorer)
         ask: Callable[[], Any] = partial(batch.score, request.query, request.tools)
         if is_async(batch.score):
-            with _blamed(scorer_name(batch)):
-                given = await ask()
-            ask = partial(_same, given)
+            ask = partial(_same, await _awaited(batch, request))
         return await in_thread(lambda: _with_reasons(batch, request, _scored(batch, request, ask)))
     if is_async(scorer):
         scores = await _each_awaited(scorer, request)
     else:
         scores = await in_thread(lambda: _each_called(scorer, request))
     return _best(scores, request)
+
+
+async def all_awaited(scorer: BatchScorer | ToolScorer, request: Request) -> list[Score]:
+    """A score for each tool, of a scorer that is asynchronous. Raises PickError as `ranked` does."""
+    if not hasattr(scorer, "score"):
+        return await _each_awaited(scorer, request)
+    batch = cast("BatchScorer", scorer)
+    return _checked(batch, request, partial(_same, await _awaited(batch, request)))
+
+
+async def _awaited(scorer: BatchScorer, request: Request) -> object:
+    with _blamed(scorer_name(scorer)):
+        return await cast("Any", scorer).score(request.query, request.tools)
 
 
 def _ranking(ranker: Ranker, request: Request) -> Ranking:
@@ -109,10 +121,13 @@ def _ranking(ranker: Ranker, request: Request) -> Ranking:
 
 
 def _scored(scorer: BatchScorer, request: Request, ask: Callable[[], Any]) -> Ranking:
+    return _best(_checked(scorer, request, ask), request)
+
+
+def _checked(scorer: BatchScorer, request: Request, ask: Callable[[], Any]) -> list[Score]:
     name, tools = scorer_name(scorer), request.tools
     answer = _answers(name, ask, len(tools))
-    scores = [checked_score(each, name, tool) for each, tool in zip(answer, tools, strict=True)]
-    return _best(scores, request)
+    return [checked_score(each, name, tool) for each, tool in zip(answer, tools, strict=True)]
 
 
 def _with_reasons(scorer: Ranker | BatchScorer, request: Request, best: Ranking) -> Ranking:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from numbers import Real
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 import msgspec
 
@@ -58,6 +58,19 @@ class BatchScorer(Protocol):
 
 
 @runtime_checkable
+class AwaitedRanker(Protocol):
+    """A ranker that is made of others, some of which may have to be awaited.
+
+    Where it is `asynchronous`, who asks takes what `awaited` gives, for one query and these tools; its
+    own `hits` raises PickError.
+    """
+
+    @property
+    def asynchronous(self) -> bool: ...
+    async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Ranker: ...
+
+
+@runtime_checkable
 class ExplainingScorer(Protocol):
     """A ranker or batch scorer whose reasons cost more than its scores: asked for the picked only.
 
@@ -79,6 +92,16 @@ def scorer_name(scorer: Scorer) -> str:
     """Its `name`, or that of the function."""
     name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
     return name if isinstance(name, str) else type(scorer).__name__
+
+
+def has_to_be_awaited(scorer: object) -> TypeGuard[AwaitedRanker]:
+    """Whether it is a ranker of which a part is asynchronous."""
+    return isinstance(scorer, AwaitedRanker) and scorer.asynchronous
+
+
+async def in_answer(ranker: Ranker, query: Query, tools: Sequence[HasDefinition]) -> Ranker:
+    """The ranker to ask in a thread: itself, or what it gives once its parts were awaited."""
+    return await ranker.awaited(query, tools) if has_to_be_awaited(ranker) else ranker
 
 
 def is_async(function: Callable[..., object]) -> bool:
