@@ -6,7 +6,7 @@ and a second reply that is the provider's failure, so that there is an exception
 
     delta     what streams of the arguments (`ToolArgumentsDelta`), before anything was judged
     event     all other events, but for questions, and but for the history that `Done` brings
-    record    the records that sinks are given
+    record    the records that sinks are given, and what those refer to (definitions, prompts, choices)
     log       all that is logged, by whomever, at any level
     span      spans and metrics; content: those with `content=True`
     audit     every byte of the SQLite files, and the export
@@ -34,7 +34,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-from canaries import CANARY, PLANTS, FullSink, Plant, released
+from canaries import CANARY, PLANTS, FullSink, Plant, gives, locked, note, released
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
@@ -48,6 +48,7 @@ from toolcrib import (
     Ask,
     Done,
     Event,
+    PickOptions,
     ToolArgumentsDelta,
     ToolCall,
     ToolRunner,
@@ -56,7 +57,7 @@ from toolcrib.approvals.terminal import question
 from toolcrib.audit import AuditLog
 from toolcrib.audit.otel import OpenTelemetry
 from toolcrib.clients import OpenAIClient
-from toolcrib.testing import MemorySink, openai_server, raw
+from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server, raw
 from toolcrib.values.decision import Answer
 
 TABLE = """
@@ -147,6 +148,7 @@ CELLS = [
     for line in _LINES[1:]
     for place, mark in zip(PLACES, line[26:].split(), strict=True)
 ]
+PICK = PickOptions(min_score=0.0, max_candidates=9, allow_unsafe=True)
 LIBRARIES = ("aiohttp", "asyncio", "opentelemetry", "sqlalchemy", "toolcrib")
 DOWN = raw(b'data: {"error": {"message": "the provider is down"}}\n\n')
 
@@ -197,6 +199,32 @@ def test_a_sink_that_fails_brings_no_canary_along(row: str, tmp_path: Path) -> N
     assert CANARY not in seen["caller"]
 
 
+async def test_no_later_prompt_or_choice_holds_what_a_tool_gave_or_was_given(
+    tmp_path: Path,
+) -> None:
+    """Arguments and results of earlier turns are in the history, and secrets in them are nobody's."""
+    memory, audit = MemorySink(), AuditLog(f"sqlite:///{tmp_path}/crib.db", key="k")
+    hidden = gives({"saved": "yes", "token": CANARY})
+    turns: list[Any] = [
+        call("given"),
+        call("locked", pin=CANARY),
+        call("note", text="x", more=CANARY),
+        "done",
+    ]
+    runner = ToolRunner([hidden, locked, note], sinks=[memory, audit])
+    agent = Agent(ScriptedClient(turns), runner, pick=PICK, search_tools=True, record_prompts=True)
+    async with audit:
+        result = await agent.run("go")
+        exported = "".join([line async for line in audit.export()])
+    assert [record.name for record in memory.records] == ["given", "locked", "note"]
+    assert CANARY in repr(result.messages)
+    assert CANARY not in _both_ways([memory.records, memory.attachments])
+    assert CANARY not in exported + _bytes_of(tmp_path)
+    assert CANARY not in repr((result.state.origin, result.state.choice))
+    digests = [record.arguments_mac for record in memory.records]
+    assert [bool(told) for told in digests] == [False, True, False]
+
+
 @pytest.fixture(scope="module")
 def places() -> dict[str, dict[str, str]]:
     """By row: what was in each place when the run was over. A row is run for its first cell."""
@@ -245,7 +273,8 @@ async def _run(plant: Plant, folder: Path) -> dict[str, str]:
             OpenAIClient("m", base_url=server.url, retries=None) as client,
             audit,
         ):
-            stream = Agent(client, runner).stream("go")
+            agent = Agent(client, runner, pick=PICK, name="shop", version="1", record_prompts=True)
+            stream = agent.stream("go")
             events += [event async for event in stream]
             (raised,) = await asyncio.gather(stream.result(), return_exceptions=True)
             exported = [line async for line in audit.export()]
@@ -259,7 +288,7 @@ async def _run(plant: Plant, folder: Path) -> dict[str, str]:
     return {
         "delta": "".join(e.text for e in events if isinstance(e, ToolArgumentsDelta)),
         "event": "".join(map(_public, events)),
-        "record": repr(memory.records) + msgspec.json.encode(memory.records).decode(),
+        "record": _both_ways(memory.records) + _both_ways(memory.attachments),
         "log": "\n".join(logged),
         "span": _measured(spans, metrics),
         "content": _measured(full_spans, full_metrics),
@@ -270,6 +299,10 @@ async def _run(plant: Plant, folder: Path) -> dict[str, str]:
         "caller": _whole(raised),
         "hook": "".join(hooked),
     }  # fmt: skip
+
+
+def _both_ways(values: object) -> str:
+    return repr(values) + msgspec.json.encode(values).decode()
 
 
 def _bytes_of(folder: Path) -> str:

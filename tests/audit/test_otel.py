@@ -28,6 +28,7 @@ from toolcrib.audit import AuditLog, OpenTelemetry
 from toolcrib.errors import ErrorCode, MissingExtraError
 from toolcrib.runner import CallScope
 from toolcrib.values.context import RunTally
+from toolcrib.values.origin import Candidate, Origin
 from toolcrib.values.record import CallError, Sink, ToolInvocationRecord
 
 CANARY = "canary-5d21"
@@ -549,3 +550,49 @@ def test_without_the_api_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_without_an_sdk_nothing_happens() -> None:
     await ToolRunner(TOOLS, sinks=[OpenTelemetry()]).exec(call("look", word="w"))
     assert not trace.get_current_span().get_span_context().is_valid
+
+
+@pytest.mark.parametrize(
+    ("provider", "name", "server"),
+    [
+        ("openai-chat at api.openai.com", "openai", "api.openai.com"),
+        ("openai-chat at crib.openai.azure.com", "azure.ai.openai", "crib.openai.azure.com"),
+        ("anthropic at api.anthropic.com", "anthropic", "api.anthropic.com"),
+        ("openai-chat at 127.0.0.1", "openai-chat", "127.0.0.1"),
+        ("local", "local", None),
+        ("", None, None),
+    ],
+)
+def test_a_span_says_where_its_call_comes_from(
+    telemetry: Telemetry, provider: str, name: str | None, server: str | None
+) -> None:
+    origin = Origin(
+        agent="shop",
+        agent_version="1.2",
+        turn=2,
+        model="gpt-x",
+        provider=provider,
+        prompt_digest="sha256:aa",
+        choice_digest="sha256:bb",
+    )
+    telemetry.sink(agent_name="another").write(
+        ToolInvocationRecord(
+            id="c",
+            name="t",
+            status="completed",
+            started_at=1.0,
+            origin=origin,
+            picked=Candidate("t", 0.5, "name: t"),
+            parent_run_id="run_0",
+            parent_call_id="call_0",
+        )
+    )
+    (span,) = telemetry.spans
+    told = attributes(span)
+    assert (told.get("gen_ai.provider.name"), told.get("server.address")) == (name, server)
+    assert (told["gen_ai.agent.name"], told["gen_ai.agent.version"]) == ("shop", "1.2")
+    assert told["gen_ai.request.model"] == "gpt-x"
+    assert told["toolcrib.prompt_digest"] == "sha256:aa"
+    assert told["toolcrib.choice_digest"] == "sha256:bb"
+    assert told["toolcrib.pick_score"] == 0.5
+    assert (told["toolcrib.parent_run_id"], told["toolcrib.parent_call_id"]) == ("run_0", "call_0")

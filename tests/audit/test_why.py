@@ -184,8 +184,8 @@ async def test_a_record_names_the_callers_roles_and_why_the_tool_was_offered(url
 
 
 def test_a_choice_of_a_great_many_is_cut_and_says_so() -> None:
-    many = tuple(Candidate.of(f"t{n}", None, "é" * 999 + "\ud800") for n in range(1_000))
-    choice = Choice().without(many).without(many[:5])
+    many = [(f"t{n}", "é" * 999 + "\ud800") for n in range(1_000)]
+    choice = Choice.of("keyword", (), many)
     assert (len(choice.excluded), choice.excluded_count) == (200, 1_000)
     assert len(choice.excluded[0].reason) == 300
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from toolcrib.agent.loop import Listener, Run
+from toolcrib.agent.loop import Listener, Run, Terms
+from toolcrib.agent.origins import AgentLabel
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import Picking
 from toolcrib.agent.session import Session
@@ -32,12 +33,14 @@ class Agent:
     `model` is a client or a name such as `openai:gpt-5`; `tools` a `ToolRunner`, or tools for a
     standard one (without an approver: what needs approval is refused). With `pick`, each run offers
     only the tools picked for its prompt and history; with `search_tools` the model can find more of
-    them by a tool of that name. `output` is the type that the final text is read as (JSON, by
+    them by a tool of that name. `name` and `version` are in the records of the agent's calls and in
+    telemetry; with `record_prompts`, what the system and the user said is given to the sinks that keep
+    what records refer to. `output` is the type that the final text is read as (JSON, by
     pydantic); a text that does not fit goes back to the model. Raises CatalogError where
     `search_tools` would be the name of two tools, ToolcribError for it without `pick`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
         self,
         model: LLMClient | str,
         tools: ToolRunner | Catalog | Tools = (),
@@ -47,6 +50,9 @@ class Agent:
         pick: PickOptions | None = None,
         search_tools: bool = False,
         output: Any = str,
+        name: str = "",
+        version: str = "",
+        record_prompts: bool = False,
     ) -> None:
         if search_tools and pick is None:
             raise ToolcribError("search_tools=True needs pick=PickOptions(…): else all are offered")
@@ -57,8 +63,19 @@ class Agent:
         self.pick = pick
         self.search_tools = search_tools
         self._picking = None if pick is None else Picking(self.runner, pick, search=search_tools)
+        self._label = AgentLabel(name, version, record_prompts)
         self.output = output
         self._output = None if output is str else OutputType(output)
+
+    @property
+    def name(self) -> str:
+        """What the agent is called in records and telemetry, if it has a name."""
+        return self._label.name
+
+    @property
+    def version(self) -> str:
+        """Its author's version of it, likewise."""
+        return self._label.version
 
     async def run(
         self,
@@ -130,6 +147,9 @@ class Agent:
             pick=self.pick,
             search_tools=self.search_tools,
             output=self.output,
+            name=self.name,
+            version=self.version,
+            record_prompts=self._label.record_prompts,
         )
 
     def session(self, messages: tuple[Message, ...] = ()) -> Session:
@@ -174,7 +194,7 @@ class Agent:
 
         async def opened(context: PolicyContext) -> Toolbox:
             if picking is not None:
-                return picking.reopen(offered, context)
+                return picking.reopen(offered, context, state.choice)
             return Toolbox.of(catalog, offered)
 
         return self._driven(state, opened, answers)
@@ -204,8 +224,7 @@ class Agent:
                 self._runner,
                 state,
                 open_toolbox=opened,
-                limits=self.limits,
-                output=self._output,
+                terms=Terms(self.limits, self._output, self._label),
                 listener=listener,
                 answers=answers,
             )

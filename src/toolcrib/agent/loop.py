@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, assert_never
 import msgspec
 
 from toolcrib.agent.history import History
+from toolcrib.agent.origins import AgentLabel, Origins
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.restored import Restored
 from toolcrib.agent.toolbox import OpenToolbox, Toolbox
@@ -40,6 +41,14 @@ class _Limit(Exception):  # noqa: N818  an outcome; it never leaves the run
         self.name = name
 
 
+class Terms(NamedTuple):
+    """What holds for all runs of an agent."""
+
+    limits: Limits
+    output: OutputType | None
+    label: AgentLabel
+
+
 class Listener(NamedTuple):
     """Who is told the events of a run, the result last; who watches it wants replies as streams."""
 
@@ -57,8 +66,7 @@ class Run:
         state: RunState,
         *,
         open_toolbox: OpenToolbox,
-        limits: Limits,
-        output: OutputType | None,
+        terms: Terms,
         listener: Listener,
         answers: Mapping[str, Answer],
     ) -> None:
@@ -66,11 +74,13 @@ class Run:
         self._runner = runner
         self._open_toolbox = open_toolbox
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
-        self._limits = limits
-        self._output_type = output
+        self._limits = terms.limits
+        self._output_type = terms.output
         self._output: Any = None
         self._emit, self._streaming = listener
         self._run_id = state.run_id
+        self._label = terms.label
+        self._origins = Origins(terms.label, state.run_id, state.origin)
         self._turn = state.turn
         self._usage = state.usage
         self._records = list(state.records)
@@ -92,14 +102,14 @@ class Run:
 
     async def drive(self) -> RunResult:
         """The result. Raises what the provider's failure is, with `.state`, and CancelledError."""
-        self._emit(RunStarted(self._run_id))
+        self._emit(RunStarted(self._run_id, self._label.name, self._label.version))
         limit = asyncio.timeout(self._seconds_left())
         try:
             async with limit:
                 context = PolicyContext(self._caller, self._tally)
                 self._toolbox = await self._open_toolbox(context)
                 if self._toolbox.chosen:
-                    self._emit(ToolsOffered(self._toolbox.names))
+                    self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
                 await self._turns()
         except _Limit as reached:
             return self._end("limited", reached.name)
@@ -124,6 +134,7 @@ class Run:
             if self._seconds_left() == 0.0:  # a timer fires only when something waits
                 raise _Limit("seconds")
             reply = await self._ask()
+            self._origins.of_reply(reply, self._client.model, self._turn)
             self._history.append(reply.message)
             if not reply.tool_calls:
                 if reply.finish in _CUT:
@@ -175,19 +186,20 @@ class Run:
         asked = self._history.unanswered()
         offer = self._toolbox.offer(offer, asked)
         calls = [await self._restored.hydrate(call, offer) for call in asked]
+        scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
         limit = self._over_budget(calls)
         for call in calls:
             self._watch.started(call)
         if limit is not None:  # none of them runs, and each has its record all the same
-            await self._runner.refuse_all(calls, caller=self._caller, scope=self._scope)
+            await self._runner.refuse_all(calls, caller=self._caller, scope=scope)
             raise _Limit(limit)
         self._calling = True
-        outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=self._scope)
+        outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=scope)
         self._calling = False
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
         self._history.settle(self._watch.outcomes)
         if self._toolbox.take(outcomes):
-            self._emit(ToolsOffered(self._toolbox.names))
+            self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
 
     def _over_budget(self, calls: list[HydrationResult]) -> str | None:
         """The name of the limit that these calls would exceed."""
@@ -242,6 +254,8 @@ class Run:
             pending=pending,
             restored=self._restored.restored(waiting),
             repaired=self._restored.repaired(waiting),
+            origin=self._origins.last,
+            choice=self._toolbox.choice,
         )
         text = self._history.text
         return RunResult(

@@ -7,7 +7,8 @@ and a call of it is answered as if there were none. Whatever is picked, policy d
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,11 +17,14 @@ from toolcrib.agent.toolbox import Toolbox
 from toolcrib.errors import ToolError
 from toolcrib.pick import PickOptions, PickResult, pick_tools
 from toolcrib.pick.candidates import candidates_of
+from toolcrib.pick.scoring.scorer import scorer_name
 from toolcrib.runner import ToolRunner
 from toolcrib.tools import Catalog, per_call
 from toolcrib.values.context import CallContext, PolicyContext
+from toolcrib.values.decision import Deny
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.message import Message
+from toolcrib.values.origin import Candidate, Choice
 from toolcrib.values.record import Completed, Outcome
 
 _MOST = 128
@@ -31,6 +35,28 @@ _CARRIED = 4
 
 _DEEPER = 8
 """Where policies left too few of those picked, so many times as many are looked at next."""
+
+
+_SEARCH = "the search for more tools"
+_CALLED = "called earlier in the conversation"
+_OFFERED = "offered earlier in the conversation"
+_FOUND = f"found by {NAME}"
+
+
+class Best(NamedTuple):
+    """The best tools for a request, best first; and those that policies keep from this caller, why."""
+
+    kept: list[PickResult]
+    denied: list[tuple[str, str]]
+
+
+def candidate(picked: PickResult) -> Candidate:
+    """A pick as records hold it."""
+    return Candidate.of(picked.definition.name, picked.score, picked.reason)
+
+
+def _why(deny: Deny) -> str:
+    return f"denied by {deny.policy or 'a policy'}: {deny.reason}"
 
 
 class Picking:
@@ -65,17 +91,22 @@ class Picking:
 
         Raises what `pick_tools` does.
         """
-        picked = await self.best(messages, context, self._options.max_candidates)
+        best = await self.best(messages, context, self._options.max_candidates)
+        picked = best.kept
         called = [call.name for message in messages for call in message.tool_calls]
         wanted = [*(p.definition.name for p in picked), *reversed(called)]
         names = self._at_first(before, wanted, context)
         search = [NAME] if self.searches and self.permits(NAME, context) else []
-        return self.reopen([*search, *names], context)
+        offered = [*search, *names]
+        return self.reopen(offered, context, self._choice(best, offered, called))
 
-    def reopen(self, names: Iterable[str], context: PolicyContext) -> PickedToolbox:
+    def reopen(
+        self, names: Iterable[str], context: PolicyContext, choice: Choice | None = None
+    ) -> PickedToolbox:
         """The toolbox of a saved run, which was offered these; the runner has them all."""
         tools = tuple(self.runner.catalog[name] for name in names)
         toolbox = PickedToolbox(self, tools, context)
+        toolbox.choice = choice
         self._open.setdefault(context.run.run_id, []).append(toolbox)
         return toolbox
 
@@ -86,20 +117,23 @@ class Picking:
         if not opened:
             del self._open[run_id]
 
-    async def best(self, request: object, context: PolicyContext, count: int) -> list[PickResult]:
+    async def best(self, request: object, context: PolicyContext, count: int) -> Best:
         """The best tools for a request, best first, of those that the caller may ever call.
 
         Policies are asked about the few that were picked, not about a whole catalog.
         """
         options = msgspec.structs.replace(self._options, max_candidates=count)
         kept: list[PickResult] = []
+        denied: list[tuple[str, str]] = []
         while True:
             picked = await pick_tools(request, self._catalog, options)
             if picked and picked[0].provenance.timed_out:  # the scorer is not asked again
-                return kept or self._as_registered(picked[0], context, count)
-            kept = [p for p in picked if self.permits(p.definition.name, context)]
+                return Best(kept or self._as_registered(picked[0], context, count), denied)
+            judged = [(p, self.runner.denies(p.definition, context)) for p in picked]
+            kept = [p for p, deny in judged if deny is None]
+            denied = [(p.definition.name, _why(deny)) for p, deny in judged if deny is not None]
             if len(kept) >= count or len(picked) < options.max_candidates:
-                return kept[:count]
+                return Best(kept[:count], denied)
             deeper = options.max_candidates * _DEEPER
             options = msgspec.structs.replace(options, max_candidates=deeper)
 
@@ -111,6 +145,23 @@ class Picking:
     def in_order(self, names: Iterable[str]) -> list[str]:
         """In that of the catalog: equal sets are equal requests, whichever tool was the best."""
         return sorted(names, key=self._place.__getitem__)
+
+    def _choice(self, best: Best, offered: Iterable[str], called: Iterable[str]) -> Choice:
+        """Why these are offered: the score of those that were picked, where the others come from."""
+        on_offer, used = dict.fromkeys(offered), frozenset(called)
+        candidates = [c for c in map(candidate, best.kept) if c.name in on_offer]
+        picked = {c.name for c in candidates}
+        for name in on_offer:
+            if name not in picked:
+                why = _SEARCH if name == NAME else _CALLED if name in used else _OFFERED
+                candidates.append(Candidate(name, None, why))
+        _, left_out = candidates_of(self._catalog, self._options.filters(), self._options.quota)
+        return Choice.of(
+            scorer_name(self._options.chosen_scorer()),
+            candidates,
+            chain(best.denied, ((out.tool, out.reason) for out in left_out)),
+            timed_out=any(p.provenance.timed_out for p in best.kept),
+        )
 
     def _at_first(
         self, before: Iterable[str], wanted: Iterable[str], context: PolicyContext
@@ -158,6 +209,7 @@ class PickedToolbox(Toolbox):
     """
 
     chosen = True
+    choice: Choice | None
 
     def __init__(
         self, picking: Picking, tools: tuple[HasDefinition, ...], context: PolicyContext
@@ -166,6 +218,7 @@ class PickedToolbox(Toolbox):
         self._picking = picking
         self._context = context
         self._names = {tool.get_definition().name for tool in tools}
+        self._scored: dict[str, Candidate] = {}
 
     def take(self, outcomes: Iterable[Outcome]) -> bool:
         """What was found is read from the records: a call that is not run again has one, too."""
@@ -182,6 +235,8 @@ class PickedToolbox(Toolbox):
         more = self._names.intersection(found).difference(self.names)
         if more:
             in_order = self._picking.in_order(more)
+            new = (self._scored.get(name) or Candidate(name, None, _FOUND) for name in in_order)
+            self.choice = (self.choice or Choice()).with_offered(new)
             self._put((*self.tools, *(self._catalog[name] for name in in_order)))
         return bool(more)
 
@@ -196,13 +251,16 @@ class PickedToolbox(Toolbox):
 
         Raises ToolError.
         """
-        found = await self._picking.best(query, self._context, limit)
+        found = (await self._picking.best(query, self._context, limit)).kept
         if found and found[0].provenance.timed_out:
             raise ToolError("the search took too long", retryable=True)
         names = [p.definition.name for p in found]
         self._names.update(self._new(names))  # at once: other searches of this turn need room, too
         if found and self._names.isdisjoint(names):
             raise ToolError("no more tools can be offered in this run")
+        for one in map(candidate, found):
+            why = f"{_FOUND}: {one.reason}" if one.reason else _FOUND
+            self._scored[one.name] = Candidate.of(one.name, one.score, why)
         return [p.definition for p in found if p.definition.name in self._names]
 
     def _new(self, names: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.offer import Offer
+from toolcrib.values.origin import Choice
 from toolcrib.values.record import Outcome
 
 
@@ -23,6 +24,8 @@ class Toolbox:
     """The same tools in each turn; `chosen` says whether they are a choice, and worth telling."""
 
     chosen: ClassVar[bool] = False
+    choice: Choice | None = None
+    """Why these tools are offered, where they are a choice."""
 
     def __init__(self, catalog: Catalog, tools: tuple[HasDefinition, ...]) -> None:
         self._catalog = catalog

@@ -3,14 +3,19 @@
 from toolcrib.audit.entry import AuditEntry, AuditFilter, Fault, Head, Verification
 from toolcrib.audit.log import AuditLog, verify_jsonl
 from toolcrib.audit.otel import OpenTelemetry
+from toolcrib.values.origin import Attachment, Candidate, Choice, Origin
 
 __all__ = [
+    "Attachment",
     "AuditEntry",
     "AuditFilter",
     "AuditLog",
+    "Candidate",
+    "Choice",
     "Fault",
     "Head",
     "OpenTelemetry",
+    "Origin",
     "Verification",
     "verify_jsonl",
 ]

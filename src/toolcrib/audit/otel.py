@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from toolcrib.errors import ErrorCode, MissingExtraError
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonValue, encodable
+from toolcrib.values.origin import Origin
 from toolcrib.values.record import ToolInvocationRecord
 
 if TYPE_CHECKING:
@@ -31,7 +32,23 @@ OPERATION = "execute_tool"
 DURATION = "gen_ai.execute_tool.duration"
 # Seconds; those that the conventions give for how long a model takes, which fit tools as well.
 _BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-_Attributes: TypeAlias = dict[str, str | bool]
+# The end of a server's name, and the well-known value of `gen_ai.provider.name` for it; the calls of
+# others have the name of their wire.
+_PROVIDERS = {
+    "api.openai.com": "openai",
+    ".openai.azure.com": "azure.ai.openai",
+    "api.anthropic.com": "anthropic",
+    ".amazonaws.com": "aws.bedrock",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+    "aiplatform.googleapis.com": "gcp.vertex_ai",
+    "api.mistral.ai": "mistral_ai",
+    "api.cohere.com": "cohere",
+    "api.groq.com": "groq",
+    "api.deepseek.com": "deepseek",
+    "api.x.ai": "x_ai",
+    "api.perplexity.ai": "perplexity",
+}
+_Attributes: TypeAlias = dict[str, str | bool | int | float]
 _Key: TypeAlias = tuple[str, str, float]
 
 
@@ -144,12 +161,27 @@ class OpenTelemetry:
         optional = {
             "gen_ai.tool.description": self._descriptions.get(record.definition_digest, ""),
             "gen_ai.conversation.id": record.run_id,
-            "gen_ai.agent.name": self._agent_name,
         }
+        optional |= _of_origin(record.origin or Origin(), self._agent_name)
         attributes |= {name: encodable(text) for name, text in optional.items() if text}
         if self._content and record.arguments is not None:
             attributes["gen_ai.tool.call.arguments"] = _json_text(record.arguments)
         return attributes
+
+
+def _of_origin(origin: Origin, agent_name: str) -> dict[str, str]:
+    """The agent, the model and the prompt that a call comes from; an agent's own name comes first."""
+    wire, _, server = origin.provider.partition(" at ")
+    known = (name for end, name in _PROVIDERS.items() if server.endswith(end))
+    return {
+        "gen_ai.agent.name": origin.agent or agent_name,
+        "gen_ai.agent.version": origin.agent_version,
+        "gen_ai.request.model": origin.model,
+        "gen_ai.provider.name": next(known, wire),
+        "server.address": server,
+        "toolcrib.prompt_digest": origin.prompt_digest,
+        "toolcrib.choice_digest": origin.choice_digest,
+    }
 
 
 class _Open:
@@ -202,7 +234,11 @@ def _known_last(record: ToolInvocationRecord) -> _Attributes:
         "toolcrib.decision": "" if decision is None else type(decision).__name__.lower(),
         "toolcrib.policy": "" if decision is None else decision.policy,
         "toolcrib.approved_by": record.approved_by or "",
+        "toolcrib.parent_run_id": record.parent_run_id,
+        "toolcrib.parent_call_id": record.parent_call_id,
     }
+    if record.picked is not None and record.picked.score is not None:
+        attributes["toolcrib.pick_score"] = record.picked.score
     return attributes | {name: encodable(text) for name, text in optional.items() if text}
 
 

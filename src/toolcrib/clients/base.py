@@ -123,6 +123,9 @@ class WireClient(Closing):
         self._transport = transport or AiohttpTransport(timeouts)
         self._retries = retries
         self._own = _Own()
+        self._provider = (
+            f"{self.wire.name} at {urlsplit(self._base).hostname or 'an unknown server'}"
+        )
         self._offered: tuple[HasDefinition, ...] = ()
 
     @property
@@ -218,7 +221,7 @@ class WireClient(Closing):
             raise ConnectionFailed(f"the reply ended before it was whole{reason}")
         if reply.finish == "error":
             raise ProviderError(f"the provider broke off its reply: {reply.provider_finish}")
-        return msgspec.structs.replace(reply, model=self._model)
+        return msgspec.structs.replace(reply, model=self._model, provider=self._provider)
 
     def _completed(self, request: ChatRequest) -> ChatRequest:
         """The request with this client's settings where it leaves them open."""

@@ -107,6 +107,7 @@ class Draft(msgspec.Struct):
             caller=self.caller.id,
             caller_roles=self.caller.roles,
             provider_id=call.provider_id,
+            payload=call.payload,
             definition_digest="" if definition is None else definition.digest,
             arguments=self.arguments,
             arguments_bytes=self.size,
@@ -130,7 +131,7 @@ class Draft(msgspec.Struct):
             ended_at=time.time() if over else None,
             seconds=time.perf_counter() - self.clock if over else None,
             origin=scope.origin,
-            picked=None if scope.choice is None else scope.choice.of(call.name),
+            picked=None if scope.choice is None else scope.choice.about(call.name),
         )
 
     def attachments(self) -> Iterator[tuple[str, Callable[[], Attachment]]]:

@@ -13,18 +13,27 @@ import msgspec
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import Usage
+from toolcrib.values.origin import Choice
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunResult
 
 
 class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
+    """A run of the agent of that name and version, as far as it has them."""
+
     run_id: str
+    agent: str = ""
+    agent_version: str = ""
 
 
 class ToolsOffered(msgspec.Struct, frozen=True, tag="tools_offered"):
-    """The tools that the model is offered from here on, all of them, in a run that picks."""
+    """The tools that the model is offered from here on, all of them, in a run that picks.
+
+    `choice` says why these: scores and reasons, and which tools were left out.
+    """
 
     names: tuple[str, ...]
+    choice: Choice | None = None
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag="text_delta"):

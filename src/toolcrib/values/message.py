@@ -151,7 +151,8 @@ class Reply(msgspec.Struct, frozen=True):
     """A model's answer, decoded.
 
     `finish` is `tool_calls` if and only if `tool_calls` holds calls that may run; calls of a cut
-    reply are there with `complete=False`. `model` is the one that was asked, where the client says so.
+    reply are there with `complete=False`. `model` is the one that was asked, and `provider` who was,
+    where the client says so: the wire and the server, `openai-chat at api.openai.com`.
 
     For observability only: `raw` is the provider's payload, of a stream its first event without what
     was said; `events` are the data of a stream's events as they came, up to 256 KiB of them; `payload`
@@ -167,6 +168,7 @@ class Reply(msgspec.Struct, frozen=True):
     model: str = ""
     events: tuple[str, ...] = ()
     payload: PayloadRef | None = None
+    provider: str = ""
 
     @property
     def text(self) -> str:

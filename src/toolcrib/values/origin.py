@@ -7,13 +7,14 @@ the SHA-256 of its text, so that whoever reads it can check it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from toolcrib.values.json import canonical_json, sha256_hex
 
-_MOST_NAMES = 200
+_MOST_EXCLUDED = 200
 _LONGEST_REASON = 300
 
 
@@ -47,17 +48,31 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     excluded_count: int = 0
     timed_out: bool = False
 
-    def of(self, name: str) -> Candidate | None:
+    @staticmethod
+    def of(
+        scorer: str,
+        offered: Iterable[Candidate],
+        excluded: Iterable[tuple[str, str]],
+        *,
+        timed_out: bool = False,
+    ) -> Choice:
+        """`excluded` are names with reasons; of a great many only the first ones are kept."""
+        kept, count = [], 0
+        for name, why in excluded:
+            count += 1
+            if count <= _MOST_EXCLUDED:
+                kept.append(Candidate.of(name, None, why))
+        return Choice(scorer, tuple(offered), tuple(kept), count, timed_out)
+
+    def with_offered(self, found: Iterable[Candidate]) -> Choice:
+        """The same choice, and behind it tools that were found later."""
+        known = {candidate.name for candidate in self.offered}
+        new = tuple(candidate for candidate in found if candidate.name not in known)
+        return msgspec.structs.replace(self, offered=self.offered + new) if new else self
+
+    def about(self, name: str) -> Candidate | None:
         """What the choice says of an offered tool."""
         return next((found for found in self.offered if found.name == name), None)
-
-    def without(self, excluded: tuple[Candidate, ...]) -> Choice:
-        """The same choice, with more exclusions; only the first ones are kept by name."""
-        known = {found.name for found in self.excluded}
-        new = tuple(found for found in excluded if found.name not in known)
-        kept = (self.excluded + new)[:_MOST_NAMES]
-        count = self.excluded_count + len(new)
-        return msgspec.structs.replace(self, excluded=kept, excluded_count=count)
 
 
 AttachmentKind: TypeAlias = Literal["definition", "prompt", "choice"]

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
-from toolcrib.values.call import HydrationError, ValidatorInfo
+from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
 from toolcrib.values.decision import ApprovalRequest, Decision
 from toolcrib.values.definition import NoSchemaMode
 from toolcrib.values.json import JsonObject, JsonValue
@@ -60,7 +60,7 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     call with the same `idempotency_key` does not run twice: as far as this process knows, or as the
     `store` knows. A run that was begun by a call of another run says which: `parent_run_id` and
     `parent_call_id`. `origin` is the turn that made the call, `picked` why the model was offered this
-    tool, in a run that picks.
+    tool, in a run that picks, and `payload` which answer of the provider the call stood in.
     """
 
     id: str
@@ -98,6 +98,7 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     caller_roles: tuple[str, ...] = ()
     origin: Origin | None = None
     picked: Candidate | None = None
+    payload: PayloadRef | None = None
 
 
 def key_of(run_id: str, call_id: str) -> str:

@@ -11,6 +11,7 @@ from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import Message, Usage
+from toolcrib.values.origin import Choice, Origin
 from toolcrib.values.record import ToolInvocationRecord
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
@@ -40,7 +41,8 @@ class RunState(msgspec.Struct, frozen=True):
     `restored` has, by call id, the arguments of waiting calls that were made for a provider's view
     of their schema, in the author's terms: the offer that knew the way back ends with the process.
     `repaired` likewise has the text that took the place of a waiting call's arguments: whoever is
-    asked, and asked again after a restart, is asked about the same.
+    asked, and asked again after a restart, is asked about the same. `origin` is the turn that made the
+    waiting calls, and `choice` why the tools on offer were chosen, in a run that picks.
     """
 
     run_id: str
@@ -55,6 +57,8 @@ class RunState(msgspec.Struct, frozen=True):
     pending: tuple[ApprovalRequest, ...] = ()
     restored: dict[str, JsonObject] = {}
     repaired: dict[str, RepairedText] = {}
+    origin: Origin | None = None
+    choice: Choice | None = None
     version: int = 1
 
     def to_json(self) -> str:

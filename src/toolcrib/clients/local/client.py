@@ -10,6 +10,8 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from toolcrib.clients.base import Tools, plan_of, request_of
 from toolcrib.clients.local.choose import Chooser
 from toolcrib.clients.local.download import is_installed, model_path
@@ -76,7 +78,8 @@ class LocalClient(Closing):
 
     async def chat(self, request: ChatRequest) -> Reply:
         """The whole reply. Raises RequestError, ProviderError; SourceError if the file is no model."""
-        return await until_given_up(lambda given_up: self._answer(request, given_up))
+        reply: Reply = await until_given_up(lambda given_up: self._answer(request, given_up))
+        return msgspec.structs.replace(reply, model=self._name, provider="local")
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
         """The same in parts; each is there at once, with nothing to wait for in between."""
