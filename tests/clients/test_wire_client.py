@@ -441,3 +441,70 @@ async def test_a_query_in_the_base_url_stays() -> None:
     with pytest.raises(ConnectionFailed):
         await client.chat(HI)
     assert seen == ["https://h/openai/deployments/d/chat/completions?api-version=1"]
+
+
+@contextlib.asynccontextmanager
+async def closing(head: bytes, body: bytes) -> AsyncIterator[str]:
+    """The base URL of a server that ends each of its answers by closing the connection."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + head)
+            writer.write(b"Connection: close\r\n\r\n" + body)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+def said(reason: str) -> bytes:
+    piece = {"index": 0, "id": "c", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    choice = {"index": 0, "delta": {"tool_calls": [piece]}, "finish_reason": reason}
+    return f"data: {json.dumps({'choices': [choice]})}\n\n".encode()
+
+
+async def test_a_reason_counts_only_with_a_clean_end_of_the_transport() -> None:
+    request, body = msgspec.structs.replace(HI, tools=(ADD,)), said("tool_calls")
+    length = f"Content-Length: {len(body)}\r\n".encode()
+    async with closing(length, body) as url, OpenAIClient("m", base_url=url) as client:
+        assert (await reply_of(client, request, stream=True)).tool_calls[0].complete
+    async with (
+        closing(b"", body) as url,
+        OpenAIClient("m", base_url=url, retries=None) as client,
+    ):
+        with pytest.raises(ConnectionFailed, match="before it was whole"):
+            await reply_of(client, request, stream=True)
+    async with (
+        closing(b"", body + b"data: [DONE]\n\n") as url,
+        OpenAIClient("m", base_url=url) as client,
+    ):
+        assert (await reply_of(client, request, stream=True)).tool_calls[0].complete
+
+
+async def test_a_reason_that_nobody_lists_stops_calls_until_the_application_lists_it() -> None:
+    body = said("finished")
+    length = f"Content-Length: {len(body)}\r\n".encode()
+    async with closing(length, body) as url:
+        async with OpenAIClient("m", base_url=url) as client:
+            (stopped,) = await client.tool_call("Add.", [ADD])
+            assert isinstance(stopped, Rejected)
+            assert "natural_reasons=['finished']" in stopped.errors[0].message
+        async with OpenAIClient("m", base_url=url, natural_reasons=["Finished"]) as client:
+            (planned,) = await client.tool_call("Add.", [ADD])
+            assert isinstance(planned, Hydrated)
+    with pytest.raises(RequestError, match="a list of reasons"):
+        OpenAIClient("m", base_url="http://localhost", natural_reasons="finished")
+
+
+def test_who_always_ends_a_stream_with_done() -> None:
+    for url, always in (
+        ("https://api.openai.com/v1", True),
+        ("https://openrouter.ai/api/v1", True),
+        ("https://it.openai.azure.com/openai/v1", True),
+        ("http://localhost:8000/v1", False),
+        ("https://api.cerebras.ai/v1", False),
+    ):
+        assert OpenAIClient("m", base_url=url, api_key="k").wire.always_done is always

@@ -16,7 +16,8 @@ from toolcrib.wire.ending import Ending
 WIRE = msgspec.structs.replace(
     ANTHROPIC,
     name="odd",
-    finish_reasons={"full": "length", "no": "refusal", "fine": "stop", "used": "tool_calls"},
+    natural_reasons=frozenset(("fine",)),
+    finish_reasons={"full": "length", "no": "refusal", "used": "tool_calls"},
 )
 SPENT = Usage(1, 2, 3)
 
@@ -25,6 +26,10 @@ Seen = Callable[[Ending], object]
 
 def ended(ending: Ending) -> None:
     ending.stopped(ended=True, torn=False)
+
+
+def not_ended(ending: Ending) -> None:
+    ending.stopped(ended=False, torn=False)
 
 
 TABLE: dict[str, tuple[list[Seen], FinishReason | None, str]] = {
@@ -61,8 +66,29 @@ TABLE: dict[str, tuple[list[Seen], FinishReason | None, str]] = {
     ),
     "a natural sign is none": ([lambda e: e.sign("tool_calls")], None, ""),
     "another meaning": ([lambda e: e.said("fine", "content_filter")], "content_filter", "fine"),
-    "what nobody has listed": ([lambda e: e.said("new")], None, "new"),
-    "a number": ([lambda e: e.said(7)], None, "7"),
+    "what nobody has listed": ([lambda e: e.said("new"), ended], "doubtful", "new"),
+    "a number": ([lambda e: e.said(7)], "doubtful", "7"),
+    "a natural word with detail": ([lambda e: e.said("fine: but")], "doubtful", "fine: but"),
+    "a call after a reason": (
+        [lambda e: e.said("fine"), lambda e: e.called(), not_ended],
+        "incomplete",
+        "fine",
+    ),
+    "a call before a reason": (
+        [lambda e: e.called(), lambda e: e.said("fine"), not_ended],
+        None,
+        "fine",
+    ),
+    "a voided reason, said again": (
+        [lambda e: e.said("fine"), lambda e: e.called(), lambda e: e.said("fine"), not_ended],
+        "incomplete",
+        "fine",
+    ),
+    "a voided reason and the wire's own end": (
+        [lambda e: e.said("fine"), lambda e: e.called(), ended],
+        None,
+        "fine",
+    ),
 }
 
 
@@ -112,10 +138,20 @@ def test_what_has_to_go_back_is_kept_under_the_name_of_the_wire(
     assert reply.message.provider_state == (None if kept is None else ProviderState("odd", kept))
 
 
-UNLISTED = {"bedrock-converse": "error", "gemini": "error", "openai-responses": "incomplete"}
-
-
 @pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
-def test_what_an_unlisted_reason_means_is_the_wires_to_say(wire: Wire) -> None:
-    assert wire.meaning("never heard of") == UNLISTED.get(wire.name, "stop")
+def test_what_a_wire_does_not_list_is_doubtful(wire: Wire) -> None:
+    for word in ("never heard of", "canceled", "server_error", "truncated", "stopped"):
+        assert wire.meaning(word) == "doubtful"
     assert all(wire.meaning(r.upper()) == meaning for r, meaning in wire.finish_reasons.items())
+    assert all(wire.meaning(r.upper()) == "stop" for r in wire.natural_reasons)
+    assert wire.natural_reasons.isdisjoint(wire.finish_reasons)
+
+
+def test_streams_of_servers_that_always_send_done_are_cut_without_it() -> None:
+    for host in ("api.openai.com", "openrouter.ai", "x.openai.azure.com", "api.mistral.ai"):
+        ending = Ending(WIRES["openai-chat"].at(host), Offer())
+        ending.said("stop")
+        ending.stopped(ended=False, torn=False)
+        assert ending.cut == "incomplete"
+    assert not WIRES["openai-chat"].at("notopenrouter.ai").always_done
+    assert not WIRES["openai-chat"].at("localhost").always_done

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.wire.json_text import Balance, ends_early, is_object, mended, settled
+from toolcrib.wire.json_text import Balance, ends_early, is_object, mended, same_json, settled
 
 SETTLED = [
     ("", "{}"),
@@ -35,7 +35,54 @@ SETTLED = [
 
 @pytest.mark.parametrize(("text", "expected"), SETTLED)
 def test_settled(text: str, expected: str) -> None:
-    assert settled(text) == expected
+    assert settled(text).text == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "notes", "same"),
+    [
+        ("", ("empty_arguments",), True),
+        (" null\n", ("empty_arguments",), True),
+        ("{}", (), True),
+        ('{}{"a":1}', ("empty_object_first",), True),
+        ('{"a":1} {"a":1.0}', ("said_twice",), True),
+        ("{}{}", ("empty_object_first",), True),
+        ('{"p":1}{"p":true}', (), False),
+        ('{"p":0}{"p":false}', (), False),
+        ('{"p":1}{"p":"1"}', (), False),
+        ('{"p":[1]}{"p":[true]}', (), False),
+        ('{"p":1}{"q":1}', (), False),
+        ('{"p":1}{"p":1,"p":1}', (), False),
+        ('{}{"a":1}{"b":2}', (), False),
+        ('{"a":1} garbage', (), True),
+        ('{"a":1}[1]', (), True),
+        ('{"a":', (), True),
+    ],
+)
+def test_what_is_said_several_times_is_noted_or_contradictory(
+    text: str, notes: tuple[str, ...], same: bool
+) -> None:
+    assert settled(text)[1:] == (notes, same)
+
+
+SAME = [
+    ('{"a": 1, "b": [2]}', '{"b":[2.0],"a":1e0}', True),
+    ('{"a": 100000000000000000000001}', '{"a": 100000000000000000000002}', False),
+    ('{"a": 0.1}', '{"a": 0.1000000000000000000001}', False),
+    ("1", "true", False),
+    ("null", "{}", False),
+    ('{"a": 1, "a": 1}', '{"a": 1}', False),
+    ("no JSON", "no JSON", True),
+    ("no JSON", "no  JSON", False),
+    ('{"a": "\\u00e9"}', '{"a": "é"}', True),
+    ("[" * 100_000, "[" * 99_999, False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "same"), SAME)
+def test_same_json(one: str, other: str, same: bool) -> None:
+    assert same_json(one, other) is same
+    assert same_json(other, one) is same
 
 
 EARLY = [

@@ -75,7 +75,6 @@ REPLIES: dict[str, tuple[bytes, list[Call], str]] = {
     "neither name nor arguments": (lines(line(tool_calls=[call("")], content="Hi"), END), [], "Hi"),
     "nulls": (lines(line(content=None, tool_calls=None, thinking=None), END), [], ""),
     "a last line without a message": (lines(line(content="Hi"), {"done": True}), [], "Hi"),
-    "the model was loaded": (lines(line(True, "load")), [], ""),
     "lines that follow the end": (lines(END, line(content="more"), {"error": "late"}), [], ""),
     "lines of something else": (lines({"status": "pulling"}, line(content="Hi"), END), [], "Hi"),
     "surrogates, split": (lines(line(content="\ud83d"), line(content="\ude00"), END), [], "😀"),
@@ -97,6 +96,7 @@ def test_replies(body: bytes, calls: list[Call], text: str, streaming: bool) -> 
 
 CUT: dict[str, tuple[bytes, str]] = {
     "length": (lines(line(True, "length", tool_calls=[call("f", {})])), "length"),
+    "the model was loaded": (lines(line(True, "load", tool_calls=[call("f", {})])), "doubtful"),
     "length, told later": (lines(line(tool_calls=[call("f", {})]), line(True, "length")), "length"),
     "no end": (lines(line(tool_calls=[call("f", {})])), "incomplete"),
     "torn": (lines(line(tool_calls=[call("f", {})]), END)[:-9], "incomplete"),

@@ -187,6 +187,7 @@ EDGE_DISAGREEMENTS = {
     "anthropic-compat-index-1": "the reference decoder splits the one call into two",
     "snowflake-empty-everything": "the note says that the empty legacy call is none",
     "openrouter-merged-parallel": "there is an error beside the call: cut, so it may not run",
+    "name-null": "a call without a name is there, and may not run",
     "llama-bare-json": "text is no call, unless the wire's `text_calls` says so: see below",
 }
 

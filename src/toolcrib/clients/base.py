@@ -63,6 +63,7 @@ class Options(TypedDict, total=False):
     retries: Retries | None
     text_calls: TextSyntax | str | None
     text_calls_trusted: bool
+    natural_reasons: Iterable[str]
 
 
 def with_headers(own: Mapping[str, str], options: Options) -> Options:
@@ -74,6 +75,19 @@ def _trusting(wire: Wire) -> Wire:
     if wire.text_calls is None:
         raise RequestError("text_calls_trusted needs text_calls: the syntax of the calls to trust")
     return msgspec.structs.replace(wire, text_calls_trusted=True)
+
+
+def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
+    """The wire with these natural reasons, too. Raises RequestError for a bare text."""
+    if isinstance(reasons, str):
+        raise RequestError(f"natural_reasons is a list of reasons: [{reasons!r}]")
+    added = frozenset(reason.lower() for reason in reasons)
+    return msgspec.structs.replace(wire, natural_reasons=wire.natural_reasons | added)
+
+
+def _is_delimited(response: Response) -> bool:
+    """Whether the end of the body is the end of the answer, and cannot be a cut."""
+    return bool(getattr(response, "delimited", True))
 
 
 class _Own(threading.local):
@@ -90,8 +104,10 @@ class WireClient(Closing):
     requests that leave them open; `retries` says how often a request is made, None for once;
     `text_calls` is the syntax, by name or as a value, of calls that the model writes in its text, which
     ask unless their tool only reads; with `text_calls_trusted` those at the syntax's own marks do not
-    ask for having stood there. One client serves any number of concurrent requests, also from the event
-    loops of several threads. Raises RequestError where no syntax is there to be trusted.
+    ask for having stood there. `natural_reasons` are reasons that this server gives for the natural end
+    of a reply, beyond those that the wire lists: calls of a reply that ended for another reason do not
+    run. One client serves any number of concurrent requests, also from the event loops of several
+    threads. Raises RequestError where no syntax is there to be trusted.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -107,8 +123,9 @@ class WireClient(Closing):
         retries: Retries | None = Retries(),  # noqa: B008  frozen
         text_calls: TextSyntax | str | None = None,
         text_calls_trusted: bool = False,
+        natural_reasons: Iterable[str] = (),
     ) -> None:
-        self.wire = wire_of(wire)
+        self.wire = _naming(wire_of(wire), natural_reasons)
         if text_calls is not None:
             self.wire = msgspec.structs.replace(self.wire, text_calls=syntax_of(text_calls))
         if text_calls_trusted:
@@ -116,9 +133,7 @@ class WireClient(Closing):
         self.settings = settings
         self._model = model
         self._base = checked_url(base_url)
-        if self.wire.state_per_server:
-            host = urlsplit(self._base).hostname or ""
-            self.wire = msgspec.structs.replace(self.wire, server=host)
+        self.wire = self.wire.at(urlsplit(self._base).hostname or "")
         self._headers = checked_headers(headers or {})
         self._transport = transport or AiohttpTransport(timeouts)
         self._retries = retries
@@ -162,7 +177,7 @@ class WireClient(Closing):
                 reading.feed(data)
                 if reading.done:
                     break
-            return self._whole(reading.finish())
+            return self._whole(reading.finish(clean=_is_delimited(response)))
 
     async def _parts(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         told: list[str] = []
@@ -176,7 +191,7 @@ class WireClient(Closing):
                     yield part
                 if reading.done:
                     break
-            reply = self._whole(reading.finish())
+            reply = self._whole(reading.finish(clean=_is_delimited(response)))
         said = "".join(told)
         if reply.text.startswith(said) and reply.text != said:
             # all of it from a server that does not stream, or what might have become a call

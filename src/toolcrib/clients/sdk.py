@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from toolcrib.clients.transport import LINGER, Outgoing, Response
+from toolcrib.clients.transport import LINGER, Outgoing, Response, is_delimited
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -147,6 +147,8 @@ class _SdkResponse:
         self._server = server
         self.status: int = response.status_code
         self.headers = {name.lower(): value for name, value in response.headers.items()}
+        framed = getattr(response, "http_version", "") in ("HTTP/2", "HTTP/3")
+        self.delimited = framed or is_delimited(self.headers)
         self._data = response.aiter_bytes()
 
     async def chunks(self) -> AsyncIterator[bytes]:

@@ -51,7 +51,11 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(Protocol):
-    """An answer whose body is still to come. `headers` have lower-case names."""
+    """An answer whose body is still to come. `headers` have lower-case names.
+
+    One whose body ends only where the connection is closed, so that nobody can tell its end from a cut,
+    says so by an attribute `delimited` that is False.
+    """
 
     @property
     def status(self) -> int: ...
@@ -64,6 +68,12 @@ class Response(Protocol):
 
     async def aclose(self, *, whole: bool) -> None:
         """Be done with it; `whole` says that nothing of interest can follow."""
+
+
+def is_delimited(headers: Mapping[str, str]) -> bool:
+    """Whether a body over HTTP/1.1 says where it ends (RFC 9112, 6.3)."""
+    chunked = "chunked" in headers.get("transfer-encoding", "").lower()
+    return chunked or "content-length" in headers
 
 
 class Transport(Protocol):
@@ -196,6 +206,7 @@ class _AiohttpResponse:
         kept.read.add(self)
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.items()}
+        self.delimited = is_delimited(self.headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         content = self._response.content

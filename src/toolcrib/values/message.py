@@ -17,8 +17,9 @@ from toolcrib.values.offer import Offer
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal[
-    "stop", "tool_calls", "length", "content_filter", "refusal", "error", "incomplete"
+    "stop", "tool_calls", "length", "content_filter", "refusal", "error", "incomplete", "doubtful"
 ]
+"""`doubtful`: the reply ended for a reason that its wire does not list, or no call in it is whole."""
 
 
 class Image(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -51,8 +51,10 @@ class Decoder(Protocol):
     def feed(self, data: bytes) -> list[TextPart | ArgumentsPart]:
         """Parts that became known with `data`. Never raises for what the provider sent."""
 
-    def finish(self) -> Reply:
-        """The reply. Raises ProviderError for a reported error, WireError for another format."""
+    def finish(self, *, clean: bool = True) -> Reply:
+        """The reply. `clean` is whether the transport came to its own end: the last chunk, or the
+        length that it had announced; a body that a closed connection ended has none, and may have been
+        cut there. Raises ProviderError for a reported error, WireError for another format."""
 
 
 class Memo:
@@ -86,15 +88,17 @@ class MakeHistory(Protocol):
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """One provider format; `tools` is how it takes them, `history` how it is told what was said.
 
-    `finish_reasons` maps lower-case reasons; unlisted ones mean `unlisted_reason`. `auth` makes the
-    headers that carry a key. `default_max_tokens` is sent where a provider insists on a limit and
+    `natural_reasons` are those, in lower case, after which calls may run; `finish_reasons` says what
+    others mean; one that neither lists is `doubtful`, and ends the calls. `auth` makes the headers that
+    carry a key. `default_max_tokens` is sent where a provider insists on a limit and
     none was asked for. The rest are what servers of one format differ in: `max_tokens_key`;
     `stream_usage`, whether usage in streams must be asked for; `required_choice`, the word for a
     choice of at least one tool; `allowed_tools`, whether a choice can be among some of the tools (if
     not, the others are not sent); `text_calls`, the syntax (or its name) of calls that its models
     write in their text, which is nothing but text without; `text_calls_trusted`, whether those at its
     marks run like calls of the wire's own kind; `state_per_server`, whether what one server wants back
-    another one of the format would refuse, and `server` then which one it is.
+    another one of the format would refuse, and `server` then which one it is; `always_done`, whether a
+    stream without `[DONE]` was cut there, as it is at the `done_servers`.
     """
 
     name: str
@@ -103,9 +107,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     tools: ToolForm
     make_decoder: MakeDecoder
     auth: Callable[[str], Mapping[str, str]]
+    natural_reasons: frozenset[str]
     finish_reasons: Mapping[str, FinishReason]
     history: MakeHistory
-    unlisted_reason: FinishReason = "stop"
     headers: Mapping[str, str] = {}
     default_max_tokens: int = 0
     max_tokens_key: str = "max_tokens"
@@ -116,6 +120,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     text_calls_trusted: bool = False
     state_per_server: bool = False
     server: str = ""
+    done_servers: frozenset[str] = frozenset()
+    always_done: bool = False
 
     @property
     def keeper(self) -> str:
@@ -125,9 +131,20 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     def meaning(self, reason: str) -> FinishReason:
         """What that reason for the end of a reply says, in whatever case it is written.
 
-        What follows a colon is detail: `content_filter: PROHIBITED_CONTENT`.
+        What follows a colon is detail of a cut: `content_filter: PROHIBITED_CONTENT`.
         """
-        return self.finish_reasons.get(reason.lower().partition(":")[0], self.unlisted_reason)
+        word = reason.lower()
+        listed = self.finish_reasons.get(word.partition(":")[0])
+        return listed or ("stop" if word in self.natural_reasons else "doubtful")
+
+    def at(self, host: str) -> Wire:
+        """The wire as the server of that host name speaks it."""
+        known = any(host == name or host.endswith(f".{name}") for name in self.done_servers)
+        return msgspec.structs.replace(
+            self,
+            server=host if self.state_per_server else self.server,
+            always_done=self.always_done or known,
+        )
 
     def __repr__(self) -> str:
         return f"Wire({self.name!r})"

@@ -3,30 +3,59 @@
 The rule for a piece: what its index (without one its id, or the last call) points at is what it
 goes on with, unless it can only be the beginning of another call: another id, or a name once the
 arguments before it are whole. Fragments are joined once, at the end.
+
+The rule for a call: it may run only if it has a name, was begun before the reply's own end, and its
+arguments are whole: on a wire that ends each call by itself they have that end, or are a JSON object.
+No text of arguments at all is `{}` only where the wire has ended the call. What is said twice must be
+the same, as JSON. Where that is in doubt the call has a `fault`, and stays in the reply.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from toolcrib.values.call import ToolCall
+from toolcrib.errors import ErrorCode
+from toolcrib.values.call import CallFault, ToolCall
 from toolcrib.values.message import ArgumentsPart
 from toolcrib.values.offer import Offer
-from toolcrib.wire.json_text import SPACE, Balance, ends_early, is_object, mended, settled
+from toolcrib.wire.json_text import (
+    SPACE,
+    Balance,
+    ends_early,
+    is_object,
+    mended,
+    settled,
+)
 
 _LONGEST_NAME = 1024
+NAMELESS = CallFault(
+    ErrorCode.TRUNCATED, "The beginning of the call, with its name, did not arrive. Call again."
+)
+UNENDED = CallFault(
+    ErrorCode.TRUNCATED, "The call was begun, and its arguments never came to an end. Call again."
+)
+LATE = CallFault(
+    ErrorCode.TRUNCATED, "The call began after the reply had ended by its own word. Call again."
+)
+CONTRADICTORY = CallFault(ErrorCode.CONTRADICTORY)
 
 
 class _Open:
-    """A call that may still grow. `named_in` is the number of the chunk that gave its name."""
+    """A call that may still grow. `named_in` is the number of the chunk that gave its name.
+
+    `ended` is whether the wire has said that the call came to its end.
+    """
 
     __slots__ = (
         "_balance",
         "_scanned",
+        "ended",
+        "fault",
         "fragments",
         "id",
         "name",
         "named_in",
+        "notes",
         "own",
         "provider_id",
     )
@@ -38,6 +67,9 @@ class _Open:
         self.own = ""
         self.named_in = -1
         self.fragments: list[str] = []
+        self.ended = False
+        self.fault: CallFault | None = None
+        self.notes: tuple[str, ...] = ()
         self._balance: Balance | None = None
         self._scanned = 0
 
@@ -52,11 +84,17 @@ class _Open:
 
 
 class CallAssembler:
-    """The calls of one reply. `piece` takes streamed pieces, `whole` calls in one piece."""
+    """The calls of one reply. `piece` takes streamed pieces, `whole` calls in one piece.
 
-    def __init__(self, offer: Offer, ids: str) -> None:
+    With `marked` the wire ends each call by a mark of its own, which `end` tells; else the reply's end
+    is that of its calls. What begins after `close` is too late to run.
+    """
+
+    def __init__(self, offer: Offer, ids: str, *, marked: bool = False) -> None:
         self._offer = offer
         self._ids = ids
+        self._marked = marked
+        self._closed = False
         self._calls: list[_Open] = []
         self._by_index: dict[object, _Open] = {}
         self._by_id: dict[str, _Open] = {}
@@ -67,6 +105,20 @@ class CallAssembler:
     def last_id(self) -> str:
         """The id of the call that the last piece was of; empty before the first."""
         return "" if self._last is None else self._last.id
+
+    def end(self, index: object) -> None:
+        """The wire says that the call at that index came to its end."""
+        if (call := self._by_index.get(index)) is not None:
+            call.ended = True
+
+    def doubt(self, index: object, fault: CallFault) -> None:
+        """The call at that index may not run; the first reason for that stays."""
+        if (call := self._by_index.get(index)) is not None:
+            call.fault = call.fault or fault
+
+    def close(self) -> None:
+        """The reply has come to its own end: no call begins after it."""
+        self._closed = True
 
     def next_chunk(self) -> None:
         self._chunk += 1
@@ -82,12 +134,24 @@ class CallAssembler:
         self._last = call
         if not text:
             return None
+        if call.ended:
+            call.fault = call.fault or CONTRADICTORY
         call.fragments.append(text)
         return ArgumentsPart(call.id, call.own, text)
 
-    def whole(self, provider_id: str, name: str, text: str) -> ArgumentsPart | None:
+    def whole(
+        self,
+        provider_id: str,
+        name: str,
+        text: str,
+        *,
+        fault: CallFault | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> ArgumentsPart | None:
         """Take a call in one piece, and give the part to display, if there is something to."""
         call = self._last = self._open(None)
+        call.ended, call.notes = True, notes
+        call.fault = call.fault or fault
         self._continue(call, provider_id, name)
         if not text:
             return None
@@ -102,13 +166,30 @@ class CallAssembler:
         read = [(call, joined(call.fragments)) for call in self._calls]
         read = [(call, _paired(text)) for call, text in read if call.name or text.strip(SPACE)]
         cut = cut or (bool(read) and ends_early(read[-1][1]))
-        calls = (
-            ToolCall(
-                c.id, mended(c.provider_id), mended(c.own), text if cut else settled(text), not cut
-            )
-            for c, text in read
+        for (call, text), (after, _) in pairwise(read):
+            if not text and not after.name:
+                call.fault = call.fault or UNENDED  # what the nameless one brings may be its own
+        return tuple(_cut(c, text) if cut else self._made(c, text) for c, text in read), cut
+
+    def _made(self, call: _Open, text: str) -> ToolCall:
+        """The call of a reply that was not cut."""
+        arguments, notes, same = settled(text)
+        fault = call.fault
+        if fault is None and not call.name:
+            fault = NAMELESS
+        if fault is None and self._marked and not call.ended and not is_object(text.strip(SPACE)):
+            fault = UNENDED
+        if fault is None and not same:
+            fault = CONTRADICTORY
+        return ToolCall(
+            id=call.id,
+            provider_id=mended(call.provider_id),
+            name=mended(call.own),
+            arguments=arguments if fault is None else text,
+            complete=fault is None,
+            notes=call.notes + notes,
+            fault=fault,
         )
-        return tuple(calls), cut
 
     def _target(
         self, index: object, call: _Open | None, provider_id: str, name: str, text: str
@@ -131,10 +212,14 @@ class CallAssembler:
         of another call while the last one is not whole."""
         if index is None:
             return True
-        return not (provider_id or name) and self._last is not None and not self._last.whole()
+        if provider_id or name or self._last is None or self._last.ended:
+            return False
+        return bool(self._last.fragments) and not self._last.whole()
 
     def _open(self, index: object) -> _Open:
         call = _Open(f"{self._ids}{len(self._calls)}")
+        if self._closed:
+            call.fault = LATE
         self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
@@ -176,6 +261,12 @@ class CallAssembler:
 
     def _knows(self, name: str) -> bool:
         return self._offer.own_name(name) in self._offer.tools
+
+
+def _cut(call: _Open, text: str) -> ToolCall:
+    return ToolCall(
+        call.id, mended(call.provider_id), mended(call.own), text, complete=False, fault=call.fault
+    )
 
 
 def joined(fragments: list[str]) -> str:

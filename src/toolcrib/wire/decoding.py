@@ -72,7 +72,7 @@ class WholeDecoder:
             self._pieces.append(data)
         return []
 
-    def finish(self) -> Reply:
+    def finish(self, *, clean: bool = True) -> Reply:
         if self.done:
             raise WireError(f"the reply is larger than {MAX_BYTES} bytes")
         body = b"".join(self._pieces).lstrip(_BLANK)
@@ -136,6 +136,18 @@ def _referred(reply: Reply, payload: PayloadRef) -> Reply:
     return replace(reply, message=message, payload=payload)
 
 
+def _noted(reply: Reply, note: str) -> Reply:
+    replace = msgspec.structs.replace
+    calls = tuple(replace(call, notes=(*call.notes, note)) for call in reply.tool_calls)
+    return replace(reply, message=replace(reply.message, tool_calls=calls))
+
+
+def _says(event: Event) -> bool:
+    """Whether an event holds anything but a sign of life, or once more that this is the end."""
+    data = event.data.strip()
+    return event.name not in _ALIVE and data.startswith(b"{") and b'"ping"' not in data[:40]
+
+
 class StreamDecoder:
     """Events, each a JSON object; `[DONE]`, the wire's own end or that of the body ends them."""
 
@@ -144,7 +156,7 @@ class StreamDecoder:
         self._usual = builder.usual if isinstance(builder, QuickBuilder) else None
         self._events = frames
         self._failure: ClientError | None = None
-        self._ended = False
+        self._ended = self._more = False
         self._size = 0
         self._taken = _Taken()
         self._head: dict[str, Any] = {}
@@ -157,29 +169,43 @@ class StreamDecoder:
     def feed(self, data: bytes) -> Parts:
         parts: Parts = []
         if self.done:
+            self._look_behind(data)
             return parts
         try:
             self._size += len(data)
             if self._size > MAX_STREAM_BYTES:
                 raise WireError(f"the stream is larger than {MAX_STREAM_BYTES} bytes")
             for event in self._events.feed(data):
+                if self._ended:
+                    self._more = self._more or _says(event)
+                    continue
                 self._taken.add(event.data)
                 self._take(event, parts)
-                if self._ended:
-                    break
         except ClientError as failure:
             self._failure = failure
         return parts
 
-    def finish(self) -> Reply:
+    def _look_behind(self, data: bytes) -> None:
+        """Nothing after the end is read: only that there was something is noted."""
+        if self._failure is None and not self._more:
+            try:
+                self._more = any(map(_says, self._events.feed(data)))
+            except ClientError:
+                self._more = True
+
+    def finish(self, *, clean: bool = True) -> Reply:
+        """`clean` is whether the transport has said that the body came to its end."""
         if not self.done:
             self._take_rest()
+            self._builder.torn = self._builder.torn or not clean
         if self._failure is not None:
             raise self._failure
         if not self._builder.known and (self._any or self._events.foreign):
             raise WireError("the reply is neither JSON nor a stream of this wire's events")
         reply = self._builder.finish(ended=self._ended, raw=self._head or None)
         reply = msgspec.structs.replace(reply, events=self._taken.texts())
+        if self._more:
+            reply = _noted(reply, "after_end")
         return _referred(reply, self._taken.reference())
 
     def _take_rest(self) -> None:
@@ -244,8 +270,8 @@ class EitherDecoder:
             self._inner = WholeDecoder(self._builder) if whole else self._stream()
         return self._inner.feed(data)
 
-    def finish(self) -> Reply:
-        return (self._inner or self._stream()).finish()
+    def finish(self, *, clean: bool = True) -> Reply:
+        return (self._inner or self._stream()).finish(clean=clean)
 
     def _stream(self) -> Decoder:
         return StreamDecoder(self._builder, self._frames())

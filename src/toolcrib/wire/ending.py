@@ -1,7 +1,14 @@
 """How a reply ended, and the `Reply` that comes of it, on every wire.
 
-The rule: the first sign that a reply was cut stays, be it a reason or something else, and of a reply
-that was cut no call may run. Of reasons that are natural ends, the last one counts.
+Doubt ends a call. What a call needs so that it may run:
+
+* The reply ended: the provider said so by the wire's own mark (`[DONE]`, `message_stop` …), or it gave
+  a natural reason and then the transport came to a clean end. A reason that pieces of calls follow is
+  void: such a reply needs the mark.
+* Its reason is one that the wire lists as natural. The first sign that a reply was cut stays, be it a
+  reason or something else; of natural reasons the last one counts; a reason that nobody has listed ends
+  the calls, and the text stays.
+* Nothing is wrong with the call itself: see `wire/calls.py`.
 """
 
 from __future__ import annotations
@@ -9,11 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from toolcrib.values.call import ToolCall
+import msgspec
+
+from toolcrib.errors import ErrorCode
+from toolcrib.values.call import CallFault, ToolCall
 from toolcrib.values.message import FinishReason, Message, ProviderState, Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.failure import safe_text
 from toolcrib.wire.json_text import mended
 
 NATURAL: frozenset[FinishReason] = frozenset(("stop", "tool_calls"))
@@ -26,31 +37,53 @@ class Ending:
     """The end of one reply, as it becomes known.
 
     `reason` is the provider's own word, empty if there was none; `cut` is how the reply was cut, None
-    as long as nothing says that it was.
+    as long as nothing says that it was; `notes` are those of all calls of the reply.
     """
 
-    __slots__ = ("_offer", "_wire", "cut", "reason")
+    __slots__ = ("_fault", "_natural", "_offer", "_voided", "_wire", "cut", "notes", "reason")
 
     def __init__(self, wire: Wire, offer: Offer) -> None:
         self._wire = wire
         self._offer = offer
+        self._natural = False
+        self._voided = False
+        self._fault: CallFault | None = None
         self.reason = ""
         self.cut: FinishReason | None = None
+        self.notes: list[str] = []
 
     def said(self, reason: object, meaning: FinishReason | None = None) -> None:
         """Take a reason, which means what the wire says, or that `meaning`; that of a cut stays."""
         if self.cut is None or not self.reason:
             self.reason = str(reason)
-            self.sign(meaning or self._wire.meaning(self.reason))
+        self.judge(str(reason), meaning or self._wire.meaning(str(reason)))
+
+    def judge(self, word: str, meaning: FinishReason) -> None:
+        """Take what a reason means; `word` is how the provider put it."""
+        if meaning in NATURAL:
+            self._natural = True
+        elif meaning == "doubtful" and self.cut is None:
+            self._fault = _unlisted(word, self._wire)
+        self.sign(meaning)
 
     def sign(self, meaning: FinishReason) -> None:
         """Take what says, in whatever way, that the reply ended like that."""
         if self.cut is None and meaning not in NATURAL:
             self.cut = meaning
 
+    def called(self) -> None:
+        """Take note of a piece of a call that is not empty: a reason that came before it is void."""
+        self._voided = self._voided or self._natural
+
+    def renewed(self) -> None:
+        """Let a reason count again: on a wire without a mark, one after the last call is the end."""
+        self._voided = False
+
     def stopped(self, *, ended: bool, torn: bool) -> None:
-        """No more follows. It is all there if the provider said so (`ended`), or gave a reason."""
-        if torn or not (ended or self.reason):
+        """No more follows. `ended` is whether the provider said so by the wire's own mark, `torn`
+        whether the transport stopped before its own end, or in the middle of an event."""
+        by_reason = self._natural and not self._voided and not self._wire.always_done
+        if torn or not (ended or by_reason):
             self.sign("incomplete")
 
     def calls(self, assembler: CallAssembler) -> tuple[ToolCall, ...]:
@@ -58,6 +91,11 @@ class Ending:
         calls, cut = assembler.finish(cut=self.cut is not None)
         if cut:
             self.sign("length")
+        if self._fault is not None:
+            calls = tuple(msgspec.structs.replace(call, fault=self._fault) for call in calls)
+        if self.notes:
+            notes = tuple(dict.fromkeys(self.notes))
+            calls = tuple(msgspec.structs.replace(c, notes=c.notes + notes) for c in calls)
         return calls
 
     def reply(
@@ -75,7 +113,9 @@ class Ending:
         `refused` is whether the text is a refusal that came to its own end.
         """
         kept = ProviderState(self._wire.keeper, state) if state else None
-        natural: FinishReason = "tool_calls" if calls else "refusal" if refused else "stop"
+        natural: FinishReason = "refusal" if refused else "stop"
+        if calls:
+            natural = "tool_calls" if any(call.complete for call in calls) else "doubtful"
         return Reply(
             Message("assistant", mended("".join(text)), calls, provider_state=kept),
             self.cut or natural,
@@ -84,3 +124,13 @@ class Ending:
             self.reason or None,
             raw,
         )
+
+
+def _unlisted(word: str, wire: Wire) -> CallFault:
+    said = safe_text(word, 60)
+    return CallFault(
+        ErrorCode.TRUNCATED,
+        f"The reply ended for the reason {said!r}, which is not known as a natural end of"
+        f" {wire.name}: its calls do not run. If it is one, the application lists it: "
+        f"natural_reasons=[{said!r}].",
+    )

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,7 +32,16 @@ def is_object(text: str) -> bool:
     return True
 
 
-def settled(text: str) -> str:
+class Settled(NamedTuple):
+    """The arguments of a call that was not cut. `notes` are those of a `ToolCall`; `same` is False if
+    the text holds several objects that contradict each other."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+    same: bool = True
+
+
+def settled(text: str) -> Settled:
     """The arguments of a call that was not cut: the text as sent, except for five known habits.
 
     Nothing or `null` is `{}` (Groq, OpenRouter); a JSON string that holds an object is that object;
@@ -40,33 +50,70 @@ def settled(text: str) -> str:
     """
     bare = text.strip(SPACE)
     if bare in {"", "null"}:
-        return "{}"
+        return Settled("{}", ("empty_arguments",))
     if bare.startswith('"'):
         inner = _inner(bare)
-        return text if inner is None else inner
+        return Settled(text if inner is None else inner)
+    if not bare.startswith("{") or is_object(bare):
+        return Settled(text)
     if (empty := _EMPTY_FIRST.match(bare)) and is_object(bare[empty.end() :]):
-        return bare[empty.end() :]
-    return _said_once(bare) or text
+        return Settled(bare[empty.end() :], ("empty_object_first",))
+    said = _objects(bare)
+    if len(said) < 2:
+        return Settled(text)
+    if all(same_json(said[0], again) for again in said[1:]):
+        return Settled(said[0], ("said_twice",))
+    return Settled(text, same=False)
 
 
-def _said_once(text: str) -> str | None:
-    """The first of equal objects that follow each other, if that is what the text is."""
-    if not text.startswith("{") or is_object(text):
-        return None
+def _objects(text: str) -> list[str]:
+    """The JSON objects that follow each other in a text; none if something else is in it."""
+    said: list[str] = []
+    at = 0
     try:
-        first, end = _VALUES.raw_decode(text)
-        at = end
-        for _ in range(_MOST_REPEATS):
-            if at == len(text):
-                return text[:end]
-            while text[at] in SPACE:
+        while at < len(text) and len(said) < _MOST_REPEATS:
+            if text[at] in SPACE:
                 at += 1
-            again, at = _VALUES.raw_decode(text, at)
-            if again != first:
-                return None
+                continue
+            value, end = _VALUES.raw_decode(text, at)
+            if not isinstance(value, dict):
+                return []
+            said.append(text[at:end])
+            at = end
     except (ValueError, RecursionError):
-        pass
-    return None
+        return []
+    return said if at == len(text) else []
+
+
+def same_json(one: str, other: str) -> bool:
+    """Whether two texts are the same JSON: `1` and `1.0` are, `1` and `true` are not.
+
+    A text that is no JSON, or that has a key twice, is the same as itself only.
+    """
+    if one == other:
+        return True
+    try:
+        return _same(_EXACT.decode(one.strip(SPACE)), _EXACT.decode(other.strip(SPACE)))
+    except (ValueError, ArithmeticError, RecursionError):
+        return False
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    is_number = isinstance(one, Decimal) and isinstance(other, Decimal)
+    return (is_number or type(one) is type(other)) and bool(one == other)
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(made := dict(pairs)) < len(pairs):
+        raise ValueError("a key is there twice")
+    return made
+
+
+_EXACT = json.JSONDecoder(parse_int=Decimal, parse_float=Decimal, object_pairs_hook=_without_twins)
 
 
 def _inner(text: str) -> str | None:

@@ -35,10 +35,11 @@ def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
 class Block:
     """A block that may still grow; `form` is what it began as, `number` its place in the reply.
 
-    `given` is the input that came with its beginning, as text.
+    Of a call, `given` is the input that came with its beginning, as text, and `input` that of its
+    deltas; `stopped` is whether the provider said that the block is whole.
     """
 
-    __slots__ = ("_citations", "_pieces", "form", "given", "kind", "number")
+    __slots__ = ("_citations", "_pieces", "form", "given", "input", "kind", "number", "stopped")
 
     def __init__(self, number: int, form: dict[str, Any]) -> None:
         kind = form.get("type")
@@ -46,8 +47,23 @@ class Block:
         self.form = form
         self.kind = kind if isinstance(kind, str) else ""
         self.given = ""
+        self.input: list[str] = []
+        self.stopped = False
         self._pieces: dict[str, list[str]] = {}
         self._citations: list[Any] = []
+
+    def is_again(self, form: Any) -> bool:
+        """Whether a beginning at the same index is that of this call, said again."""
+        if self.kind != "tool_use" or not isinstance(form, dict):
+            return False
+        if self.stopped and not self.form.get("id"):
+            return False
+        return all(form.get(key) == self.form.get(key) for key in ("type", "id", "name"))
+
+    @property
+    def announced(self) -> bool:
+        """Whether a call began with its name, and not with a piece of its input."""
+        return bool(self.form.get("name")) or self.stopped
 
     def takes(self, kind: str) -> bool:
         """Whether a delta for blocks of that kind may be for this one."""

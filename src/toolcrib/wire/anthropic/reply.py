@@ -18,10 +18,10 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.anthropic.blocks import Block, delta_of, kept
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.calls import CallAssembler, index_of
+from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import counted, mended
+from toolcrib.wire.json_text import counted, mended, same_json
 
 _EVENTS = (
     "message_start",
@@ -58,11 +58,12 @@ class AnthropicReply:
         self.known = False
         self.over = False
         self.torn = False
+        self._whole = False
         self._ending = Ending(wire, offer)
         self._blocks: list[Block] = []
         self._by_index: dict[object, Block] = {}
         self._text: list[str] = []
-        self._calls = CallAssembler(offer, ids)
+        self._calls = CallAssembler(offer, ids, marked=True)
         self._usage: dict[str, Any] = {}
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -71,10 +72,10 @@ class AnthropicReply:
         content = body.get("content")
         if not isinstance(content, list):
             raise WireError("the reply has no content blocks: this is no message of Anthropic's")
-        self.known = True
+        self.known = self._whole = True
         inputs = _inputs(content, data) if any(map(_has_input, content)) else [b""] * len(content)
         for form, given in zip(content, inputs, strict=True):
-            self._end(self._begin(form, None, given, []), [])
+            self._stop(self._begin(form, None, given, []), [])
         self._take_reason(body)
         self._take_usage(body)
 
@@ -88,7 +89,7 @@ class AnthropicReply:
                 self._take_start(event, data, parts)
             case "content_block_stop":
                 if block := self._by_index.get(index_of(event.get("index"))):
-                    self._end(block, parts)
+                    self._stop(block, parts)
             case "message_start":
                 self._take_usage(event.get("message"))
             case "message_delta":
@@ -102,7 +103,16 @@ class AnthropicReply:
     def _take_start(self, event: dict[str, Any], data: bytes, parts: Parts) -> None:
         form = event.get("content_block")
         given = _input_at_start(form, data) if _has_input(form) else b""
-        self._begin(form, index_of(event.get("index")), given, parts)
+        given = given if given.strip(b"{} \t\r\n") else b""  # `{}` is a placeholder in streams
+        index = index_of(event.get("index"))
+        before = self._by_index.get(index)
+        if before is not None and before.is_again(form):
+            if given.decode("utf-8", "replace") != before.given:
+                self._calls.doubt(before.number, CONTRADICTORY)
+            return
+        block = self._begin(form, index, given, parts)
+        if before is not None and before.kind == "tool_use" and not before.announced:
+            self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
 
     def _take_delta(self, event: dict[str, Any], parts: Parts) -> None:
         delta = event.get("delta")
@@ -129,6 +139,7 @@ class AnthropicReply:
             name, provider_id = form.get("name") or "", form.get("id") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
+            self._ending.called()
             self._calls.piece(block.number, str(provider_id), name, "")
             text = form.get("input")
             block.given = text if isinstance(text, str) else given.decode("utf-8", "replace")
@@ -150,7 +161,8 @@ class AnthropicReply:
     def _add(self, block: Block, member: str, text: str, parts: Parts) -> None:
         if block.kind == "tool_use" and member == "partial_json":
             if text:
-                block.given = ""
+                self._ending.called()
+                block.input.append(text)
             if part := self._calls.piece(block.number, "", "", text):
                 parts.append(part)
             return
@@ -158,11 +170,24 @@ class AnthropicReply:
         if block.kind == "text" and text:
             self._tell(text, parts)
 
-    def _end(self, block: Block, parts: Parts) -> None:
-        """Input that came with the beginning counts if none followed (gajae-code#1895)."""
+    def _stop(self, block: Block, parts: Parts) -> None:
+        """The end of a block, by its own event."""
+        self._settle(block, parts)
+        block.stopped = True
+        self._calls.end(block.number)
+
+    def _settle(self, block: Block, parts: Parts) -> None:
+        """Input that came with the beginning counts if none followed (gajae-code#1895); if both came,
+        they are copies."""
         given, block.given = block.given, ""
-        if given and (part := self._calls.piece(block.number, "", "", given)):
-            parts.append(part)
+        if not given:
+            return
+        if not block.input:
+            block.input.append(given)
+            if part := self._calls.piece(block.number, "", "", given):
+                parts.append(part)
+        elif not same_json(given, "".join(block.input)):
+            self._calls.doubt(block.number, CONTRADICTORY)
 
     def _tell(self, text: str, parts: Parts) -> None:
         self._text.append(text)
@@ -172,6 +197,7 @@ class AnthropicReply:
         reason = message.get("stop_reason") if isinstance(message, dict) else None
         if reason:
             self._ending.said(reason)
+            self._calls.close()
 
     def _take_usage(self, message: Any) -> None:
         """The counts of a stream are totals so far; one that is missing, or 0, stays as it was."""
@@ -182,8 +208,9 @@ class AnthropicReply:
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
         for block in self._blocks:
-            self._end(block, [])
-        self._ending.stopped(ended=ended, torn=self.torn)
+            self._settle(block, [])
+        said_how = self._whole or bool(self._ending.reason)  # without, a cut may have been lost
+        self._ending.stopped(ended=ended and said_how, torn=self.torn)
         calls = self._ending.calls(self._calls)
         state = kept(self._blocks, cut=self._ending.cut is not None)
         usage = Usage(
@@ -197,7 +224,8 @@ class AnthropicReply:
 
 
 def _has_input(form: Any) -> bool:
-    return isinstance(form, dict) and form.get("type") == "tool_use" and bool(form.get("input"))
+    is_call = isinstance(form, dict) and form.get("type") == "tool_use"
+    return is_call and form.get("input") is not None
 
 
 def _inputs(content: list[Any], data: bytes) -> list[bytes]:

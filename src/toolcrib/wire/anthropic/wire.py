@@ -141,6 +141,7 @@ ANTHROPIC = Wire(
     tools=ANTHROPIC_TOOLS,
     make_decoder=decoding_by(AnthropicReply),
     auth=_key,
+    natural_reasons=frozenset(("tool_use", "end_turn", "stop_sequence")),
     finish_reasons=_FINISH_REASONS,
     history=AnthropicHistory,
     headers={"anthropic-version": "2023-06-01"},

@@ -23,18 +23,35 @@ _KINDS = ("toolUse", "reasoningContent", "citationsContent", "text")
 class Block:
     """A block that may still grow; `form` is what it began as, `number` its place in the reply.
 
-    `ours` is whether it is a call, and not one that the provider has run itself.
+    `ours` is whether it is a call, and not one that the provider has run itself; `stopped` is whether
+    the provider said that the block is whole.
     """
 
-    __slots__ = ("_citations", "_pieces", "form", "kind", "number", "ours")
+    __slots__ = ("_citations", "_pieces", "form", "kind", "number", "ours", "stopped")
 
     def __init__(self, number: int, form: dict[str, Any]) -> None:
         self.number = number
         self.form = form
         self.kind = next((kind for kind in _KINDS if kind in form), next(iter(form), ""))
         self.ours = _is_call(form)
+        self.stopped = False
         self._pieces: dict[str, list[str]] = {}
         self._citations: list[Any] = []
+
+    def is_again(self, form: Any) -> bool:
+        """Whether a beginning at the same index is that of this call, said again."""
+        use = form.get("toolUse") if isinstance(form, dict) else None
+        if not self.ours or not isinstance(use, dict):
+            return False
+        own = self.form["toolUse"]
+        if self.stopped and not own.get("toolUseId"):
+            return False
+        return all(use.get(key) == own.get(key) for key in ("toolUseId", "name"))
+
+    @property
+    def announced(self) -> bool:
+        """Whether a call began with its name, and not with a piece of its input."""
+        return bool(self.form["toolUse"].get("name")) or self.stopped
 
     def takes(self, kind: str) -> bool:
         """Whether a delta of that kind may be for this block."""

@@ -19,7 +19,7 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.bedrock_converse.blocks import Block, kept, text_of
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.calls import CallAssembler, index_of
+from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.json_text import counted, mended
 
@@ -73,7 +73,7 @@ class BedrockReply:
         self._blocks: list[Block] = []
         self._by_index: dict[object, Block] = {}
         self._text: list[str] = []
-        self._calls = CallAssembler(offer, ids)
+        self._calls = CallAssembler(offer, ids, marked=True)
         self._usage: dict[str, Any] = {}
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -85,7 +85,7 @@ class BedrockReply:
         self.known = True
         inputs = _inputs(content, data) if any(map(_has_input, content)) else [""] * len(content)
         for form, given in zip(content, inputs, strict=True):
-            self._begin(form, None, given, [])
+            self._calls.end(self._begin(form, None, given, []).number)
         self._take_reason(body)
         self._take_usage(body)
 
@@ -101,12 +101,27 @@ class BedrockReply:
         elif kind == "contentBlockStart":
             form = event.get("start")
             given = _input_at_start(form, data) if _has_input(form) else ""
-            self._begin(form, index_of(event.get("contentBlockIndex")), given, parts)
+            given = given if given.strip("{} \t\r\n") else ""  # `{}` would be a placeholder
+            self._take_start(form, index_of(event.get("contentBlockIndex")), given, parts)
+        elif kind == "contentBlockStop":
+            if block := self._by_index.get(index_of(event.get("contentBlockIndex"))):
+                block.stopped = True
+                self._calls.end(block.number)
         elif kind == "messageStop":
             self._take_reason(event)
         elif kind == "metadata":
             self._take_usage(event)
             self.over = bool(self._ending.reason)
+
+    def _take_start(self, form: Any, index: object, given: str, parts: Parts) -> None:
+        before = self._by_index.get(index)
+        if before is not None and before.is_again(form):
+            if given:
+                self._calls.doubt(before.number, CONTRADICTORY)
+            return
+        block = self._begin(form, index, given, parts)
+        if before is not None and before.ours and not before.announced:
+            self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
 
     def _begin(self, form: Any, index: object, given: str, parts: Parts) -> Block:
         """A new block, whose text is told at once. `given` is the input that came with it."""
@@ -122,6 +137,7 @@ class BedrockReply:
             name, provider_id = use.get("name") or "", use.get("toolUseId") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
+            self._ending.called()
             if part := self._calls.piece(block.number, str(provider_id), name, given):
                 parts.append(part)
         return block
@@ -156,6 +172,7 @@ class BedrockReply:
         if not block.ours:
             block.add("toolUse", "input", text)
         elif part := self._calls.piece(block.number, "", "", text):
+            self._ending.called()
             parts.append(part)
 
     def _tell(self, text: str, parts: Parts) -> None:
@@ -165,6 +182,7 @@ class BedrockReply:
     def _take_reason(self, message: dict[str, Any]) -> None:
         if reason := message.get("stopReason"):
             self._ending.said(reason)
+            self._calls.close()
 
     def _take_usage(self, message: dict[str, Any]) -> None:
         usage = message.get("usage")
@@ -188,7 +206,7 @@ class BedrockReply:
 
 def _has_input(form: Any) -> bool:
     use = form.get("toolUse") if isinstance(form, dict) else None
-    return isinstance(use, dict) and bool(use.get("input"))
+    return isinstance(use, dict) and use.get("input") is not None
 
 
 def _inputs(content: list[Any], data: bytes) -> list[str]:

@@ -133,14 +133,13 @@ def _tool_config(
 
 
 _FINISH_REASONS: dict[str, FinishReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "guardrail_intervened": "content_filter",
     "content_filtered": "content_filter",
     "refusal": "refusal",
+    "malformed_tool_use": "error",
+    "malformed_model_output": "error",
 }
 
 BEDROCK_CONVERSE = Wire(
@@ -150,8 +149,8 @@ BEDROCK_CONVERSE = Wire(
     tools=BEDROCK_TOOLS,
     make_decoder=decoding_by(BedrockReply, FrameStream),
     auth=bearer,
+    natural_reasons=frozenset(("tool_use", "end_turn", "stop_sequence")),
     finish_reasons=_FINISH_REASONS,
-    unlisted_reason="error",  # such as `malformed_tool_use`, `malformed_model_output`
     history=BedrockHistory,
     max_tokens_key="maxTokens",
 )

@@ -63,13 +63,14 @@ class CohereReply:
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
         self.torn = False
+        self._whole = False
         self._ending = Ending(wire, offer)
         self._text: list[str] = []
         self._plan: list[str] = []
         self._citations: list[Any] = []
         self._blocks: list[_Block] = []
         self._by_index: dict[object, _Block] = {}
-        self._calls = CallAssembler(offer, ids)
+        self._calls = CallAssembler(offer, ids, marked=True)
         self._usage: JsonObject = {}
 
     @property
@@ -82,6 +83,7 @@ class CohereReply:
         message = body.get("message")
         if not isinstance(message, dict):
             raise WireError("the reply has no message: this is not version 2 of Cohere's chat")
+        self._whole = True
         self._ends(body)
         for index, block in enumerate(_list(message, "content")):
             self._block(index, block, [])
@@ -98,6 +100,9 @@ class CohereReply:
             return
         self.known = True
         self._calls.next_chunk()
+        index = event.get("index") if type(event.get("index")) is int else None
+        if kind == "tool-call-end":
+            self._calls.end(index)
         delta = event.get("delta")
         if not isinstance(delta, dict):
             return
@@ -105,16 +110,17 @@ class CohereReply:
             if delta.get("error"):
                 raise reported_error(delta["error"])
             self._ends(delta)
+            self._calls.close()
             return
         message = delta.get("message")
         if not isinstance(message, dict):
             return
-        index = event.get("index") if type(event.get("index")) is int else None
         for block in _list(message, "content"):
             self._block(index, block, parts)
         self._add_plan(message)
         self._citations += _list(message, "citations")
         for call in _list(message, "tool_calls"):
+            self._ending.called()
             if part := self._calls.piece(index, *_call(call)):
                 parts.append(part)
 
@@ -159,9 +165,13 @@ class CohereReply:
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
-        self._ending.stopped(ended=ended, torn=self.torn)
+        self._ending.stopped(ended=ended and self._said_how(), torn=self.torn)
         calls = self._ending.calls(self._calls)
         return self._ending.reply(self._text, calls, self._spent(), raw=raw, state=self._state())
+
+    def _said_how(self) -> bool:
+        """Whether a stream said how it ended: one without `message-end` may have lost a cut."""
+        return self._whole or bool(self._ending.reason)
 
     def _state(self) -> dict[str, Any]:
         """What of the message is neither its text nor its calls; nothing if there is nothing more."""

@@ -85,6 +85,7 @@ COHERE = Wire(
     tools=COHERE_TOOLS,
     make_decoder=decoding_by(CohereReply),
     auth=bearer,
+    natural_reasons=frozenset(("tool_call", "complete", "stop_sequence")),
     finish_reasons=_FINISH_REASONS,
     history=CohereHistory,
     required_choice="REQUIRED",

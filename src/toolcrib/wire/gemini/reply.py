@@ -123,6 +123,7 @@ class GeminiReply:
                 self._add_text(part, parts)
         reason = candidate.get("finishReason")
         if _said(reason):
+            self._ending.renewed()
             self._ending.said(reason)
 
     def _add_text(self, part: dict[str, Any], parts: Parts) -> None:
@@ -136,6 +137,7 @@ class GeminiReply:
             parts.append(TextPart(mended(text)))
 
     def _add_call(self, part: dict[str, Any], text: str, parts: Parts) -> None:
+        self._ending.called()
         call = part["functionCall"]
         if not isinstance(call, dict) or not isinstance(call.get("name") or "", str):
             raise WireError("a function call is not an object with a name")

@@ -83,13 +83,19 @@ def _choice(choice: ToolChoice) -> dict[str, Any]:
 
 
 _FINISH_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
     "max_tokens": "length",
     **GEMINI_FILTERED,
     # The call is whole, but of a tool that was not declared: hydration says so to the model.
     "unexpected_tool_call": "tool_calls",
+    "malformed_function_call": "error",
+    "malformed_response": "error",
+    "too_many_tool_calls": "error",
+    "missing_thought_signature": "error",
+    "language": "error",
+    "other": "error",
+    "no_image": "error",
+    "image_other": "error",
     # Vertex may say the number. Those from 5 on mean one thing there and another at Google AI.
-    "1": "stop",
     "2": "length",
     "3": "content_filter",
     "4": "content_filter",
@@ -107,8 +113,8 @@ GEMINI = Wire(
     tools=GEMINI_TOOLS,
     make_decoder=decoding_by(GeminiReply),
     auth=_key,
+    natural_reasons=frozenset(("stop", "1")),  # Vertex may say the number
     finish_reasons=_FINISH_REASONS,
-    unlisted_reason="error",  # every reason but STOP says that something went wrong
     history=GeminiHistory,
     max_tokens_key="maxOutputTokens",
 )

@@ -92,6 +92,7 @@ OLLAMA = Wire(
     tools=OLLAMA_TOOLS,
     make_decoder=decoding_by(OllamaReply, LineStream, bodies=False),
     auth=bearer,  # none on one's own machine; ollama.com wants one
+    natural_reasons=frozenset(("stop",)),
     finish_reasons=_FINISH_REASONS,
     history=OllamaHistory,
     max_tokens_key="num_predict",

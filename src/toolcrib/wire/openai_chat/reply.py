@@ -70,6 +70,7 @@ class ChatReply:
             self._calls.next_chunk()
             for call in calls:
                 name, text = call.function.name or "", call.function.arguments or ""
+                self._take_note(call.id or "", name, text)
                 if part := self._calls.piece(call.index, call.id or "", name, text):
                     parts.append(part)
         delta = choice.delta
@@ -91,6 +92,7 @@ class ChatReply:
         self.known = True
         self._source = Source(data)
         self._calls.next_chunk()
+        own = []
         for at, choice in enumerate(choices):
             if not isinstance(choice, dict):
                 raise WireError(f"`choices[{at}]` is not an object")
@@ -101,18 +103,12 @@ class ChatReply:
             if index == self._choice:
                 key = _key(choice, whole=whole)
                 self._source.point(at, key)
-                self._add(choice, choice.get(key), whole=whole, parts=parts)
-
-    def _add(
-        self,
-        choice: dict[str, Any],
-        delta: Any,
-        *,
-        whole: bool,
-        parts: Parts,
-    ) -> None:
-        if choice.get("finish_reason") or choice.get("native_finish_reason") or "error" in choice:
+                self._add(choice.get(key), whole=whole, parts=parts)
+                own.append(choice)
+        for choice in own:  # what a chunk brings comes before its reason
             self._add_reason(choice)
+
+    def _add(self, delta: Any, *, whole: bool, parts: Parts) -> None:
         if delta is None and not whole:
             return
         if not isinstance(delta, dict):
@@ -122,6 +118,7 @@ class ChatReply:
             self._add_calls(calls, whole=whole, parts=parts)
         if function := delta.get("function_call"):
             name, text = self._function(function, None)
+            self._take_note("", name, text)
             self._legacy.piece("function_call", "", name, text)
         if content := delta.get("content"):
             self._add_text(content, parts)
@@ -139,11 +136,16 @@ class ChatReply:
             provider_id = call.get("id") or ""
             if not isinstance(provider_id, str):
                 provider_id = str(provider_id)
+            self._take_note(provider_id, name, text)
             if whole:
                 self._calls.whole(provider_id, name, text)
             elif part := self._calls.piece(index_of(call.get("index")), provider_id, name, text):
                 parts.append(part)
             self._kept.add_call(call, self._calls.last_id)
+
+    def _take_note(self, provider_id: str, name: str, text: str) -> None:
+        if provider_id or name or text:
+            self._ending.called()
 
     def _function(self, function: Any, at: int | None) -> tuple[str, str]:
         """Name and arguments, as text; arguments that come as a value keep their bytes."""
@@ -166,16 +168,24 @@ class ChatReply:
             parts.append(TextPart(mended(content)))
 
     def _add_reason(self, choice: dict[str, Any]) -> None:
-        """Of two reasons for a cut, the first says what it was, the last is the more exact word."""
+        """Take both reasons. The native one can only make it worse: it is no end.
+
+        Of two reasons for a cut, the first says what it was, the last is the more exact word.
+        """
         ending = self._ending
         for key in ("finish_reason", "native_finish_reason"):
             if not (reason := choice.get(key)):
                 continue
-            meaning = self._wire.meaning(str(reason))
-            news = ending.cut is None and (key == "finish_reason" or not ending.reason)
-            if news or meaning not in NATURAL:
+            meaning, native = self._wire.meaning(str(reason)), key != "finish_reason"
+            news = ending.cut is None and not (native and ending.reason)
+            if native and meaning == "doubtful":
+                ending.notes.append("unlisted_native_reason")
+            elif news or meaning not in NATURAL:
                 ending.reason = str(reason)
-            ending.sign(meaning)
+            if native:
+                ending.sign(meaning if meaning != "doubtful" else "stop")
+            else:
+                ending.judge(str(reason), meaning)
         if choice.get("error"):
             ending.sign("error")
 

@@ -67,6 +67,22 @@ def _choice(wire: Wire, choice: ToolChoice) -> Any:
     return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
 
 
+_NATURAL = frozenset(
+    (
+        "stop",
+        "tool_calls",
+        "tool_call",
+        "function_call",
+        "tool_use",
+        "end_turn",
+        "stop_sequence",
+        "eos",
+        "eos_token",
+        "complete",
+        "completed",
+    )
+)
+"""Those of OpenAI, of compatible servers, and of the models behind gateways."""
 _FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
     "max_tokens": "length",
@@ -106,7 +122,18 @@ OPENAI_CHAT = Wire(
     tools=OPENAI_CHAT_TOOLS,
     make_decoder=decoding_by(ChatReply),
     auth=bearer,
+    natural_reasons=_NATURAL,
     finish_reasons=_FINISH_REASONS,
     history=ChatHistory,
+    done_servers=frozenset(
+        (
+            "api.openai.com",
+            "openrouter.ai",
+            "openai.azure.com",
+            "cognitiveservices.azure.com",
+            "services.ai.azure.com",
+            "api.mistral.ai",
+        )
+    ),
     state_per_server=True,  # Groq, for one: "property 'reasoning_content' is unsupported"
 )

@@ -1,7 +1,8 @@
 """The output items of a response, assembled from its events.
 
 An event belongs to the item that it names by index and id, else by id, else by index; servers get
-each of these wrong. What is said at an item's end counts for more than the pieces before it.
+each of these wrong. What is said at an item's end counts for more than the pieces before it, and all
+that is said there must be the same: an item whose whole copies differ is contradictory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from toolcrib.errors import WireError
+from toolcrib.wire.json_text import same_json
 
 Place: TypeAlias = int | Literal["item", "event"]
 """Where a call stands in the JSON: in a list of output at that index, in `item`, or in the event."""
@@ -89,7 +91,9 @@ class Item:
     """One output item: a call's `arguments` and our `call` id, or a message's `texts`, as they grow.
 
     `final` is the item as the provider has it in the end; `settled` is whether it said of the
-    arguments that they are whole, `begun_with` what it gave for them before any piece.
+    arguments that they are whole, `begun_with` what it gave for them before any piece. `copies` are the
+    whole arguments, each time that they were said, `renamed` is whether one of them had another name,
+    `cut` whether the item itself says that it is incomplete.
     """
 
     __slots__ = (
@@ -97,6 +101,8 @@ class Item:
         "begun_with",
         "call",
         "call_id",
+        "copies",
+        "cut",
         "final",
         "id",
         "index",
@@ -104,7 +110,9 @@ class Item:
         "listed",
         "name",
         "own",
+        "renamed",
         "settled",
+        "streamed",
         "texts",
     )
 
@@ -118,10 +126,34 @@ class Item:
         self.own = ""
         self.arguments = Growing()
         self.begun_with = ""
+        self.streamed: list[str] = []
+        self.copies: list[str] = []
+        self.renamed = self.cut = False
         self.texts: dict[int, Growing] = {}
         self.settled = False
         self.listed = False
         self.final: dict[str, Any] | None = None
+
+    @property
+    def whole(self) -> str:
+        """The arguments by what counts most: the last copy, else the pieces, else what it began with,
+        which is a placeholder if it is an empty object and the provider never said that it was all."""
+        if self.copies:
+            return self.copies[-1]
+        begun_with = self.begun_with if self.settled or self.begun_with.strip("{} ") else ""
+        return "".join(self.streamed) or begun_with
+
+    @property
+    def contradictory(self) -> bool:
+        return self.renamed or not all(same_json(self.copies[0], one) for one in self.copies[1:])
+
+    @property
+    def streamed_otherwise(self) -> bool:
+        """Whether the pieces said something else than the whole."""
+        streamed = "".join(self.streamed)
+        return (
+            bool(streamed) and self.settled and not same_json(streamed, "".join(self.copies[-1:]))
+        )
 
     def text(self, at: int) -> Growing:
         return self.texts.setdefault(at, Growing())

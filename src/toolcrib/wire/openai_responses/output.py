@@ -47,11 +47,12 @@ class Output:
     def arguments_delta(self, event: dict[str, Any], parts: Parts) -> None:
         item, delta = self._called(event), _string(event, "delta")
         item.arguments.add(delta)
+        item.streamed.append(delta)
         _show_arguments(item, delta, parts)
 
     def arguments_done(self, event: dict[str, Any], parts: Parts) -> None:
         item = self._called(event)
-        if not item.name and event.get("name"):
+        if event.get("name"):
             self._name(item, event)
         self._settle(item, self._arguments(event, item.kind, "event"), parts)
 
@@ -77,9 +78,12 @@ class Output:
                 item = self.items.open(kind, at, item_id)
             if item.final is None:
                 self._finished(item, form, at, parts)
+            else:
+                self._said_again(item, form, at)
 
     def _finished(self, item: Item, form: dict[str, Any], place: Place, parts: Parts) -> None:
         item.final = form
+        item.cut = item.cut or form.get("status") == "incomplete"
         if item.kind in CALLS:
             self._name(item, form)
             self._settle(item, self._arguments(form, item.kind, place), parts)
@@ -87,10 +91,19 @@ class Output:
             self.refused = self.refused or (refused and bool(text))
             _show(item.text(at).settle(text), parts)
 
+    def _said_again(self, item: Item, form: dict[str, Any], place: Place) -> None:
+        """A whole response repeats the items that it streamed: their copies are held together."""
+        item.cut = item.cut or form.get("status") == "incomplete"
+        if item.kind in CALLS:
+            self._name(item, form)
+            self._settle(item, self._arguments(form, item.kind, place), [])
+
     def _name(self, item: Item, form: dict[str, Any]) -> None:
         """Take name and id of a call. A custom tool's is ours if it is on offer, or nothing is."""
         self.items.called(item, _string(form, "call_id"))
-        item.name = item.name or _string(form, "name")
+        name = _string(form, "name")
+        item.renamed = item.renamed or bool(name and item.name and name != item.name)
+        item.name = item.name or name
         item.own = self._offer.own_name(item.name)
         if item.kind == "function_call" or not self._offer.tools or item.own in self._offer.tools:
             self._claim(item)
@@ -109,6 +122,8 @@ class Output:
 
     def _settle(self, item: Item, whole: str, parts: Parts) -> None:
         item.settled = True
+        if whole:
+            item.copies.append(whole)
         _show_arguments(item, item.arguments.settle(whole), parts)
 
     def _arguments(self, form: dict[str, Any], kind: str, place: Place) -> str:

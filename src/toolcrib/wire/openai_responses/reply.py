@@ -15,8 +15,8 @@ from toolcrib.values.message import Reply, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.calls import CallAssembler
-from toolcrib.wire.ending import Ending
+from toolcrib.wire.calls import CONTRADICTORY, CallAssembler
+from toolcrib.wire.ending import NATURAL, Ending
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, is_object, mended
 from toolcrib.wire.openai_responses.kept import kept_items
@@ -49,6 +49,7 @@ class ResponsesReply:
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = self.over = self.torn = False
+        self._wire = wire
         self._ending = Ending(wire, offer)
         self._offer = offer
         self._ids = ids
@@ -91,18 +92,17 @@ class ResponsesReply:
         details = response.get("incomplete_details")
         reason = details.get("reason") if isinstance(details, dict) else None
         if reason or status == "incomplete":
-            self._ending.said(reason or status)
+            meaning = self._wire.meaning(str(reason or status))
+            self._ending.said(reason or status, "incomplete" if meaning in NATURAL else meaning)
         else:
-            cut = status == "cancelled" or status in _GOES_ON
-            self._ending.said(status or "", "incomplete" if cut else "stop")
+            self._ending.said(status or "", None if status else "stop")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """The reply. `ended` is whether the provider said that this was all of it."""
-        if self.torn or not ended:
+        """The reply. Only a whole response is its end: `[DONE]` alone says nothing of its status."""
+        if self.torn or not (ended and self.over):
             self._ending.sign("incomplete")
         items = self._output.items
-        finals = [i.final for i in items if i.final and (i.call or i.texts)]
-        if any(final.get("status") == "incomplete" for final in finals):
+        if any(item.cut for item in items if item.call or item.texts):
             self._ending.sign("length")
         calls = self._calls()
         usage = self._response.get("usage")
@@ -125,13 +125,17 @@ class ResponsesReply:
         """The calls. One that no sign has ended, and whose arguments are not whole, was cut."""
         assembler = CallAssembler(self._offer, self._ids)
         for item in self._output.calls:
-            if not item.arguments.size:
-                item.arguments.settle(item.begun_with)
-            text = str(item.arguments)
+            text = item.whole
             begun = not item.settled and bool(item.name or text)
             if begun and self._ending.cut is None and not is_object(mended(text)):
                 self._ending.sign("incomplete")
-            assembler.whole(item.call_id or item.id, item.name, text)
+            assembler.whole(
+                item.call_id or item.id,
+                item.name,
+                text,
+                fault=CONTRADICTORY if item.contradictory else None,
+                notes=("streamed_otherwise",) if item.streamed_otherwise else (),
+            )
         return self._ending.calls(assembler)
 
     def _state(self, calls: tuple[ToolCall, ...]) -> list[Any]:

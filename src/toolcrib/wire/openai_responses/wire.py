@@ -73,8 +73,12 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "length": "length",
     "max_prompt_tokens": "length",
     "content_filter": "content_filter",
+    "incomplete": "incomplete",
+    "cancelled": "incomplete",
+    "queued": "incomplete",
+    "in_progress": "incomplete",
 }
-"""Reasons of a response whose status is `incomplete`; there are none of any other."""
+"""The reasons of a response that is `incomplete`, and the statuses that say how any other ended."""
 
 
 OPENAI_RESPONSES = Wire(
@@ -84,8 +88,8 @@ OPENAI_RESPONSES = Wire(
     tools=OPENAI_RESPONSES_TOOLS,
     make_decoder=decoding_by(ResponsesReply),
     auth=bearer,
+    natural_reasons=frozenset(("completed",)),
     finish_reasons=_FINISH_REASONS,
-    unlisted_reason="incomplete",
     history=ResponsesHistory,
     max_tokens_key="max_output_tokens",
 )

@@ -31,7 +31,7 @@ class Written:
 
     def arguments(self) -> str:
         """The model's own text, if it is JSON; what says the same as JSON, if it is Python."""
-        text = settled("".join(self.pieces))
+        text = settled("".join(self.pieces)).text
         return text if is_object(text) else json_of(text) or text
 
 

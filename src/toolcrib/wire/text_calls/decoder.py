@@ -55,9 +55,9 @@ class TextCallDecoder:
                 parts.append(TextPart(text))
         return parts
 
-    def finish(self) -> Reply:
+    def finish(self, *, clean: bool = True) -> Reply:
         """The reply. If it was cut, or ends inside a call, none of its calls may run."""
-        reply = self._inner.finish()
+        reply = self._inner.finish(clean=clean)
         if reply.finish == "refusal":
             return reply
         scanner = Scanner(self._syntax, self._offer)

@@ -1,0 +1,563 @@
+"""Whole means whole: doubt ends a call, on every wire alike, by name.
+
+Each row is a reply in which something is missing, said twice or said after the end. What may not run is
+`truncated` or `contradictory`; what may, and was read with a liberty, is noted.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolcrib.errors import ErrorCode
+from toolcrib.hydrate import hydrate
+from toolcrib.testing.bedrock_server import frame
+from toolcrib.values.call import Rejected
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.message import Reply
+from toolcrib.values.offer import Offer
+from toolcrib.wire import OPENAI_CHAT, WIRES, Wire, decode, decoder
+from toolcrib.wire.base import PlainTool
+
+Json = dict[str, Any]
+
+A, B = '{"a": 1}', '{"b": 2}'
+ANY = ToolDefinition(name="f", description="", input_schema_json='{"type": "object"}')
+OFFER = Offer.of([PlainTool(ANY), PlainTool(msgspec.structs.replace(ANY, name="g"))])
+TRUNCATED, CONTRADICTORY = ErrorCode.TRUNCATED, ErrorCode.CONTRADICTORY
+
+
+def sse(*events: Any) -> bytes:
+    texts = [event if isinstance(event, str) else json.dumps(event) for event in events]
+    return "".join(f"data: {text}\n\n" for text in texts).encode()
+
+
+# OpenAI's chat, and what is compatible
+
+
+def chunk(*calls: Json, reason: str | None = None, **delta: Any) -> Json:
+    said = delta | ({"tool_calls": list(calls)} if calls else {})
+    return {"choices": [{"index": 0, "delta": said, "finish_reason": reason}]}
+
+
+def piece(text: str | None = None, name: str | None = None, index: int = 0) -> Json:
+    function = {"name": name, "arguments": text}
+    given = {key: value for key, value in function.items() if value is not None}
+    return {"index": index, "function": given} | ({"id": f"c{index}"} if name else {})
+
+
+NAMED, REST = chunk(piece("", "f")), chunk(piece(A))
+WHOLE = chunk(piece(A, "f"))
+END = chunk(reason="tool_calls")
+DONE = "[DONE]"
+
+
+def body(text: Any, reason: str = "tool_calls", **members: Any) -> bytes:
+    call = {"id": "c", "function": {"name": "f", "arguments": text}}
+    return json.dumps(
+        {"choices": [{"message": {"tool_calls": [call]}, "finish_reason": reason} | members]}
+    ).encode()
+
+
+# Anthropic
+
+
+def start(index: int = 0, id: str = "c", name: str = "f", **more: Any) -> Json:
+    block = {"type": "tool_use", "id": id, "name": name, "input": {}} | more
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def given(text: str, index: int = 0) -> Json:
+    delta = {"type": "input_json_delta", "partial_json": text}
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+def stop(index: int = 0) -> Json:
+    return {"type": "content_block_stop", "index": index}
+
+
+def why(reason: str = "tool_use") -> Json:
+    return {"type": "message_delta", "delta": {"stop_reason": reason}}
+
+
+OVER = {"type": "message_stop"}
+
+
+# Bedrock
+
+
+def b_start(index: int = 0) -> bytes:
+    use = {"toolUse": {"toolUseId": "c", "name": "f"}}
+    return frame({"contentBlockIndex": index, "start": use}, event_type="contentBlockStart")
+
+
+def b_given(text: str, index: int = 0) -> bytes:
+    delta = {"contentBlockIndex": index, "delta": {"toolUse": {"input": text}}}
+    return frame(delta, event_type="contentBlockDelta")
+
+
+def b_stop(index: int = 0) -> bytes:
+    return frame({"contentBlockIndex": index}, event_type="contentBlockStop")
+
+
+B_WHY = frame({"stopReason": "tool_use"}, event_type="messageStop")
+B_OVER = frame({"usage": {}}, event_type="metadata")
+
+
+# Cohere
+
+
+def c_start(index: int = 0) -> Json:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}
+    return {"type": "tool-call-start", "index": index, "delta": {"message": {"tool_calls": call}}}
+
+
+def c_given(text: str, index: int = 0) -> Json:
+    call = {"function": {"arguments": text}}
+    return {"type": "tool-call-delta", "index": index, "delta": {"message": {"tool_calls": call}}}
+
+
+def c_stop(index: int = 0) -> Json:
+    return {"type": "tool-call-end", "index": index}
+
+
+C_WHY = {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL"}}
+
+
+# Responses
+
+
+def item(text: str, **more: Any) -> Json:
+    return {
+        "type": "function_call",
+        "id": "i",
+        "call_id": "c",
+        "name": "f",
+        "arguments": text,
+    } | more
+
+
+def added(text: str = "", **more: Any) -> Json:
+    return {"type": "response.output_item.added", "output_index": 0, "item": item(text, **more)}
+
+
+def pieces(text: str) -> Json:
+    kind = "response.function_call_arguments.delta"
+    return {"type": kind, "output_index": 0, "item_id": "i", "delta": text}
+
+
+def settled(text: str) -> Json:
+    kind = "response.function_call_arguments.done"
+    return {"type": kind, "output_index": 0, "item_id": "i", "arguments": text}
+
+
+def finished(text: str, **more: Any) -> Json:
+    return {"type": "response.output_item.done", "output_index": 0, "item": item(text, **more)}
+
+
+def completed(*items: Json, status: str = "completed") -> Json:
+    return {"type": "response.completed", "response": {"status": status, "output": list(items)}}
+
+
+# Gemini, Ollama
+
+
+def gem(*calls: Json, reason: str | None = None) -> Json:
+    parts = [{"functionCall": call} for call in calls]
+    candidate = {"content": {"parts": parts}} | ({"finishReason": reason} if reason else {})
+    return {"candidates": [candidate]}
+
+
+G = {"name": "f", "args": {"a": 1}}
+
+
+def line(*calls: Json, done: bool = False, **more: Any) -> bytes:
+    functions = [{"function": call} for call in calls]
+    said = {"message": {"content": "", "tool_calls": functions}, "done": done} | more
+    return json.dumps(said).encode() + b"\n"
+
+
+O = {"name": "f", "arguments": {"a": 1}}  # noqa: E741
+
+
+FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
+    # openai-chat and mistral: a reason that pieces of calls follow is void until `[DONE]`
+    "only the name had come": ("openai-chat", sse(NAMED, END, REST), TRUNCATED),
+    "only the name had come, mistral": ("mistral", sse(NAMED, END, REST), TRUNCATED),
+    "a piece after the reason": ("openai-chat", sse(WHOLE, END, chunk(piece(""" """))), TRUNCATED),
+    "a name after the reason": ("openai-chat", sse(END, WHOLE), TRUNCATED),
+    "a reason voided, and said again": ("openai-chat", sse(END, WHOLE, END), TRUNCATED),
+    "legacy, after the reason": (
+        "openai-chat",
+        sse(END, chunk(function_call={"name": "f", "arguments": A})),
+        TRUNCATED,
+    ),
+    "no reason, no end": ("openai-chat", sse(WHOLE), TRUNCATED),
+    "no reason but a native one": (
+        "openai-chat",
+        sse(WHOLE, {"choices": [{"index": 0, "delta": {}, "native_finish_reason": "STOP"}]}),
+        TRUNCATED,
+    ),
+    "torn after the reason": ("openai-chat", sse(WHOLE, END) + b'data: {"cho', TRUNCATED),
+    "a name, and pieces at another index": (
+        "openai-chat",
+        sse(chunk(piece("", "f")), chunk(piece(A, index=1)), END, DONE),
+        TRUNCATED,
+    ),
+    "no name": ("openai-chat", sse(chunk(piece(A)), END, DONE), TRUNCATED),
+    "a listed native cut": ("openai-chat", body(A, native_finish_reason="length"), TRUNCATED),
+    # said twice, and not the same
+    "true is not 1": ("openai-chat", body('{"p":1}{"p":true}'), CONTRADICTORY),
+    "two objects": ("openai-chat", body(A + B), CONTRADICTORY),
+    "two objects in pieces": ("openai-chat", sse(WHOLE, chunk(piece(B)), END, DONE), CONTRADICTORY),
+    # Anthropic
+    "begun, never delivered nor stopped": ("anthropic", sse(start(), why(), OVER), TRUNCATED),
+    "begun, half delivered": ("anthropic", sse(start(), given('{"a":'), why(), OVER), TRUNCATED),
+    "pieces before the beginning": (
+        "anthropic",
+        sse(given(A), start(), stop(), why(), OVER),
+        TRUNCATED,
+    ),
+    "begun after the reply's own end": (
+        "anthropic",
+        sse(why("end_turn"), start(), given(A), stop(), OVER),
+        TRUNCATED,
+    ),
+    "no reason at all": ("anthropic", sse(start(), given(A), stop(), OVER), TRUNCATED),
+    "another input at the start": (
+        "anthropic",
+        sse(start(input={"b": 2}), given(A), stop(), why(), OVER),
+        CONTRADICTORY,
+    ),
+    "more after its end": (
+        "anthropic",
+        sse(start(), given("{}"), stop(), given(A), why(), OVER),
+        CONTRADICTORY,
+    ),
+    # Bedrock
+    "bedrock: never stopped": ("bedrock-converse", b_start() + B_WHY + B_OVER, TRUNCATED),
+    "bedrock: pieces first": (
+        "bedrock-converse",
+        b_given(A) + b_start() + b_stop() + B_WHY + B_OVER,
+        TRUNCATED,
+    ),
+    "bedrock: begun after the end": (
+        "bedrock-converse",
+        B_WHY + b_start() + b_given(A) + b_stop() + B_OVER,
+        TRUNCATED,
+    ),
+    # Cohere
+    "cohere: never ended": ("cohere", sse(c_start(), C_WHY, DONE), TRUNCATED),
+    "cohere: begun after the end": (
+        "cohere",
+        sse(C_WHY, c_start(), c_given(A), c_stop(), DONE),
+        TRUNCATED,
+    ),
+    "cohere: no reason": ("cohere", sse(c_start(), c_given(A), c_stop(), DONE), TRUNCATED),
+    # Responses: whole copies are the same
+    "four copies that contradict each other": (
+        "openai-responses",
+        sse(added(), pieces('{"a":0}'), settled('{"a":1}'), finished('{"a":2}'),
+            completed(item('{"a":3}'))),
+        CONTRADICTORY,
+    ),
+    "true for 1, in the list": (
+        "openai-responses",
+        sse(added(), settled('{"a":1}'), finished('{"a":1}'), completed(item('{"a":true}'))),
+        CONTRADICTORY,
+    ),
+    "another name at the end": (
+        "openai-responses",
+        sse(added(), settled(A), finished(A, name="g"), completed()),
+        CONTRADICTORY,
+    ),
+    "incomplete in the list": (
+        "openai-responses",
+        sse(added(), settled(A), finished(A), completed(item(A, status="incomplete"))),
+        TRUNCATED,
+    ),
+    "no response at the end": ("openai-responses", sse(added(), finished(A), DONE), TRUNCATED),
+    "a status that nobody lists": (
+        "openai-responses",
+        sse(added(), finished(A), completed(item(A), status="aborted")),
+        TRUNCATED,
+    ),
+    "begun with a placeholder": ("openai-responses", sse(added("{}"), completed()), TRUNCATED),
+    # Gemini has no end of its own: a reason in or after the last event with a call
+    "gemini: a call after the reason": ("gemini", sse(gem(reason="STOP"), gem(G)), TRUNCATED),
+    "gemini: no reason": ("gemini", sse(gem(G)), TRUNCATED),
+    # Ollama
+    "ollama: no end": ("ollama", line(O), TRUNCATED),
+    "ollama: a reason that nobody lists": (
+        "ollama",
+        line(O) + line(done=True, done_reason="unload"),
+        TRUNCATED,
+    ),
+}  # fmt: skip
+
+
+def codes_of(reply: Reply) -> list[ErrorCode | None]:
+    results = [hydrate(call, OFFER) for call in reply.tool_calls]
+    return [r.errors[0].code if isinstance(r, Rejected) else None for r in results]
+
+
+@pytest.mark.parametrize(("wire", "data", "code"), FAULTY.values(), ids=FAULTY)
+def test_a_call_in_doubt_does_not_run_and_says_why(wire: str, data: bytes, code: ErrorCode) -> None:
+    for sizes in (len(data), 1, 7):
+        reading = decoder(wire, offer=OFFER)
+        for at in range(0, len(data), sizes):
+            reading.feed(data[at : at + sizes])
+        reply = reading.finish()
+        assert reply.tool_calls
+        assert not any(call.complete for call in reply.tool_calls)
+        assert codes_of(reply) == [code] * len(reply.tool_calls)
+        assert reply.finish not in ("tool_calls", "stop")
+
+
+GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
+    "a piece in the chunk of the reason": (
+        "openai-chat",
+        sse(NAMED, chunk(piece(A), reason="tool_calls")),
+        A,
+        (),
+    ),
+    "under the reason stop": ("openai-chat", sse(WHOLE, chunk(reason="stop")), A, ()),
+    "what does not void a reason": (
+        "openai-chat",
+        sse(
+            WHOLE, END, END, {"choices": [], "usage": {"prompt_tokens": 1}}, chunk(content=" "),
+            chunk({"index": 0, "function": {"arguments": ""}}),
+        ),
+        A,
+        (),
+    ),
+    "another choice's calls do not void it": (
+        "openai-chat",
+        sse(WHOLE, END, {"choices": [{"index": 1, "delta": {"tool_calls": [piece(B, "g")]}}]}),
+        A,
+        (),
+    ),
+    "a voided reason, and the wire's own end": ("openai-chat", sse(NAMED, END, REST, DONE), A, ()),
+    "the wire's own end without a reason": ("openai-chat", sse(WHOLE, DONE), A, ()),
+    "more after the end": ("openai-chat", sse(WHOLE, END, DONE, chunk(piece(B))), A, ("after_end",)),
+    "the end twice": ("openai-chat", sse(WHOLE, END, DONE, DONE) + b": bye\n\n", A, ()),
+    "a native reason that nobody lists": (
+        "openai-chat",
+        body(A, native_finish_reason="FINISHED"),
+        A,
+        ("unlisted_native_reason",),
+    ),
+    "an empty string for a reason": ("openai-chat", body(A, ""), A, ()),
+    "no text of arguments": ("openai-chat", body(""), "{}", ("empty_arguments",)),
+    "null for arguments": ("openai-chat", body("null"), "{}", ("empty_arguments",)),
+    "arguments absent": ("openai-chat", body(None), "{}", ("empty_arguments",)),
+    "an empty object": ("openai-chat", body("{}"), "{}", ()),
+    "an empty object first": ("openai-chat", body("{}" + A), A, ("empty_object_first",)),
+    "said twice": ("openai-chat", body('{"a": 1}{"a":1.0}'), A, ("said_twice",)),
+    "anthropic: nothing delivered, and stopped": (
+        "anthropic",
+        sse(start(), given(""), stop(), why(), OVER),
+        "{}",
+        ("empty_arguments",),
+    ),
+    "anthropic: begun twice": (
+        "anthropic",
+        sse(start(), start(), given(A), stop(), why(), OVER),
+        A,
+        (),
+    ),
+    "anthropic: begun again after its end": (
+        "anthropic",
+        sse(start(), given(A), stop(), start(), stop(), why(), OVER),
+        A,
+        (),
+    ),
+    "anthropic: an empty object in a body": (
+        "anthropic",
+        json.dumps(
+            {"type": "message", "stop_reason": "tool_use",
+             "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
+        ).encode(),
+        "{}",
+        (),
+    ),
+    "anthropic: delivered, never stopped": (
+        "anthropic",
+        sse(start(), given(A), why(), OVER),
+        A,
+        (),
+    ),
+    "anthropic: without the last event": ("anthropic", sse(start(), given(A), stop(), why()), A, ()),
+    "bedrock: nothing delivered, and stopped": (
+        "bedrock-converse",
+        b_start() + b_stop() + B_WHY + B_OVER,
+        "{}",
+        ("empty_arguments",),
+    ),
+    "bedrock: begun twice": (
+        "bedrock-converse",
+        b_start() + b_start() + b_given(A) + b_stop() + B_WHY + B_OVER,
+        A,
+        (),
+    ),
+    "cohere: nothing delivered, and ended": (
+        "cohere",
+        sse(c_start(), c_stop(), C_WHY, DONE),
+        "{}",
+        ("empty_arguments",),
+    ),
+    "only the pieces differ": (
+        "openai-responses",
+        sse(added(), pieces('{"a": 7}'), settled(A), finished(A), completed(item(A))),
+        A,
+        ("streamed_otherwise",),
+    ),
+    "copies in other words": (
+        "openai-responses",
+        sse(added(), pieces(A), settled(A), finished('{"a":1.0}'), completed(item('{"a":1}'))),
+        '{"a":1}',
+        (),
+    ),
+    "an item in progress in a response that completed": (
+        "openai-responses",
+        sse(added(), finished(A, status="in_progress"), completed(item(A, status="in_progress"))),
+        A,
+        (),
+    ),
+    "responses: another one follows": (
+        "openai-responses",
+        sse(added(), finished(A), completed(item(A)), added(id="j"), completed()),
+        A,
+        ("after_end",),
+    ),
+    "gemini: a reason after the call": (
+        "gemini",
+        sse(gem(reason="STOP"), gem(G), gem(reason="STOP")),
+        A,
+        (),
+    ),
+    "gemini: no arguments": (
+        "gemini",
+        sse(gem({"name": "f"}, reason="STOP")),
+        "{}",
+        ("empty_arguments",),
+    ),
+    "ollama: the reason stop": ("ollama", line(O) + line(done=True, done_reason="stop"), A, ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("wire", "data", "arguments", "notes"), GOOD.values(), ids=GOOD)
+def test_a_whole_call_runs_and_what_was_taken_for_it_is_noted(
+    wire: str, data: bytes, arguments: str, notes: tuple[str, ...]
+) -> None:
+    for sizes in (len(data), 1, 7):
+        reading = decoder(wire, offer=OFFER)
+        for at in range(0, len(data), sizes):
+            reading.feed(data[at : at + sizes])
+        reply = reading.finish()
+        assert [(c.name, c.arguments, c.notes) for c in reply.tool_calls] == [
+            ("f", arguments, notes)
+        ]
+        assert (codes_of(reply), reply.finish) == ([None], "tool_calls")
+
+
+UNKNOWN = ("canceled", "server_error", "truncated", "incomplete_output")
+REPLIES: dict[str, Any] = {
+    "openai-chat": lambda reason: sse(
+        chunk(content="Hi"), chunk(piece(A, "f"), reason=reason), DONE
+    ),
+    "mistral": lambda reason: sse(chunk(content="Hi"), chunk(piece(A, "f"), reason=reason), DONE),
+    "anthropic": lambda reason: json.dumps(
+        {
+            "type": "message",
+            "stop_reason": reason,
+            "content": [
+                {"type": "text", "text": "Hi"},
+                {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}},
+            ],
+        }
+    ).encode(),
+    "gemini": lambda reason: json.dumps(
+        {
+            "candidates": [
+                {
+                    "content": {"parts": [{"text": "Hi"}, {"functionCall": G}]},
+                    "finishReason": reason,
+                }
+            ]
+        }
+    ).encode(),
+    "ollama": lambda reason: (
+        line(O, content="Hi").replace(b'"content": ""', b'"content": "Hi"')
+        + line(done=True, done_reason=reason)
+    ),
+    "cohere": lambda reason: json.dumps(
+        {
+            "finish_reason": reason,
+            "message": {
+                "content": [{"type": "text", "text": "Hi"}],
+                "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": A}}],
+            },
+        }
+    ).encode(),
+    "bedrock-converse": lambda reason: json.dumps(
+        {
+            "output": {
+                "message": {
+                    "content": [
+                        {"text": "Hi"},
+                        {"toolUse": {"toolUseId": "c", "name": "f", "input": {"a": 1}}},
+                    ]
+                }
+            },
+            "stopReason": reason,
+        }
+    ).encode(),
+    "openai-responses": lambda reason: json.dumps(
+        {
+            "object": "response",
+            "status": reason,
+            "output": [
+                {
+                    "type": "message",
+                    "id": "m",
+                    "content": [{"type": "output_text", "text": "Hi"}],
+                },
+                item(A),
+            ],
+        }
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+def test_a_reason_that_nobody_lists_ends_the_calls_and_the_text_stays(wire: Wire) -> None:
+    for reason in UNKNOWN:
+        reply = decode(wire, REPLIES[wire.name](reason), offer=OFFER)
+        assert (reply.finish, reply.text, reply.provider_finish) == ("doubtful", "Hi", reason)
+        (result,) = [hydrate(call, OFFER) for call in reply.tool_calls]
+        (error,) = result.errors
+        assert error.code is TRUNCATED
+        assert repr(reason) in error.message
+        assert "natural_reasons=" in error.message
+
+
+@pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+def test_a_reason_that_the_application_lists_is_a_natural_end(wire: Wire) -> None:
+    known = msgspec.structs.replace(wire, natural_reasons=wire.natural_reasons | {"canceled"})
+    reply = decode(known, REPLIES[wire.name]("CANCELED"), offer=OFFER)
+    assert (reply.finish, codes_of(reply)) == ("tool_calls", [None])
+    for cut, meaning in wire.finish_reasons.items():
+        if meaning not in ("stop", "tool_calls"):
+            both = msgspec.structs.replace(wire, natural_reasons=frozenset((cut,)))
+            assert both.meaning(cut) == meaning  # what is listed as a cut stays one
+
+
+def test_a_body_that_a_closed_connection_ended_needs_the_wires_own_end() -> None:
+    for data, whole in ((sse(WHOLE, END), False), (sse(WHOLE, END, DONE), True), (body(A), True)):
+        reading = decoder(OPENAI_CHAT, offer=OFFER)
+        reading.feed(data)
+        assert [call.complete for call in reading.finish(clean=False).tool_calls] == [whole]
