@@ -382,7 +382,7 @@ async def test_an_answer_that_was_not_read_to_its_end(path: Path) -> None:
         async with contextlib.aclosing(client.stream(request)) as parts:  # type: ignore[type-var]
             return await anext(parts)
 
-    async with openai_server(["a long text " * 50]) as server:
+    async with openai_server(["a long text " * 2_000]) as server:
         with cassette(path) as tape:
             async with OpenAIClient("m", base_url=server.url, transport=tape) as client:
                 recorded = await first_part(client)
