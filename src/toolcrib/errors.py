@@ -163,17 +163,21 @@ _CODES: dict[ErrorCode, CodeInfo] = {
     ErrorCode.OUTCOME_UNKNOWN: CodeInfo(
         Stage.RUN, False, "The call was started before and its outcome is unknown."
     ),
-    ErrorCode.TIMEOUT: CodeInfo(Stage.RUN, True, "The tool did not finish within its time limit."),
+    # What follows may have happened, so trying again may do it twice. The runner says otherwise where
+    # the tool is idempotent or only reads, or had not begun, or where its author does.
+    ErrorCode.TIMEOUT: CodeInfo(Stage.RUN, False, "The tool did not finish within its time limit."),
     ErrorCode.CANCELLED: CodeInfo(Stage.RUN, False, "The call was cancelled."),
     ErrorCode.CAPABILITY_ERROR: CodeInfo(
-        Stage.RUN, True, "Something that the tool depends on failed."
+        Stage.RUN, False, "Something that the tool depends on failed."
     ),
-    ErrorCode.TOOL_ERROR: CodeInfo(Stage.RUN, True, "The tool failed."),
+    ErrorCode.TOOL_ERROR: CodeInfo(Stage.RUN, False, "The tool failed."),
     ErrorCode.INVALID_OUTPUT: CodeInfo(
-        Stage.OUTPUT, False, "The tool gave a result that does not match its own schema."
+        Stage.OUTPUT, False, "The tool ran, but gave a result that does not match its own schema."
     ),
     ErrorCode.REDACTION_MISSING: CodeInfo(
-        Stage.OUTPUT, False, "The tool's result cannot be shown: it declares no visible fields."
+        Stage.OUTPUT,
+        False,
+        "The tool ran; its result cannot be shown: it declares no visible fields.",
     ),
 }
 
@@ -302,10 +306,11 @@ class WireError(ClientError):
 class ToolError(Exception):
     """Raised by a tool's author; `safe_text` goes to the model and to records as it stands.
 
-    Any other exception reaches neither: its text may hold secrets.
+    Any other exception reaches neither: its text may hold secrets. `retryable` says whether the same
+    call may be made again; left out, it may if its tool is marked `idempotent` or `read_only`.
     """
 
-    def __init__(self, safe_text: str, *, retryable: bool = True) -> None:
+    def __init__(self, safe_text: str, *, retryable: bool | None = None) -> None:
         super().__init__(safe_text)
         self.safe_text = safe_text
         self.retryable = retryable

@@ -191,7 +191,7 @@ async def test_whoever_debugs_is_told_how_it_ended(how: str, text: str) -> None:
     ("how", "code", "text", "retryable"),
     [
         ("told", ErrorCode.TOOL_ERROR, "no such order", False),
-        ("capability", ErrorCode.CAPABILITY_ERROR, "the shop is closed", True),
+        ("capability", ErrorCode.CAPABILITY_ERROR, "the shop is closed", False),
         ("extra", ErrorCode.NOT_RUNNABLE, "units needs an extra", False),
         ("large", ErrorCode.INVALID_OUTPUT, "larger than 4194304 bytes", False),
         ("large part", ErrorCode.INVALID_OUTPUT, "larger than 4194304 bytes", False),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import threading
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol, cast
 
 import pytest
 
@@ -30,6 +32,7 @@ from toolcrib import (
 )
 from toolcrib.errors import BindingError, CapabilityError
 from toolcrib.testing import MemorySink
+from toolcrib.tools import per_call
 from toolcrib.values.record import Outcome, ToolInvocationRecord, key_of
 
 CANARY = "canary-4f1d"
@@ -508,3 +511,68 @@ async def test_results_become_json(value: Any, plain: Any) -> None:
     assert isinstance(outcome, Completed)
     assert outcome.value == value
     assert outcome.model == outcome.public == plain
+
+
+@capability
+class Shop(Protocol):
+    def open(self) -> bool: ...
+
+
+class Open:
+    def open(self) -> bool:
+        return True
+
+
+AGAIN: list[tuple[str, dict[str, Any], ErrorCode, bool]] = [
+    ("hang", {}, ErrorCode.TIMEOUT, False),
+    ("hang", {"idempotent": True}, ErrorCode.TIMEOUT, True),
+    ("hang", {"read_only": True}, ErrorCode.TIMEOUT, True),
+    ("raise", {}, ErrorCode.TOOL_ERROR, False),
+    ("raise", {"idempotent": True}, ErrorCode.TOOL_ERROR, True),
+    ("say", {}, ErrorCode.TOOL_ERROR, False),
+    ("say", {"read_only": True}, ErrorCode.TOOL_ERROR, True),
+    ("say again", {}, ErrorCode.TOOL_ERROR, True),
+    ("say never", {"idempotent": True}, ErrorCode.TOOL_ERROR, False),
+    ("lack", {}, ErrorCode.CAPABILITY_ERROR, False),
+    ("lack", {"idempotent": True}, ErrorCode.CAPABILITY_ERROR, True),
+    ("open", {}, ErrorCode.CAPABILITY_ERROR, True),
+    ("close", {}, ErrorCode.CAPABILITY_ERROR, False),
+    ("close", {"idempotent": True}, ErrorCode.CAPABILITY_ERROR, True),
+    ("lie", {"idempotent": True}, ErrorCode.INVALID_OUTPUT, False),
+]
+
+
+@pytest.mark.parametrize(("how", "marks", "code", "again"), AGAIN)
+async def test_what_may_have_happened_is_not_tried_again_unless_it_may_be(
+    how: str, marks: dict[str, Any], code: ErrorCode, again: bool
+) -> None:
+    @contextlib.contextmanager
+    def opened() -> Iterator[Open]:
+        if how == "open":
+            raise CapabilityError("closed")
+        yield Open()
+        if how == "close":
+            raise CapabilityError("closed")
+
+    @tool(visible=ALL, timeout=0.05, **marks)
+    async def f(shop: Shop) -> str:
+        """Fail in some way."""
+        match how:
+            case "hang":
+                await asyncio.Event().wait()
+            case "raise":
+                raise ValueError(how)
+            case "say" | "say again" | "say never":
+                raise ToolError("no", retryable={"say": None}.get(how, how == "say again"))
+            case "lack":
+                raise CapabilityError("no")
+            case "lie":
+                return cast("str", object())
+        return "done"
+
+    runner = ToolRunner(Catalog([f]).bind({Shop: per_call(opened)}))
+    outcome = await runner.exec(call_of("f"))
+    assert isinstance(outcome, Failed)
+    assert (outcome.error.code, outcome.error.retryable) == (code, again)
+    assert outcome.record.error == outcome.error
+    assert ("The tool ran" in outcome.error.message) is (code is ErrorCode.INVALID_OUTPUT)

@@ -49,7 +49,7 @@ def test_a_request_lapses(now: float, expired: bool) -> None:
 def test_an_error_has_the_fixed_text_of_its_code() -> None:
     error = CallError.of(ErrorCode.TIMEOUT)
     assert error.message == ErrorCode.TIMEOUT.info.text
-    assert (error.stage, error.retryable) == (Stage.RUN, True)
+    assert (error.stage, error.retryable) == (Stage.RUN, False)
 
 
 def test_an_error_may_carry_an_authors_safe_text_and_where_it_arose() -> None:

@@ -123,7 +123,9 @@ def _ending(raised: BaseException) -> Ending:
     match raised:
         case ToolError() if isinstance(raised.safe_text, str):
             capability = isinstance(raised, CapabilityError)
-            return Told(encodable(raised.safe_text), bool(raised.retryable), capability)
+            own = raised.retryable
+            again = None if own is None else bool(own)
+            return Told(encodable(raised.safe_text), again, capability)
         case MissingExtraError():
             return Missing(str(raised.extra), str(raised.feature))
         case Unusable():

@@ -122,21 +122,23 @@ class Executor:
     def _ended(self, raised: BaseException, hydrated: Hydrated, cancels: int) -> BaseException:
         """What leaves the executor in place of what was raised."""
         call, what = hydrated.call, f"tool '{hydrated.definition.name}'"
+        marks = hydrated.definition.annotations
+        again = marks.idempotent or marks.read_only  # else it may have happened
         match raised:
             case TimeLimitExceeded():
-                return Stopped(CallError.of(ErrorCode.TIMEOUT))
+                return Stopped(CallError.of(ErrorCode.TIMEOUT, retryable=again))
             case asyncio.CancelledError():
                 raised.__context__ = None  # what the tool was handling just then
                 if cancel_requests() > cancels:
                     return raised
                 self._reporter.raised(what, call, raised)  # something of its own
-                return Stopped(CallError.of(ErrorCode.TOOL_ERROR))
+                return Stopped(CallError.of(ErrorCode.TOOL_ERROR, retryable=again))
             case KeyboardInterrupt() | GeneratorExit():
                 return raised
             case Unusable():
                 return Stopped(raised.error)
             case CapabilityFailed():
                 self._reporter.raised(f"a capability of {what}", call, raised.raised)
-                return Stopped(raised.error)
+                return Stopped(raised.error(again=again))
         self._reporter.raised(what, call, raised)
-        return Stopped(safe_error(raised))
+        return Stopped(safe_error(raised, again=again))

@@ -26,20 +26,25 @@ Exit: TypeAlias = Callable[[BaseException | None], Awaitable[object]]
 
 
 class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves the runner
-    """An implementation could not be made for a call, or not closed after it; `raised` is why."""
+    """An implementation could not be made for a call, or not closed after it; `raised` is why.
 
-    def __init__(self, raised: BaseException) -> None:
+    Only of what is closed the tool has `begun`, and may have done what it does.
+    """
+
+    def __init__(self, raised: BaseException, *, begun: bool) -> None:
         super().__init__()
         self.raised = raised
+        self._begun = begun
 
-    @property
-    def error(self) -> CallError:
+    def error(self, *, again: bool) -> CallError:
+        """`again` says that the call may be made again though its tool has begun."""
+        again = again or not self._begun
         if isinstance(self.raised, MissingExtraError):
-            return safe_error(self.raised)
+            return safe_error(self.raised, again=again)
         if isinstance(self.raised, ToolError) and isinstance(self.raised.safe_text, str):
             told = CapabilityError(self.raised.safe_text, retryable=self.raised.retryable)
-            return safe_error(told)
-        return CallError.of(ErrorCode.CAPABILITY_ERROR)
+            return safe_error(told, again=again)
+        return CallError.of(ErrorCode.CAPABILITY_ERROR, retryable=again)
 
 
 class Injection(NamedTuple):
@@ -136,7 +141,7 @@ class Opened:
         except BaseException as raised:  # a factory may raise anything
             if self._is_a_stop(raised):
                 raise
-            raise CapabilityFailed(raised) from None
+            raise CapabilityFailed(raised, begun=False) from None
         return given
 
     async def close(self, outcome: BaseException | None) -> BaseException | None:
@@ -163,10 +168,10 @@ class Opened:
         if self._is_a_stop(raised) or isinstance(raised, NOT_ITS_OWN):
             return raised
         if outcome is None:
-            return CapabilityFailed(raised)
+            return CapabilityFailed(raised, begun=True)
         has_text = isinstance(outcome, ToolError | CapabilityFailed)
         if isinstance(raised, ToolError) and isinstance(outcome, Exception) and not has_text:
-            return CapabilityFailed(raised)
+            return CapabilityFailed(raised, begun=True)
         return outcome
 
     def _is_a_stop(self, raised: BaseException) -> bool:

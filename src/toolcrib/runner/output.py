@@ -37,7 +37,7 @@ class Unusable(Exception):  # noqa: N818  an outcome; it never leaves the runner
 
     @property
     def error(self) -> CallError:
-        text = f"The tool gave a result that cannot be used: {self.why}."
+        text = f"The tool ran, but gave a result that cannot be used: {self.why}."
         return CallError.of(ErrorCode.INVALID_OUTPUT, text)
 
 

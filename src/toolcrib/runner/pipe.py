@@ -46,7 +46,7 @@ class Told(msgspec.Struct, frozen=True, tag="told"):
     """A ToolError, or a CapabilityError: the one text of an exception that crosses over."""
 
     text: str
-    retryable: bool
+    retryable: bool | None
     capability: bool
 
 

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-import msgspec
-
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
 from toolcrib.failures import log_raised
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
@@ -72,14 +70,18 @@ def rejection(rejected: Rejected) -> CallError:
     return CallError.of(first.code, first.message, details=rejected.errors)
 
 
-def safe_error(raised: BaseException) -> CallError:
-    """What may be said of an exception: an author's safe text, else the code's own sentence."""
+def safe_error(raised: BaseException, *, again: bool) -> CallError:
+    """What may be said of an exception: an author's safe text, else the code's own sentence.
+
+    `again` says that the call may be made again, if the author does not say whether it may.
+    """
     if isinstance(raised, ToolError) and isinstance(raised.safe_text, str):
         code = ErrorCode.TOOL_ERROR
         if isinstance(raised, CapabilityError):
             code = ErrorCode.CAPABILITY_ERROR
-        error = CallError.of(code, encodable(raised.safe_text))
-        return error if raised.retryable else msgspec.structs.replace(error, retryable=False)
+        own = raised.retryable
+        retryable = again if own is None else bool(own)
+        return CallError.of(code, encodable(raised.safe_text), retryable=retryable)
     if isinstance(raised, MissingExtraError):
         return CallError.of(ErrorCode.NOT_RUNNABLE, str(raised))
-    return CallError.of(ErrorCode.TOOL_ERROR)
+    return CallError.of(ErrorCode.TOOL_ERROR, retryable=again)

@@ -21,7 +21,11 @@ from toolcrib.values.origin import Attachment, Candidate, Origin
 
 
 class CallError(msgspec.Struct, frozen=True, gc=False):
-    """Why a call did not complete. The message is safe: fixed text, or an author's `ToolError`."""
+    """Why a call did not complete. The message is safe: fixed text, or an author's `ToolError`.
+
+    `retryable` says that the call may be made again. It is never so for what may have happened: a tool
+    that ran, and is neither idempotent nor read-only.
+    """
 
     code: ErrorCode
     message: str
@@ -31,11 +35,20 @@ class CallError(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def of(
-        code: ErrorCode, message: str | None = None, *, details: tuple[HydrationError, ...] = ()
+        code: ErrorCode,
+        message: str | None = None,
+        *,
+        details: tuple[HydrationError, ...] = (),
+        retryable: bool | None = None,
     ) -> CallError:
-        stage, retryable, text = code.info
+        """With the text of the code, and retryable as the code says, unless others are given."""
+        stage, usual, text = code.info
         return CallError(
-            code, message or text, details[0].stage if details else stage, retryable, details
+            code,
+            message or text,
+            details[0].stage if details else stage,
+            usual if retryable is None else retryable,
+            details,
         )
 
 
