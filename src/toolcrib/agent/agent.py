@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
+
+import msgspec
 
 from toolcrib.agent.loop import Listener, Run, Terms
 from toolcrib.agent.origins import AgentLabel
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import Picking
+from toolcrib.agent.results import error_content
 from toolcrib.agent.session import Session
 from toolcrib.agent.stream import RunStream
 from toolcrib.agent.toolbox import OpenToolbox, Toolbox
 from toolcrib.clients import client_for
-from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.pick import PickOptions
-from toolcrib.runner import ToolRunner
+from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.client import LLMClient
 from toolcrib.values.context import PolicyContext, RunTally
@@ -24,6 +27,7 @@ from toolcrib.values.decision import ANONYMOUS, Answer, Caller
 from toolcrib.values.event import Event
 from toolcrib.values.json import encodable
 from toolcrib.values.message import Message
+from toolcrib.values.record import CallError
 from toolcrib.values.run import Limits, RunResult, RunState
 
 
@@ -168,22 +172,37 @@ class Agent:
         instructions = "\n\n".join(text for text in told if text)
         system = [Message.system(instructions)] if instructions else []
         run_id = f"run_{os.urandom(8).hex()}"
+        within = is_tainted_here()  # a tool that has read untrusted content may quote it
+        tainted = within or self._is_untrusted(past)
+        asked = msgspec.structs.replace(Message.user(prompt), untrusted=within)
         state = RunState(
             run_id,
             0,
-            (*system, *past, Message.user(prompt)),
-            tally=RunTally(run_id, os.urandom(16).hex(), tainted=self._is_tainted(past)),
+            (*system, *past, asked),
+            tally=RunTally(run_id, os.urandom(16).hex(), tainted=tainted),
             caller=caller,
             offered=_names(offered),
         )
         return self._driven(state, self._begun(state), {})
 
-    def _is_tainted(self, past: Sequence[Message]) -> bool:
-        """Untrusted content of an earlier run is as untrusted in this one."""
-        entries = [self.runner.catalog.entry(m.name or "") for m in past if m.role == "tool"]
-        return any(e.tool.definition.annotations.untrusted_output for e in entries if e)
+    def _is_untrusted(self, past: Iterable[Message]) -> bool:
+        """Whether there is untrusted content in a history, of whichever agent.
+
+        That is what is marked so, and the result of a tool that is untrusted here, or that nobody here
+        knows: who knows what it has read? Errors in our own fixed words are nobody's content.
+        """
+        return any(m.untrusted or (m.role == "tool" and self._reads_others(m)) for m in past)
+
+    def _reads_others(self, result: Message) -> bool:
+        entry = self._runner.catalog.entry(result.name or "")
+        if entry is None:
+            return not (result.is_error and result.content in _OWN_WORDS)
+        return entry.tool.definition.annotations.untrusted_output
 
     def _resumed(self, state: RunState, answers: Mapping[str, Answer]) -> _Drive:
+        if is_tainted_here() or self._is_untrusted(state.messages):
+            tally = msgspec.structs.replace(state.tally, tainted=True)
+            state = msgspec.structs.replace(state, tally=tally)
         if not state.turn:  # it stopped before anything was offered
             return self._driven(state, self._begun(state), answers)
         catalog, picking = self._runner.catalog, self._picking
@@ -241,5 +260,6 @@ def _names(offered: Sequence[str]) -> tuple[str, ...]:
     return tuple(offered)
 
 
+_OWN_WORDS = frozenset(error_content(CallError.of(code)) for code in ErrorCode)
 _Drive: TypeAlias = Callable[[Listener], Coroutine[Any, Any, RunResult]]
 _NOBODY = Listener(lambda _event: None, streaming=False)

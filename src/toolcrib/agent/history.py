@@ -35,7 +35,10 @@ class History:
         last = self._messages[-1] if self._messages else None
         return last.content if last is not None and last.role == "assistant" else ""
 
-    def append(self, message: Message) -> None:
+    def append(self, message: Message, *, untrusted: bool = False) -> None:
+        """`untrusted` says that the run has read untrusted content."""
+        if untrusted:
+            message = msgspec.structs.replace(message, untrusted=True)
         self._messages.append(message)
         self._ids.update(call.id for call in message.tool_calls)
 
@@ -58,8 +61,17 @@ class History:
         answered = {message.call_id for message in self._messages[position + 1 :]}
         return [c for c in self._messages[position].tool_calls if c.id not in answered]
 
-    def settle(self, outcomes: Mapping[str, Outcome], error: CallError | None = None) -> None:
-        """The results that there are, in call order; `error` for the calls that have none."""
+    def settle(
+        self,
+        outcomes: Mapping[str, Outcome],
+        error: CallError | None = None,
+        *,
+        untrusted: bool = False,
+    ) -> None:
+        """The results that there are, in call order; `error` for the calls that have none.
+
+        `untrusted` says that the run has read untrusted content.
+        """
         position = self._last_assistant()
         asked = self._messages[position]
         given = {message.call_id: message for message in self._messages[position + 1 :]}
@@ -67,6 +79,8 @@ class History:
         calls = tuple(self._readable(call, outcomes.get(call.id)) for call in asked.tool_calls)
         for call in calls:
             message = given.get(call.id) or result_message(call, outcomes.get(call.id), error)
+            if message is not None and untrusted:
+                message = msgspec.structs.replace(message, untrusted=True)
             results += [] if message is None else [message]
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
 

@@ -135,7 +135,7 @@ class Run:
                 raise _Limit("seconds")
             reply = await self._ask()
             self._origins.of_reply(reply, self._client.model, self._turn)
-            self._history.append(reply.message)
+            self._history.append(reply.message, untrusted=self._tally.tainted)
             if not reply.tool_calls:
                 if reply.finish in _CUT:
                     raise _Limit(reply.finish)
@@ -197,7 +197,7 @@ class Run:
         outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=scope)
         self._calling = False
         self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
-        self._history.settle(self._watch.outcomes)
+        self._history.settle(self._watch.outcomes, untrusted=self._tally.tainted)
         if self._toolbox.take(outcomes):
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
 
@@ -232,7 +232,9 @@ class Run:
             if self._calling:  # they may have begun, and no outcome was told
                 code = ErrorCode.OUTCOME_UNKNOWN
             if self._history.unanswered():
-                self._history.settle(self._watch.outcomes, CallError.of(code))
+                self._history.settle(
+                    self._watch.outcomes, CallError.of(code), untrusted=self._tally.tainted
+                )
                 self._toolbox.take(self._watch.outcomes.values())  # of a turn that was cut
         result = self._result(status, limit)
         self._emit(Done(result))

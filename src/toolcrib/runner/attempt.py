@@ -23,7 +23,7 @@ from toolcrib.runner.output import outcome_of
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import Draft, Recorder
 from toolcrib.runner.redact import own_copy
-from toolcrib.runner.scope import CallScope
+from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
 from toolcrib.runner.stopped import EndedBefore, Reporter, Stopped, accepted
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
@@ -105,6 +105,7 @@ class Attempt(msgspec.Struct):
         self._count(hydrated)
         exclusive = hydrated.definition.annotations.exclusive
         place = setup.gate.try_enter(exclusive) or await setup.gate.enter(exclusive)
+        outer = enter_call(self.scope.tally, hydrated.call.id)
         try:
             if setup.intents.wanted:
                 await setup.intents.begin(key, self.draft, hydrated, setup.recorder)
@@ -114,6 +115,7 @@ class Attempt(msgspec.Struct):
                 tool, runs, self.context.caller, self.scope, key=key, cancels=cancels
             )
         finally:
+            leave_call(outer)
             setup.gate.leave(place)
         return outcome_of(self.draft, tool, value, setup.max_result_bytes)
 
@@ -216,7 +218,7 @@ class Attempt(msgspec.Struct):
     def _taint(self) -> None:
         definition = self.draft.hydrated.definition
         if definition is not None and definition.annotations.untrusted_output:
-            self.scope.tally.tainted = True
+            taint(self.scope.tally)
 
     def _runnable(self, hydrated: Hydrated) -> Tool[..., Any]:
         """The tool as it is registered here; a call hydrated against another one does not run."""

@@ -18,7 +18,7 @@ import msgspec
 
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.redact import masked_arguments, shown_arguments
-from toolcrib.runner.scope import CallScope
+from toolcrib.runner.scope import Calling, CallScope, calling
 from toolcrib.runner.stopped import NOT_ITS_OWN
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import Caller, Decision
@@ -57,6 +57,7 @@ class Draft(msgspec.Struct):
     size: int = 0
     sha256: str = ""
     mac: str = ""
+    parent: Calling | None = None
     decision: Decision | None = None
     approved_by: str | None = None
     approval_id: str = ""
@@ -95,7 +96,7 @@ class Draft(msgspec.Struct):
         self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
     ) -> ToolInvocationRecord:
         """What is known by now."""
-        hydrated, scope = self.hydrated, self.scope
+        hydrated, scope, parent = self.hydrated, self.scope, self.parent
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
         over = status != "started"
         return ToolInvocationRecord(
@@ -104,6 +105,8 @@ class Draft(msgspec.Struct):
             status=status,
             started_at=self.started_at,
             run_id=scope.tally.run_id,
+            parent_run_id="" if parent is None else parent.tally.run_id,
+            parent_call_id="" if parent is None else parent.call_id,
             caller=self.caller.id,
             caller_roles=self.caller.roles,
             provider_id=call.provider_id,
@@ -193,6 +196,7 @@ class Recorder:
             size=len(data),
             sha256="" if secret else sha256(data).hexdigest(),
             mac=self._mac(scope.tally.run_id, call.id, call.arguments) if secret else "",
+            parent=calling(),
         )
 
     async def write(self, sink: Sink, record: ToolInvocationRecord, draft: Draft) -> Written:

@@ -26,7 +26,7 @@ from toolcrib.runner.memory import CallMemory
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, denied_outright, with_standard
 from toolcrib.runner.recorder import Recorder
-from toolcrib.runner.scope import CallScope
+from toolcrib.runner.scope import CallScope, is_tainted_here
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import HydrationResult, Rejected, ToolCall
@@ -145,6 +145,8 @@ class ToolRunner:
         hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
         cancels = cancel_requests()
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
+        if is_tainted_here():
+            scope.tally.tainted = True
         draft = self._recorder.draft(hydrated, caller, scope)
         attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
         repairer = None if hydrated is call else self._repairer

@@ -1,8 +1,17 @@
-"""What a run adds to each of its calls."""
+"""What a run adds to each of its calls, and which call's tool is running here.
+
+A tool's code may make calls itself: by a runner, or by an agent that is its tool. Rule: what such a
+call reads, its caller has read, and the other way round. Untrusted content taints every run in whose
+tools it was read, and what those begin after it. The call is known by the context in which its tool
+runs (tasks, `asyncio.to_thread` and plain functions have it; a thread that a tool starts by other means
+has not), so that nobody can forget to pass it on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,3 +41,45 @@ class CallScope(msgspec.Struct, frozen=True):
         """Whether somebody was asked about this call, with whatever arguments."""
         run_id = self.tally.run_id
         return any(a.call_id == call.id and a.run_id == run_id for a in self.asked.values())
+
+
+class Calling(NamedTuple):
+    """A call whose tool runs now, in the run of `tally`; `outer` is the call whose tool made it."""
+
+    tally: RunTally
+    call_id: str
+    outer: Calling | None
+
+
+_CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=None)
+
+
+def calling() -> Calling | None:
+    """Return the call whose tool's code this is, if it is one's."""
+    return _CALLING.get()
+
+
+def enter_call(tally: RunTally, call_id: str) -> Calling | None:
+    """From here on the code is that of a call's tool; what to give to `leave_call` after it."""
+    outer = _CALLING.get()
+    _CALLING.set(Calling(tally, call_id, outer))
+    return outer
+
+
+def leave_call(outer: Calling | None) -> None:
+    _CALLING.set(outer)
+
+
+def taint(tally: RunTally) -> None:
+    """Mark a run as tainted, and every run in whose tools it was begun."""
+    tally.tainted = True
+    call = _CALLING.get()
+    while call is not None:
+        call.tally.tainted = True
+        call = call.outer
+
+
+def is_tainted_here() -> bool:
+    """Whether the run whose tool's code this is has read untrusted content."""
+    call = _CALLING.get()
+    return call is not None and call.tally.tainted

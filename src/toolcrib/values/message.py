@@ -57,7 +57,9 @@ class ProviderState(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message. `tool_calls` only on the assistant's; `call_id` and `is_error` only on a tool's.
 
-    `images` are a user's; they come before the text. `provider_state` is opaque.
+    `images` are a user's; they come before the text. `provider_state` is opaque. `untrusted` marks what
+    was said in a run that had read untrusted content by then: whoever goes on with the conversation
+    knows by it. No provider is sent it.
     """
 
     role: Role
@@ -68,6 +70,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     is_error: bool = False
     provider_state: ProviderState | None = None
     images: tuple[Image, ...] = ()
+    untrusted: bool = False
 
     @staticmethod
     def system(text: str) -> Message:
