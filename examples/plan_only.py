@@ -1,5 +1,7 @@
 """Planning without acting: pick tools for a question, and see what the model would call.
 
+Nothing runs; what was planned is in the audit log all the same: `toolcrib audit list --log sqlite:///plans.db`.
+
 Usage: python examples/plan_only.py tools.json "What would a taxi to the airport cost?"
 """
 
@@ -9,15 +11,17 @@ import json
 import sys
 from pathlib import Path
 
-from toolcrib import Catalog, Hydrated, PickOptions, Rejected, pick_tools, run_sync
+from toolcrib import Catalog, Hydrated, PickOptions, Rejected, ToolRunner, pick_tools, run_sync
+from toolcrib.audit import AuditLog
 from toolcrib.clients import OpenAIClient
 
 
 async def plan_only(tools: Path, question: str) -> None:
     catalog = Catalog.from_definitions(json.loads(tools.read_text(encoding="utf-8")))
     picks = await pick_tools(question, catalog, PickOptions(max_candidates=8))
-    async with OpenAIClient("gpt-5") as client:
+    async with OpenAIClient("gpt-5") as client, AuditLog("sqlite:///plans.db") as log:
         plan = await client.tool_call(question, [p.tool for p in picks])
+        await ToolRunner(catalog, sinks=[log]).record_plan(plan)
     if not plan:
         print("no tool wanted:", plan.reply.text)
     for result in plan:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from toolcrib.audit import AuditLog
 from toolcrib.testing import OpenAIServer, call, openai_server, raw_call
 from toolcrib.testing.loopback import ServerTurn
 
@@ -101,6 +102,9 @@ async def test_planning_runs_nothing(tmp_path: Path) -> None:
         output = await run(server, tmp_path, "plan_only.py", str(tools), "a taxi to the airport?")
     assert output == "taxi_fare {'distance_km': 12}\ntaxi_fare invalid_arguments at /distance_km\n"
     assert [t["function"]["name"] for t in server.requests[0]["tools"]] == ["taxi_fare"]
+    async with AuditLog(f"sqlite:///{tmp_path}/plans.db") as log:
+        records = [entry.record for entry in await log.entries()]
+    assert [record.status for record in records] == ["planned", "rejected"]
 
 
 async def test_planning_when_no_tool_is_wanted(tmp_path: Path) -> None:

@@ -1,9 +1,4 @@
-"""Where the calls of a run come from: whose agent, which turn, which model, from which prompt.
-
-A prompt is what people wrote, and what was on offer: the system's and the user's messages, and the
-tools by their definitions' digests. What the model said and what its tools gave is no part of it: that
-is in the records of the calls, as far as anybody may see it, and a text that a tool gave may be secret.
-"""
+"""Where the calls of a run come from: whose agent, which turn, which model, from which prompt."""
 
 from __future__ import annotations
 
@@ -15,11 +10,9 @@ from toolcrib.agent.toolbox import Toolbox
 from toolcrib.errors import ToolcribError
 from toolcrib.runner import CallScope
 from toolcrib.values.definition import HasDefinition
-from toolcrib.values.json import encodable, sha256_hex
-from toolcrib.values.message import Image, Message, Reply
-from toolcrib.values.origin import Attachment, Choice, Origin
-
-_PEOPLE = ("system", "user")
+from toolcrib.values.json import encodable
+from toolcrib.values.message import Message, Reply
+from toolcrib.values.origin import PEOPLE, Attachment, Choice, Origin, prompt_of
 
 
 class AgentLabel(msgspec.Struct, frozen=True):
@@ -85,12 +78,10 @@ class Origins:
     def _prompt_of(
         self, messages: Sequence[Message], tools: tuple[HasDefinition, ...]
     ) -> Attachment:
-        said = [message for message in messages if message.role in _PEOPLE]
+        said = [message for message in messages if message.role in PEOPLE]
         asked = (len(said), tools)
         if self._prompt is None or asked != self._prompts:
-            digests = [tool.get_definition().digest for tool in tools]
-            value = {"messages": [_told(message) for message in said], "tools": digests}
-            self._prompt = Attachment.of("prompt", value, run_id=self._run_id)
+            self._prompt = prompt_of(said, tools, run_id=self._run_id)
             self._prompts = asked
         return self._prompt
 
@@ -101,14 +92,3 @@ class Origins:
             made = Attachment.of("choice", choice, run_id=self._run_id)
             self._choices = (choice, made)
         return self._choices[1]
-
-
-def _told(message: Message) -> dict[str, object]:
-    told: dict[str, object] = {"role": message.role, "content": encodable(message.content)}
-    if message.images:
-        told["images"] = [_digest(image) for image in message.images]
-    return told
-
-
-def _digest(image: Image) -> str:
-    return "sha256:" + sha256_hex(image.data or image.url)

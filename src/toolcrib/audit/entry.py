@@ -26,9 +26,9 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     `since` (inclusive) and `until` (exclusive) are about the time an entry was written, in seconds
     since the epoch. `after` is the `seq` to go on behind. With `newest`, the newest come first. With
-    `latest`, that a call was started, or waits, or that somebody did not know its outcome, is left out
-    where the log knows more of it: what is left of these are the calls that have not ended, as far as
-    the log knows.
+    `latest`, that a call was planned or started, or waits, or that somebody did not know its outcome,
+    is left out where the log knows more of it: what is left of these are the calls that have not
+    ended, as far as the log knows.
     """
 
     run_id: str | None = None

@@ -91,6 +91,8 @@ class OpenTelemetry:
 
     def write(self, record: ToolInvocationRecord) -> None:
         """Begin the call's span, or end it. Has to be called in the task that runs the tool."""
+        if record.status in ("planned", "rejected"):
+            return  # nobody was asked to run it: it is no execution
         self._leave()
         if record.status == "started":
             self._begin(record)

@@ -35,7 +35,7 @@ _SUPERSEDED = (
         "status = 'started'",
         "other.seq > audit_entries.seq AND other.idempotency_key = audit_entries.idempotency_key",
     ),
-    ("status = 'waiting'", "other.seq > audit_entries.seq"),
+    ("status IN ('waiting', 'planned', 'rejected')", "other.seq > audit_entries.seq"),
 )
 _NO_CALLS = ", ".join(f"'{status}'" for status in NO_CALLS)
 _NUMBERS = 2**63 - 1  # what a column of numbers can hold, and so can what is compared with it

@@ -27,6 +27,9 @@ _NOT_RUN = {
 }
 
 
+_PLANS = ("planned", "rejected")
+
+
 class Told(NamedTuple):
     """One line of a call's story; `at` is empty where the log does not say when."""
 
@@ -53,6 +56,8 @@ class CallStory:
     def why(self) -> str:
         """Why the call ran, or did not, in one sentence."""
         record = self.record
+        if record.status in _PLANS:
+            return f"It has not run: {_planned(record)}."
         if record.status == "waiting":
             return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
         if not self.began:
@@ -145,12 +150,14 @@ def _event(entry: AuditEntry) -> Told:
     match record.status:
         case "started":
             return Told(when(entry.at), "started", "")
+        case "planned":
+            return Told(when(entry.at), "planned", "")
         case "waiting":
             return Told(when(record.ended_at), "waits", f"for an answer{_question(record)}")
     took = f" ({milliseconds(record)})" if record.seconds is not None else ""
     texts = [short_json(record.result)] if record.status == "completed" else []
     texts += [] if record.error is None else [error_text(record.error)]
-    return Told(when(record.ended_at), record.status, f"{'; '.join(texts)}{took}")
+    return Told(when(record.ended_at or entry.at), record.status, f"{'; '.join(texts)}{took}")
 
 
 def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:
@@ -172,6 +179,12 @@ def _decided(decision: Decision | None) -> str:
     policy = f"the policy '{decision.policy}'" if decision.policy else "a policy"
     reason = f" ({decision.reason})" if decision.reason else ""
     return f"{policy} {_VERBS[type(decision)]}{reason}"
+
+
+def _planned(record: ToolInvocationRecord) -> str:
+    if record.status == "rejected" and record.error is not None:
+        return f"it was planned, and rejected: {error_text(record.error)}".rstrip(".")
+    return "it was planned, and nobody asked for it to be run"
 
 
 def _stopped(record: ToolInvocationRecord) -> str:

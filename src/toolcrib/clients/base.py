@@ -48,9 +48,9 @@ def _asked(prompt: str) -> ChatRequest:
     return ChatRequest((Message.user(prompt),), id_prefix=f"plan_{os.urandom(6).hex()}_")
 
 
-def plan_of(reply: Reply) -> Plan:
+def plan_of(reply: Reply, request: ChatRequest | None = None) -> Plan:
     """The reply's calls, hydrated against what was offered. Nothing runs."""
-    return Plan([hydrate(call, reply.offer) for call in reply.tool_calls], reply)
+    return Plan([hydrate(call, reply.offer) for call in reply.tool_calls], reply, request)
 
 
 class Options(TypedDict, total=False):
@@ -200,7 +200,8 @@ class WireClient(Closing):
 
     async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
         """What the model wants to call, hydrated; nothing is run. Raises ClientError."""
-        return plan_of(await self.chat(request_of(prompt, tools)))
+        request = request_of(prompt, tools)
+        return plan_of(await self.chat(request), request)
 
     async def aclose(self) -> None:
         await self._transport.aclose()

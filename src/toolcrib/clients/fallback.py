@@ -88,7 +88,8 @@ class FallbackClient(Closing):
 
     async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
         """What the model wants to call, hydrated; nothing is run. Raises ClientError."""
-        return plan_of(await self.chat(request_of(prompt, tools)))
+        request = request_of(prompt, tools)
+        return plan_of(await self.chat(request), request)
 
     async def aclose(self) -> None:
         """Close all of them, also where one cannot be."""

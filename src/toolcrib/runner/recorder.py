@@ -19,7 +19,7 @@ import msgspec
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.redact import masked_arguments, shown_arguments
 from toolcrib.runner.scope import Calling, CallScope, calling
-from toolcrib.runner.stopped import NOT_ITS_OWN
+from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import Caller, Decision
 from toolcrib.values.definition import ToolDefinition
@@ -37,6 +37,7 @@ from toolcrib.values.record import (
 )
 
 _LONGEST_NOTICE = 2_000
+_NOT_OVER = ("started", "planned", "rejected")  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
@@ -98,7 +99,7 @@ class Draft(msgspec.Struct):
         """What is known by now."""
         hydrated, scope, parent = self.hydrated, self.scope, self.parent
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
-        over = status != "started"
+        over = status not in _NOT_OVER
         return ToolInvocationRecord(
             id=call.id,
             name=public_name(hydrated) if definition is None else call.name,
@@ -222,6 +223,18 @@ class Recorder:
                 self._keeps(sink, name)
             error, cancelled = error or attached.error, cancelled or attached.cancelled
         return Written(None, error, cancelled)
+
+    async def plan(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> None:
+        """Write down, in every sink, a call that nobody is asked to run. It has no idempotency key, and
+        so no ledger takes it for one that was begun. Raises what the first failing sink does."""
+        draft = self.draft(hydrated, caller, scope)
+        if isinstance(hydrated, Hydrated):
+            record = draft.record("planned")
+        else:
+            record = draft.record("rejected", error=rejection(hydrated))
+        written = [await self.write(sink, record, draft) for sink in self.sinks]
+        for each in written:
+            each.check()
 
     async def tell(self, record: ToolInvocationRecord, draft: Draft) -> BaseException | None:
         """Tell every sink but the ledger; what went wrong with the first that failed.

@@ -30,10 +30,12 @@ from toolcrib.runner.scope import CallScope, is_tainted_here
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import HydrationResult, Rejected, ToolCall
+from toolcrib.values.client import Plan
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.offer import Offer
+from toolcrib.values.origin import Origin, prompt_of
 from toolcrib.values.record import CallError, Outcome, Sink
 
 DEFAULT_TIMEOUT = 60.0
@@ -151,6 +153,33 @@ class ToolRunner:
         attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
         repairer = None if hydrated is call else self._repairer
         return await concluded(attempt, attempt.outcome(cancels, repairer), cancels)
+
+    async def record_plan(
+        self, plan: Iterable[HydrationResult], *, caller: Caller = ANONYMOUS
+    ) -> None:
+        """Write down calls that were planned and that nobody runs: those of `LLMClient.tool_call`, or
+        what `hydrate` gave. Each has a record of status `planned`, or `rejected` with the errors.
+
+        A call that is run later, after all, has its records as always. Raises what a sink raises, and
+        CancelledError, when all of them are recorded.
+        """
+        scope = CallScope(RunTally())
+        if isinstance(plan, Plan):
+            asked = plan.request
+            digest = "" if asked is None else prompt_of(asked.messages, asked.tools).digest
+            told = plan.reply
+            origin = Origin(model=told.model, provider=told.provider, prompt_digest=digest)
+            scope = CallScope(RunTally(), origin=origin)
+        trouble: BaseException | None = None
+        for hydrated in plan:
+            try:
+                await self._recorder.plan(hydrated, caller, scope)
+            except NOT_ITS_OWN:
+                raise
+            except BaseException as raised:  # noqa: BLE001  raised below
+                trouble = trouble or raised
+        if trouble is not None:
+            raise trouble
 
     async def refuse_all(
         self,

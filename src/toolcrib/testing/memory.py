@@ -5,6 +5,8 @@ from __future__ import annotations
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord
 
+_ENDS = ("completed", "failed", "waiting")
+
 
 class MemorySink:
     """All records that were written, in order: one for each call, when it is over.
@@ -24,4 +26,4 @@ class MemorySink:
 
     def finished(self) -> list[ToolInvocationRecord]:
         """Those that say how a call ended, or that it waits."""
-        return [record for record in self.records if record.status != "started"]
+        return [record for record in self.records if record.status in _ENDS]

@@ -67,7 +67,8 @@ class ScriptedClient(Closing):
         yield reply
 
     async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        return plan_of(await self.chat(request_of(prompt, tools)))
+        request = request_of(prompt, tools)
+        return plan_of(await self.chat(request), request)
 
     def _reply(self, request: ChatRequest) -> Reply:
         if self.remaining <= 0:

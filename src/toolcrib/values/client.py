@@ -10,11 +10,17 @@ from toolcrib.values.message import ChatRequest, Reply, StreamPart
 
 
 class Plan(list[HydrationResult]):
-    """What a model wants to do: hydrated or rejected calls, none of them run. `reply` has its text."""
+    """What a model wants to do: hydrated or rejected calls, none of them run. `reply` has its text.
 
-    def __init__(self, results: Iterable[HydrationResult], reply: Reply) -> None:
+    `request` is what was asked, where the client says so. `ToolRunner.record_plan` writes a plan down.
+    """
+
+    def __init__(
+        self, results: Iterable[HydrationResult], reply: Reply, request: ChatRequest | None = None
+    ) -> None:
         super().__init__(results)
         self.reply = reply
+        self.request = request
 
 
 @runtime_checkable

@@ -12,8 +12,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolcrib.values.json import canonical_json, sha256_hex
+from toolcrib.values.definition import HasDefinition
+from toolcrib.values.json import canonical_json, encodable, sha256_hex
+from toolcrib.values.message import Image, Message
 
+PEOPLE = ("system", "user")
 _MOST_EXCLUDED = 200
 _LONGEST_REASON = 300
 
@@ -28,7 +31,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @staticmethod
     def of(name: str, score: float | None, reason: str) -> Candidate:
         """With a reason that a record can hold, whoever wrote it."""
-        text = reason.encode("utf-8", "replace").decode()
+        text = encodable(reason)
         short = text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"
         return Candidate(name, score, short)
 
@@ -120,3 +123,28 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
     provider: str = ""
     prompt_digest: str = ""
     choice_digest: str = ""
+
+
+def prompt_of(
+    messages: Iterable[Message], tools: Iterable[HasDefinition], *, run_id: str = ""
+) -> Attachment:
+    """What people wrote, and what was on offer: the system's and the user's messages, and the tools by
+    the digests of their definitions.
+
+    What a model said and what its tools gave is no part of it: that is in the records of the calls, as
+    far as anybody may see it, and what a tool gave may be secret. Of images there are digests.
+    """
+    said = [_said(message) for message in messages if message.role in PEOPLE]
+    digests = [tool.get_definition().digest for tool in tools]
+    return Attachment.of("prompt", {"messages": said, "tools": digests}, run_id=run_id)
+
+
+def _said(message: Message) -> dict[str, object]:
+    told: dict[str, object] = {"role": message.role, "content": encodable(message.content)}
+    if message.images:
+        told["images"] = [_digest(image) for image in message.images]
+    return told
+
+
+def _digest(image: Image) -> str:
+    return "sha256:" + sha256_hex(image.data or image.url)

@@ -52,7 +52,10 @@ class CallError(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-RecordStatus: TypeAlias = Literal["started", "completed", "failed", "waiting"]
+RecordStatus: TypeAlias = Literal[
+    "started", "completed", "failed", "waiting", "planned", "rejected"
+]
+"""`planned` and `rejected` are calls that were hydrated, and that nobody was asked to run."""
 KeyScope: TypeAlias = Literal["process", "store"]
 _ENDS_OF_ATTEMPTS = (ErrorCode.CANCELLED, ErrorCode.DUPLICATE_CALL)
 

@@ -92,7 +92,8 @@ class LocalClient(Closing):
 
     async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
         """What to call, hydrated; nothing is run."""
-        return plan_of(await self.chat(request_of(prompt, tools)))
+        request = request_of(prompt, tools)
+        return plan_of(await self.chat(request), request)
 
     async def aclose(self) -> None:
         self._model = None
