@@ -30,19 +30,28 @@ async def test_each_line_without_its_hash_is_what_was_hashed(url: str, key: Any)
         await write_calls(log, range(3))
         lines = [line async for line in log.export()]
     previous = "0" * 64
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines[:-1]):
         assert line.endswith("}\n")
         entry = json.loads(line)
         assert canonical_json(entry) == line.rstrip("\n")
         own = entry.pop("hash")
-        text = canonical_json(entry).encode()
-        assert own == (
-            hashlib.sha256(text).hexdigest()
-            if secret is None
-            else hmac.new(secret, text, "sha256").hexdigest()
-        )
+        assert own == sealed(entry, secret)
         assert (entry["seq"], entry["previous"]) == (number, previous)
         previous = own
+    end = json.loads(lines[-1])
+    seal = end.pop("seal")
+    assert seal == sealed(end, secret)
+    assert (end["seq"], end["hash"], end["format"]) == (6, previous, 2)
+    genesis = json.loads(lines[0])["record"]
+    assert (genesis["status"], genesis["format"]) == ("genesis", 2)
+    assert genesis["log"] == end["log"]
+
+
+def sealed(value: Any, secret: bytes | None) -> str:
+    text = canonical_json(value).encode()
+    if secret is None:
+        return hashlib.sha256(text).hexdigest()
+    return hmac.new(secret, text, "sha256").hexdigest()
 
 
 async def test_a_key_from_the_environment_is_its_bytes() -> None:
@@ -63,39 +72,55 @@ async def test_an_export_is_checked_without_its_database(key: str | None) -> Non
     assert (found.ok, found.checked, found.torn) == (True, 10, False)
     assert found.head.seq == 10
     assert verify_jsonl(lines, key=key, head=found.head).ok
-    assert verify_jsonl([], key=key).ok
+    assert verify_jsonl([], key=key, filtered=True).ok
+    assert found.sealed
 
 
 @pytest.mark.parametrize("cut", [1, 20, 300])
 async def test_one_cut_line_is_forgiven_at_the_end_only(cut: int) -> None:
     lines = await exported()
-    found = verify_jsonl([*lines[:-1], lines[-1][:-cut].rstrip("}")])
-    assert (found.ok, found.checked, found.torn) == (True, 9, True)
-    found = verify_jsonl([*lines[:4], lines[4][:-cut].rstrip("}"), *lines[5:]])
+    for end, checked in ((-1, 10), (-2, 9)):
+        found = verify_jsonl([*lines[:end], lines[end][:-cut].rstrip("}")])
+        assert (found.ok, found.checked, found.torn) == (True, checked, True)
+        assert not found.sealed
+    found = verify_jsonl([*lines[:5], lines[5][:-cut].rstrip("}"), *lines[6:]])
     assert (found.fault, found.checked) == (Fault(5, "the line is no entry"), 4)
 
 
 def changed(lines: list[str], line: int, /, **members: Any) -> list[str]:
     entry = json.loads(lines[line]) | members
+    line %= len(lines)
     return [*lines[:line], canonical_json(entry) + "\n", *lines[line + 1 :]]
 
 
-TAMPERED: list[tuple[str, Any, int]] = [
-    ("first removed", lambda lines: lines[1:], 2),
-    ("middle removed", lambda lines: lines[:4] + lines[5:], 6),
-    ("swapped", lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]], 5),
-    ("twice", lambda lines: [*lines[:3], lines[2], *lines[3:]], 3),
-    ("record", lambda lines: changed(lines, 2, record={"id": "call_1", "name": "pay"}), 3),
-    ("time", lambda lines: changed(lines, 2, at=1.5), 3),
-    ("hash", lambda lines: changed(lines, 2, hash="0" * 64), 3),
-    ("previous", lambda lines: changed(lines, 2, previous="0" * 64), 3),
-    ("number", lambda lines: changed(lines, 2, seq=-1), 3),
-    ("a member more", lambda lines: changed(lines, 2, note="!"), 3),
+TAMPERED: list[tuple[str, Any, int | None]] = [
+    ("erased", lambda _: [], None),
+    ("emptied", lambda lines: [lines[0], lines[-1]], 1),
+    ("emptied to the genesis", lambda lines: lines[:1], 1),
+    ("genesis removed", lambda lines: lines[1:], 1),
+    ("first removed", lambda lines: [lines[0], *lines[2:]], 2),
+    ("middle removed", lambda lines: lines[:5] + lines[6:], 6),
+    ("last removed", lambda lines: [*lines[:-2], lines[-1]], 10),
+    ("tail removed", lambda lines: lines[:-4], 8),
+    ("end removed", lambda lines: lines[:-1], 11),
+    ("end twice", lambda lines: [*lines, lines[-1]], 11),
+    ("end too early", lambda lines: [*lines[:-2], *lines[:-3:-1]], 10),
+    ("end changed", lambda lines: changed(lines, -1, seq=9), None),
+    ("index changed", lambda lines: changed(lines, -1, keys="0" * 32), None),
+    ("swapped", lambda lines: [*lines[:4], lines[5], lines[4], *lines[6:]], 5),
+    ("twice", lambda lines: [*lines[:4], lines[3], *lines[4:]], 3),
+    ("record", lambda lines: changed(lines, 3, record={"id": "call_1", "name": "pay"}), 3),
+    ("genesis", lambda lines: changed(lines, 0, record={"id": "call_1", "name": "pay"}), 0),
+    ("time", lambda lines: changed(lines, 3, at=1.5), 3),
+    ("hash", lambda lines: changed(lines, 3, hash="0" * 64), 3),
+    ("previous", lambda lines: changed(lines, 3, previous="0" * 64), 3),
+    ("number", lambda lines: changed(lines, 3, seq=-1), 3),
+    ("a member more", lambda lines: changed(lines, 3, note="!"), 3),
 ]
 
 
 @pytest.mark.parametrize(("name", "tamper", "seq"), TAMPERED, ids=[t[0] for t in TAMPERED])
-async def test_a_changed_export_is_found(name: str, tamper: Any, seq: int) -> None:
+async def test_a_changed_export_is_found(name: str, tamper: Any, seq: int | None) -> None:
     found = verify_jsonl(tamper(await exported()))
     assert found.fault is not None, name
     assert found.fault.seq == seq
@@ -127,7 +152,7 @@ def test_what_no_cut_can_leave_is_a_finding(garbage: str) -> None:
 
 
 CHANGED_ENDS: list[Callable[[str], str]] = [
-    lambda line: line.replace('"at":', '"at": '),
+    lambda line: line.replace('"first":', '"first": '),
     lambda line: '{"x":1,' + line[1:],
     lambda line: line[:-1] + "x",
     lambda line: line[:-2] + "\n",
@@ -141,22 +166,23 @@ CHANGED_ENDS: list[Callable[[str], str]] = [
 async def test_a_changed_last_line_was_not_cut(change: Callable[[str], str]) -> None:
     *before, last = await exported()
     found = verify_jsonl([*before, change(last)])
-    assert (found.fault, found.torn) == (Fault(10, "the line is no entry"), False)
+    assert (found.fault, found.torn) == (Fault(11, "the line is no entry"), False)
 
 
 async def test_a_last_line_may_be_cut_anywhere() -> None:
     *before, last = await exported()
     for end in range(len(last) - 1):
         found = verify_jsonl([*before, last[:end]])
-        assert (found.ok, found.checked, found.torn) == (True, 9, True), end
-    assert verify_jsonl([*before, last[:-1]]).checked == 10
+        assert (found.ok, found.checked, found.torn) == (True, 10, True), end
+        assert not found.sealed
+    assert verify_jsonl([*before, last[:-1]]).sealed
 
 
 async def test_a_member_twice_is_found() -> None:
     """Readers differ in which of the two they take."""
     lines = await exported()
-    twice = lines[2].replace('"record":', '"record":{"id":"call_9"},"record":', 1)
-    found = verify_jsonl([*lines[:2], twice, *lines[3:]])
+    twice = lines[3].replace('"record":', '"record":{"id":"call_9"},"record":', 1)
+    found = verify_jsonl([*lines[:3], twice, *lines[4:]])
     assert found.fault == Fault(3, "the line is no entry")
 
 
@@ -170,8 +196,9 @@ async def test_a_record_nested_too_deeply_is_a_finding() -> None:
 async def test_a_kept_head_shows_a_chain_that_was_cut() -> None:
     lines = await exported()
     head = verify_jsonl(lines).head
-    assert verify_jsonl(lines[:-1]).ok
-    found = verify_jsonl(lines[:-1], head=head)
+    cut = [*lines[:-2], lines[-2][:100]]
+    assert verify_jsonl(cut).ok
+    found = verify_jsonl(cut, head=head)
     assert found.fault == Fault(10, "the entry of the head that was kept is not there")
     found = verify_jsonl(lines, head=Head(4, "f" * 64))
     assert found.fault == Fault(4, "the entry has not the hash of the head that was kept")

@@ -133,7 +133,8 @@ async def test_filters(asked: AuditFilter, expected: list[int]) -> None:
         await log.write(record(4, name="pay"))
         await log.write(record(5, caller="ben"))
         assert [e.seq for e in await log.entries(asked)] == expected
-        assert len([one async for one in log.export(asked)]) == len(expected)
+        lines = [one async for one in log.export(asked)]
+        assert len(lines) == len(expected) + (2 if asked == AuditFilter() else 0)
 
 
 async def test_the_time_of_writing_is_what_since_and_until_are_about(url: str) -> None:

@@ -5,21 +5,27 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy
 from audit.audit_helpers import opened, record, write_calls
 
-from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, Verification
-from toolcrib.audit.chain import GENESIS, Seal
-from toolcrib.audit.rows import COLUMNS
+from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, Verification, tree
+from toolcrib.audit.append import stored_state
+from toolcrib.audit.chain import NOTHING, Seal
+from toolcrib.audit.index import Index
+from toolcrib.audit.rows import COLUMNS, KINDS, Told, kind_of
 from toolcrib.errors import SourceError
+from toolcrib.storage import Database, Transaction
 
 KEY = "a key"
 SEED = 20_261_122
@@ -64,6 +70,12 @@ SQL: list[tuple[str, int | None]] = [
     ("DELETE FROM audit_entries WHERE seq = 5", 6),
     ("DELETE FROM audit_entries WHERE seq = 11", 11),
     ("DELETE FROM audit_entries", 1),
+    ("DELETE FROM audit_entries; DELETE FROM audit_head", None),
+    ("DELETE FROM audit_entries WHERE seq > 0", 1),
+    ("DELETE FROM audit_entries WHERE seq = 0", 1),
+    ("DELETE FROM audit_keys", None),
+    ("DELETE FROM audit_tiles", None),
+    ("UPDATE audit_head SET format = 1", None),
     ("DELETE FROM audit_head", 12),
     ("DELETE FROM audit_head; DELETE FROM audit_entries WHERE seq > 3", 4),
     (STEP_BACK, None),
@@ -72,7 +84,7 @@ SQL: list[tuple[str, int | None]] = [
     (SWAP, 3),
     ("UPDATE audit_entries SET seq = 100 WHERE seq = 3", 4),
     (COPY.format(12), 12),
-    (COPY.format(0), None),
+    ("DELETE FROM audit_entries WHERE seq = 0;" + COPY.format(0), 0),
     (COPY.format(-(2**63)), None),
     (COPY.format(2**63 - 1), None),
     ("UPDATE audit_entries SET record = CAST(x'ff00fe' AS TEXT) WHERE seq = 4", 4),
@@ -83,6 +95,8 @@ SQL: list[tuple[str, int | None]] = [
     ("UPDATE audit_entries SET at = 9e999 WHERE seq = 4", 4),
     ("DROP TABLE audit_entries", None),
     ("DROP TABLE audit_head", None),
+    ("DROP TABLE audit_keys", None),
+    ("DROP TABLE audit_tiles", None),
     ("ALTER TABLE audit_entries DROP COLUMN caller", None),
 ]
 SQL += [(f"UPDATE audit_entries SET {name} = {name} || 'x' WHERE seq = 11", 11) for name in COLUMNS]
@@ -180,8 +194,8 @@ async def test_a_database_that_is_not_there_is_no_finding(tmp_path: Path) -> Non
 
 
 def recompute(path: Path, key: str | None, change: Callable[[sqlite3.Connection], object]) -> None:
-    """What an attacker does who knows how the chain is made, and perhaps the key."""
-    seal, head = Seal(key), GENESIS
+    """What an attacker does who knows how all of it is made, and perhaps the key."""
+    seal, head = Seal(key), NOTHING
     with opened(path) as connection:
         change(connection)
         rows = connection.execute("SELECT rowid, at, record FROM audit_entries ORDER BY seq")
@@ -191,10 +205,29 @@ def recompute(path: Path, key: str | None, change: Callable[[sqlite3.Connection]
                 "UPDATE audit_entries SET seq = ?, previous = ?, hash = ? WHERE seq = ?",
                 (head.seq, previous.hash, head.hash, old),
             )
-        connection.execute(
-            "UPDATE audit_head SET seq = ?, hash = ?, seal = ?",
-            (head.seq, head.hash, seal.head(head)),
-        )
+        connection.executescript("DELETE FROM audit_keys; DELETE FROM audit_tiles")
+    Database(f"sqlite:///{path}").transact_here(lambda t: _resealed(t, seal, head))
+
+
+def _resealed(transaction: Transaction, seal: Seal, head: Head) -> None:
+    """An index, a tree and a state to the entries that there are."""
+    keys = Index(transaction, seal, "")
+    grown = tree.Tree(0, lambda _places: {})
+    sql = "SELECT seq, at, record, idempotency_key, status FROM audit_entries ORDER BY seq"
+    for seq, at, text, key, status in transaction.tuples(sql):
+        if key:
+            keys.add(key, seq * KINDS + kind_of(Told(status=status)))
+        grown.extend([tree.leaf_hash(seq, at, text)])
+    tree.save(transaction, grown.changed())
+    found = stored_state(transaction)
+    assert found is not None
+    state = msgspec.structs.replace(found[0], head=head, keys=keys.save(), root=grown.root().hex())
+    transaction.execute(
+        "UPDATE audit_head SET seq = :seq, hash = :hash, keys_hash = :keys, tree_hash = :root,"
+        " seal = :seal",
+        **{name: state.told()[name] for name in ("seq", "hash", "keys", "root")},
+        seal=seal.state(state),
+    )
 
 
 def _remove_one(connection: sqlite3.Connection) -> object:
@@ -211,7 +244,7 @@ async def test_a_chain_recomputed_without_the_key_is_found(path: Path) -> None:
     for key in (None, "another key"):
         recompute(path, key, _nothing)
         assert (await verified(path)).fault == Fault(
-            1, "the entry is not as it was written, or the key is another one"
+            0, "the entry is not as it was written, or the key is another one"
         )
 
 
@@ -286,7 +319,7 @@ async def test_what_is_nested_too_deeply_is_a_finding(path: Path, text: str) -> 
 def snapshot(connection: sqlalchemy.Connection) -> dict[str, list[tuple[Any, ...]]]:
     return {
         table: [tuple(row) for row in connection.exec_driver_sql(f"SELECT * FROM {table}")]
-        for table in ("audit_entries", "audit_head")
+        for table in ("audit_entries", "audit_head", "audit_keys", "audit_tiles")
     }
 
 
@@ -323,3 +356,78 @@ async def test_changes_in_postgresql_are_found(postgres: Callable[[], str]) -> N
             connection.exec_driver_sql("DROP TABLE audit_head")
         engine.dispose()
         assert not (await log.verify()).ok
+
+
+FUZZ = None if os.environ.get("TOOLCRIB_FUZZ") == "all" else 80
+TABLES = ("audit_entries", "audit_head", "audit_keys", "audit_tiles", "toolcrib_schema")
+VALUES = ("''", "'x'", "0", "1", "2", "-1", "NULL", "x'00ff'")
+
+
+def statements(path: Path) -> Iterator[str]:
+    """One statement each, on every row and every column of every table of the log."""
+    with opened(path) as connection:
+        for table in TABLES:
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            rows = [row for (row,) in connection.execute(f"SELECT rowid FROM {table}")]
+            yield f"DELETE FROM {table}"
+            for row in rows:
+                yield f"DELETE FROM {table} WHERE rowid = {row}"
+            for column in columns:
+                # what it holds in another row, or something else, there or everywhere
+                other = f"(SELECT {column} FROM {table} WHERE rowid <> {{row}} ORDER BY rowid)"
+                flipped = f"substr({column}, 2) || substr({column}, 1, 1)"
+                for value in (*VALUES, flipped, f"{column} || '0'", f"{column} + 1"):
+                    yield f"UPDATE OR IGNORE {table} SET {column} = {value}"
+                    at = rows[len(rows) // 2]
+                    yield f"UPDATE OR IGNORE {table} SET {column} = {value} WHERE rowid = {at}"
+                for row in rows:
+                    yield (
+                        f"UPDATE OR IGNORE {table} SET {column} = {other.format(row=row)}"
+                        f" WHERE rowid = {row}"
+                    )
+            for column in columns:
+                copied = ", ".join(f"{c} || '9'" if c == column else c for c in columns)
+                yield f"INSERT OR IGNORE INTO {table} SELECT {copied} FROM {table}"
+
+
+async def decided(path: Path) -> dict[str, object]:
+    """What the log says of each call of three, and of one that was never made: may it run?"""
+    found: dict[str, object] = {}
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        for number in (0, 1, 2, 99):
+            try:
+                found[f"find {number}"] = await log.find(f"run_1/{number}")
+                found[f"begin {number}"] = await log.begin(record(number, "started"))
+            except SourceError:
+                found[f"error {number}"] = "it does not run"
+    return found
+
+
+async def test_no_single_statement_makes_a_call_run_again_or_stays_unseen(tmp_path: Path) -> None:
+    """By somebody who has not the key: a call that ran has its outcome, or is an error, ever after;
+    and whatever `verify` does not find has changed no decision at all."""
+    path, copy = tmp_path / "crib.db", tmp_path / "copy.db"
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        await write_calls(log, range(3))
+    whole = path.read_bytes()
+    copy.write_bytes(whole)
+    right = await decided(copy)
+    assert right["begin 1"] == record(1)
+    assert right["begin 99"] is None
+    chance = random.Random(SEED)
+    everything = sorted(set(statements(path)))
+    assert len(everything) > 600
+    for sql in everything if FUZZ is None else chance.sample(everything, FUZZ):
+        copy.write_bytes(whole)
+        _forget(copy)
+        with (
+            opened(copy) as connection,
+            suppress(sqlite3.Error),
+        ):  # such as a column that is never null
+            connection.execute(sql)
+        seen = not (await verified(copy)).ok
+        told = await decided(copy)
+        for number in range(3):
+            for asked in ("find", "begin"):
+                assert told.get(f"{asked} {number}", record(number)) == record(number), sql
+        assert seen or told == right, sql

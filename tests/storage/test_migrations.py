@@ -55,7 +55,8 @@ async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
     assert await versions(database) == list(range(1, NEWEST + 1))
     await database.aclose()
     found = await tables(url)
-    assert {"approvals", "audit_entries", "audit_head", "toolcrib_schema"} == set(found)
+    audit = {"audit_entries", "audit_head", "audit_keys", "audit_tiles"}
+    assert {"approvals", "toolcrib_schema", *audit} == set(found)
     assert found["approvals"][-2:] == ["run_id", "call_id"]
 
 

@@ -1,77 +1,98 @@
-"""The one place that writes entries: a head that is locked, entries after it, the head they make.
+"""The one place that writes entries: a state that is locked, entries after it, the state they make.
 
-All writers, in whichever process, take the lock on the head first. So the numbers have no gaps, and
+All writers, in whichever process, take the lock on the state first. So the numbers have no gaps, and
 a key that nobody has claimed when the transaction looks cannot be claimed before it is over. A key is
-claimed by an entry of status `started`, or `completed` once that one is pruned: there is nothing else
-to keep in step with the entries.
+claimed by an entry of status `started`, or `completed` once that one is pruned.
 
 A final outcome is final: the first under a key stands, whatever is written there later, and whoever
 writes later is told of it in the same transaction.
+
+What decides whether a call runs is checked before it does, up to the seal of the state (`chain`): what
+a key has for entries, or that it has none, by the index of keys; and each entry that is given, by its
+own hash and its place in the tree. The columns beside a record decide nothing: they are for questions.
+(In a log of format 1, which has no index, the entries of a key are found by their column, and checked
+one by one.)
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
-from toolcrib.audit.chain import GENESIS, Seal
-from toolcrib.audit.entry import AuditEntry, Head
+from toolcrib.audit import tree
+from toolcrib.audit.chain import NOTHING, Seal, State
+from toolcrib.audit.entry import FORMAT, AuditEntry, Head
+from toolcrib.audit.index import Index
 from toolcrib.audit.rows import (
     ATTACHMENTS,
+    CLAIMS,
     COLUMNS,
+    ENDED,
     ENTRY,
+    FINAL,
+    KINDS,
+    UNKNOWN,
+    Genesis,
     Kept,
     Pruned,
+    Told,
+    attached,
     column,
     columns_of,
     entry_of,
+    kind_of,
     seconds,
     text_of,
+    told_of,
 )
-from toolcrib.errors import ErrorCode, SourceError
+from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord, earlier_key_of, standing
 
-_HEAD = "SELECT seq, hash, seal FROM audit_head WHERE id = 1"
+PAGE = 100  # a record may have 4 MB
+_STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal
+    FROM audit_head WHERE id = 1"""
+_BEGIN = """INSERT INTO audit_head (id, seq, hash, seal, format)
+    VALUES (1, -1, '', '', :format) ON CONFLICT (id) DO NOTHING"""
+_SET = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_id = :log,
+    first_seq = :first, keys_hash = :keys, tree_hash = :root, seal = :seal WHERE id = 1"""
+_SET_OLD = "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1"
+_TRACES = """SELECT 1 FROM audit_entries UNION ALL SELECT 1 FROM audit_keys
+    UNION ALL SELECT 1 FROM audit_tiles LIMIT 1"""
 _NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
 _INSERT = (
     f"INSERT INTO audit_entries ({', '.join(_NAMES)})"  # noqa: S608  names of our own
     f" VALUES ({', '.join(':' + name for name in _NAMES)})"
 )
-_FIRST = "SELECT seq FROM audit_entries WHERE at >= :at ORDER BY seq LIMIT 1"
-_KEYS = (
-    "SELECT idempotency_key, run_id, call_id, status, code FROM audit_entries"
-    " WHERE idempotency_key IN :keys"
+_NUMBERED = f"SELECT {ENTRY} FROM audit_entries WHERE seq IN :numbers ORDER BY seq"  # noqa: S608
+_BY_COLUMN = f"SELECT {ENTRY} FROM audit_entries WHERE idempotency_key = :key ORDER BY seq"  # noqa: S608
+_PAGE = (
+    f"SELECT {ENTRY} FROM audit_entries WHERE seq > :after AND seq <= :through"  # noqa: S608
+    " ORDER BY seq LIMIT :limit"
 )
 _THERE = (
     "SELECT 1 FROM audit_entries"
     " WHERE run_id = :run_id AND call_id = :call_id AND status = :status LIMIT 1"
 )
 _CARRIED = (
-    "SELECT record FROM audit_entries AS old WHERE seq <= :seq"  # noqa: S608  likewise
+    "SELECT seq, record FROM audit_entries AS old WHERE seq <= :seq"  # noqa: S608  likewise
     f" AND status IN ({', '.join(repr(kind) for kind in ATTACHMENTS)}) AND (run_id = ''"
     " OR EXISTS (SELECT 1 FROM audit_entries WHERE run_id = old.run_id AND seq > :seq))"
     " ORDER BY seq"
 )
-_UNDER = (
-    f"SELECT {ENTRY}, {', '.join(COLUMNS)} FROM audit_entries"  # noqa: S608  likewise
-    " WHERE idempotency_key = :key"
-    " OR (idempotency_key = :earlier AND run_id = :run_id AND call_id = :call_id) ORDER BY seq"
-)
-_STATUS, _CODE = COLUMNS.index("status"), COLUMNS.index("code")
-_CLAIMS = ("started", "completed")
-_ENDED = ("completed", "failed")
-_UNKNOWN = ErrorCode.OUTCOME_UNKNOWN.value
+_EMPTY = tree.EMPTY.hex()
 
 
 class Asked(msgspec.Struct, frozen=True):
     """Whose entries are looked for: those under `key`, and of this run and call those under `earlier`.
 
-    All of it is as columns hold it. Without a key nothing is looked for.
+    Without a key nothing is looked for.
     """
 
     key: str
@@ -83,18 +104,12 @@ class Asked(msgspec.Struct, frozen=True):
     def of(record: ToolInvocationRecord) -> Asked:
         """Of the call of a record."""
         key, run_id, call_id = record.idempotency_key, record.run_id, record.id
-        earlier = (key and earlier_key_of(run_id, call_id)) or key
-        return Asked(column(key), column(earlier), column(run_id), column(call_id))
+        return Asked(key, (key and earlier_key_of(run_id, call_id)) or key, run_id, call_id)
 
     @staticmethod
     def under(key: str) -> Asked:
         """Under that key alone."""
-        return Asked(column(key), column(key))
-
-    def fits(self, key: str, run_id: str, call_id: str) -> bool:
-        """Whether an entry with these columns is about this call."""
-        own = key == self.earlier and (run_id, call_id) == (self.run_id, self.call_id)
-        return key == self.key or own
+        return Asked(key, key)
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -104,7 +119,7 @@ class Draft(msgspec.Struct, frozen=True):
     """
 
     text: str
-    columns: tuple[str, ...]
+    told: Told
     asked: Asked = Asked("", "")
     claim: bool = False
     once: bool = False
@@ -113,28 +128,224 @@ class Draft(msgspec.Struct, frozen=True):
     def of(record: Kept, *, claim: bool = False) -> Draft:
         """Raises SourceError if the record could not be read again."""
         text = text_of(record)
-        columns = columns_of(text)
+        told = told_of(text)
         if not isinstance(record, ToolInvocationRecord):
-            return Draft(text, columns, once=isinstance(record, Attachment))
-        return Draft(text, columns, Asked.of(record), claim and record.idempotency_key != "")
+            return Draft(text, told, once=isinstance(record, Attachment))
+        return Draft(text, told, Asked.of(record), claim and record.idempotency_key != "")
 
     @property
-    def about(self) -> tuple[str, str, str, str, str]:
-        """Key, run, call, status and code, as the columns have them."""
-        told = dict(zip(COLUMNS, self.columns, strict=True))
-        key, run_id, call_id = told["idempotency_key"], told["run_id"], told["call_id"]
-        return key, run_id, call_id, told["status"], told["code"]
+    def settles(self) -> bool:
+        """Whether it matters to this entry what its key has already."""
+        return self.asked.key != "" and (self.claim or self.told.status in ENDED)
 
 
-def head_of(transaction: Transaction, seal: Seal, *, lock: bool = False) -> Head:
-    """The last entry's head; raises SourceError if this log's key did not make it."""
-    found = transaction.tuples(_HEAD + (transaction.for_update if lock else ""))
+def stored_state(transaction: Transaction, *, lock: bool = False) -> tuple[State, str] | None:
+    """What the database has as the log's state, and as its seal; None if the log was never begun."""
+    found = transaction.tuples(_STATE + (transaction.for_update if lock else ""))
     if not found:
-        return GENESIS
-    head = Head(*found[0][:2])
-    if found[0][2] != seal.head(head):
+        return None
+    seq, own, version, log, first, keys, root, sealed = found[0]
+    state = State(head=Head(seq, own), format=version, log=log, first=first, keys=keys, root=root)
+    return state, sealed
+
+
+def state_of(transaction: Transaction, seal: Seal) -> State | None:
+    """What the log says of itself, None if it was never begun.
+
+    Raises SourceError if this log's key did not seal that, or if it is gone.
+    """
+    found = stored_state(transaction)
+    if found is None:
+        _check_untouched(transaction)
+        return None
+    return _checked_state(seal, *found)
+
+
+def _checked_state(seal: Seal, state: State, sealed: str) -> State:
+    try:
+        fits = sealed == seal.state(state)
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
         raise SourceError("the audit log's head does not fit: it has another key, or was changed")
-    return head
+    if state.format > FORMAT:
+        raise SourceError(f"the audit log is of format {state.format}: install a newer toolcrib")
+    return state
+
+
+def _check_untouched(transaction: Transaction) -> None:
+    if transaction.tuples(_TRACES):
+        raise SourceError("the audit log has entries and no head: verify the log")
+
+
+class Checked:
+    """What a log says, as far as it leads up to the seal of its state."""
+
+    def __init__(self, transaction: Transaction, seal: Seal, state: State) -> None:
+        self._transaction = transaction
+        self._seal = seal
+        self.state = state
+        self._index = Index(transaction, seal, state.keys)
+        self._tree = tree.stored(transaction, state)
+
+    def know(self, asked: Iterable[Asked]) -> None:
+        """Read what the index says of these keys."""
+        if self.state.format > 1:
+            self._index.load({key for one in asked for key in (one.key, one.earlier) if key})
+
+    def kinds(self, asked: Asked) -> list[int]:
+        """Of each entry about a known call, what it says (`kind_of`).
+
+        The index knows, but not of whose calls the entries are that are under an earlier key.
+        """
+        if self.state.format == 1:
+            return [kind_of(entry.record) for entry in self.about(asked)]
+        found = [number % KINDS for number in self._index.under(asked.key)]
+        return found + [kind_of(entry.record) for entry in self._earlier(asked)]
+
+    def about(self, asked: Asked) -> list[AuditEntry]:
+        """All entries about a known call, oldest first; raises SourceError if one was changed."""
+        entries = [*self._under(asked.key), *self._earlier(asked)]
+        return sorted(entries, key=lambda entry: entry.seq)
+
+    def _earlier(self, asked: Asked) -> list[AuditEntry]:
+        if asked.earlier == asked.key:
+            return []
+        whose = (asked.run_id, asked.call_id)
+        entries = self._under(asked.earlier)
+        return [entry for entry in entries if (entry.record.run_id, entry.record.id) == whose]
+
+    def _under(self, key: str) -> list[AuditEntry]:
+        if not key:
+            return []
+        if self.state.format == 1:
+            rows = self._transaction.tuples(_BY_COLUMN, key=column(key))
+            return [self._checked(row) for row in rows]
+        numbers = [number // KINDS for number in self._index.under(key)]
+        rows = self._transaction.tuples(_NUMBERED, numbers=numbers) if numbers else []
+        gone = set(numbers) - {row[0] for row in rows}
+        if gone:
+            raise SourceError(f"entry {min(gone)} of the audit log is gone: verify the log")
+        return [self._checked(row) for row in rows]
+
+    def _checked(self, row: tuple[Any, ...]) -> AuditEntry:
+        """The entry of a row, if it is as it was written, and in this log at this place."""
+        seq, at, text, _, _ = self._unchanged(row)
+        if self.state.format > 1:
+            index = seq - self.state.first
+            proof, hashed = self._tree.inclusion(index), tree.leaf_hash(seq, at, text)
+            root = tree.root_of_inclusion(hashed, index, self.state.size, proof)
+            if root is None or root.hex() != self.state.root:
+                raise SourceError(
+                    f"entry {seq} of the audit log is not of this log: verify the log"
+                )
+        return entry_of(row)
+
+    def _unchanged(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The row, if it is as it was written; raises SourceError if not."""
+        seq, at, text, previous, own = row
+        try:
+            fits = self._seal.entry(Head(seq - 1, previous), at, text).hash == own
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise SourceError(f"entry {seq} of the audit log was changed: verify the log")
+        return row
+
+
+class Tail(Checked):
+    """The end of a log, which nobody else may move on before this transaction ends."""
+
+    def __init__(self, transaction: Transaction, seal: Seal) -> None:
+        found = stored_state(transaction, lock=True)
+        if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
+            _check_untouched(transaction)
+            self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
+            self.add([Draft.of(Genesis(self.state.log, FORMAT))])
+            return
+        # another writer may have begun the log while this one waited
+        found = found or stored_state(transaction, lock=True)
+        if found is None:
+            raise SourceError("the head of the audit log is gone: verify the log")
+        self._use(transaction, seal, _checked_state(seal, *found))
+
+    def add(self, drafts: Sequence[Draft]) -> None:
+        """Write entries, whose keys are known, and the state that they make."""
+        if not drafts:
+            return
+        rows: list[dict[str, Any]] = []
+        head = self.state.head
+        for draft in drafts:
+            at, previous = round(time.time(), 6), head
+            head = self._seal.entry(previous, at, draft.text)
+            own = (head.seq, at, draft.text, previous.hash, head.hash)
+            rows.append(dict(zip(_NAMES, own + columns_of(draft.told), strict=True)))
+        self._transaction.execute_many(_INSERT, rows)
+        entries = [(row["seq"], row["at"], row["record"]) for row in rows]
+        self._seal_in(entries, [draft.told for draft in drafts], head)
+
+    def prune(self, before: float) -> int:
+        """Remove the entries up to the first that was written at `before` or later; how many.
+
+        What later entries may refer to is written again: all definitions, and what was attached to
+        runs of which later entries are left.
+        """
+        limit = seconds(before)
+        removed, last = 0, None
+        for rows in pages(self._transaction, -1, self.state.head.seq):
+            gone = list(takewhile(lambda row: row[1] < limit, map(self._unchanged, rows)))
+            keys = [told_of(row[2]).idempotency_key for row in gone]
+            self.know(map(Asked.under, keys))
+            for key, row in zip(keys, gone, strict=True):
+                if key and self.state.format > 1:
+                    self._index.forget(key, row[0] * KINDS + KINDS - 1)
+            removed += sum(row[0] > 0 for row in gone)  # a genesis is none that anybody wrote
+            last = gone[-1] if gone else last
+            if len(gone) < len(rows):
+                break
+        if last is None or not removed:
+            return 0
+        carried = self._transaction.tuples(_CARRIED, seq=last[0])
+        self._transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=last[0])
+        kept_on: list[Kept] = [Pruned(last[0], last[4], removed), *map(attached, carried)]
+        self.add([Draft.of(kept) for kept in kept_on])
+        return removed - len(carried)
+
+    def migrate(self) -> None:
+        """Bring a log of format 1, which was verified, to this one: its entries, and a note of it."""
+        end = self.state.head
+        found = self._transaction.tuples("SELECT min(seq) FROM audit_entries")[0][0]
+        first = end.seq + 1 if found is None else found
+        begin = State(head=Head(first - 1, ""), log=uuid4().hex, first=first, root=_EMPTY)
+        self._use(self._transaction, self._seal, begin)
+        for rows in pages(self._transaction, first - 1, end.seq):
+            read = [told_of(text) for _, _, text, _, _ in rows]
+            self.know(Asked.under(each.idempotency_key) for each in read)
+            self._seal_in([row[:3] for row in rows], read, Head(rows[-1][0], rows[-1][4]))
+        self.state = msgspec.structs.replace(self.state, head=end)
+        self.add([Draft.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
+
+    def _seal_in(
+        self, entries: Sequence[tuple[int, float, str]], told: Sequence[Told], head: Head
+    ) -> None:
+        """Put entries (number, time, text) that end at `head` into the index and the tree."""
+        state = msgspec.structs.replace(self.state, head=head)
+        if state.format > 1:
+            for (number, _, _), each in zip(entries, told, strict=True):
+                if each.idempotency_key:
+                    self._index.add(each.idempotency_key, number * KINDS + kind_of(each))
+            self._tree.extend([tree.leaf_hash(*entry) for entry in entries])
+            tree.save(self._transaction, self._tree.changed())
+            root = self._tree.root().hex()
+            state = msgspec.structs.replace(state, keys=self._index.save(), root=root)
+        self.state = state
+        values = {**state.told(), "seal": self._seal.state(state)}
+        self._transaction.execute(_SET_OLD if state.format == 1 else _SET, **values)
+
+    def _use(self, transaction: Transaction, seal: Seal, state: State) -> None:
+        super().__init__(transaction, seal, state)
+        if state.format > 1 and self._tree.root().hex() != state.root:
+            raise SourceError("the tree of the audit log was changed: verify the log")
 
 
 def append(
@@ -144,119 +355,83 @@ def append(
 
     A claim that comes too late is not written, nor that somebody did not know of a final outcome.
     """
-    head = _locked(transaction, seal)
-    known = _Known(transaction, drafts)
+    tail = Tail(transaction, seal)
+    # of what is only written, the key alone has to be known
+    tail.know(d.asked if d.settles else Asked.under(d.told.idempotency_key) for d in drafts)
     there = _there(transaction, drafts)
     settled: set[int] = set()
-    written: list[dict[str, Any]] = []
+    written: list[Draft] = []
     for at, draft in enumerate(drafts):
         if at in there:
             continue
-        if known.settles(draft):
+        if draft.settles and _settled(tail, draft, written):
             settled.add(at)
-            if draft.claim or draft.columns[_CODE] == _UNKNOWN:
+            if draft.claim or draft.told.code == UNKNOWN:
                 continue
-        values, head = _row(seal, head, draft)
-        written.append(values)
-        known.take(draft)
-    if written:
-        transaction.execute_many(_INSERT, written)
-        _set_head(transaction, seal, head)
+        written.append(draft)
+    tail.add(written)
     return [
-        standing_under(transaction, seal, draft.asked) if at in settled else None
+        _standing_or_error(tail, draft.asked) if at in settled else None
         for at, draft in enumerate(drafts)
     ]
 
 
-class _Known:
-    """What the columns say of the keys of some drafts, and what the drafts before one add to that."""
+def standing_under(transaction: Transaction, seal: Seal, asked: Asked) -> AuditEntry | None:
+    """The entry that stands for a call, if its key has been claimed: that call is not made again.
 
-    def __init__(self, transaction: Transaction, drafts: Sequence[Draft]) -> None:
-        asked = [
-            draft.asked for draft in drafts if draft.columns[_STATUS] != "started" or draft.claim
-        ]
-        keys = {key for one in asked for key in (one.key, one.earlier) if key}
-        rows = transaction.tuples(_KEYS, keys=sorted(keys)) if keys else ()
-        self._rows: dict[str, list[tuple[str, ...]]] = {}
-        for row in rows:
-            self._rows.setdefault(row[0], []).append(tuple(row))
-
-    def settles(self, draft: Draft) -> bool:
-        """Whether a claim comes too late, or an outcome after a final one."""
-        asked = draft.asked
-        if not asked.key or (draft.columns[_STATUS] not in _ENDED and not draft.claim):
-            return False
-        found = (*self._rows.get(asked.key, ()), *self._rows.get(asked.earlier, ()))
-        about = [row for row in found if asked.fits(*row[:3])]
-        if draft.claim:
-            return any(status in _CLAIMS for *_, status, _code in about)
-        return any(status in _ENDED and code != _UNKNOWN for *_, status, code in about)
-
-    def take(self, draft: Draft) -> None:
-        """A draft is written."""
-        if draft.asked.key:
-            self._rows.setdefault(draft.asked.key, []).append(draft.about)
-
-
-def standing_under(
-    transaction: Transaction, seal: Seal, asked: Asked
-) -> AuditEntry | SourceError | None:
-    """The entry that stands for a call (see `standing`), if its key has been claimed.
-
-    It stands for a call that is not made again: an error, if an entry is not as it was written, or its
-    columns do not say what its record says.
+    Raises SourceError if an entry about it is not as it was written.
     """
-    if not asked.key:
+    state = state_of(transaction, seal)
+    if state is None or not asked.key:
         return None
-    entries = []
-    of_whom = {"run_id": asked.run_id, "call_id": asked.call_id, "earlier": asked.earlier}
-    for row in transaction.tuples(_UNDER, key=asked.key, **of_whom):
-        seq, at, text, previous, own = row[:5]
-        same = seal.entry(Head(seq - 1, previous), at, text).hash == own
-        entries.append(entry_of(row[:5]))
-        if not same or columns_of(text) != row[5:]:
-            return SourceError(f"entry {seq} of the audit log was changed: verify the log")
-    if not any(entry.record.status in _CLAIMS for entry in entries):
+    log = Checked(transaction, seal, state)
+    log.know([asked])
+    return _standing(log, asked)
+
+
+def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of ENTRY behind one number and up to another, page by page."""
+    while True:
+        rows = list(transaction.tuples(_PAGE, after=after, through=through, limit=PAGE))
+        if not rows:
+            return
+        yield rows
+        after = rows[-1][0]
+
+
+def _settled(tail: Tail, draft: Draft, before: Sequence[Draft]) -> bool:
+    """Whether a claim comes too late, or an outcome after a final one; also if nobody can tell."""
+    asked = draft.asked
+    try:
+        kinds = tail.kinds(asked)
+    except SourceError:
+        return True
+    kinds += [kind_of(other.told) for other in before if _same(asked, other.asked)]
+    return any(kind & (CLAIMS if draft.claim else FINAL) for kind in kinds)
+
+
+def _same(asked: Asked, other: Asked) -> bool:
+    """Whether an entry about one call is about the other, too."""
+    if other.key == asked.key:
+        return True
+    whose = (asked.earlier, asked.run_id, asked.call_id)
+    return whose == (other.key, other.run_id, other.call_id)
+
+
+def _standing(log: Checked, asked: Asked) -> AuditEntry | None:
+    entries = log.about(asked)
+    if not any(kind_of(entry.record) & CLAIMS for entry in entries):
         return None
     stands = standing([entry.record for entry in entries])
     return next(entry for entry in entries if entry.record is stands)
 
 
-def prune(transaction: Transaction, seal: Seal, before: float) -> int:
-    """Remove the oldest entries, up to the first that was written at `before` or later.
-
-    What later entries may refer to is written again: all definitions, and what was attached to runs
-    of which later entries are left.
-    """
-    limit = seconds(before)
-    head = _locked(transaction, seal)
-    kept = transaction.tuples(_FIRST, at=limit)
-    through = kept[0][0] - 1 if kept else head.seq
-    last = transaction.tuples("SELECT hash FROM audit_entries WHERE seq = :seq", seq=through)
-    if not last:
-        return 0
-    carried = [text for (text,) in transaction.tuples(_CARRIED, seq=through)]
-    removed = transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=through)
-    text = text_of(Pruned(through, last[0][0], removed))
-    written = []
-    for again in (text, *carried):
-        values, head = _row(seal, head, Draft(again, columns_of(again)))
-        written.append(values)
-    transaction.execute_many(_INSERT, written)
-    _set_head(transaction, seal, head)
-    return removed - len(carried)
-
-
-def _locked(transaction: Transaction, seal: Seal) -> Head:
-    """The head, which nobody else may move on before this transaction ends."""
-    transaction.execute(
-        "INSERT INTO audit_head (id, seq, hash, seal) VALUES (1, :seq, :hash, :seal)"
-        " ON CONFLICT (id) DO NOTHING",
-        seq=GENESIS.seq,
-        hash=GENESIS.hash,
-        seal=seal.head(GENESIS),
-    )
-    return head_of(transaction, seal, lock=True)
+def _standing_or_error(tail: Tail, asked: Asked) -> AuditEntry | SourceError | None:
+    """An error stands for its call, too, and is for who asked for that one alone."""
+    try:
+        return _standing(tail, asked)
+    except SourceError as error:
+        return error
 
 
 def _there(transaction: Transaction, drafts: Sequence[Draft]) -> set[int]:
@@ -264,26 +439,10 @@ def _there(transaction: Transaction, drafts: Sequence[Draft]) -> set[int]:
     known, seen = set(), set()
     for at, draft in enumerate(drafts):
         if draft.once:
-            about = dict(zip(COLUMNS, draft.columns, strict=True))
+            about = dict(zip(COLUMNS, columns_of(draft.told), strict=True))
             named = {name: about[name] for name in ("run_id", "call_id", "status")}
             same = tuple(named.values())
             if same in seen or transaction.tuples(_THERE, **named):
                 known.add(at)
             seen.add(same)
     return known
-
-
-def _row(seal: Seal, previous: Head, draft: Draft) -> tuple[dict[str, Any], Head]:
-    at = round(time.time(), 6)
-    head = seal.entry(previous, at, draft.text)
-    own = (head.seq, at, draft.text, previous.hash, head.hash)
-    return dict(zip(_NAMES, own + draft.columns, strict=True)), head
-
-
-def _set_head(transaction: Transaction, seal: Seal, head: Head) -> None:
-    transaction.execute(
-        "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1",
-        seq=head.seq,
-        hash=head.hash,
-        seal=seal.head(head),
-    )

@@ -1,21 +1,64 @@
-"""Each entry seals the one before: what is changed, removed or put in later shows.
+"""Each entry seals the one before, and one seal is over all that the log says of itself.
 
 An entry's hash is the SHA-256 of the RFC 8785 text of `{"at", "previous", "record", "seq"}`, in
 hexadecimal; with a key it is the HMAC-SHA256 (RFC 2104). A plain chain proves nothing against who can
 write to the database: it can be recomputed from any entry on. A key that is kept from the database, or
-a head that is kept elsewhere, makes that show.
+a head or checkpoint that is kept elsewhere, makes that show.
+
+A log of format 2 begins with a genesis, entry 0, which says the format and the log's random id. The
+seal of its `State` is over where it begins and ends, the index of its idempotency keys and the tree of
+its entries: nothing else in the database decides anything unless it leads up to that seal. In format 1
+only the last entry was sealed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Any
 
-from toolcrib.audit.entry import Head
+import msgspec
+
+from toolcrib.audit.entry import FORMAT, Head
 from toolcrib.errors import ToolcribError
 from toolcrib.values.json import canonical_json
 
-GENESIS = Head(0, "0" * 64)
+GENESIS = Head(0, "0" * 64)  # what the first entry of format 1 follows, and the head of no log
+NOTHING = Head(-1, "0" * 64)  # what a genesis follows
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a log says of itself: its last entry and, from format 2 on, what else is sealed.
+
+    `first` is the number of the entry that is leaf 0 of the tree, `root` the hash of the tree over
+    all entries since then (`tree`), `keys` that of the index of idempotency keys (`index`).
+    """
+
+    head: Head
+    format: int = FORMAT
+    log: str = ""
+    first: int = 0
+    keys: str = ""
+    root: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many leaves the tree has."""
+        return self.head.seq - self.first + 1
+
+    def told(self) -> dict[str, Any]:
+        """What the seal is over, as JSON."""
+        head = {"hash": self.head.hash, "seq": self.head.seq}
+        if self.format == 1:
+            return head
+        return {
+            **head,
+            "first": self.first,
+            "format": self.format,
+            "keys": self.keys,
+            "log": self.log,
+            "root": self.root,
+        }
 
 
 class Seal:
@@ -45,14 +88,22 @@ class Seal:
         number = previous.seq + 1
         return Head(number, self(_members(number, at, previous.hash, record, "")))
 
-    def head(self, head: Head) -> str:
-        """What only a holder of the key can say about a head: that it was the last one."""
-        return self(f'{{"hash":"{head.hash}","seq":{head.seq}}}')
+    def state(self, state: State) -> str:
+        """What only a holder of the key can say about a log: that this is all of it.
+
+        Raises TypeError or ValueError if there is something in it that is no JSON.
+        """
+        return self(canonical_json(state.told()))
 
 
 def line(head: Head, at: float, previous: str, record: str) -> str:
     """An entry as one line of an export: RFC 8785 text. Without its `hash`, it is what was hashed."""
     return _members(head.seq, at, previous, record, f'"hash":"{head.hash}",')
+
+
+def leaf(seq: int, at: float, record: str) -> str:
+    """An entry as a leaf of the tree: RFC 8785 text, without the links of the chain."""
+    return f'{{"at":{_seconds(at)},"record":{record},"seq":{seq}}}'
 
 
 def _members(seq: int, at: float, previous: str, record: str, own: str) -> str:

@@ -7,6 +7,8 @@ import msgspec
 from toolcrib.errors import ErrorCode
 from toolcrib.values.record import RecordStatus, ToolInvocationRecord
 
+FORMAT = 2  # of logs that are begun now; 1 has neither a sealed start nor a sealed tail
+
 
 class AuditEntry(msgspec.Struct, frozen=True):
     """One record as it was written: number `seq` in the log, `at` in seconds since the epoch.
@@ -66,14 +68,21 @@ class Fault(msgspec.Struct, frozen=True):
 class Verification(msgspec.Struct, frozen=True):
     """What a check of the whole log came to: `checked` entries are in order, up to the fault.
 
-    `head` is the last of them. `torn` says that the last line of an export was cut.
+    `head` is the last of them. `torn` says that the last line of an export was cut. A log of `format`
+    1 says neither where it begins nor where it ends: entries can be missing there unseen.
     """
 
     checked: int
     head: Head
     fault: Fault | None = None
     torn: bool = False
+    format: int = FORMAT
 
     @property
     def ok(self) -> bool:
         return self.fault is None
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it is known that nothing is missing at the start and at the end."""
+        return self.ok and self.format > 1 and not self.torn

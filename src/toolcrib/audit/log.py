@@ -11,12 +11,28 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from toolcrib.audit.append import Asked, Draft, append, head_of, prune, standing_under
-from toolcrib.audit.chain import Seal, line
-from toolcrib.audit.entry import EVERYTHING, AuditEntry, AuditFilter, Fault, Head, Verification
+from toolcrib.audit.append import (
+    Asked,
+    Draft,
+    Tail,
+    append,
+    standing_under,
+    state_of,
+    stored_state,
+)
+from toolcrib.audit.chain import GENESIS, Seal, line
+from toolcrib.audit.entry import (
+    EVERYTHING,
+    FORMAT,
+    AuditEntry,
+    AuditFilter,
+    Fault,
+    Head,
+    Verification,
+)
 from toolcrib.audit.query import ATTACHED, select
 from toolcrib.audit.rows import attached, entry_of
-from toolcrib.audit.verify import verify_database, verify_lines
+from toolcrib.audit.verify import end_line, verify_database, verify_lines
 from toolcrib.audit.writer import GroupWriter
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
@@ -74,8 +90,6 @@ class AuditLog(Closing):
         found = await self._database.transact(
             lambda t: standing_under(t, self._seal, asked), write=False
         )
-        if isinstance(found, SourceError):
-            raise found
         return None if found is None else found.record
 
     def mac(self, *parts: str) -> str:
@@ -126,9 +140,20 @@ class AuditLog(Closing):
 
     async def export(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[str]:  # noqa: A002
         """The entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them."""
-        whole = filter == AuditFilter(after=filter.after)
-        async for seq, at, text, previous, own in self._pages(filter, calls=not whole):
-            yield line(Head(seq, own), at, previous, text) + "\n"
+        if filter != EVERYTHING:
+            notes = filter == AuditFilter(after=filter.after)
+            async for row in self._pages(filter, calls=not notes):
+                yield _line(row)
+            return
+        behind, more = -1, True
+        while more:
+            query = select(AuditFilter(after=behind), behind=None, limit=_PAGE, calls=False)
+            page, end = await self._database.transact(partial(_with_end, query), write=False)
+            for row in page:
+                yield _line(row)
+            behind, more = page[-1][0] if page else behind, len(page) == _PAGE
+        if end:  # as it was when the last page was read
+            yield end
 
     async def verify(self, *, head: Head | None = None) -> Verification:
         """Check all that is in the log, against a `head` that was kept elsewhere too.
@@ -146,7 +171,16 @@ class AuditLog(Closing):
 
     async def head(self) -> Head:
         """The last entry's number and hash, to be kept elsewhere."""
-        return await self._database.transact(lambda t: head_of(t, self._seal), write=False)
+        state = await self._database.transact(lambda t: state_of(t, self._seal), write=False)
+        return GENESIS if state is None else state.head
+
+    async def migrate(self) -> bool:
+        """Bring a log of format 1 to the newest: seal its start, its tail and its index of keys.
+
+        All of it is verified first, and a note in the chain says up to where it was of format 1. False
+        if there is nothing to do. Raises SourceError if something in it is not as it was written.
+        """
+        return await self._database.transact(lambda t: _migrated(t, self._seal))
 
     async def prune(self, *, before: float) -> int:
         """Remove the oldest entries, up to the first that was written at `before` (seconds since the
@@ -154,7 +188,7 @@ class AuditLog(Closing):
 
         The idempotency keys of calls that were begun there are forgotten.
         """
-        return await self._database.transact(lambda t: prune(t, self._seal, before))
+        return await self._database.transact(lambda t: Tail(t, self._seal).prune(before))
 
     async def aclose(self) -> None:
         """Wait for what is being written, and close the database."""
@@ -195,6 +229,31 @@ class AuditLog(Closing):
 def _rows(query: tuple[str, dict[str, Any]], transaction: Transaction) -> Sequence[tuple[Any, ...]]:
     sql, values = query
     return transaction.tuples(sql, **values)
+
+
+def _migrated(transaction: Transaction, seal: Seal) -> bool:
+    tail = Tail(transaction, seal)
+    if tail.state.format == FORMAT:
+        return False
+    fault = verify_database(transaction, seal, None).fault
+    if fault is not None:
+        raise SourceError(f"the audit log is not migrated: {fault.what}: verify the log")
+    tail.migrate()
+    return True
+
+
+def _with_end(
+    query: tuple[str, dict[str, Any]], transaction: Transaction
+) -> tuple[Sequence[tuple[Any, ...]], str]:
+    """A page of rows, and the line with which a whole export ends if this page is the last."""
+    found = stored_state(transaction)
+    end = "" if found is None or found[0].format == 1 else end_line(*found) + "\n"
+    return _rows(query, transaction), end
+
+
+def _line(row: tuple[Any, ...]) -> str:
+    seq, at, text, previous, own = row
+    return line(Head(seq, own), at, previous, text) + "\n"
 
 
 def verify_jsonl(

@@ -10,16 +10,19 @@ from typing import Any, TypeAlias, get_args
 import msgspec
 
 from toolcrib.audit.entry import AuditEntry
-from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.values.json import canonical_json, encodable, sha256_hex
 from toolcrib.values.origin import Attachment, AttachmentKind
 from toolcrib.values.record import ToolInvocationRecord
 
 ENTRY = "seq, at, record, previous, hash"
 COLUMNS = ("run_id", "call_id", "idempotency_key", "tool", "caller", "status", "code")
-PRUNED = "pruned"  # the status of an entry that is about the log itself
+PRUNED, BEGUN = "pruned", "genesis"  # the statuses of entries that are about the log itself
 ATTACHMENTS: tuple[str, ...] = get_args(AttachmentKind)  # of what records refer to
-NO_CALLS = (PRUNED, *ATTACHMENTS)  # the statuses of entries that are about no call
+NO_CALLS = (PRUNED, BEGUN, *ATTACHMENTS)  # the statuses of entries that are about no call
+CLAIMS, FINAL, KINDS = 1, 2, 4
+ENDED = ("completed", "failed")
+UNKNOWN = ErrorCode.OUTCOME_UNKNOWN.value
 # What reading a text raises that is not what it should be; a text may be nested too deeply.
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
@@ -34,11 +37,26 @@ class Pruned(msgspec.Struct, frozen=True):
     status: str = PRUNED
 
 
+class Genesis(msgspec.Struct, frozen=True):
+    """What stands in place of a record where a log of this format begins: its format, a random id.
+
+    Where an older log was brought to this format, `through` is the last entry before that, `hash` its
+    hash, and `first` the oldest one that was there.
+    """
+
+    log: str
+    format: int
+    first: int = 0
+    through: int = -1
+    hash: str = ""
+    status: str = BEGUN
+
+
 class _Error(msgspec.Struct, frozen=True):
     code: str
 
 
-class _Told(msgspec.Struct, frozen=True):
+class Told(msgspec.Struct, frozen=True):
     """The part of a record's text that its columns repeat."""
 
     id: str = ""
@@ -48,6 +66,10 @@ class _Told(msgspec.Struct, frozen=True):
     caller: str = ""
     idempotency_key: str = ""
     error: _Error | None = None
+
+    @property
+    def code(self) -> str:
+        return "" if self.error is None else self.error.code
 
 
 def _plain(value: object) -> str:
@@ -62,14 +84,16 @@ def _plain(value: object) -> str:
 _sorted = msgspec.json.Encoder(order="sorted", enc_hook=_plain).encode
 _EXPONENT = re.compile(rb"e-?[0-9]+[,}\]]")
 _WHOLE = re.compile(rb"\.0[,}\]]")
-_told = msgspec.json.Decoder(_Told)
+_told = msgspec.json.Decoder(Told)
 _record = msgspec.json.Decoder(ToolInvocationRecord)
 _pruned = msgspec.json.Decoder(Pruned)
+_genesis = msgspec.json.Decoder(Genesis)
 _attachment = msgspec.json.Decoder(Attachment)
-Kept: TypeAlias = ToolInvocationRecord | Pruned | Attachment
+Kept: TypeAlias = ToolInvocationRecord | Pruned | Genesis | Attachment
 _DECODERS: dict[type, Any] = {
     ToolInvocationRecord: _record,
     Pruned: _pruned,
+    Genesis: _genesis,
     Attachment: _attachment,
 }
 
@@ -87,15 +111,22 @@ def text_of(record: Kept) -> str:
     raise SourceError(failure)  # out here it carries no context, which may quote the record
 
 
-def columns_of(text: str) -> tuple[str, ...]:
-    """What the columns of a record's text have to say, in the order of COLUMNS.
+def told_of(text: str) -> Told:
+    """Raises one of UNREADABLE if it is not a record's text."""
+    return _told.decode(text)
 
-    Raises one of UNREADABLE if it is not a record's text.
-    """
-    told = _told.decode(text)
-    code = "" if told.error is None else told.error.code
-    given = (told.run_id, told.id, told.idempotency_key, told.name, told.caller, told.status, code)
-    return tuple(map(column, given))
+
+def columns_of(told: Told) -> tuple[str, ...]:
+    """What the columns of a record have to say, in the order of COLUMNS."""
+    named = (told.run_id, told.id, told.idempotency_key, told.name, told.caller)
+    return tuple(map(column, (*named, told.status, told.code)))
+
+
+def kind_of(record: Told | ToolInvocationRecord) -> int:
+    """What an entry says of its key: that it is claimed, how it ended for good, both or neither."""
+    code = "" if record.error is None else record.error.code
+    claims = record.status in ("started", "completed")
+    return CLAIMS * claims + FINAL * (record.status in ENDED and code != UNKNOWN)
 
 
 def column(value: str) -> str:
@@ -135,3 +166,8 @@ def attached(row: tuple[Any, ...]) -> Attachment:
 def pruned_of(text: str) -> Pruned:
     """Raises one of UNREADABLE if the text is of something else."""
     return _pruned.decode(text)
+
+
+def genesis_of(text: str) -> Genesis:
+    """Raises one of UNREADABLE if the text is of something else."""
+    return _genesis.decode(text)

@@ -1,23 +1,41 @@
 """Checks the whole of a log, and says what is wrong first. Garbage is a finding, never an exception.
 
 What is checked: each entry's hash, its number and its link to the one before; that the columns say what
-the record says; where the log begins; where it ends; and what the database finds in its own file.
+the record says; where the log begins; where it ends; that the index of keys and the tree hold just
+these entries; and what the database finds in its own file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from secrets import token_bytes
 from typing import Any
 
 import msgspec
 
-from toolcrib.audit.append import head_of
-from toolcrib.audit.chain import GENESIS, Seal, line
-from toolcrib.audit.entry import Fault, Head, Verification
-from toolcrib.audit.rows import COLUMNS, ENTRY, PRUNED, UNREADABLE, columns_of, pruned_of
+from toolcrib.audit import index, tree
+from toolcrib.audit.append import state_of
+from toolcrib.audit.chain import GENESIS, NOTHING, Seal, State, line
+from toolcrib.audit.entry import FORMAT, Fault, Head, Verification
+from toolcrib.audit.rows import (
+    BEGUN,
+    COLUMNS,
+    ENTRY,
+    KINDS,
+    PRUNED,
+    UNREADABLE,
+    Told,
+    columns_of,
+    genesis_of,
+    kind_of,
+    pruned_of,
+    told_of,
+)
 from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction, UnreachableError
+from toolcrib.values.json import canonical_json
 
 _PAGE = 100  # a record may have 4 MB
 _ROWS = (
@@ -37,18 +55,20 @@ class Checker:
 
     def __init__(self, seal: Seal, kept: Head | None, *, gaps: bool = False) -> None:
         self._seal = seal
-        self._kept = kept
+        self._kept = None if kept == GENESIS else kept  # the head of no log says nothing
         self._gaps = gaps
         self._begin: Head | None = None
-        self._pruned = GENESIS
+        self._start = GENESIS
         self._seen = False
         self.head = GENESIS
-        self.checked = 0
+        self.checked = 0  # without a genesis, which nobody wrote
+        self.format = 1
+        self.last = Told()  # what the entry says that was taken last
 
     def take(self, seq: Any, at: Any, text: Any, previous: Any, own: Any) -> tuple[str, ...]:
         """The columns that such an entry must have."""
         known = self.head.seq + 1 if self.checked else None
-        if type(seq) is not int or seq < 1:
+        if type(seq) is not int or seq < 0:
             raise FaultFound("an entry's number is not a number", known)
         if not (
             isinstance(at, float | int) and all(isinstance(t, str) for t in (text, previous, own))
@@ -58,9 +78,9 @@ class Checker:
         head = self._hashed(Head(seq - 1, previous), at, text)
         if head.hash != own:
             raise FaultFound("the entry is not as it was written, or the key is another one", seq)
-        columns = self._columns(seq, text)
+        columns = self._columns(seq, text, previous)
         self.head = head
-        self.checked += 1
+        self.checked += seq > 0
         if self._kept is not None and self._kept.seq == seq:
             self._seen = True
             if self._kept.hash != own:
@@ -70,7 +90,7 @@ class Checker:
     def finish(self) -> None:
         """All entries have been taken: was the first one the first, and is the kept head among them?"""
         begin = self.head if self._begin is None else self._begin
-        if not self._gaps and begin != self._pruned:
+        if not self._gaps and begin != self._start:
             raise FaultFound("entries are missing before the first one", begin.seq + 1)
         if self._kept is not None and not self._seen and self._kept != begin:
             raise FaultFound("the entry of the head that was kept is not there", self._kept.seq)
@@ -89,58 +109,153 @@ class Checker:
         except (TypeError, ValueError):
             raise FaultFound("the entry cannot be read", previous.seq + 1) from None
 
-    def _columns(self, seq: int, text: str) -> tuple[str, ...]:
+    def _columns(self, seq: int, text: str, previous: str) -> tuple[str, ...]:
         try:
-            columns = columns_of(text)
-            if columns[COLUMNS.index("status")] == PRUNED:
+            told = told_of(text)
+            if told.status == PRUNED:
                 note = pruned_of(text)
-                self._pruned = Head(note.through, note.hash)
+                self._start = Head(note.through, note.hash)
+            elif told.status == BEGUN:
+                self._begins(Head(seq - 1, previous), text)
+            elif seq == 0:
+                raise FaultFound("the log does not begin with its genesis", seq)
         except UNREADABLE:
             raise FaultFound("the entry is no record", seq) from None
-        return columns
+        self.last = told
+        return columns_of(told)
+
+    def _begins(self, previous: Head, text: str) -> None:
+        """A genesis is the first entry, or stands where an older log was brought to its format."""
+        note = genesis_of(text)
+        before = NOTHING if previous.seq < 0 else Head(note.through, note.hash)
+        if note.format != FORMAT or previous != before:
+            raise FaultFound("the genesis is not where it was written", previous.seq + 1)
+        if previous == NOTHING:
+            self._start = NOTHING
+        self.format = note.format
+
+
+class Grown:
+    """The tree and the index of keys as the entries make them, against what is stored and sealed."""
+
+    def __init__(self, transaction: Transaction, seal: Seal, state: State) -> None:
+        self._transaction = transaction
+        self._seal = seal
+        self._state = state
+        self._tree = tree.Tree(0, lambda _places: {})
+        self._secret = token_bytes(32)  # nobody can know what else would have the same sum
+        self._sum = 0
+
+    def take(self, rows: Sequence[tuple[Any, ...]], told: Sequence[Told]) -> None:
+        """A page of entries, the first of all of them, or those that follow."""
+        if rows and not self._tree.size:
+            self._pruned(rows[0][0] - self._state.first)
+        self._extend([tree.leaf_hash(*row[:3]) for row in rows])
+        for row, each in zip(rows, told, strict=True):
+            if each.idempotency_key:
+                number = row[0] * KINDS + kind_of(each)
+                self._add(index.digest_of(each.idempotency_key), number, 1)
+
+    def finish(self) -> None:
+        """All entries have been taken."""
+        size = self._tree.size
+        if size != self._state.size or self._tree.root().hex() != self._state.root:
+            raise FaultFound("the tree of the log is not that of its entries")
+        self._compare(self._tree.edge())
+        ((found,),) = self._transaction.tuples("SELECT count(*) FROM audit_tiles")
+        if found != tree.count_of_tiles(size):
+            raise FaultFound("the tree of the log is not that of its entries")
+        for digest, number in index.pairs(self._transaction, self._seal, self._state.keys):
+            self._add(digest, number, -1)
+        if self._sum:
+            raise FaultFound("the index of keys is not that of the entries")
+
+    def _pruned(self, count: int) -> None:
+        """Of the entries that were removed there are only the leaves."""
+        for first in range(0, count, _PAGE * tree.WIDTH):
+            last = min(first + _PAGE * tree.WIDTH, count)
+            self._extend(tree.leaves(self._transaction, first, last))
+
+    def _extend(self, hashes: Sequence[bytes]) -> None:
+        self._tree.extend(hashes)
+        made = self._tree.changed()
+        self._compare({place: made[place] for place in made if tree.is_full(made[place])})
+
+    def _compare(self, made: dict[tree.Place, bytes]) -> None:
+        if tree.tiles(self._transaction, made) != made:
+            raise FaultFound("the tree of the log is not that of its entries")
+
+    def _add(self, digest: str, number: int, sign: int) -> None:
+        text = f"{digest} {number}".encode()
+        own = blake2b(text, key=self._secret, digest_size=16).digest()
+        self._sum += sign * int.from_bytes(own, "big")
 
 
 def verify_database(transaction: Transaction, seal: Seal, kept: Head | None) -> Verification:
     """Check the log as it is at the moment that the transaction sees."""
     checker = Checker(seal, kept)
     fault: Fault | None = None
+    state: State | FaultFound | None = None
     try:
-        for row in _rows(transaction):
-            if checker.take(*row[:5]) != row[5:]:
-                raise FaultFound("the columns do not say what the record says", row[0])
+        state = _state(transaction, seal)
+        grown = None
+        if isinstance(state, State) and state.format > 1:
+            grown = Grown(transaction, seal, state)
+        for page in _pages(transaction):
+            told = []
+            for row in page:
+                if checker.take(*row[:5]) != row[5:]:
+                    raise FaultFound("the columns do not say what the record says", row[0])
+                told.append(checker.last)
+            if grown is not None:
+                grown.take(page, told)
         checker.finish()
-        _check_head(transaction, seal, checker.head)
+        _check_state(state, checker)
+        if grown is not None:
+            grown.finish()
         if damage := transaction.damage():
             raise FaultFound(f"the database finds its file damaged: {damage}")
-        _check_count(transaction, checker.checked)
+        _check_count(transaction, checker)
     except FaultFound as found:
         fault = found.fault
-    return Verification(checker.checked, checker.head, fault)
+    version = state.format if isinstance(state, State) else checker.format
+    return Verification(checker.checked, checker.head, fault, format=version)
 
 
 def verify_lines(
     lines: Iterable[str], seal: Seal, kept: Head | None, *, gaps: bool
 ) -> Verification:
-    """Check the lines of an export; one that was cut is forgiven if it is the last."""
+    """Check the lines of an export; one that was cut is forgiven if it is the last.
+
+    Of a whole export from format 2 on, the last line is the log's sealed state.
+    """
     checker = Checker(seal, kept, gaps=gaps)
     fault: Fault | None = None
     torn = False
+    end: State | None = None
     try:
         for text in lines:
-            entry = None if torn else _line(text)
-            if entry is not None:
-                checker.take(*entry)
-            elif torn or not _is_cut(text):
+            known = None if torn or end is not None else _line(text)
+            if isinstance(known, tuple):
+                checker.take(*known)
+            elif known is not None:
+                end = _ended(known, seal, checker)
+            elif torn or end is not None or not _is_cut(text):
                 raise FaultFound("the line is no entry", checker.head.seq + 1)
             else:
                 torn = True
         checker.finish()
+        if end is None and not torn and not gaps and checker.format > 1:
+            raise FaultFound("the export has no end: lines are missing", checker.head.seq + 1)
+        if checker.checked == 0 and end is None and not torn and not gaps:
+            raise FaultFound("there is nothing in it")
     except FaultFound as found:
         fault, torn = found.fault, False
-    return Verification(checker.checked, checker.head, fault, torn)
+    version = checker.format if end is None else end.format
+    return Verification(checker.checked, checker.head, fault, torn, version)
 
 
-def _rows(transaction: Transaction) -> Iterator[tuple[Any, ...]]:
+def _pages(transaction: Transaction) -> Iterator[Sequence[tuple[Any, ...]]]:
     """Page by page; a page that cannot be read is read row by row, up to the one that is broken."""
     after, limit = -(2**63), _PAGE
     while True:
@@ -155,30 +270,65 @@ def _rows(transaction: Transaction) -> Iterator[tuple[Any, ...]]:
                 ) from None
             limit = 1
             continue
-        yield from page
         if not page:
             return
+        yield page
         after = page[-1][0]
         if not isinstance(after, int):
             raise FaultFound("an entry's number is not a number")
 
 
-def _check_head(transaction: Transaction, seal: Seal, last: Head) -> None:
+def _state(transaction: Transaction, seal: Seal) -> State | FaultFound | None:
+    """What the log says of itself; what is wrong with that is said after what is wrong before it."""
     try:
-        head = head_of(transaction, seal)
+        return state_of(transaction, seal)
     except UnreachableError:
         raise
     except SourceError as error:
-        raise FaultFound(str(error)) from None
-    if head != last:
-        raise FaultFound(f"the log says that entry {head.seq} is the last", last.seq + 1)
+        return FaultFound(str(error))
 
 
-def _check_count(transaction: Transaction, checked: int) -> None:
+def _check_state(state: State | FaultFound | None, checker: Checker) -> None:
+    last = checker.head
+    if isinstance(state, FaultFound) and last != GENESIS:
+        raise FaultFound(state.fault.what, last.seq + 1)
+    if isinstance(state, FaultFound):
+        raise state
+    if state is None:
+        raise FaultFound("nothing was ever written to this log, or all of it was erased")
+    if state.head != last:
+        raise FaultFound(f"the log says that entry {state.head.seq} is the last", last.seq + 1)
+    if state.format < checker.format:
+        raise FaultFound("the log says that it is of an older format than its entries")
+
+
+def _check_count(transaction: Transaction, checker: Checker) -> None:
     """An entry whose number comes before all others, or is none, is not among those in order."""
-    ((found,),) = transaction.tuples("SELECT count(*) FROM audit_entries")
-    if found != checked:
-        raise FaultFound(f"there are {found} entries, and {checked} are in order")
+    sql = "SELECT count(*) FROM audit_entries WHERE seq <> 0"
+    ((found,),) = transaction.tuples(sql)
+    if found != checker.checked:
+        raise FaultFound(f"there are {found} entries, and {checker.checked} are in order")
+
+
+def end_line(state: State, seal: str) -> str:
+    """The last line of a whole export: the state, and its seal."""
+    return canonical_json({**state.told(), "seal": seal})
+
+
+def _ended(end: _End, seal: Seal, checker: Checker) -> State:
+    state = State(
+        head=Head(end.seq, end.hash),
+        format=end.format,
+        log=end.log,
+        first=end.first,
+        keys=end.keys,
+        root=end.root,
+    )
+    if end.seal != seal.state(state):
+        raise FaultFound("the end is not as it was written, or the key is another one")
+    if state.head != checker.head:
+        raise FaultFound("the end is that of other entries", checker.head.seq + 1)
+    return state
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -189,26 +339,43 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seq: int
 
 
-_START = '{"at":'
+class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    first: int
+    format: int
+    hash: str
+    keys: str
+    log: str
+    root: str
+    seal: str
+    seq: int
+
+
+_STARTS = ('{"at":', '{"first":')
 _decode_line = msgspec.json.Decoder(_Line).decode
+_decode_end = msgspec.json.Decoder(_End).decode
 
 
-def _line(text: str) -> tuple[Any, ...] | None:
-    """The entry, or None: it must be written as it was exported, so that all read the same in it."""
+def _line(text: str) -> tuple[Any, ...] | _End | None:
+    """An entry, or the end, or None: it must be written as it was exported, so that all read the same
+    in it."""
+    known: tuple[Any, ...] | _End
     try:
-        given = _decode_line(text)
-        record = bytes(given.record).decode()
-        written = line(Head(given.seq, given.hash), given.at, given.previous, record)
+        if text.startswith(_STARTS[1]):
+            known = _decode_end(text)
+            written = canonical_json(msgspec.to_builtins(known))
+        else:
+            given = _decode_line(text)
+            record = bytes(given.record).decode()
+            written = line(Head(given.seq, given.hash), given.at, given.previous, record)
+            known = (given.seq, given.at, record, given.previous, given.hash)
     except (*UNREADABLE, ValueError):
         return None
-    if text.rstrip("\r\n") != written:
-        return None
-    return given.seq, given.at, record, given.previous, given.hash
+    return known if text.rstrip("\r\n") == written else None
 
 
 def _is_cut(text: str) -> bool:
     """Whether a text can be the beginning of a line; what is whole, and no entry, was changed."""
-    if text.endswith("\n") or text[: len(_START)] != _START[: len(text)]:
+    if text.endswith("\n") or all(text[: len(start)] != start[: len(text)] for start in _STARTS):
         return False
     try:
         json.JSONDecoder().raw_decode(text)

@@ -162,5 +162,7 @@ def _print_told(told: Told) -> None:
 
 
 app.command("verify")(audit_check.verify)
+app.command("head")(audit_check.head)
+app.command("migrate")(audit_check.migrate)
 app.command("export")(audit_check.export)
 app.command("prune")(audit_check.prune)

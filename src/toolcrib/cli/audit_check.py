@@ -1,4 +1,8 @@
-"""`toolcrib audit verify|export|prune`: whether the log is as it was, a copy of it, less of it."""
+"""`toolcrib audit verify|head|migrate|export|prune`: whether the log is as it was, a copy, less of it.
+
+`verify` exits with 1 if something is not as it was written, and with UNSEALED if nothing is, but nobody
+can tell whether something is missing at the start or at the end.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,8 @@ from toolcrib.cli.render import json_text, out, print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import SourceError
 
+UNSEALED = 3
+
 
 def verify(
     *,
@@ -42,7 +48,8 @@ def verify(
 ) -> None:
     """Check that every entry is as it was written; exits with 1 at the first that is not.
 
-    Prints the head: kept elsewhere and given to a later --head, it shows what a recomputed chain
+    Exits with 3 if all are, but start and tail are not sealed: a log of format 1, an export that was
+    cut. Prints the head: kept elsewhere and given to a later --head, it shows what a recomputed chain
     would hide.
     """
     if filtered and jsonl is None:
@@ -54,11 +61,43 @@ def verify(
         opened = given.log_to_read(log, key_file, damaged=True)
         where, found = shown(log), given.used(opened, lambda audit: audit.verify(head=kept))
     if as_json:
-        print_json({"log": where, "ok": found.ok, **msgspec.to_builtins(found)})
+        told = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
+        print_json({**told, **msgspec.to_builtins(found)})
     else:
         _say(where, found)
     if not found.ok:
         raise typer.Exit(1)
+    if not found.sealed and not filtered:
+        raise typer.Exit(UNSEALED)
+
+
+def head(
+    *,
+    log: given.LogOption = given.LOG,
+    key_file: given.KeyFileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the head, without checking the whole log: to be kept elsewhere, for a later --head."""
+    found = given.used(given.log_to_read(log, key_file), lambda audit: audit.head())
+    if as_json:
+        print_json({"log": shown(log), **msgspec.to_builtins(found)})
+    else:
+        out.print(f"{found.seq}:{found.hash}")
+
+
+def migrate(
+    *,
+    log: given.LogOption = given.LOG,
+    key_file: given.KeyFileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring an older log to the newest format, once it is verified: its start and tail are sealed."""
+    done = given.used(given.log_to_read(log, key_file), lambda audit: audit.migrate())
+    if as_json:
+        print_json({"log": shown(log), "migrated": done})
+    else:
+        told = "is sealed from here on" if done else "is of the newest format already"
+        out.print(printable(f"{shown(log)}: {told}"))
 
 
 def export(  # noqa: PLR0913  the options of a command line
@@ -137,6 +176,8 @@ def _say(where: str, found: Verification) -> None:
     if found.fault is None:
         torn = "; the last line was cut, and is not counted" if found.torn else ""
         out.print(printable(f"{where}: {_entries(found.checked)}, all as written{torn}"))
+        if found.format == 1:
+            out.print("format 1: start and tail are not sealed; `toolcrib audit migrate` does that")
         out.print(f"head {found.head.seq}:{found.head.hash}")
         return
     place = "" if found.fault.seq is None else f"entry {found.fault.seq}: "
@@ -179,7 +220,7 @@ async def _write_lines(lines: AsyncIterator[str], target: Path) -> int:
         with _opened(target) as file:
             async for line in lines:
                 file.write(line.encode())
-                written += 1
+                written += line.startswith('{"at":') and not line.endswith('"seq":0}\n')
     except OSError as error:
         raise SourceError(f"{target}: the export cannot be written ({error.strerror})") from None
     return written

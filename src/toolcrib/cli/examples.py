@@ -31,6 +31,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit list": ("toolcrib audit list --tool refund --status failed --since 3d",),
     "audit show": ("toolcrib audit show call_77 --log sqlite:///crib.db",),
     "audit verify": ("toolcrib audit verify", "toolcrib audit verify --jsonl log.jsonl"),
+    "audit head": ("toolcrib audit head > head.txt",),
+    "audit migrate": ("toolcrib audit migrate --key-file audit.key",),
     "audit export": ("toolcrib audit export log.jsonl --since 30d",),
     "audit prune": ("toolcrib audit prune --before 90d",),
     "approvals list": ("toolcrib approvals list --store sqlite:///crib.db",),

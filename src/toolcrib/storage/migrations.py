@@ -54,6 +54,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             seal TEXT NOT NULL
         )""",
     ),
+    # What was written before is of format 1 until it is migrated: `toolcrib.audit.chain`.
+    (
+        "ALTER TABLE audit_head ADD COLUMN format INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE audit_head ADD COLUMN log_id TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE audit_head ADD COLUMN first_seq {serial} NOT NULL DEFAULT 1",
+        "ALTER TABLE audit_head ADD COLUMN keys_hash TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE audit_head ADD COLUMN tree_hash TEXT NOT NULL DEFAULT ''",
+        "CREATE TABLE audit_keys (prefix TEXT PRIMARY KEY, content TEXT NOT NULL)",
+        "CREATE TABLE audit_tiles (place TEXT PRIMARY KEY, hashes TEXT NOT NULL)",
+    ),
 )
 
 

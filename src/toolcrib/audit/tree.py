@@ -1,0 +1,268 @@
+"""The Merkle tree over the entries: a proof of one entry, or of one size in a later one, is short.
+
+Hashes are those of RFC 9162, section 2.1: SHA-256 of 0x00 and an entry's text (`chain.leaf`), or of
+0x01 and two hashes. The text is without the links of the chain, so that whoever has the entry can
+check it, and any writer can add the next one. What is stored are tiles of up to 16 hashes, as
+https://c2sp.org/tlog-tiles has them (of 256): tile N of level L holds nodes 16 N to 16 N + 15 of height
+4 L. Only whole subtrees have a node, so a full tile never changes, and to add an entry takes the last
+tile of each level.
+
+Tiles decide nothing by themselves: what is read must lead up to the root that the log's seal is over.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import TypeAlias
+
+from toolcrib.audit.chain import State, leaf
+from toolcrib.errors import SourceError
+from toolcrib.storage import Transaction
+
+Place: TypeAlias = tuple[int, int]  # level, number
+Read: TypeAlias = Callable[[Iterable[Place]], Mapping[Place, bytes]]
+
+WIDTH = 16
+_HEIGHT = 4  # of a tile: 2 ** 4 hashes
+_BYTES = 32
+EMPTY = sha256(b"").digest()
+_TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
+_SAVE = """INSERT INTO audit_tiles (place, hashes) VALUES (:place, :hashes)
+    ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes"""
+
+
+def leaf_hash(seq: int, at: float, record: str) -> bytes:
+    return sha256(b"\0" + leaf(seq, at, record).encode("utf-8", "surrogatepass")).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    return sha256(b"\1" + left + right).digest()
+
+
+class Tree:
+    """A tree of `size` leaves whose tiles are read when they are needed."""
+
+    def __init__(self, size: int, read: Read) -> None:
+        self.size = size
+        self._read = read
+        self._tiles: dict[Place, bytes] = {}
+        self._changed: set[Place] = set()
+
+    def root(self) -> bytes:
+        self.need(_edge(self.size))
+        return self._range(0, self.size) if self.size else EMPTY
+
+    def inclusion(self, index: int) -> list[bytes]:
+        """The proof that leaf `index` is in the tree: RFC 9162, 2.1.3.1, from the leaf up."""
+        self.need([*_edge(self.size), *_above(index, self.size)])
+        proof = []
+        low, high = 0, self.size
+        while high - low > 1:
+            middle = low + _split(high - low)
+            if index < middle:
+                proof.append(self._range(middle, high))
+                high = middle
+            else:
+                proof.append(self._range(low, middle))
+                low = middle
+        return proof[::-1]
+
+    def consistency(self, old: int) -> list[bytes]:
+        """The proof that the first `old` leaves are those of an earlier tree: RFC 9162, 2.1.4.1."""
+        proof = []
+        low, high, whole = 0, self.size, True
+        while old != high:
+            middle = low + _split(high - low)
+            if old <= middle:
+                proof.append(self._range(middle, high))
+                high = middle
+            else:
+                proof.append(self._range(low, middle))
+                low, whole = middle, False
+        return proof[::-1] if whole else [self._range(low, high), *proof[::-1]]
+
+    def extend(self, leaves: Sequence[bytes]) -> None:
+        """Add the hashes of further leaves."""
+        self.need(_edge(self.size))
+        level, start, hashes = 0, self.size, list(leaves)
+        self.size += len(leaves)
+        while hashes:
+            number, partial = divmod(start, WIDTH)
+            known = self._tile(level, number)[: partial * _BYTES] if partial else b""
+            run = known + b"".join(hashes)
+            hashes = []
+            for at in range(0, len(run), WIDTH * _BYTES):
+                tile = run[at : at + WIDTH * _BYTES]
+                place = (level, number + at // (WIDTH * _BYTES))
+                self._tiles[place] = tile
+                self._changed.add(place)
+                if is_full(tile):
+                    hashes.append(_folded(tile))
+            level, start = level + 1, number
+
+    def changed(self) -> dict[Place, bytes]:
+        """The tiles that `extend` made since this was last asked; only the edge is kept."""
+        made = {place: self._tiles[place] for place in self._changed}
+        self._changed = set()
+        self._tiles = {place: self._tiles[place] for place in _edge(self.size)}
+        return made
+
+    def edge(self) -> dict[Place, bytes]:
+        """The tiles at the right end that are not full."""
+        return {place: self._tile(*place) for place in _edge(self.size)}
+
+    def need(self, places: Iterable[Place]) -> None:
+        """Read these tiles at once, unless they are known."""
+        missing = {place for place in places if place not in self._tiles}
+        if missing:
+            self._tiles.update(self._read(missing))
+
+    def _range(self, low: int, high: int) -> bytes:
+        """The hash over leaves `low` up to `high`, a subtree of the tree of that size."""
+        width = high - low
+        if width & (width - 1) == 0 and low % width == 0:
+            return self._node(width.bit_length() - 1, low // width)
+        middle = low + _split(width)
+        return node_hash(self._range(low, middle), self._range(middle, high))
+
+    def _node(self, height: int, index: int) -> bytes:
+        level, rest = divmod(height, _HEIGHT)
+        number, at = divmod(index << rest, WIDTH)
+        hashes = self._tile(level, number)[at * _BYTES : (at + (1 << rest)) * _BYTES]
+        if len(hashes) != _BYTES << rest:
+            raise SourceError("the tree of the audit log was changed: verify the log")
+        return _folded(hashes)
+
+    def _tile(self, level: int, number: int) -> bytes:
+        self.need([(level, number)])
+        return self._tiles.get((level, number), b"")
+
+
+def stored(transaction: Transaction, state: State) -> Tree:
+    """The tree of a log, as far as it is in the database: check what is read of it."""
+    return Tree(state.size, lambda places: tiles(transaction, places))
+
+
+def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, bytes]:
+    """Those that are there, and can be read."""
+    names = {f"{level}/{number}": (level, number) for level, number in places}
+    if not names:
+        return {}
+    found = {}
+    for name, text in transaction.tuples(_TILES, places=list(names)):
+        try:
+            found[names[name]] = base64.b64decode(text, validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            continue
+    return found
+
+
+def leaves(transaction: Transaction, first: int, last: int) -> list[bytes]:
+    """The stored hashes of the leaves `first` up to `last`; `first` is the first one of a tile."""
+    places = [(0, number) for number in range(first // WIDTH, -(-last // WIDTH))]
+    found = tiles(transaction, places)
+    run = b"".join(found.get(place, b"") for place in places)
+    return [run[at : at + _BYTES] for at in range(0, (last - first) * _BYTES, _BYTES)]
+
+
+def is_full(tile: bytes) -> bool:
+    return len(tile) == WIDTH * _BYTES
+
+
+def save(transaction: Transaction, made: Mapping[Place, bytes]) -> None:
+    rows = [
+        {"place": f"{level}/{number}", "hashes": base64.b64encode(hashes).decode()}
+        for (level, number), hashes in made.items()
+    ]
+    transaction.execute_many(_SAVE, rows)
+
+
+def count_of_tiles(size: int) -> int:
+    """How many tiles a tree has."""
+    count = 0
+    while size:
+        count += -(-size // WIDTH)
+        size //= WIDTH
+    return count
+
+
+def root_of_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes | None:
+    """The root of the tree of which this is a proof (RFC 9162, 2.1.3.2); None if it is none."""
+    if not 0 <= index < size:
+        return None
+    found, at, last = leaf, index, size - 1
+    for sibling in proof:
+        if last == 0:
+            return None
+        if at & 1 or at == last:
+            found = node_hash(sibling, found)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            found = node_hash(found, sibling)
+        at, last = at >> 1, last >> 1
+    return found if last == 0 else None
+
+
+def consistent(old: int, new: int, roots: tuple[bytes, bytes], proof: Sequence[bytes]) -> bool:
+    """Whether the tree of `new` leaves begins with that of `old` ones (RFC 9162, 2.1.4.2)."""
+    before, after = roots
+    if old == new:
+        return before == after and not proof
+    if not 0 < old < new:
+        return False
+    path = [before, *proof] if old & (old - 1) == 0 else list(proof)
+    at, last = old - 1, new - 1
+    while at & 1:
+        at, last = at >> 1, last >> 1
+    if not path:
+        return False
+    first = second = path[0]
+    for sibling in path[1:]:
+        if last == 0:
+            return False
+        if at & 1 or at == last:
+            first, second = node_hash(sibling, first), node_hash(sibling, second)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            second = node_hash(second, sibling)
+        at, last = at >> 1, last >> 1
+    return last == 0 and first == before and second == after
+
+
+def _split(width: int) -> int:
+    """The largest power of two below `width`."""
+    return 1 << ((width - 1).bit_length() - 1)
+
+
+def _edge(size: int) -> list[Place]:
+    """The tiles at the right end that are not full: all that a root is made of."""
+    found = []
+    level = 0
+    while size:
+        if size % WIDTH:
+            found.append((level, size // WIDTH))
+        size, level = size // WIDTH, level + 1
+    return found
+
+
+def _above(index: int, size: int) -> list[Place]:
+    """The tiles on the way from a leaf to the root."""
+    found = []
+    level = 0
+    while size:
+        found.append((level, index // WIDTH))
+        index, size, level = index // WIDTH, size // WIDTH, level + 1
+    return found
+
+
+def _folded(hashes: bytes) -> bytes:
+    """The node over a power of two of nodes."""
+    while len(hashes) > _BYTES:
+        pairs = range(0, len(hashes), 2 * _BYTES)
+        hashes = b"".join(sha256(b"\1" + hashes[at : at + 2 * _BYTES]).digest() for at in pairs)
+    return hashes
