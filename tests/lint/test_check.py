@@ -98,10 +98,21 @@ def test_it_takes_catalogs_tools_and_definitions_together() -> None:
     assert check_tools(catalog, providers=()) == check_tools([documented], providers=())
 
 
-@pytest.mark.parametrize("tools", [GOOD, "refund", documented, 5, Catalog])
-def test_a_single_thing_is_no_list_of_tools(tools: Any) -> None:
-    with pytest.raises(DefinitionError, match="as a list or a Catalog"):
+@pytest.mark.parametrize("tools", ["refund", b"refund", None])
+def test_a_text_is_no_tools(tools: Any) -> None:
+    with pytest.raises(DefinitionError, match="a list or Catalog of them, not "):
         check_tools(tools)
+
+
+@pytest.mark.parametrize("tools", [GOOD, documented, [[documented]], Catalog([documented])])
+def test_a_single_tool_is_checked_as_a_list_of_it_is(tools: Any) -> None:
+    assert check_tools(tools) == check_tools([tools])
+
+
+@pytest.mark.parametrize("tools", [5, Catalog])
+def test_one_thing_that_is_no_tool_is_a_finding(tools: Any) -> None:
+    (finding,) = check_tools(tools)
+    assert (finding.rule, finding.effect) == ("definition", "refused")
 
 
 def test_an_unknown_provider_is_an_error() -> None:
@@ -237,6 +248,6 @@ def test_many_references_to_one_anchor_are_looked_up_once() -> None:
     many = {f"p{number}": {"$ref": "#a"} for number in range(9_000)}
     schema = {"type": "object", "properties": many, "$defs": {"A": {"$anchor": "a"}}}
     given = {"name": "pay", "description": "Pay what is still open.", "input_schema": schema}
-    (found,) = check_tools([given], ["openai-chat"])
-    assert found.rule == "parameter"
+    found, size = check_tools([given], ["openai-chat"])
+    assert (found.rule, size.rule) == ("parameter", "schema")
     assert "(9000 of 9000)" in found.message

@@ -112,9 +112,9 @@ async def test_an_empty_catalog_gives_nothing() -> None:
     assert await pick_tools("weather", []) == []
 
 
-@pytest.mark.parametrize("tools", [[SHOP[0], "read_file"], [{"name": "x"}], "abc", [None]])
+@pytest.mark.parametrize("tools", [[SHOP[0], "read_file"], [5], (None,)])
 async def test_things_without_a_definition_are_named(tools: Any) -> None:
-    with pytest.raises(PickError, match=r"tools\[[01]\], a (str|dict|NoneType), has no definition"):
+    with pytest.raises(PickError, match=r"tools\[[01]\], a (str|int|NoneType), has no definition"):
         await pick_tools("weather", tools)
 
 

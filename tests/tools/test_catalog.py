@@ -104,11 +104,8 @@ def test_names_that_are_taken(tools: list[Any], text: str) -> None:
         ([3], "int is no tool"),
         (["alpha"], "str is no tool"),
         ([None], "NoneType is no tool"),
-        ("alpha", "not as a single one"),
-        (DICTIONARY, "not as a single one"),
-        (alpha, "not as a single one"),
-        (Gamma, "not as a single one"),
-        (3, "not as a single one"),
+        ("alpha", "a list or Catalog of them, not str"),
+        (3, "int is no tool"),
         ([{**DICTIONARY, "name": "no name"}], "tool name 'no name'"),
     ],
 )

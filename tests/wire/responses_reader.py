@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ChatRequest,
     Image,
@@ -16,7 +16,6 @@ from toolcrib.values.message import (
     Settings,
     ToolChoice,
 )
-from toolcrib.wire.base import PlainTool
 
 Body = dict[str, Any]
 

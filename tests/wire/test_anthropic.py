@@ -10,7 +10,7 @@ import pytest
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.json import JsonValue
 from toolcrib.values.message import (
     ChatRequest,
@@ -22,7 +22,6 @@ from toolcrib.values.message import (
 )
 from toolcrib.wire import ANTHROPIC, Memo, encode
 from toolcrib.wire.anthropic.history import AnthropicHistory
-from toolcrib.wire.base import PlainTool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

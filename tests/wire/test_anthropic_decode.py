@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib.errors import ClientError, OverloadedError, ProviderError, WireError
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ArgumentsPart, Message, ProviderState, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire import ChatRequest, decode, decoder, encode
-from toolcrib.wire.base import PlainTool
 
 Call = tuple[str, str, str]
 

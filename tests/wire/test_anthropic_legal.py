@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from toolcrib.errors import RequestError
 from toolcrib.testing.legal_anthropic import fault_of
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Message, ProviderState, ToolChoice
 from toolcrib.wire import encode
-from toolcrib.wire.base import PlainTool
 
 TEXTS = st.sampled_from(["", " \n", "Hi", "ü\ud800"])
 NAMES = st.sampled_from(["f", "a.b", "", "x" * 200, "ü"])

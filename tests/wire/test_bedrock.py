@@ -11,7 +11,7 @@ import pytest
 from toolcrib.errors import RequestError
 from toolcrib.testing.legal_bedrock import fault_of
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ChatRequest,
     Image,
@@ -21,7 +21,6 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.wire import BEDROCK_CONVERSE, Memo, decode, encode
-from toolcrib.wire.base import PlainTool
 
 Json = dict[str, Any]
 

@@ -22,7 +22,7 @@ from toolcrib.errors import (
     WireError,
 )
 from toolcrib.testing.bedrock_server import frame
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -34,7 +34,6 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire import decode, decoder, encode
-from toolcrib.wire.base import PlainTool
 from toolcrib.wire.frames import FrameStream
 from toolcrib.wire.sse import Event
 

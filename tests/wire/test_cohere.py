@@ -9,7 +9,7 @@ import pytest
 
 from toolcrib.errors import ProviderError, RequestError, WireError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -24,7 +24,6 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire import COHERE, Memo, decode, decoder, encode
-from toolcrib.wire.base import PlainTool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

@@ -30,10 +30,9 @@ from toolcrib.testing.cohere_server import CohereServer
 from toolcrib.testing.mistral_server import MistralServer
 from toolcrib.testing.ollama_server import OllamaServer
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Image, Message, ProviderState, Reply
 from toolcrib.wire import WIRES, Memo, decode, encode
-from toolcrib.wire.base import PlainTool
 
 FAULT_OF: dict[str, Callable[[Any], str | None]] = {
     "openai-chat": legal.fault_of,

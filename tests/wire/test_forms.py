@@ -21,10 +21,9 @@ from wire.forms_helpers import (
 from toolcrib.errors import CatalogError, DefinitionError, RequestError
 from toolcrib.schema.lower import Loss, Lowered
 from toolcrib.schema.validator import compile_validator
-from toolcrib.values.definition import Example
+from toolcrib.values.definition import Example, PlainTool
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.wire import FORMS, OPENAI_CHAT, encode, encode_tools, form_of, tool_views
-from toolcrib.wire.base import PlainTool
 from toolcrib.wire.names import wire_name
 
 

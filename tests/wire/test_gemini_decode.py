@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib.errors import ClientError, ProviderError, RequestError, WireError
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -23,7 +23,6 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire import decode, decoder, encode
-from toolcrib.wire.base import PlainTool
 
 Call = tuple[str, str, str]
 Json = dict[str, Any]

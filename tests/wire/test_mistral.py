@@ -10,7 +10,7 @@ import pytest
 
 from toolcrib.errors import ProviderError, RequestError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ChatRequest,
     Image,
@@ -21,7 +21,6 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.wire import MISTRAL, Memo, decode, decoder, encode
-from toolcrib.wire.base import PlainTool
 
 SCHEMA = {
     "type": "object",

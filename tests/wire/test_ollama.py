@@ -9,7 +9,7 @@ import pytest
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ChatRequest,
     Image,
@@ -19,7 +19,6 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.wire import OLLAMA, Memo, encode
-from toolcrib.wire.base import PlainTool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

@@ -10,10 +10,9 @@ import pytest
 
 from toolcrib.errors import CatalogError, DefinitionError, RequestError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Image, Message, Settings, ToolChoice
 from toolcrib.wire import OPENAI_CHAT, Memo, encode, encode_tools, wire_of
-from toolcrib.wire.base import PlainTool
 from toolcrib.wire.names import NameRule
 from toolcrib.wire.openai_chat.history import ChatHistory
 

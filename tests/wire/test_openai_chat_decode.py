@@ -20,11 +20,10 @@ from toolcrib.errors import (
     RequestError,
     WireError,
 )
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, decode, decoder, sse
-from toolcrib.wire.base import PlainTool
 
 Call = tuple[str, str, str]
 

@@ -15,11 +15,10 @@ import msgspec
 import pytest
 
 from toolcrib.errors import ClientError, WireError
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, Decoder, decode, decoder
-from toolcrib.wire.base import PlainTool
 
 Row = dict[str, Any]
 

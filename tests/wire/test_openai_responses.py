@@ -10,7 +10,7 @@ import pytest
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ChatRequest,
     Image,
@@ -20,7 +20,6 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.wire import OPENAI_RESPONSES, Memo, encode, encode_tools
-from toolcrib.wire.base import PlainTool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CLOSED = SCHEMA | {"additionalProperties": False}

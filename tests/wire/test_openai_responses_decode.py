@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib.errors import ClientError, ProviderError, WireError
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ArgumentsPart, ProviderState, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_RESPONSES, decode, decoder
-from toolcrib.wire.base import PlainTool
 
 Call = tuple[str, str, str]
 Event = dict[str, Any]

@@ -8,10 +8,9 @@ import json
 import msgspec
 
 from toolcrib.values.call import PayloadRef
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, decode, decoder
-from toolcrib.wire.base import PlainTool
 from toolcrib.wire.decoding import MAX_KEPT
 
 CALLS = [

@@ -12,10 +12,9 @@ from toolcrib.clients import OpenAIClient, Settings
 from toolcrib.errors import RequestError
 from toolcrib.testing import openai_server
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Message, ToolChoice
 from toolcrib.wire import encode
-from toolcrib.wire.base import PlainTool
 
 OWN: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
 ADD = PlainTool(ToolDefinition(name="add", description="Add.", input_schema_json="{}"))

@@ -12,6 +12,7 @@ from wire.sdk_judges import judge_of
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
+from toolcrib.values.definition import PlainTool
 from toolcrib.values.message import (
     ChatRequest,
     Image,
@@ -21,7 +22,6 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.wire import WIRES, decode, encode
-from toolcrib.wire.base import PlainTool
 
 JUDGED = [
     "openai-chat",

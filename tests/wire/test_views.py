@@ -9,10 +9,9 @@ import msgspec
 import pytest
 from wire.forms_helpers import NOTHING, PLAIN, TOOLS, defined, inner
 
-from toolcrib.values.definition import Example
+from toolcrib.values.definition import Example, PlainTool
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.wire import FORMS, OPENAI_CHAT, encode, encode_tools, tool_views
-from toolcrib.wire.base import PlainTool
 from toolcrib.wire.forms import ToolForm
 from toolcrib.wire.views import encoded
 

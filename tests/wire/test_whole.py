@@ -16,11 +16,10 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import hydrate
 from toolcrib.testing.bedrock_server import frame
 from toolcrib.values.call import Rejected
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, WIRES, Wire, decode, decoder
-from toolcrib.wire.base import PlainTool
 
 Json = dict[str, Any]
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, TextSyntax, Wire, decode
-from toolcrib.wire.base import PlainTool
 
 WEATHER = {
     "type": "object",

@@ -18,7 +18,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from toolcrib.errors import ErrorCode, MissingExtraError
-from toolcrib.values.definition import HasDefinition
+from toolcrib.values.definition import offered_tools
 from toolcrib.values.json import JsonValue, encodable
 from toolcrib.values.origin import Origin
 from toolcrib.values.record import ToolInvocationRecord
@@ -72,7 +72,7 @@ class OpenTelemetry:
         meter_provider: MeterProvider | None = None,
         content: bool = False,
         agent_name: str = "",
-        tools: Iterable[HasDefinition] = (),
+        tools: Iterable[Any] = (),
     ) -> None:
         self._otel = _opentelemetry()
         self._tracer = self._otel.trace.get_tracer(__name__, tracer_provider=tracer_provider)
@@ -86,7 +86,7 @@ class OpenTelemetry:
         )
         self._content = content
         self._agent_name = agent_name
-        definitions = (tool.get_definition() for tool in tools)
+        definitions = (tool.get_definition() for tool in offered_tools(tools))
         self._descriptions = {d.digest: d.description for d in definitions if d.description}
 
     def write(self, record: ToolInvocationRecord) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,13 +24,13 @@ from toolcrib.clients.way import Timeouts
 from toolcrib.closing import Closing
 from toolcrib.errors import ClientError, ConnectionFailed, ProviderError, RequestError
 from toolcrib.hydrate import hydrate
-from toolcrib.tools import Catalog, ToolLike, as_tools
+from toolcrib.tools import ToolLike, as_tools
 from toolcrib.values.client import Plan
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings, StreamPart, TextPart
 from toolcrib.wire import Decoder, Memo, TextSyntax, Wire, decoder, encode, syntax_of, wire_of
 
-Tools = Iterable[ToolLike | Catalog | Mapping[str, Any]]
+Tools: TypeAlias = Iterable[Any] | ToolLike
 
 
 def request_of(prompt: str | ChatRequest, tools: Tools) -> ChatRequest:
@@ -251,7 +251,10 @@ class WireClient(Closing):
             )
             request = msgspec.structs.replace(request, settings=asked)
         if request.tools is not self._offered:
-            if not all(hasattr(tool, "get_definition") for tool in request.tools):
+            if not (
+                isinstance(request.tools, tuple)
+                and all(hasattr(tool, "get_definition") for tool in request.tools)
+            ):
                 request = msgspec.structs.replace(request, tools=as_tools(request.tools))
             self._offered = request.tools
         return request

@@ -17,7 +17,7 @@ from toolcrib.errors import ErrorCode, Stage
 from toolcrib.hydrate.parse import ParseFailure, parse_arguments, read_short
 from toolcrib.schema.guard import escape_pointer
 from toolcrib.schema.validator import Validator
-from toolcrib.tools import Catalog, Tool, tool_of
+from toolcrib.tools import Catalog, Tool, Tools, tool_of
 from toolcrib.tools.component import NotAcceptedError, value_faults
 from toolcrib.values.call import (
     CallFault,
@@ -33,16 +33,19 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.offer import Offer, WayBack
 
 
-def hydrate(call: ToolCall, offered: Offer | Catalog) -> HydrationResult:
+def hydrate(call: ToolCall, offered: Offer | Catalog | Tools) -> HydrationResult:
     """Check one call against what was offered, and build the tool's instance. Runs nothing.
 
-    Each failure has its stage (`parse`, `resolve`, `validate`, `instantiate`), its code and, where
-    it is about one value, a JSON Pointer into the arguments.
+    Tools that are no Offer and no Catalog are made a Catalog at each call. Each failure has its stage
+    (`parse`, `resolve`, `validate`, `instantiate`), its code and, where it is about one value, a JSON
+    Pointer into the arguments.
     """
     started = time.perf_counter()
     if not call.complete or call.fault is not None:
         fault = call.fault or CallFault(ErrorCode.TRUNCATED)
         return _reject(call, started, fault.code, fault.message)
+    if not isinstance(offered, Offer | Catalog):
+        offered = Catalog(offered)
     if isinstance(offered, Catalog):
         entry = offered.entry(call.name)
         tool = ErrorCode.UNKNOWN_TOOL if entry is None else entry.tool

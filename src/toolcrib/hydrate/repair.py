@@ -16,7 +16,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.hydrate.hydrate import hydrate
-from toolcrib.tools import Catalog
+from toolcrib.tools import Catalog, Tools
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected, ToolCall
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import encodable
@@ -89,7 +89,7 @@ def repairable(result: HydrationResult) -> bool:
 
 
 async def repair(
-    rejected: Rejected, offered: Offer | Catalog, repairer: Repairer
+    rejected: Rejected, offered: Offer | Catalog | Tools, repairer: Repairer
 ) -> HydrationResult:
     """Repair a rejected call once, and judge what comes of it as if it had been sent.
 

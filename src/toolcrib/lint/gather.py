@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from toolcrib.errors import CatalogError, DefinitionError, SchemaError
 from toolcrib.lint.finding import Fault
-from toolcrib.tools import Catalog, Tools, get_definition
+from toolcrib.tools import Tools, get_definition
 from toolcrib.tools.definitions import tool_from_dict
 from toolcrib.tools.names import Names
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import ToolDefinition, tools_in
 
 OWN = "toolcrib"
 
@@ -27,13 +27,11 @@ class Gathered(NamedTuple):
 def gather(tools: Tools) -> list[Gathered]:
     """In the order given. A name that is taken twice leaves the later tool without a definition.
 
-    Raises DefinitionError if `tools` is not a collection of tools at all.
+    Raises DefinitionError if `tools` holds no tools at all, as a text does.
     """
-    if isinstance(tools, Mapping | str | bytes | type) or not isinstance(tools, Iterable):
-        raise DefinitionError("tools come as a list or a Catalog, not as a single one")
     names, taken = Names(), set[str]()
     found: list[Gathered] = []
-    for place, thing in enumerate(_flat(tools), start=1):
+    for place, thing in enumerate(tools_in(tools), start=1):
         one = _gathered(place, thing)
         if one.definition is not None:
             try:
@@ -46,20 +44,9 @@ def gather(tools: Tools) -> list[Gathered]:
     return found
 
 
-def _flat(tools: Iterable[Any]) -> Iterator[Any]:
-    for thing in tools:
-        if isinstance(thing, Catalog):
-            yield from thing
-        else:
-            yield thing
-
-
 def _gathered(place: int, thing: Any) -> Gathered:
     try:
-        if isinstance(thing, Mapping):
-            definition = tool_from_dict(thing, {}, ()).definition
-        else:
-            definition = get_definition(thing)
+        definition = get_definition(thing)
     except DefinitionError as error:
         return Gathered(_name(place, thing), None, _fault(thing, error))
     return Gathered(definition.name, definition)

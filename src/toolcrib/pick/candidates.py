@@ -17,7 +17,7 @@ from toolcrib.errors import PickError, ToolcribError
 from toolcrib.pick.filters import Excluded, Filters, Quota, exclusion, used_up
 from toolcrib.pick.scoring.kept import trim
 from toolcrib.tools import Catalog
-from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.definition import HasDefinition, ToolDefinition, as_plain, tools_in
 
 
 class Candidates(NamedTuple):
@@ -33,11 +33,12 @@ _KEPT = 8
 class _Known(NamedTuple):
     """What is known of tools that cannot change.
 
-    `held` is the tuple that they came in, so that no other one can have its id; `roles` are all that
-    any tool is for: of a caller's roles the others make no difference.
+    `held` is the tuple that they came in, so that no other one can have its id, and `tools` the single
+    ones; `roles` are all that any tool is for: of a caller's roles the others make no difference.
     """
 
     held: tuple[Any, ...]
+    tools: tuple[Any, ...]
     roles: frozenset[str]
     found: dict[Filters, Candidates]
 
@@ -56,7 +57,7 @@ def candidates_of(tools: Iterable[Any], filters: Filters, quota: Quota | None = 
     if isinstance(quota, Mapping):
         return _candidates(tools, _without(filters, used_up(quota, ())))
     if not isinstance(tools, Catalog | tuple):
-        tools = list(tools)  # it may be read once only
+        tools = list(tools_in(tools))  # it may be read once only
     found = _candidates(tools, filters)
     spent = used_up(quota, [tool.get_definition().name for tool in found.tools])
     return _candidates(tools, _without(filters, spent)) if spent else found
@@ -70,25 +71,31 @@ def _candidates(tools: Iterable[Any], filters: Filters) -> Candidates:
     if isinstance(tools, Catalog):
         known = _of_catalogs.get(tools)
         if known is None:
-            known = _of_catalogs[tools] = _known(tuple(tools), held=())
+            known = _of_catalogs[tools] = _known(tools, held=())
     elif isinstance(tools, tuple):
         known = _of_tuples.pop(id(tools), None) or _known(tools, held=tools)
         _of_tuples[id(tools)] = known
         trim(_of_tuples, _KEPT)
     else:
-        return _sorted_out(tools, filters)
+        return _sorted_out(_each(tools), filters)
     if filters.roles is not None:
         filters = msgspec.structs.replace(filters, roles=filters.roles & known.roles)
-    found = known.found.pop(filters, None) or _sorted_out(tools, filters)
+    found = known.found.pop(filters, None) or _sorted_out(known.tools, filters)
     known.found[filters] = found
     trim(known.found, _KEPT)
     return found
 
 
-def _known(tools: tuple[Any, ...], *, held: tuple[Any, ...]) -> _Known:
+def _known(given: Iterable[Any], *, held: tuple[Any, ...]) -> _Known:
+    tools = _each(given)
     definitions = [_definition(position, tool) for position, tool in enumerate(tools)]
     roles = {role for d in definitions for role in d.annotations.allowed_roles}
-    return _Known(held, frozenset(roles), {})
+    return _Known(held, tools, frozenset(roles), {})
+
+
+def _each(given: Iterable[Any]) -> tuple[Any, ...]:
+    """The single tools; definitions and dictionaries as what has one."""
+    return tuple(map(as_plain, tools_in(given)))
 
 
 def _sorted_out(tools: Iterable[Any], filters: Filters) -> Candidates:

@@ -20,12 +20,12 @@ from toolcrib.tools.build import check_name
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.definitions import tool_from_dict
 from toolcrib.tools.names import Names
-from toolcrib.values.definition import All, HasDefinition, ToolDefinition
+from toolcrib.values.definition import All, HasDefinition, ToolDefinition, tools_in
 
 ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
 # Type checkers infer `list[object]` for a list of two different tools, so what stands in a list is
-# checked when it is registered: ToolLikes and Catalogs.
-Tools: TypeAlias = Iterable[Any]
+# checked when it is registered: ToolLikes, Catalogs and lists of them.
+Tools: TypeAlias = Iterable[Any] | HasDefinition | type
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
 _SHOWN = 20
 
@@ -48,8 +48,7 @@ class Catalog:
     __slots__ = ("__weakref__", "_entries", "_spare")
 
     def __init__(self, tools: Tools = (), *, source: str = "") -> None:
-        given = [tools] if isinstance(tools, Catalog) else tools
-        self._entries = _registered(_entries(given), source)
+        self._entries = _registered(_entries(tools), source)
         self._spare: tuple[type, ...] = ()  # bound, and needed by no tool
 
     @classmethod
@@ -200,12 +199,11 @@ class Catalog:
 
 
 def as_tools(tools: Tools) -> tuple[HasDefinition, ...]:
-    """Anything that takes tools takes these: classes, functions, catalogs, definition dictionaries.
+    """Anything that takes tools takes these: a class, a function, a definition, the dictionary of one,
+    a catalog, and lists of them.
 
     Raises DefinitionError for what is none of them.
     """
-    if isinstance(tools, Catalog):
-        return tuple(tools)
     return tuple(entry.tool.registered for entry in _entries(tools))
 
 
@@ -221,9 +219,7 @@ def _registered(entries: Iterable[Entry], source: str = "") -> dict[str, Entry]:
 
 
 def _entries(tools: Tools) -> Iterator[Entry]:
-    if isinstance(tools, Mapping | str | type) or not isinstance(tools, Iterable):
-        raise DefinitionError("tools come as a list or a Catalog, not as a single one")
-    for thing in tools:
+    for thing in tools_in(tools, whole=Catalog):
         if isinstance(thing, Catalog):
             yield from thing.entries
         elif isinstance(thing, Mapping):

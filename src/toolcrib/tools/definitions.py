@@ -24,8 +24,15 @@ _MEANT = {
 }
 
 
-def get_definition(thing: HasDefinition | type | Callable[..., Any]) -> ToolDefinition:
-    """The definition of a tool, a decorated class, or a definition itself. Raises DefinitionError."""
+def get_definition(
+    thing: HasDefinition | type | Callable[..., Any] | Mapping[str, Any],
+) -> ToolDefinition:
+    """The definition of a tool, a decorated class, a dictionary, or a definition itself.
+
+    Raises DefinitionError.
+    """
+    if isinstance(thing, Mapping):
+        return tool_from_dict(thing, {}, ()).definition
     return tool_of(thing).definition
 
 

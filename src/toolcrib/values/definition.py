@@ -6,9 +6,11 @@ registration. What is derived from a definition (validators, embeddings) lives b
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from math import inf
-from typing import Final, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
 import msgspec
 
@@ -234,3 +236,100 @@ class HasDefinition(Protocol):
     """Anything that has a definition: a tool made by `@tool`, a class decorated with it."""
 
     def get_definition(self) -> ToolDefinition: ...
+
+
+class PlainTool(msgspec.Struct, frozen=True):
+    """A definition without code, as a tool on offer."""
+
+    definition: ToolDefinition
+
+    def get_definition(self) -> ToolDefinition:
+        return self.definition
+
+
+def tools_in(tools: object, *, whole: type | None = None) -> Iterator[Any]:
+    """The single tools in whatever may hold some, in order: the one place that knows the forms.
+
+    A tool, a decorated class, a definition and the dictionary form of one are a tool each; a catalog
+    and any other iterable hold tools, or what holds them. What is of `whole` is given as it is, not
+    looked into, and so is what is no tool: who takes the tools says what is wrong with it. Raises
+    DefinitionError for a text or None in place of tools.
+    """
+    if tools is None or isinstance(tools, str | bytes):
+        raise DefinitionError(
+            f"give tools, definitions, or a list or Catalog of them, not {type(tools).__name__}"
+        )
+    yield from _tools_in(tools, whole, _DEEPEST)
+
+
+_DEEPEST = 16
+
+
+def _tools_in(thing: object, whole: type | None, levels: int) -> Iterator[Any]:
+    if _is_one(thing) or not levels or (whole is not None and isinstance(thing, whole)):
+        yield thing
+    elif isinstance(thing, Iterable):
+        for inner in thing:
+            yield from _tools_in(inner, whole, levels - 1)
+
+
+def _is_one(thing: object) -> bool:
+    if isinstance(thing, ToolDefinition | Mapping | type | str | bytes):
+        return True
+    return not isinstance(thing, Iterable) or hasattr(thing, "get_definition")
+
+
+def offered_tools(
+    tools: object, text: Callable[[str, JsonObject], str] | None = None
+) -> Iterator[HasDefinition]:
+    """The same, each with its definition: what an `Offer` holds.
+
+    `text` is that of `definition_of_form`. Raises DefinitionError for what is no tool.
+    """
+    for thing in tools_in(tools):
+        one = as_plain(thing, text)
+        if not hasattr(one, "get_definition"):
+            raise DefinitionError(f"{type(one).__name__} is no tool: it has no definition")
+        yield one
+
+
+def as_plain(thing: Any, text: Callable[[str, JsonObject], str] | None = None) -> Any:
+    """What has a definition, for a definition or the dictionary form of one; all else as it is."""
+    if isinstance(thing, Mapping):
+        thing = definition_of_form(thing, text)
+    return PlainTool(thing) if isinstance(thing, ToolDefinition) else thing
+
+
+_MEANT = ("parameters", "inputSchema")  # what providers and MCP call the schema
+
+
+def definition_of_form(
+    form: Mapping[str, Any], text: Callable[[str, JsonObject], str] | None = None
+) -> ToolDefinition:
+    """The definition of `{name, description, input_schema}`; what else it holds is left alone.
+
+    `text` makes the JSON text of a schema (name, schema), and may refuse it. Raises DefinitionError
+    for a form without a name, or whose schema is no JSON object or has another name.
+    """
+    name, schema = form.get("name"), form.get("input_schema")
+    description, strict = form.get("description") or "", form.get("strict")
+    if not isinstance(name, str) or not name:
+        raise DefinitionError("a definition needs a name: {name, description, input_schema}")
+    meant = next((key for key in _MEANT if key in form), None)
+    if schema is None and meant is not None:
+        raise DefinitionError(f"{name!r}: unknown key {meant!r} (it is called input_schema here)")
+    if schema is not None and not isinstance(schema, Mapping):
+        raise DefinitionError(f"the input_schema of {name!r} is not a JSON object")
+    return ToolDefinition(
+        name=name,
+        description=description if isinstance(description, str) else str(description),
+        input_schema_json=None if schema is None else (text or _text)(name, dict(schema)),
+        strict=strict if isinstance(strict, bool) else None,
+    )
+
+
+def _text(name: str, schema: JsonObject) -> str:
+    try:
+        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise DefinitionError(f"the input_schema of {name!r} is no JSON") from None

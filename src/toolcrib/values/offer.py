@@ -7,11 +7,11 @@ names, without asking anybody upstream.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from toolcrib.values.definition import HasDefinition
+from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject
 
 
@@ -45,13 +45,14 @@ class Offer(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(
-        tools: Iterable[HasDefinition],
+        tools: Iterable[Any],
         *,
         own_names: Mapping[str, str] | None = None,
         known: Iterable[str] = (),
         ways_back: Mapping[str, WayBack] | None = None,
     ) -> Offer:
-        by_name = {tool.get_definition().name: tool for tool in tools}
+        """The offer of these tools, in any form. Raises DefinitionError for what is no tool."""
+        by_name = {tool.get_definition().name: tool for tool in offered_tools(tools)}
         absent = frozenset(known) - by_name.keys()
         return Offer(by_name, own_names or {}, absent, ways_back or {})
 

@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Image, Message, ToolChoice
-from toolcrib.wire.base import HttpRequest, PlainTool, Wire
+from toolcrib.wire.base import HttpRequest, Wire
 from toolcrib.wire.table import encode, wire_of
 
 Choosing: TypeAlias = Literal["yes", "fewer", "no"]

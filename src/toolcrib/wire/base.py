@@ -7,16 +7,16 @@ into a `Reply`; a client moves the bytes between them. A compatible server with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Protocol
 
 import msgspec
 
-from toolcrib.errors import DefinitionError, SchemaError
+from toolcrib.errors import SchemaError
 from toolcrib.schema.shape import schema_text
 from toolcrib.schema.validator import compile_validator
-from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject, json_copy
 from toolcrib.values.message import ArgumentsPart, ChatRequest, FinishReason, Reply, TextPart
 from toolcrib.values.offer import Offer
@@ -150,47 +150,13 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         return f"Wire({self.name!r})"
 
 
-class PlainTool(msgspec.Struct, frozen=True):
-    """A definition without code, as a tool on offer."""
+def as_offered(tools: object) -> Iterator[HasDefinition]:
+    """The tools that an `Offer` holds, of tools in any form; a dictionary's schema is checked.
 
-    definition: ToolDefinition
-
-    def get_definition(self) -> ToolDefinition:
-        return self.definition
-
-
-def as_offered(tool: HasDefinition | ToolDefinition | Mapping[str, object]) -> HasDefinition:
-    """What an `Offer` holds for a tool, a definition, or the dictionary form of one.
-
-    Raises DefinitionError for a dictionary without a name, or whose schema is none, is not safe to
-    use, or has another name.
+    Raises DefinitionError for what is no tool, and for a dictionary without a name, or whose schema is
+    none, is not safe to use, or has another name.
     """
-    if isinstance(tool, ToolDefinition):
-        return PlainTool(tool)
-    if isinstance(tool, Mapping):
-        return PlainTool(_definition(tool))
-    return tool
-
-
-_MEANT = ("parameters", "inputSchema")  # what providers and MCP call the schema
-
-
-def _definition(form: Mapping[str, object]) -> ToolDefinition:
-    name, schema = form.get("name"), form.get("input_schema")
-    description, strict = form.get("description") or "", form.get("strict")
-    if not isinstance(name, str) or not name:
-        raise DefinitionError("a definition needs a name: {name, description, input_schema}")
-    meant = next((key for key in _MEANT if key in form), None)
-    if schema is None and meant is not None:
-        raise DefinitionError(f"{name!r}: unknown key {meant!r} (it is called input_schema here)")
-    if schema is not None and not isinstance(schema, Mapping):
-        raise DefinitionError(f"the input_schema of {name!r} is not a JSON object")
-    return ToolDefinition(
-        name=name,
-        description=description if isinstance(description, str) else str(description),
-        input_schema_json=None if schema is None else _checked_text(name, dict(schema)),
-        strict=strict if isinstance(strict, bool) else None,
-    )
+    return offered_tools(tools, _checked_text)
 
 
 def _checked_text(name: str, schema: JsonObject) -> str:

@@ -11,7 +11,7 @@ import msgspec
 import orjson
 
 from toolcrib.errors import RequestError
-from toolcrib.values.definition import HasDefinition
+from toolcrib.values.definition import HasDefinition, tools_in
 from toolcrib.values.message import ChatRequest, ToolChoice
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire, as_offered
@@ -40,6 +40,8 @@ class SentTools(msgspec.Struct, frozen=True):
 
 def remembered_tools(wire: Wire, given: Sequence[HasDefinition], memo: Memo | None) -> SentTools:
     """The tools of a request; the same as before are not encoded again."""
+    if not isinstance(given, tuple):
+        given = tuple(tools_in(given))
     if memo is None:
         return _encoded(wire, given)
     known = memo.tools if isinstance(memo.tools, SentTools) else None
@@ -199,7 +201,7 @@ def http_request(
 
 
 def _encoded(wire: Wire, given: Sequence[HasDefinition]) -> SentTools:
-    tools = [as_offered(tool) for tool in given]
+    tools = list(as_offered(given))
     made = encoded(wire.tools, [tool.get_definition() for tool in tools])
     own_names = {wire_name: own for own, wire_name in made.names.items() if own != wire_name}
     offer = Offer.of(tools, own_names=own_names, ways_back=made.ways_back)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from toolcrib.errors import RequestError
 from toolcrib.values.definition import HasDefinition, ToolDefinition
@@ -25,7 +25,7 @@ from toolcrib.wire.text_calls import syntax_of
 from toolcrib.wire.text_calls.decoder import TextCallDecoder
 from toolcrib.wire.views import ToolView, forms_of, views_of
 
-OfferedTools: TypeAlias = Iterable[HasDefinition | ToolDefinition | Mapping[str, object]]
+OfferedTools: TypeAlias = Iterable[Any] | HasDefinition | ToolDefinition | Mapping[str, object]
 
 WIRES: Mapping[str, Wire] = {
     wire.name: wire
@@ -83,7 +83,8 @@ def form_of(wire: Wire | ToolForm | str) -> ToolForm:
 
 
 def encode_tools(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[JsonObject]:
-    """The `tools` of a request, from tools, definitions or `{name, description, input_schema}`.
+    """The `tools` of a request, from tools, definitions, `{name, description, input_schema}`, or
+    catalogs and lists of them.
 
     Schemas are copies; output schemas stay home. Raises RequestError for a tool that the provider
     would refuse, CatalogError for a name that comes twice.
@@ -100,7 +101,7 @@ def tool_views(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[ToolVie
 
 
 def _definitions(tools: OfferedTools) -> list[ToolDefinition]:
-    return [as_offered(tool).get_definition() for tool in tools]
+    return [tool.get_definition() for tool in as_offered(tools)]
 
 
 def decoder(
