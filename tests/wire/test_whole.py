@@ -157,6 +157,10 @@ def finished(text: str, **more: Any) -> Json:
     return {"type": "response.output_item.done", "output_index": 0, "item": item(text, **more)}
 
 
+def created(id: str) -> Json:
+    return {"type": "response.created", "response": {"id": id, "status": "in_progress"}}
+
+
 def completed(*items: Json, status: str = "completed") -> Json:
     return {"type": "response.completed", "response": {"status": status, "output": list(items)}}
 
@@ -279,6 +283,11 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
         TRUNCATED,
     ),
     "no response at the end": ("openai-responses", sse(added(), finished(A), DONE), TRUNCATED),
+    "another response begins": (
+        "openai-responses",
+        sse(created("r1"), added(), finished(A), created("r2"), completed()),
+        TRUNCATED,
+    ),
     "a status that nobody lists": (
         "openai-responses",
         sse(added(), finished(A), completed(item(A), status="aborted")),

@@ -55,6 +55,7 @@ class ResponsesReply:
         self._ids = ids
         self._output = Output(offer, ids)
         self._response: dict[str, Any] = {}
+        self._id = ""
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
         if not isinstance(body.get("output"), list) and body.get("object") != "response":
@@ -76,6 +77,9 @@ class ResponsesReply:
         if take := _EVENTS.get(kind):
             take(self._output, event, parts)
         elif isinstance(response := event.get("response"), dict):
+            if kind == "response.created" and self._id not in ("", response.get("id")):
+                self._ending.sign("incomplete")  # another one begins: the end of this is lost
+            self._id = self._id or str(response.get("id") or "")
             self._response = response
             if kind in _ENDS:
                 self._output.listed(response.get("output"), parts, streamed=True)

@@ -1,0 +1,207 @@
+"""No call runs that the whole recording does not deliver whole.
+
+Every recorded stream is cut after each of its events, and loses, doubles and swaps each event that is
+no piece of arguments: beginnings, names, stops, reasons, ends. Where a wire says arguments twice (that
+of Responses) the pieces and the copies of them, too. What runs of it must be among what the whole
+recording gives to run, by name and by arguments as JSON, and not more often.
+
+A seeded sample runs with the other tests; all of it does with TOOLCRIB_FUZZ=all.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from wire.recorded_helpers import Row, recorded
+
+from toolcrib.errors import ClientError
+from toolcrib.hydrate.parse import Parsed, parse_arguments
+from toolcrib.wire import Wire, decode, decoder, wire_of
+
+SAMPLE = 700
+SEED = 13
+ALL = os.environ.get("TOOLCRIB_FUZZ") == "all"
+
+Runs = Counter[tuple[str, str]]
+
+
+class Recording(NamedTuple):
+    """A stream as its events, in the very bytes, and which of them are pieces of arguments.
+
+    `wire` is how the server that it was recorded from speaks it.
+    """
+
+    wire: Wire
+    id: str
+    events: list[bytes]
+    pieces: list[bool]
+
+
+def blocks(body: bytes) -> list[bytes]:
+    """Server-sent events, each with the blank line that ends it."""
+    parts = re.split(rb"(\r?\n\r?\n)", body)
+    joined = [b"".join(parts[at : at + 2]) for at in range(0, len(parts), 2)]
+    return [block for block in joined if block.strip()]
+
+
+def frames(body: bytes) -> list[bytes]:
+    """The frames of an AWS event stream."""
+    found, at = [], 0
+    while at < len(body):
+        size = int.from_bytes(body[at : at + 4])
+        found.append(body[at : at + size])
+        at += size
+    return found
+
+
+def says(event: bytes) -> Any:
+    """The JSON of an event; empty if it has none."""
+    data = b"".join(
+        line.partition(b":")[2] for line in event.splitlines() if line.startswith(b"data:")
+    )
+    try:
+        return json.loads(data or event)
+    except ValueError:
+        return {}
+
+
+def has_arguments(value: Any) -> bool:
+    """Whether a call somewhere in the JSON brings arguments that are more than an empty text."""
+    if isinstance(value, list):
+        return any(map(has_arguments, value))
+    if not isinstance(value, dict):
+        return False
+    keys = ("arguments", "args", "partialArgs", "partial_json")
+    return any(value.get(key) not in (None, "") for key in keys) or any(
+        map(has_arguments, value.values())
+    )
+
+
+SPLIT: dict[str, Callable[[bytes], list[bytes]]] = {
+    "bedrock-converse": frames,
+    "ollama": lambda body: [line + b"\n" for line in body.splitlines() if line.strip()],
+}
+
+
+def is_piece(wire: str, event: bytes) -> bool:
+    if wire == "openai-responses":
+        return False  # it says arguments up to four times: each of them may be lost
+    if wire == "bedrock-converse":
+        return b"contentBlockDelta" in event and b'"toolUse"' in event
+    return has_arguments(says(event))
+
+
+def recordings(shared_data: Path, wire: str) -> list[Recording]:
+    made = []
+    for row in recorded(shared_data, wire):
+        if row["streaming"] and row["status"] == 200:
+            events = SPLIT.get(wire, blocks)(bytes_of(row))
+            pieces = [is_piece(wire, event) for event in events]
+            spoken = wire_of(wire).at(row["provider"])
+            made.append(Recording(spoken, row["id"], events, pieces))
+    return made
+
+
+def bytes_of(row: Row) -> bytes:
+    body: str = row["response_body"]
+    return base64.b64decode(body) if row.get("response_encoding") == "base64" else body.encode()
+
+
+def runs(wire: Wire, body: bytes) -> Runs:
+    """What of a reply may run, and would be read as arguments."""
+    reading = decoder(wire)
+    reading.feed(body)
+    try:
+        reply = reading.finish()
+    except ClientError:
+        return Counter()
+    found: Runs = Counter()
+    for call in reply.tool_calls:
+        parsed = parse_arguments(call.arguments)
+        if call.complete and call.fault is None and isinstance(parsed, Parsed):
+            found[call.name, json.dumps(parsed.value, sort_keys=True)] += 1
+    return found
+
+
+def mutants(recording: Recording) -> Iterator[tuple[str, list[bytes]]]:
+    """Every stream that this one could have become, with a name for it."""
+    events, pieces = recording.events, recording.pieces
+    for at in range(len(events)):
+        yield f"cut before {at}", events[:at]
+    for at, event in enumerate(events):
+        if not pieces[at]:
+            yield f"without {at}", events[:at] + events[at + 1 :]
+            yield f"twice {at}", [*events[:at], event, *events[at:]]
+        if at and not (pieces[at - 1] and pieces[at]):
+            yield f"swapped {at}", [*events[: at - 1], event, events[at - 1], *events[at + 1 :]]
+
+
+def lost_cut(recording: Recording, body: bytes) -> bool:
+    """What a chat's wire cannot show: the only event that said that the reply was cut is gone, and
+    `[DONE]` is there all the same."""
+    if recording.wire.name not in ("openai-chat", "mistral"):
+        return False
+    try:
+        whole = decode(recording.wire, b"".join(recording.events))
+    except ClientError:
+        return False
+    return whole.finish not in ("stop", "tool_calls") and b"[DONE]" in body
+
+
+def too_much(recording: Recording, whole: Runs, body: bytes) -> Runs:
+    """What runs of a mutant, and not of the whole recording."""
+    more = runs(recording.wire, body) - whole
+    return Counter() if more and lost_cut(recording, body) else more
+
+
+WIRES = (
+    "openai-chat",
+    "openai-responses",
+    "anthropic",
+    "gemini",
+    "mistral",
+    "ollama",
+    "cohere",
+    "bedrock-converse",
+)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_sample_runs_nothing_that_the_recording_does_not_deliver(
+    wire: str, shared_data: Path
+) -> None:
+    random_ = random.Random(f"{SEED} {wire}")  # noqa: S311
+    known = recordings(shared_data, wire)
+    deliver = {r.id: runs(r.wire, b"".join(r.events)) for r in known}
+    calling = [r for r in known if deliver[r.id]] or known
+    for _ in range(SAMPLE // len(WIRES)):
+        recording = random_.choice(calling if random_.random() < 0.9 else known)
+        made = sum(1 for _ in mutants(recording))
+        name, events = next(islice(mutants(recording), random_.randrange(made), None))
+        more = too_much(recording, deliver[recording.id], b"".join(events))
+        assert not more, (recording.id, name)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not ALL, reason="takes minutes; TOOLCRIB_FUZZ=all")
+@pytest.mark.parametrize("wire", WIRES)
+def test_nothing_runs_that_the_recording_does_not_deliver(wire: str, shared_data: Path) -> None:
+    found, tried = [], 0
+    for recording in recordings(shared_data, wire):
+        whole = runs(recording.wire, b"".join(recording.events))
+        for name, events in mutants(recording):
+            tried += 1
+            if more := too_much(recording, whole, b"".join(events)):
+                found.append((recording.id, name, dict(more)))
+    assert tried > 0
+    assert not found, found[:20]
