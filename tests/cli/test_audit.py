@@ -30,13 +30,14 @@ from cli.audit_records import (
 )
 from rich.console import Console
 
+from toolcrib import ALL, Agent, Caller, PickOptions, ToolRunner, tool
 from toolcrib.audit import AuditEntry, AuditLog
 from toolcrib.cli import audit, audit_check, run
 from toolcrib.cli.audit_log import log_to_read
 from toolcrib.cli.database import shown
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import ErrorCode
-from toolcrib.testing import call, openai_server
+from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.testing.loopback import ServerTurn
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.decision import Ask
@@ -504,3 +505,107 @@ def test_a_key_without_a_log_is_a_mistake(toolcrib: Toolcrib) -> None:
     for command in (["call", "calculate", "{}"], ["chat", "hello"]):
         result = toolcrib(*command, "--key-file", "key")
         assert result == (2, "", "toolcrib: --key-file is the key of a log: give --audit URL\n")
+
+
+# --- where a call came from -------------------------------------------------------------------------
+
+
+@tool(visible=ALL)
+async def refund(order: int) -> int:
+    """Refund an order."""
+    return order
+
+
+@tool(visible=ALL)
+async def look(order: int) -> int:
+    """Look at an order."""
+    return order
+
+
+@tool(visible=ALL, safe=False)
+async def wipe() -> int:
+    """Wipe all orders."""
+    return 0
+
+
+def refunded_by_an_agent_in_a_tool() -> tuple[str, str]:
+    """The run of an agent that was a tool of another one, and the outer one's."""
+
+    async def go() -> tuple[str, str]:
+        runs = []
+        async with AuditLog("sqlite:///crib.db", key="k") as log:
+            inner = Agent(
+                ScriptedClient([call("refund", order=7), "done"]),
+                ToolRunner([look, refund, wipe], sinks=[log]),
+                name="refunds",
+                version="1.2",
+                instructions="Be kind.",
+                pick=PickOptions(max_candidates=2, min_score=0.0),
+                record_prompts=True,
+            )
+
+            @tool(visible=ALL)
+            async def delegate() -> str:
+                """Have it done."""
+                done = await inner.run("Refund order 7.", caller=Caller("ada", ("support",)))
+                runs.append(done.state.run_id)
+                return done.text
+
+            outer = Agent(
+                ScriptedClient([call("delegate"), "done"]), ToolRunner([delegate], sinks=[log])
+            )
+            result = await outer.run("Do it.")
+        return runs[0], result.state.run_id
+
+    return asyncio.run(go())
+
+
+def test_the_story_tells_where_a_call_came_from(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "k")
+    inner, outer = refunded_by_an_agent_in_a_tool()
+    lines = [line[28:].rstrip() for line in toolcrib("audit", "show", inner).out.splitlines()]
+    facts = {line[:11].rstrip(): line[12:] for line in lines if line[:11].strip()}
+    digest = refund.definition.digest
+    assert facts["definition"] == f"{digest}: Refund an order."
+    assert facts["roles"] == "support"
+    assert facts["agent"] == "refunds 1.2, turn 1"
+    assert facts["model"] == "scripted"
+    assert facts["prompt"].startswith("sha256:")
+    assert any(line.endswith("system: Be kind.") for line in lines)
+    assert any(line.endswith("user: Refund order 7.") for line in lines)
+    assert facts["picked"].startswith("refund 0.")
+    assert facts["choice"] == "by keyword"
+    assert facts["  beside"].startswith("look 0.")
+    assert facts["  left out"].startswith("wipe: ")
+    assert facts["called by"] == f"delegate  {outer}_0_0, run {outer}, for anonymous: completed"
+    assert facts["why"].startswith("It ran because")
+    assert toolcrib("audit", "verify").code == 0
+
+
+def test_it_is_json_too_and_a_call_can_be_named_with_its_run(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "k")
+    inner, outer = refunded_by_an_agent_in_a_tool()
+    told = json.loads(toolcrib("audit", "show", f"{inner}/{inner}_0_0", "--json").out)
+    (story,) = told["calls"]
+    origin = story["entries"][-1]["record"]["origin"]
+    attached = story["attachments"]
+    assert {found["kind"] for found in attached.values()} == {"definition", "prompt", "choice"}
+    assert attached[refund.definition.digest]["text"]["description"] == "Refund an order."
+    said = attached[origin["prompt_digest"]]["text"]["messages"]
+    assert [message["content"] for message in said] == ["Be kind.", "Refund order 7."]
+    assert attached[origin["choice_digest"]]["text"]["scorer"] == "keyword"
+    (caller,) = story["called_by"]
+    assert (caller["run_id"], caller["name"]) == (outer, "delegate")
+    assert toolcrib("audit", "show", f"{inner}/nothing").code == 2
+
+
+def test_calls_that_name_each_other_as_callers_are_told_once(toolcrib: Toolcrib) -> None:
+    written(
+        record("a", parent_run_id="run_1", parent_call_id="b"),
+        record("b", parent_run_id="run_1", parent_call_id="a"),
+    )
+    assert toolcrib("audit", "show", "a").out.count("called by") == 1

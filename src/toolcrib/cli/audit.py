@@ -5,6 +5,7 @@ What is about the log itself, and not about calls, is in `audit_check`.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import msgspec
@@ -12,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from toolcrib.audit import AuditEntry, AuditFilter, AuditLog
+from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.cli import audit_check
 from toolcrib.cli import audit_log as given
 from toolcrib.cli.audit_story import (
@@ -21,8 +22,8 @@ from toolcrib.cli.audit_story import (
     decision_of,
     milliseconds,
     outcome,
-    stories,
     when,
+    whole_stories,
 )
 from toolcrib.cli.database import shown
 from toolcrib.cli.options import JsonOption
@@ -78,19 +79,29 @@ def list_calls(  # noqa: PLR0913  the options of a command line
 
 @app.command("show")
 def show(
-    wanted: Annotated[str, typer.Argument(metavar="ID", help="A run's id, or a call's.")],
+    wanted: Annotated[
+        str, typer.Argument(metavar="ID", help="A run's id, a call's, or both: RUN/CALL.")
+    ],
     *,
     log: given.LogOption = given.LOG,
     key_file: given.KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what became of each call of a run, or of one call, and why it ran or did not."""
+    """Tell what became of each call of a run, or of one call, why it ran or did not, and where it came
+    from: caller, agent, model, prompt, the choice of tools, the definition in force, the call that
+    made it.
+    """
 
-    async def entries(opened: AuditLog) -> list[AuditEntry]:
-        of_run = await opened.entries(AuditFilter(run_id=wanted))
-        return of_run or await opened.entries(AuditFilter(call_id=wanted))
+    async def tell(opened: AuditLog) -> list[CallStory]:
+        run, _, call = wanted.rpartition("/")
+        filters = [AuditFilter(run_id=wanted), AuditFilter(call_id=wanted)]
+        filters += [AuditFilter(run_id=run, call_id=call)] if run else []
+        for asked in filters:
+            if entries := await opened.entries(asked):
+                return await whole_stories(opened, entries)
+        return []
 
-    told = stories(given.used(given.log_to_read(log, key_file), entries)) if wanted else []
+    told = given.used(given.log_to_read(log, key_file), tell) if wanted else []
     if not told:
         raise UnusableError(f"{shown(log)}: there is no run and no call '{wanted}' in it")
     if as_json:
@@ -139,7 +150,18 @@ def _story(call: CallStory) -> dict[str, Any]:
     record = call.record
     entries = [msgspec.to_builtins(entry) for entry in call.entries]
     about = {"run_id": record.run_id, "id": record.id, "name": record.name}
-    return {**about, "why": call.why(), "entries": entries}
+    attached = {
+        digest: {"kind": found.kind, "text": json.loads(found.text)}
+        for digest, found in call.attachments.items()
+    }
+    callers = [_story(caller) for caller in call.callers]
+    return {
+        **about,
+        "why": call.why(),
+        "entries": entries,
+        "attachments": attached,
+        "called_by": callers,
+    }
 
 
 def _tell(call: CallStory) -> None:

@@ -1,13 +1,24 @@
-"""What became of a call, told from its entries in the log and from nothing else."""
+"""What became of a call, and where it came from, told from the log and from nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from toolcrib.audit import AuditEntry
-from toolcrib.cli.render import error_text, short_json
+import msgspec
+
+from toolcrib.audit import (
+    Attachment,
+    AuditEntry,
+    AuditFilter,
+    AuditLog,
+    Candidate,
+    Choice,
+    Origin,
+)
+from toolcrib.cli.render import error_text, short_json, shortened
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.record import ToolInvocationRecord, is_final, standing
@@ -27,6 +38,8 @@ _NOT_RUN = {
 }
 
 
+_MOST_CALLERS = 20
+_SHOWN = 5
 _PLANS = ("planned", "rejected")
 
 
@@ -42,10 +55,19 @@ class CallStory:
     """All that the log says of one call, in the order in which it was written.
 
     `record` is the one that tells what became of it: its first final outcome, whoever wrote later.
+    `attachments` are what its records refer to, by digest; `callers` the calls in whose tools it was
+    made, the nearest first.
     """
 
-    def __init__(self, entries: Iterable[AuditEntry]) -> None:
+    def __init__(
+        self,
+        entries: Iterable[AuditEntry],
+        attachments: Mapping[str, Attachment] = MappingProxyType({}),
+        callers: Sequence[CallStory] = (),
+    ) -> None:
         self.entries = tuple(entries)
+        self.attachments = attachments
+        self.callers = tuple(callers)
         self._records = [entry.record for entry in self.entries]
         self.record = standing(self._records)
 
@@ -78,7 +100,14 @@ class CallStory:
             attempts.setdefault(entry.record.started_at, []).append(entry)
         for number, entries in enumerate(attempts.values()):
             yield from _attempt(entries, again=number > 0)
-        yield from (Told("", what, text) for what, text in _facts(self.record) if text)
+        facts = (
+            *_facts(self.record),
+            *_defined(self.record, self.attachments),
+            *_background(self.record, self.attachments),
+        )
+        yield from (Told("", what, text) for what, text in facts if text)
+        for caller in self.callers:
+            yield Told("", "called by", _caller_line(caller.record))
         yield Told("", "why", self.why())
 
 
@@ -88,6 +117,41 @@ def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:
     for entry in entries:
         calls.setdefault((entry.record.run_id, entry.record.id), []).append(entry)
     return [CallStory(found) for found in calls.values()]
+
+
+async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[CallStory]:
+    """The same, with what their records refer to, and the calls in whose tools they were made.
+
+    Raises SourceError for an attachment that is not as it was written.
+    """
+    told = []
+    for story in stories(entries):
+        attachments = await log.attachments(_referred(story.record))
+        told.append(CallStory(story.entries, attachments, await _callers(log, story)))
+    return told
+
+
+async def _callers(log: AuditLog, story: CallStory) -> list[CallStory]:
+    """The nearest first, as far as the log has them; what calls itself is told once."""
+    found: list[CallStory] = []
+    record, seen = story.record, {(story.record.run_id, story.record.id)}
+    while record.parent_call_id and len(found) < _MOST_CALLERS:
+        asked = (record.parent_run_id, record.parent_call_id)
+        if asked in seen:
+            break
+        seen.add(asked)
+        entries = await log.entries(AuditFilter(run_id=asked[0], call_id=asked[1]))
+        if not entries:
+            break
+        found.append(CallStory(entries))
+        record = found[-1].record
+    return found
+
+
+def _referred(record: ToolInvocationRecord) -> tuple[str, ...]:
+    """The digests of what a record refers to."""
+    origin = record.origin or Origin()
+    return record.definition_digest, origin.prompt_digest, origin.choice_digest
 
 
 def when(at: float | None) -> str:
@@ -169,8 +233,80 @@ def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:
         checked += f", compiled {when(validator.compiled_at)}"
     mode = f" (mode {record.no_schema_mode})" if record.no_schema_mode else ""
     yield "validated", checked if record.validated else f"no{mode}"
-    yield "definition", record.definition_digest
+
+
+def _defined(
+    record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
+) -> Iterator[tuple[str, str]]:
+    """The definition that was in force, and the key that the call ran under."""
+    definition = _attached(attachments, record.definition_digest)
+    described = f": {definition['description']}" if definition.get("description") else ""
+    yield "definition", f"{record.definition_digest}{shortened(described)}"
     yield "key", f"{record.idempotency_key} ({record.key_scope})" if record.idempotency_key else ""
+
+
+def _background(
+    record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
+) -> Iterator[tuple[str, str]]:
+    """Who asked, by which model and out of what; what is not in the log is told by its digest alone."""
+    yield "roles", ", ".join(record.caller_roles)
+    origin = record.origin
+    if origin is None:
+        return
+    agent = " ".join(text for text in (origin.agent, origin.agent_version) if text)
+    turn = f"turn {origin.turn}" if origin.turn else ""
+    yield "agent", ", ".join(text for text in (agent, turn) if text)
+    at = f" ({origin.provider})" if origin.provider else ""
+    yield "model", f"{origin.model}{at}"
+    if record.payload is not None:
+        said = f"call {record.payload.position} of {record.payload.size} bytes"
+        yield "answer", f"{said}, sha256:{record.payload.digest}"
+    yield "prompt", origin.prompt_digest
+    for message in _attached(attachments, origin.prompt_digest).get("messages", ()):
+        yield "", f"{message['role']}: {shortened(message['content'])}"
+    yield from _offered(record, attachments)
+
+
+def _offered(
+    record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
+) -> Iterator[tuple[str, str]]:
+    """Why the model was offered this tool, and which others it was, and was not."""
+    origin = record.origin or Origin()
+    if record.picked is not None:
+        yield "picked", _candidate(record.picked)
+    choice = _attached(attachments, origin.choice_digest)
+    if not choice:
+        yield "choice", origin.choice_digest
+        return
+    told = msgspec.convert(choice, Choice)
+    others = [candidate for candidate in told.offered if candidate.name != record.name]
+    late = ", in the order of the catalog: nothing was scored in time" if told.timed_out else ""
+    yield "choice", f"by {told.scorer or 'no scorer'}{late}"
+    for candidate in others[:_SHOWN]:
+        yield "  beside", _candidate(candidate)
+    if len(others) > _SHOWN:
+        yield "  beside", f"and {len(others) - _SHOWN} more"
+    for candidate in told.excluded[:_SHOWN]:
+        yield "  left out", _candidate(candidate)
+    if told.excluded_count > _SHOWN:
+        yield "  left out", f"and {told.excluded_count - _SHOWN} more"
+
+
+def _candidate(candidate: Candidate) -> str:
+    score = "" if candidate.score is None else f" {candidate.score:.3f}"
+    return f"{candidate.name}{score}{f': {candidate.reason}' if candidate.reason else ''}"
+
+
+def _attached(attachments: Mapping[str, Attachment], digest: str) -> dict[str, Any]:
+    """What an attachment says; nothing, where the log has it not."""
+    attachment = attachments.get(digest)
+    return {} if attachment is None else msgspec.json.decode(attachment.text, type=dict[str, Any])
+
+
+def _caller_line(record: ToolInvocationRecord) -> str:
+    run = f", run {record.run_id}" if record.run_id else ""
+    caller = f", for {record.caller}" if record.caller else ""
+    return f"{record.name}  {record.id}{run}{caller}: {outcome(record)}"
 
 
 def _decided(decision: Decision | None) -> str:
