@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.hydrate.parse import ParseFailure, parse_arguments, read_short
+from toolcrib.schema.derive.unions import TooMuchWorkError
 from toolcrib.schema.guard import escape_pointer
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
@@ -31,6 +32,8 @@ from toolcrib.values.call import (
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.offer import Offer, WayBack
+
+_TOO_MANY_WAYS = "The arguments fit too many alternatives of the tool's schema. Send less."
 
 
 def hydrate(call: ToolCall, offered: Offer | Catalog | Tools) -> HydrationResult:
@@ -150,6 +153,8 @@ def _not_built(
 
     The text of what that raises may hold values: only the faults of converters are told.
     """
+    if isinstance(raised, TooMuchWorkError):
+        return (_error(ErrorCode.TOO_LARGE, _TOO_MANY_WAYS),)
     if isinstance(raised, NotAcceptedError):
         faults = raised.faults
     elif isinstance(raised, ValidationError):

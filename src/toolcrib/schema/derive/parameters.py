@@ -22,6 +22,7 @@ from toolcrib.schema.derive.by_type import SchemaGenerator
 from toolcrib.schema.derive.defaults import Default, can_be_shown, check_nested, read_default
 from toolcrib.schema.derive.generator import Mode
 from toolcrib.schema.derive.hints import direct, is_plain
+from toolcrib.schema.derive.unions import bounded
 from toolcrib.values.json import JsonObject
 
 NO_DEFAULT: Any = object()
@@ -97,7 +98,7 @@ def derive_object(hint: Any) -> DerivedObject:
     reference = schema.get("$ref")
     if isinstance(reference, str):  # a recursive one; a tool's top has to be the object itself
         schema = {**schema["$defs"][reference.rpartition("/")[2]], "$defs": schema["$defs"]}
-    return DerivedObject(schema, reader(adapter))
+    return DerivedObject(schema, reader(bounded(adapter)))
 
 
 def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
@@ -171,7 +172,7 @@ def _converters(
         elif hint is float:
             made[name] = real
         elif not is_plain(hint):
-            made[name] = reader(adapters.get(name) or adapter_for(hint, _named(name)))
+            made[name] = reader(bounded(adapters.get(name) or adapter_for(hint, _named(name))))
     return made
 
 

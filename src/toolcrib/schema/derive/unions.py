@@ -1,0 +1,283 @@
+"""Unions are converted with bounded work, whatever the hint and whatever is sent.
+
+pydantic tries each branch of a union, twice, and keeps the best. Where branches hold unions themselves
+(`And | Or | Not | Leaf`), each level of a value multiplies the tries: 300 bytes took seconds.
+
+Rule: the schema chooses the branch before anything is converted. What can be told at a glance (the
+JSON type, the names of the properties, tags such as `kind: Literal["and"]`) leaves one branch of most
+unions; among several, the one whose schema accepts the value is taken. Only where several schemas
+accept it does pydantic try those unions as it would by itself. All of it is counted, in nodes of the
+value times branches, so that tries cannot multiply unnoticed: above MAX_WORK the conversion ends with
+TooMuchWorkError. An author's own discriminator stays as it is: it takes one branch already.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from pydantic_core import SchemaValidator, core_schema
+
+from toolcrib.errors import SchemaError
+from toolcrib.schema.derive.adapters import Adapter
+from toolcrib.schema.derive.by_type import SchemaGenerator
+from toolcrib.schema.derive.flat import FlatAdapter
+from toolcrib.schema.validator import Validator, compile_validator
+
+MAX_WORK = 1_000_000
+"""Nodes times branches; about a second. The largest arguments have 100,000 nodes."""
+
+_OUTSIDE = ("ref", "serialization", "metadata")
+_TRIES = 4  # pydantic tries each branch in two modes, and what it makes is thrown away
+_ANY = "toolcrib: more than one branch"
+_NO_PARTS = frozenset(("cls", "config", "default", "expected", "function", "members", "metadata"))
+_TYPES: Mapping[type, tuple[str, ...]] = {
+    str: ("string",),
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number", "integer"),
+    type(None): ("null",),
+    list: ("array",),
+    dict: ("object",),
+}
+_SCALARS = (str, bool, int, float, type(None))
+
+
+class TooMuchWorkError(Exception):
+    """A value has so many ways to be read that looking for the right one was given up."""
+
+
+class _Work(threading.local):
+    """What is left of the budget of the conversion that this thread is in."""
+
+    left = MAX_WORK
+
+    def spend(self, units: int) -> None:
+        self.left -= units
+        if self.left < 0:
+            raise TooMuchWorkError
+
+
+_work = _Work()
+
+
+def bounded(adapter: Adapter) -> Adapter:
+    """The same adapter, whose validator chooses branches by their schema and counts its work.
+
+    Without a union that holds another union, it is the adapter itself. Its core schema stays.
+    """
+    shared: dict[str, Any] = {}
+    unions = [node for node in _nodes(adapter.core_schema, shared) if node["type"] == "union"]
+    risky = {id(node) for node in unions if _holds_union(node, shared)}
+    if not risky:
+        return adapter
+    return FlatAdapter(adapter.core_schema, BoundedValidator(adapter.core_schema, risky))
+
+
+class BoundedValidator:
+    """A SchemaValidator for one hint, made at its first use. `risky` has the ids of its unions."""
+
+    def __init__(self, core: Any, risky: set[int]) -> None:
+        self._core = core
+        self._risky = risky
+
+    def validate_python(self, value: Any, *, strict: bool | None = None) -> Any:
+        return self._counted(lambda: self._validator.validate_python(value, strict=strict))
+
+    def validate_json(self, text: bytes, *, strict: bool | None = None) -> Any:
+        """Raises TooMuchWorkError, and what a SchemaValidator raises."""
+        return self._counted(lambda: self._validator.validate_json(text, strict=strict))
+
+    def _counted(self, validate: Callable[[], Any]) -> Any:
+        before, _work.left = _work.left, MAX_WORK
+        try:
+            return validate()
+        finally:
+            _work.left = before
+
+    @cached_property
+    def _validator(self) -> SchemaValidator:
+        core = _Choosing(self._core, self._risky).core
+        return SchemaValidator(core, _use_prebuilt=False)  # those of classes choose no branches
+
+
+class _Choosing:
+    """A core schema whose risky unions choose their branch; each branch is a definition, used twice."""
+
+    def __init__(self, core: Any, risky: set[int]) -> None:
+        self._risky = risky
+        self._generator = SchemaGenerator("validation")
+        self._generator.derive([("", core)])
+        self._branches: list[Any] = []
+        made: Any = self._made(core)
+        self.core: Any = core_schema.definitions_schema(made, self._branches)
+        if made["type"] == "definitions":
+            self.core = {**made, "definitions": [*made["definitions"], *self._branches]}
+
+    def _made(self, node: Any) -> Any:
+        if isinstance(node, list | tuple):
+            return type(node)(map(self._made, node))
+        if not isinstance(node, dict):
+            return node
+        is_core = isinstance(node.get("type"), str)
+        made = {
+            key: part if is_core and key in _NO_PARTS else self._made(part)
+            for key, part in node.items()
+        }
+        return self._choosing(node, made) if id(node) in self._risky else made
+
+    def _choosing(self, union: Any, made: Any) -> Any:
+        """The union as it was is what is tried where the schemas do not tell.
+
+        Its branches have labels: without, a validator's name would hold the names of all below it.
+        """
+        cores = [choice[0] if isinstance(choice, tuple) else choice for choice in union["choices"]]
+        schemas = [self._generator.generate_inner(core) for core in cores]
+        chooser = Chooser(schemas, self._generator.definitions)
+        choices = [
+            (self._named(choice[0]), choice[1])
+            if isinstance(choice, tuple)
+            else (self._named(choice), str(number))
+            for number, choice in enumerate(made["choices"])
+        ]
+        outside = {key: made[key] for key in _OUTSIDE if key in made}
+        tried = {key: part for key, part in made.items() if key not in _OUTSIDE}
+        named: dict[Any, Any] = {str(number): core for number, (core, _) in enumerate(choices)}
+        named[_ANY] = {**tried, "choices": choices}
+        return core_schema.tagged_union_schema(named, chooser.choose) | outside
+
+    def _named(self, branch: Any) -> Any:
+        if branch["type"] == "definition-ref":
+            return branch
+        ref = branch.get("ref") or f"toolcrib:{len(self._branches)}"
+        self._branches.append({**branch, "ref": ref})
+        return core_schema.definition_reference_schema(ref)
+
+
+class Chooser:
+    """Which branch of a union a value is of: its number as text, or _ANY if the schemas do not tell."""
+
+    def __init__(self, branches: Sequence[Any], shared: Mapping[Any, Any]) -> None:
+        self._branches = [_Branch(schema, shared) for schema in branches]
+        self._names = [str(number) for number in range(len(branches))]
+
+    def choose(self, value: Any) -> str:
+        _work.spend(len(self._names))
+        found = [
+            n for n, branch in zip(self._names, self._branches, strict=True) if branch.may_be(value)
+        ]
+        if len(found) > 1:
+            _work.spend(_size(value) * len(found))
+            found = [n for n in found if self._branches[int(n)].accepts(value)]
+        if len(found) == 1:
+            return found[0]
+        _work.spend(_size(value) * len(self._names) * _TRIES)
+        return _ANY
+
+
+class _Branch:
+    """The schema of one branch, with the definitions that it refers to."""
+
+    def __init__(self, schema: Any, shared: Mapping[Any, Any]) -> None:
+        self._schema, self._shared = schema, shared
+        self._node = self._resolved(schema)
+
+    def may_be(self, value: Any) -> bool:
+        """What can be told of a value without looking into its parts."""
+        return self._fits(self._node, value) and (
+            not isinstance(value, dict) or self._has_properties(value)
+        )
+
+    def accepts(self, value: Any) -> bool:
+        return self._judge is None or self._judge.is_valid(value)
+
+    @cached_property
+    def _judge(self) -> Validator | None:
+        try:
+            return compile_validator({"$defs": dict(self._shared), "allOf": [self._schema]})
+        except SchemaError:  # such as a reference to what this generator does not have
+            return None
+
+    def _has_properties(self, value: Mapping[str, Any]) -> bool:
+        declared = self._node.get("properties", {})
+        if not value.keys() >= set(self._node.get("required", ())):
+            return False
+        if self._node.get("additionalProperties") is False and not declared.keys() >= value.keys():
+            return False
+        return all(
+            self._fits(self._resolved(declared[name]), part)
+            for name, part in value.items()
+            if name in declared and isinstance(part, _SCALARS)
+        )
+
+    @staticmethod
+    def _fits(node: Mapping[str, Any], value: Any) -> bool:
+        kinds = _TYPES.get(value.__class__)
+        said = node.get("type")
+        if kinds is None:
+            return True
+        if isinstance(said, str) and said not in kinds:
+            return False
+        listed = [node["const"]] if "const" in node else node.get("enum")
+        if not isinstance(listed, list) or not isinstance(value, _SCALARS):
+            return True
+        return any(
+            one == value and isinstance(one, bool) is isinstance(value, bool) for one in listed
+        )
+
+    def _resolved(self, node: Any) -> dict[str, Any]:
+        for _ in range(len(self._shared) + 1):
+            name = str(node.get("$ref")).rpartition("/")[2] if isinstance(node, dict) else ""
+            if name not in self._shared:
+                break
+            node = self._shared[name]
+        return node if isinstance(node, dict) else {}
+
+
+def _size(value: Any) -> int:
+    """The number of nodes of a JSON value."""
+    count, pending = 0, [value]
+    while pending:
+        node = pending.pop()
+        count += 1
+        if isinstance(node, dict):
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+    return count
+
+
+def _holds_union(union: Any, shared: Mapping[str, Any]) -> bool:
+    """Whether there is a union in a branch of this one, itself included."""
+    seen = set[str]()
+    pending: list[Any] = [c[0] if isinstance(c, tuple) else c for c in union["choices"]]
+    while pending:
+        for node in _nodes(pending.pop(), {}):
+            if node["type"] in ("union", "tagged-union"):
+                return True
+            ref = str(node.get("schema_ref"))
+            if ref in shared and ref not in seen:
+                seen.add(ref)
+                pending.append(shared[ref])
+    return False
+
+
+def _nodes(core: Any, shared: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The core schemas in a core schema, itself included; those with a name go into `shared`."""
+    pending: list[Any] = [core]
+    seen = set[int]()
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list | tuple):
+            pending += node
+        if not isinstance(node, dict) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        is_core = isinstance(node.get("type"), str)
+        if is_core:
+            if "ref" in node:
+                shared[node["ref"]] = node
+            yield node
+        pending += [part for key, part in node.items() if not (is_core and key in _NO_PARTS)]

@@ -1,0 +1,347 @@
+"""The work of reading a value is bounded, whatever unions the hint holds; it is counted, not timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from dataclasses import dataclass, fields, is_dataclass
+from types import ModuleType
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
+from typing_extensions import TypedDict
+
+from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
+from toolcrib.schema import Parameter, compile_validator, derive_input
+from toolcrib.schema.derive import unions
+from toolcrib.schema.derive.adapters import adapter_for
+
+calls = 0
+
+
+def counted(value: Any) -> Any:
+    """Runs whenever a leaf is read, in whichever branch is tried."""
+    global calls  # noqa: PLW0603  the measure of these tests
+    calls += 1
+    return value
+
+
+Text = Annotated[str, AfterValidator(counted)]
+
+
+class And(BaseModel):
+    left: Expression
+    right: Expression
+
+
+class Or(BaseModel):
+    left: Expression
+    right: Expression
+    either: bool = True
+
+
+class Not(BaseModel):
+    inner: Expression
+
+
+class Leaf(BaseModel):
+    name: Text
+
+
+Expression = And | Or | Not | Leaf
+
+
+@dataclass
+class Plus:
+    left: Sum
+    right: Sum
+    op: Literal["plus"] = "plus"
+
+
+@dataclass
+class Minus:
+    left: Sum
+    right: Sum
+    op: Literal["minus"]
+
+
+Sum = Plus | Minus | Text
+
+
+class Above(TypedDict):
+    kind: Literal["above"]
+    below: list[Row] | dict[str, Row]
+
+
+class Beside(TypedDict):
+    kind: Literal["beside"]
+    below: list[Row] | dict[str, Row]
+
+
+class End(TypedDict):
+    kind: Literal["end"]
+    name: Text
+
+
+Row = Above | Beside | End
+
+
+class First(BaseModel):
+    next: Same | None = None
+    name: Text = ""
+
+
+class Second(BaseModel):
+    next: Same | None = None
+    name: Text = ""
+
+
+Same = First | Second
+
+
+def expressions(depth: int) -> Any:
+    value: Any = {"name": "a"}
+    for level in range(depth):
+        value = [{"left": value, "right": {"name": "b"}, "either": False}, {"inner": value}][
+            level % 2
+        ]
+    return value
+
+
+def sums(depth: int) -> Any:
+    value: Any = "a"
+    for level in range(depth):
+        value = {"left": value, "right": "b", **({"op": "minus"} if level % 2 else {})}
+    return value
+
+
+def rows(depth: int) -> Any:
+    value: Any = {"kind": "end", "name": "a"}
+    for level in range(depth // 2):
+        below = [value] if level % 2 else {"a": value}
+        value = {"kind": ("above", "beside")[level % 3 == 0], "below": below}
+    return value
+
+
+def same(depth: int) -> Any:
+    value: Any = {"name": "a"}
+    for _ in range(depth):
+        value = {"next": value, "name": "b"}
+    return value
+
+
+def read(hint: Any, value: Any) -> Any:
+    validator = unions.bounded(adapter_for(hint, "x")).validator
+    assert isinstance(validator, unions.BoundedValidator)
+    return validator.validate_json(json.dumps(value).encode(), strict=True)
+
+
+CASES: list[tuple[Any, Any]] = [
+    (Expression, expressions), (Sum, sums), (Row, rows), (list[Expression] | Expression, expressions),
+    (dict[str, Sum] | list[Sum], lambda depth: {"a": sums(depth), "b": "c"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hint", "made"), CASES)
+@pytest.mark.parametrize("depth", [1, 8, 40])
+def test_each_leaf_is_read_once_or_twice(hint: Any, made: Any, depth: int) -> None:
+    """At most once in each of the unions' own two modes, however deep it lies."""
+    global calls  # noqa: PLW0603
+    value = made(depth)
+    calls = 0
+    holds(read(hint, value), value)
+    assert calls <= 2 * json.dumps(value).count('"')
+
+
+def test_the_call_of_the_issue_is_quick() -> None:
+    @tool(visible=ALL)
+    def find(where: Expression) -> None:
+        """Find."""
+
+    global calls  # noqa: PLW0603
+    calls = 0
+    text = json.dumps({"where": expressions(12)}, separators=(",", ":"))
+    assert len(text) < 500
+    assert isinstance(hydrate(ToolCall("1", "", "find", text), Catalog([find])), Hydrated)
+    assert calls < 100
+
+
+def test_what_no_schema_tells_apart_is_too_large_when_it_multiplies() -> None:
+    global calls  # noqa: PLW0603
+
+    @tool(visible=ALL)
+    def find(where: list[Same]) -> None:
+        """Find."""
+
+    catalog = Catalog([find])
+
+    def result(depth: int) -> Any:
+        text = json.dumps({"where": [same(depth)]})
+        return hydrate(ToolCall("1", "", "find", text), catalog)
+
+    assert isinstance(result(2), Hydrated)
+    calls = 0
+    rejected = result(40)
+    assert isinstance(rejected, Rejected)
+    assert [error.code for error in rejected.errors] == [ErrorCode.TOO_LARGE]
+    assert calls < unions.MAX_WORK
+
+
+def test_a_budget_is_for_one_conversion_and_comes_back() -> None:
+    with pytest.raises(unions.TooMuchWorkError):
+        read(Same, same(40))
+    holds(read(Same, same(2)), same(2))
+    with pytest.raises(unions.TooMuchWorkError):
+        read(Same, same(40))
+
+
+def test_a_discriminator_of_the_author_stays() -> None:
+    seen: list[Any] = []
+
+    def which(value: Any) -> str:
+        seen.append(value)
+        return "first"
+
+    own = Annotated[
+        Annotated[First, Tag("first")] | Annotated[Second, Tag("second")], Discriminator(which)
+    ]
+    held = Annotated[list[own | int] | own, Field(description="It.")]
+    assert isinstance(read(held, {"name": "a"}), First)
+    assert seen
+
+
+def test_unions_that_hold_no_union_are_left_to_pydantic() -> None:
+    for hint in (int | str, list[int] | list[str], Leaf | End, dict[str, int | None] | None):
+        adapter = adapter_for(hint, "x")
+        assert unions.bounded(adapter) is adapter
+
+
+def holds(made: Any, sent: Any) -> None:
+    """Whatever was sent is in what was made, under its own name: nothing was dropped."""
+    if isinstance(sent, dict):
+        for name, part in sent.items():
+            held = made[name] if isinstance(made, dict) else getattr(made, name)
+            holds(held, part)
+    elif isinstance(sent, list):
+        assert len(made) == len(sent)
+        for one, part in zip(made, sent, strict=True):
+            holds(one, part)
+    else:
+        assert (type(made), made) == (type(sent), sent)
+
+
+class Random:
+    """A random recursive union, written as the source of a module, and values of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)  # noqa: S311  it has to be the same each time
+        self.classes = [self._fields(number) for number in range(self.random.randint(2, 4))]
+
+    def _fields(self, number: int) -> dict[str, tuple[str, bool]]:
+        """By name: what it holds, and whether it has to be there."""
+        pick = self.random.choice
+        found: dict[str, tuple[str, bool]] = {}
+        for name in self.random.sample("xyz", self.random.randint(1, 2)):
+            hint = pick(["Node", "list[Node]", "dict[str, Node]", "Node | None"])
+            found[name] = hint, number > 0 and pick([True, False])
+        for name in self.random.sample("abn", self.random.randint(0, 2)):
+            hint = pick(["int", "str", "Text", f"Literal['{number}']", "bool | int"])
+            found[name] = hint, pick([True, False])
+        return found
+
+    def source(self) -> str:
+        lines = []
+        for number, found in enumerate(self.classes):
+            kind = self.random.choice(["BaseModel", "TypedDict", "@dataclass"])
+            base = "" if kind == "@dataclass" else f"({kind})"
+            lines += ["@dataclass(kw_only=True)"] if kind == "@dataclass" else []
+            lines.append(f"class C{number}{base}:")
+            for name, (hint, required) in found.items():
+                if kind == "TypedDict":
+                    lines.append(f"    {name}: {hint if required else f'NotRequired[{hint}]'}")
+                else:
+                    lines.append(f"    {name}: {hint}{'' if required else ' = None'}")
+        names = [f"C{number}" for number in range(len(self.classes))]
+        union = " | ".join(names + self.random.sample(["int", "str", "list[C0]"], 1))
+        return "\n".join([*lines, f"Node = Union[{union.replace(' | ', ', ')}]"])
+
+    def value(self, depth: int) -> Any:
+        """Deep in one of its fields, so that it grows with the depth and not with its power."""
+        found = self.classes[self.random.randrange(len(self.classes)) if depth else 0]
+        made: dict[str, Any] = {}
+        for name, (hint, required) in found.items():
+            if "Node" not in hint:
+                if required or self._maybe():
+                    made[name] = self._part(hint, 0)
+            elif required or depth:
+                made[name] = self._part(hint, depth)
+                depth = min(depth, 1)
+        return made
+
+    def _maybe(self) -> bool:
+        return self.random.random() < 0.5
+
+    def _part(self, hint: str, depth: int) -> Any:
+        if hint.startswith("Literal"):
+            return hint[9]
+        plain = {"int": 1, "str": "s", "Text": "t", "bool | int": True}
+        if hint in plain:
+            return plain[hint]
+        below = self.value(max(depth - 1, 0))
+        return [below] if "list" in hint else {"k": below} if "dict" in hint else below
+
+
+PRELUDE = (
+    "from __future__ import annotations\n"
+    "from dataclasses import dataclass\nfrom typing import Literal, Union\n"
+    "from pydantic import BaseModel\nfrom typing_extensions import NotRequired, TypedDict\n"
+)
+
+
+@pytest.mark.parametrize("seed", range(1000 if os.environ.get("TOOLCRIB_FUZZ") else 60))
+def test_random_recursive_unions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent is what is made, or it is too much work; and the work is never more than that."""
+    global calls  # noqa: PLW0603
+    made = Random(seed)
+    module = ModuleType(f"random_unions_{seed}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    vars(module)["Text"] = Text
+    exec(compile(PRELUDE + made.source(), module.__name__, "exec"), vars(module))  # noqa: S102
+    hint = vars(module)["Node"]
+    derived = derive_input([Parameter("x", hint)])
+    judge = compile_validator(derived.schema)
+    for depth in (1, 3, 12, 30):
+        value = made.value(depth)
+        if len(json.dumps(value)) > 5000 or not judge.is_valid({"x": value}):
+            continue
+        calls = 0
+        try:
+            instance = read(hint, value)
+        except unions.TooMuchWorkError:
+            assert depth > 3
+        else:
+            holds(instance, value)
+        assert calls <= unions.MAX_WORK // 10
+
+
+def test_the_random_unions_are_of_every_kind() -> None:
+    text = "".join(Random(seed).source() for seed in range(60))
+    for part in (
+        "BaseModel",
+        "TypedDict",
+        "@dataclass",
+        "list[Node]",
+        "dict[str, Node]",
+        "Literal",
+    ):
+        assert text.count(part) > 20
+
+
+def test_what_is_made_is_compared_field_by_field() -> None:
+    assert is_dataclass(Plus)
+    assert [field.name for field in fields(Plus)] == ["left", "right", "op"]
+    with pytest.raises(AttributeError):
+        holds(Leaf(name="a"), {"nome": "a"})
