@@ -81,14 +81,15 @@ async def test_a_strict_call_runs_and_is_replayed_as_the_model_made_it(streaming
     assert function["strict"] is True
     assert sorted(function["parameters"]["required"]) == ["city", "nights", "note"]
     first, *_, wrong = result.records
-    assert first.arguments == {"city": "Rome", "note": None}
+    assert first.arguments == {"city": "Rome", "nights": 1, "note": None}
+    assert first.defaulted == ("/nights",)
     sent = json.dumps({"city": "Rome", "nights": None, "note": None})
     replayed = server.requests[1]["messages"][1]["tool_calls"][0]["function"]["arguments"]
     assert json.loads(replayed) == json.loads(sent)
     assert first.arguments_sha256 == sha256_hex(replayed)
     assert [detail.path for detail in wrong.error.details] == ["/city"]  # type: ignore[union-attr]
     shown = [e.arguments for e in events if isinstance(e, ToolCallStarted)][:1]
-    assert shown == ([{"city": "Rome", "note": None}] if streaming else [])
+    assert shown == ([{"city": "Rome", "nights": 1, "note": None}] if streaming else [])
     assert any(isinstance(e, ToolArgumentsDelta) for e in events) is streaming
 
 
@@ -97,7 +98,7 @@ async def test_a_plan_holds_restored_calls_that_a_runner_runs() -> None:
     async with openai_server([turn]) as server, OpenAIClient("m", base_url=server.url) as client:
         (planned,) = await client.tool_call("Book.", [book])
     assert planned.success
-    assert planned.arguments == {"city": "Rome", "note": "x"}
+    assert planned.arguments == {"city": "Rome", "nights": 1, "note": "x"}
     assert planned.provenance.notes == ("restored",)
     outcome = await ToolRunner([book]).exec(planned)
     assert isinstance(outcome, Completed)
@@ -122,9 +123,10 @@ async def test_a_run_that_waited_resumes_with_what_was_approved(elsewhere: bool)
         waiting = await Agent(client, runner).run("Cancel.")
         assert waiting.status == "waiting"
         assert [p.arguments for p in waiting.pending] == [
-            {"city": "Rome", "refund": False},
-            {"city": "Bari"},
+            {"city": "Rome", "reason": "none", "refund": False},
+            {"city": "Bari", "reason": "none", "refund": True},
         ]
+        assert [p.defaults for p in waiting.pending] == [("/reason",), ("/reason", "/refund")]
         state = RunState.from_json(waiting.state.to_json())
         assert list(state.restored) == [p.call_id for p in waiting.pending]
         first, second = waiting.pending

@@ -51,7 +51,7 @@ async def test_only_a_clear_yes_approves(
     approver = TerminalApprover(source=io.StringIO(typed))
     outcome = await ToolRunner([delete], approver=approver).exec(CALL)
     assert isinstance(outcome, Completed) is approved
-    assert 'Run delete {"path": "a", "password": "***"}?' in capsys.readouterr().err
+    assert 'Run delete {"password": "***", "path": "a"}?' in capsys.readouterr().err
     if isinstance(outcome, Failed):
         assert outcome.error.code is ErrorCode.APPROVAL_REFUSED
 

@@ -521,7 +521,7 @@ async def test_content_is_the_public_view(telemetry: Telemetry) -> None:
         attributes(telemetry.named("execute_tool talk")),
         attributes(telemetry.named("execute_tool leak")),
     )
-    assert said["gen_ai.tool.call.arguments"] == '{"word":"été\u2028","key":"***"}'
+    assert said["gen_ai.tool.call.arguments"] == '{"key":"***","word":"été\u2028"}'
     assert said["gen_ai.tool.call.result"] == '{"shown":"été\u2028"}'
     assert failed["gen_ai.tool.call.arguments"] == '{"word":"w"}'
     assert "gen_ai.tool.call.result" not in failed

@@ -37,12 +37,13 @@ async def end_of(text: str, codes: set[ErrorCode | None]) -> tuple[HydrationResu
     if isinstance(result, Hydrated):
         assert JUDGE.is_valid(result.arguments)
         if not result.provenance.notes:
-            assert json.loads(text) == result.arguments
+            assert json.loads(text) == result.provenance.parsed
+            assert result.arguments.keys() >= json.loads(text).keys()
         return result, False
     assert CANARY not in repr(result.errors)
     repaired = await repair(result, CATALOG, Sanitizer())
     if isinstance(repaired, Hydrated):
-        assert json.loads(repaired.provenance.repaired_arguments or "") == repaired.arguments
+        assert json.loads(repaired.provenance.repaired_arguments or "") == repaired.building.sent
         assert JUDGE.is_valid(repaired.arguments)
     else:
         assert isinstance(repaired, Rejected)

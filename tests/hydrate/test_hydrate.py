@@ -171,13 +171,26 @@ HYDRATED: list[tuple[str, Any, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+# What the signatures say for what is not sent.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "search": {"limit": 3, "size": None, "points": None, "labels": None},
+    "numbers": {"either": 0},
+    "loose": {"secret_label": ""},
+}
+
+
 @pytest.mark.parametrize(("name", "arguments", "typed"), HYDRATED)
 def test_calls_that_may_run(name: str, arguments: Any, typed: dict[str, Any]) -> None:
     result = check(name, arguments)
     assert isinstance(result, Hydrated), result.errors
-    assert dict(result.tool.arguments) == typed
-    assert [type(v) for v in result.tool.arguments.values()] == [type(v) for v in typed.values()]
-    assert result.arguments == (arguments or {})
+    got = {**DEFAULTS.get(name, {}), **typed}
+    assert dict(result.tool.arguments) == got
+    assert {n: type(v) for n, v in result.tool.arguments.items()} == {
+        n: type(v) for n, v in got.items()
+    }
+    assert result.building.sent == (arguments or {})
+    assert result.arguments.keys() == got.keys()
+    assert {f"/{n}" for n in got.keys() - typed.keys()} <= set(result.defaults)
     assert result.definition.name == name
 
 
@@ -356,9 +369,11 @@ def test_an_integer_beyond_the_floats() -> None:
     catalog = Catalog([tool(visible=ALL, input_schema=schema)(look)])
     entry = catalog.entry("look")
     assert entry is not None
-    assert hydrate(call("look", f'{{"x": {10**39}}}'), catalog).success
+    result = hydrate(call("look", f'{{"x": {10**39}}}'), catalog)
+    assert isinstance(result, Hydrated)
+    assert result.canonical == b'{"x":1e+39}'  # what the tool gets, to the last digit
     with pytest.raises(Exception, match="not accepted"):
-        entry.tool.build({"x": 10**400})
+        entry.tool.make({"x": 10**400})
 
 
 def test_how_it_came_about_is_told_in_both_outcomes() -> None:
@@ -407,7 +422,7 @@ def test_a_tool_without_a_schema_is_not_validated_and_says_so() -> None:
     result = check("unchecked", {"a": 1})
     assert result.success
     assert result.provenance == msgspec.structs.replace(
-        Provenance("provider_1", '{"a": 1}', {"a": 1}),
+        Provenance("provider_1", '{"a": 1}', b'{"a": 1}'),
         seconds=result.provenance.seconds,
         no_schema_mode="human-approval",
     )

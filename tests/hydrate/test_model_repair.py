@@ -36,7 +36,7 @@ async def test_what_it_is_asked() -> None:
     sent = json.dumps({"cents": "5 cents", "key": ORDER})
     result = await repair(rejected(sent), CATALOG, ModelRepairer(client))
     assert isinstance(result, Hydrated)
-    assert result.arguments == {"cents": 5}
+    assert result.arguments == {"cents": 5, "key": ""}
     assert result.provenance.repaired_by == "model fixer"
     (request,) = client.requests
     assert (request.tools, request.tool_choice) == ((), ToolChoice())
@@ -69,7 +69,7 @@ async def test_what_it_is_asked() -> None:
 async def test_the_object_in_the_reply(said: str) -> None:
     result = await repair(rejected("{cents: 5"), CATALOG, ModelRepairer(ScriptedClient([said])))
     assert isinstance(result, Hydrated)
-    assert result.arguments == {"cents": 5}
+    assert result.arguments == {"cents": 5, "key": ""}
     assert result.provenance.repaired_arguments == '{"cents": 5}'
 
 

@@ -288,7 +288,8 @@ async def test_the_text_of_a_repair_may_be_in_the_terms_of_the_view(given: str) 
     offer = Offer.of([write], ways_back={"write": Unwrapped()})
     result = await repair(rejected('{"wrapped": {"text": x', where=offer), offer, Fixed(given))
     assert isinstance(result, Hydrated)
-    assert result.arguments == {"text": "x"}
+    assert result.arguments == {"text": "x", "times": 1}
+    assert result.defaults == ("/times",)
 
 
 async def test_the_form_of_arguments_without_a_schema_can_be_repaired() -> None:

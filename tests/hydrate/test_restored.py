@@ -81,7 +81,8 @@ RESTORED: list[tuple[Any, Any, bool]] = [
 def test_arguments_come_back(sent: Any, arguments: Any, noted: bool) -> None:
     result = hydrate(called("book", sent), offer(book, without_nulls))
     assert isinstance(result, Hydrated)
-    assert result.arguments == arguments
+    assert result.building.sent == arguments
+    assert result.arguments == {"nights": 1, "note": "none", **arguments}
     assert result.provenance.parsed == sent
     assert result.provenance.arguments == result.call.arguments == json.dumps(sent)
     assert result.provenance.validated
@@ -132,7 +133,7 @@ def test_liberties_in_reading_are_noted_beside_it() -> None:
 def test_a_way_back_that_gives_no_object_is_not_followed() -> None:
     result = hydrate(called("book", {"city": "Rome"}), offer(book, lambda _: ["no", "object"]))
     assert isinstance(result, Hydrated)
-    assert result.arguments == {"city": "Rome"}
+    assert result.building.sent == {"city": "Rome"}
 
 
 def test_nothing_is_restored_for_a_tool_without_schema() -> None:

@@ -61,7 +61,7 @@ def test_what_is_mended(text: str, value: Any) -> None:
     assert not isinstance(parse_arguments(text), Parsed), "the parser reads it as it is"
     mended = mend(text)
     assert mended is not None
-    assert parse_arguments(mended) == Parsed(value)
+    assert parse_arguments(mended) == Parsed(value, mended.encode())
     assert json.dumps(json.loads(mended)) == json.dumps(value)
     assert mend(mended) is None
 
@@ -129,7 +129,7 @@ def test_no_part_of_a_cut_text_is_taken_for_the_whole(value: dict[str, Any], dat
 def test_a_comma_and_a_fence_change_no_text(value: dict[str, Any]) -> None:
     mended = mend(f"```json\n{json.dumps(value, ensure_ascii=False)[:-1]},}}\n```")
     assert mended is None or json.loads(mended) == value
-    if parse_arguments(json.dumps(value)) == Parsed(value):
+    if isinstance(parse_arguments(json.dumps(value)), Parsed):
         assert mended is not None
 
 

@@ -6,6 +6,7 @@ import inspect
 from datetime import UTC, datetime
 from typing import Any
 
+from toolcrib.schema.derive.held import Found
 from toolcrib.tools import Catalog, tool_of
 
 
@@ -24,7 +25,8 @@ async def call(catalog: Catalog, name: str, **arguments: Any) -> Any:
     assert tool.validator is not None
     assert tool.validator.violations(arguments) == ()
     injected = {need.parameter: entry.bindings[need.interface] for need in tool.needs}
-    result = tool.invoke(tool.build(arguments), injected)
+    typed, _ = tool._typed(arguments, Found())  # whatever the author's own code may pass
+    result = tool.invoke(tool._instance(typed), injected)
     if inspect.isawaitable(result):
         result = await result
     assert tool.output_validator is not None

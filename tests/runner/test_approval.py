@@ -321,7 +321,8 @@ async def test_edited_arguments_are_hydrated_anew_and_recorded() -> None:
     outcome = await ToolRunner([delete], approver=editor, sinks=[sink]).exec(CALL)
     assert isinstance(outcome, Completed)
     assert outcome.value == "deleted b"
-    assert sink.records[-1].arguments == {"path": "b"}
+    assert sink.records[-1].arguments == {"path": "b", "password": "***"}
+    assert sink.records[-1].defaulted == ("/password",)
     assert sink.records[-1].approved_by == "grace"
 
 

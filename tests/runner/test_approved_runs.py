@@ -1,10 +1,11 @@
-"""What was approved is what runs, whoever holds the call and changes it meanwhile."""
+"""What was sent is what is decided, asked about, run and recorded, whoever holds the call meanwhile."""
 
 from __future__ import annotations
 
 from datetime import date
 from typing import Any
 
+import msgspec
 import pytest
 
 from toolcrib import (
@@ -26,13 +27,13 @@ from toolcrib import (
 )
 from toolcrib.errors import ToolcribError
 from toolcrib.runner import CallScope
+from toolcrib.testing import MemorySink
 from toolcrib.tools import Tool
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import ToolInvocationRecord
 
 SENT = '{"to": "ada", "items": ["a"]}'
 ASKED = {"to": "ada", "items": ["a"]}
-OTHER = {"to": "eve", "items": ["a", "b"]}
 
 
 @tool(visible=ALL, requires_approval=True, name="pay")
@@ -43,7 +44,7 @@ async def pay(to: str, items: list[str]) -> dict[str, Any]:
 
 @tool(visible=ALL, requires_approval=True, name="pay")
 async def pay_on(to: str, items: list[str], day: date = date(2026, 11, 22)) -> dict[str, Any]:
-    """Pay, with an argument that is converted, so that the others are not shared."""
+    """Pay, with an argument that is converted, and not sent."""
     return {"to": to, "items": items}
 
 
@@ -64,6 +65,12 @@ TOOLS = pytest.mark.parametrize("subject", [pay, pay_on, Pay], ids=["plain", "co
 def change(arguments: dict[str, Any]) -> None:
     arguments["to"] = "eve"
     arguments["items"].append("b")
+
+
+def vars_of(instance: Any) -> dict[str, Any]:
+    """What a tool's instance holds of its arguments."""
+    held: dict[str, Any] = getattr(instance, "arguments", None) or vars(instance)
+    return held
 
 
 def given(subject: Any) -> tuple[Catalog, Hydrated]:
@@ -87,7 +94,7 @@ class Person:
 
 
 class Counting:
-    """A policy that changes what it is told of, in the places of `when`."""
+    """A policy that changes all that it is told of, in the places of `when`."""
 
     def __init__(self, *when: str) -> None:
         self.when, self.asked = when, 0
@@ -96,6 +103,7 @@ class Counting:
         self.asked += 1
         if f"asked {self.asked}" in self.when:
             change(call.arguments)
+            change(vars_of(call.tool))
         return Allow()
 
     def count(self, call: Hydrated, _context: PolicyContext) -> Deny | None:
@@ -103,7 +111,8 @@ class Counting:
             change(call.arguments)
         return None
 
-    def settle(self, record: ToolInvocationRecord, _context: PolicyContext) -> None: ...
+    def settle(self, record: ToolInvocationRecord, _context: PolicyContext) -> None:
+        change(record.arguments or {})
 
 
 class Changes:
@@ -112,62 +121,53 @@ class Changes:
 
     def progress(self, call_id: str, part: Any) -> None: ...
 
-    def finished(self, outcome: Any) -> None: ...
+    def finished(self, outcome: Any) -> None:
+        change(outcome.record.arguments)
+
+
+class Eraser:
+    """A sink that changes the record that it is given."""
+
+    intents = True
+
+    def write(self, record: ToolInvocationRecord) -> None:
+        change(record.arguments or {})
+
+
+def expected(subject: Any) -> dict[str, Any]:
+    """The effective arguments: with the default of what was not sent."""
+    return {**ASKED, "day": "2026-11-22"} if subject is pay_on else ASKED
 
 
 @TOOLS
-async def test_changed_while_somebody_is_asked(subject: Any) -> None:
+@pytest.mark.parametrize("when", [(), ("asked 1",), ("asked 2",), ("count",)], ids=str)
+async def test_changed_in_anybodys_hands(subject: Any, when: tuple[str, ...]) -> None:
     catalog, hydrated = given(subject)
-    person = Person(lambda: change(hydrated.arguments))
-    outcome = await ToolRunner(catalog, approver=person).exec(hydrated)
-    assert isinstance(outcome, Completed)
-    assert person.shown == [ASKED]
-    assert outcome.value == outcome.record.arguments == ASKED
-
-
-@TOOLS
-@pytest.mark.parametrize("when", ["asked 2", "count"])
-async def test_changed_by_a_policy_after_the_answer(subject: Any, when: str) -> None:
-    catalog, hydrated = given(subject)
-    person = Person()
-    runner = ToolRunner(catalog, approver=person, policy=Counting(when))
-    outcome = await runner.exec(hydrated)
-    assert isinstance(outcome, Completed)
-    assert person.shown == [ASKED]
-    assert outcome.value == outcome.record.arguments == ASKED
-
-
-@TOOLS
-async def test_changed_by_whoever_watches(subject: Any) -> None:
-    catalog, hydrated = given(subject)
-    person = Person()
+    person, sink = Person(lambda: change(hydrated.arguments)), MemorySink()
+    runner = ToolRunner(
+        catalog, approver=person, policy=Counting(*when), sinks=[Eraser(), sink, Eraser()]
+    )
+    change(vars_of(hydrated.tool))
     scope = CallScope(RunTally(), observer=Changes())
-    outcome = await ToolRunner(catalog, approver=person).exec(hydrated, scope=scope)
+    outcome = await runner.exec(hydrated, scope=scope)
     assert isinstance(outcome, Completed)
-    assert person.shown == [ASKED]
+    assert person.shown == [expected(subject)]
     assert outcome.value == ASKED
+    assert outcome.record.arguments == expected(subject)
+    assert [record.arguments for record in sink.records] == [expected(subject)]
+    assert hydrated.arguments == expected(subject)
 
 
 @TOOLS
-async def test_changed_before_anybody_is_asked_it_is_what_is_asked(subject: Any) -> None:
+async def test_other_arguments_are_another_call(subject: Any) -> None:
+    """A call that somebody put together runs nothing."""
     catalog, hydrated = given(subject)
+    forged = msgspec.structs.replace(hydrated, canonical=b'{"items":["a","b"],"to":"eve"}')
     person = Person()
-    runner = ToolRunner(catalog, approver=person, policy=Counting("asked 1"))
-    outcome = await runner.exec(hydrated)
-    assert isinstance(outcome, Completed)
-    assert person.shown == [OTHER]
-    assert outcome.value == outcome.record.arguments == OTHER
-
-
-@TOOLS
-async def test_changed_into_what_is_not_valid_nobody_is_asked(subject: Any) -> None:
-    catalog, hydrated = given(subject)
-    hydrated.arguments["to"] = 7
-    person = Person()
-    outcome = await ToolRunner(catalog, approver=person).exec(hydrated)
+    outcome = await ToolRunner(catalog, approver=person).exec(forged)
     assert isinstance(outcome, Failed)
-    assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
-    assert person.shown == []
+    assert outcome.error.code is ErrorCode.NOT_RUNNABLE
+    assert "not the arguments that were decided on" in outcome.error.message
 
 
 def test_what_is_no_repairer_is_refused_at_once() -> None:

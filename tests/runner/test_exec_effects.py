@@ -205,7 +205,7 @@ async def test_a_tool_that_calls_its_own_runner() -> None:
     assert runners[0]._setup.gate._running == 0
 
 
-async def test_a_call_that_was_changed_after_hydration_is_recorded_as_it_ran() -> None:
+async def test_a_call_is_not_changed_after_hydration() -> None:
     @tool(visible=ALL)
     async def counts(items: Any) -> int:
         """Count."""
@@ -217,7 +217,7 @@ async def test_a_call_that_was_changed_after_hydration_is_recorded_as_it_ran() -
     hydrated.arguments["items"].append(5)  # type: ignore[union-attr]
     outcome = await runner.exec(hydrated)
     assert isinstance(outcome, Completed)
-    assert (outcome.value, sink.records[0].arguments) == (2, {"items": [1, 5]})
+    assert (outcome.value, sink.records[0].arguments) == (1, {"items": [1]})
 
 
 def test_a_call_whose_loop_is_gone_leaves_nothing_claimed() -> None:

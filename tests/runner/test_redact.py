@@ -205,8 +205,7 @@ def test_who_approves_sees_all_that_will_run_but_secrets() -> None:
     given: Any = {"user": ["u"], "password": ["hush"], "other": {"deep": 1}}
     shown = masked_arguments(definition, given)
     assert shown == {"user": ["u"], "password": "***", "other": {"deep": 1}}
-    given["other"]["deep"] = given["user"][0] = "changed"
-    assert shown == {"user": ["u"], "password": "***", "other": {"deep": 1}}
+    assert given["password"] == ["hush"]
 
 
 @pytest.mark.parametrize(

@@ -419,4 +419,4 @@ async def test_called_directly_it_is_the_generator_it_was() -> None:
 
 
 async def test_a_bound_call_runs_to_its_last_part() -> None:
-    assert await finds.build({"count": 2}).run() == {"name": "n1", "price": 1}
+    assert await finds.make({"count": 2}).instance.run() == {"name": "n1", "price": 1}

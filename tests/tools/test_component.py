@@ -42,23 +42,23 @@ class Count:
 
 
 def test_arguments_are_typed_by_name() -> None:
-    typed = tool_of(add).typed({"a": 3.0, "b": 1, "when": "2024-02-29"})
+    typed = tool_of(add).make({"a": 3.0, "b": 1, "when": "2024-02-29"}).instance.arguments
     assert typed == {"a": 3, "b": 1.0, "when": date(2024, 2, 29)}
     assert [type(value) for value in typed.values()] == [int, float, date]
 
 
 def test_plain_arguments_are_passed_on_as_they_are() -> None:
     arguments: dict[str, Any] = {"text": "x"}
-    assert tool_of(plain).typed(arguments) is arguments
+    assert tool_of(plain).make(arguments).instance.arguments is arguments
 
 
 async def test_a_call_holds_its_arguments() -> None:
-    call = tool_of(add).build({"a": 1})
+    call = tool_of(add).make({"a": 1}).instance
     assert isinstance(call, BoundCall)
     assert isinstance(call, ToolComponent)
     assert await call.run() == 1.5
     assert tool_of(add).invoke(call, {}) == 1.5
-    made = tool_of(Count).build({"to": 3.0})
+    made = tool_of(Count).make({"to": 3.0}).instance
     assert isinstance(made, Count)
     assert await tool_of(Count).invoke(made, {}) == 3
 
@@ -76,7 +76,7 @@ def test_what_the_hints_do_not_promise_is_refused(
     arguments: dict[str, Any], places: list[tuple[str, ...]]
 ) -> None:
     with pytest.raises(NotAcceptedError) as caught:
-        tool_of(add).typed(arguments)
+        tool_of(add).make(arguments)
     assert [where for where, _ in caught.value.faults] == places
     assert CANARY not in repr(caught.value.faults)
     assert caught.value.__cause__ is None
@@ -108,7 +108,7 @@ def test_a_tool_of_which_only_the_definition_is_known() -> None:
     definition = ToolDefinition(name="x", description="", input_schema_json='{"type":"object"}')
     known = tool_of(definition)
     assert not known.runnable
-    assert known.build({}) is None
+    assert known.make({}).instance is None
     assert known.validator is not None
     with pytest.raises(DefinitionError, match="only the definition of 'x' is known"):
         known()

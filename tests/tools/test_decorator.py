@@ -460,6 +460,7 @@ def test_typed_arguments() -> None:
         "days": (date(2024, 1, 1), date(2024, 1, 2)),
         "marks": {1, 2},
         "table": {"a": [Point(2.0, 3.0)]},
+        "note": None,
     }
 
 
@@ -490,6 +491,7 @@ def test_types_of_the_enclosing_function() -> None:
     assert built(take, '{"inner":{"n":1},"model":[{"m":2}]}').arguments == {
         "inner": Inner(1),
         "model": [InnerModel(m=2)],
+        "shape": Shape.ROUND,
     }
     assert built(Take, '{"inner":{"n":1},"shape":"round"}') == Take(Inner(1), Shape.ROUND)
 

@@ -17,11 +17,25 @@ from toolcrib.values.call import (
     ValidatorInfo,
 )
 from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import JsonObject, JsonValue
 
 CALL = ToolCall("c1", "p1", "look", '{"a": 1}')
 DEFINITION = ToolDefinition(name="look", description="", input_schema_json='{"type":"object"}')
 ERROR = HydrationError(Stage.PARSE, ErrorCode.INVALID_JSON, "no", "/a")
-HYDRATED = Hydrated(CALL, object(), DEFINITION, {"a": 1}, Provenance("p1", '{"a": 1}'))
+
+
+class Built:
+    """What builds the instances of a call: a new one for whoever looks."""
+
+    def __init__(self) -> None:
+        self.sent: JsonObject = {"a": 1}
+        self.pinned: dict[str, JsonValue] = {}
+
+    def another(self) -> object:
+        return object()
+
+
+HYDRATED = Hydrated(CALL, DEFINITION, b'{"a":1}', Provenance("p1", '{"a": 1}'), Built())
 REJECTED = Rejected(CALL, (ERROR,), Provenance("p1", '{"a": 1}'))
 
 

@@ -94,7 +94,7 @@ class Run:
         )
         self._waiting: tuple[Waiting, ...] = ()
         self._calling = False
-        self._restored = Restored(runner, state.restored, state.repaired)
+        self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
         self._history = History(state.messages, self._restored.text)
         self._watch = Watch(self._emit, self._records)
         asked = {request.id: request for request in state.pending}
@@ -258,6 +258,7 @@ class Run:
             repaired=self._restored.repaired(waiting),
             origin=self._origins.last,
             choice=self._toolbox.choice,
+            pinned=self._restored.pinned(waiting),
         )
         text = self._history.text
         return RunResult(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from toolcrib.agent.public_text import PublicText
 from toolcrib.agent.toolbox import Toolbox
 from toolcrib.runner.recorder import public_name
-from toolcrib.runner.redact import shown_arguments
+from toolcrib.runner.redact import public_arguments
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import (
@@ -53,7 +53,7 @@ class Watch:
         self._streaming.clear()  # all calls of the reply are whole
         shown = None
         if isinstance(call, Hydrated):
-            shown = shown_arguments(call.definition, call.arguments)
+            shown = public_arguments(call.definition, call.arguments)
         self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
 
     def approval_requested(self, request: ApprovalRequest) -> None:

@@ -20,6 +20,7 @@ if sys.platform != "win32":
     import termios
 
 _POLL = 0.1
+_MAX_PLACES = 20
 _MAX_VALUE = 400
 _MAX_SHOWN = 4_000
 
@@ -92,7 +93,16 @@ def question(request: ApprovalRequest) -> str:
     """One line in ASCII: nothing in it can move a cursor or pass for another character."""
     tool = json.dumps(request.tool)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
-    return f"Run {tool} {shown_arguments(request.arguments)}? ({reason}) [y/N] "
+    defaults = f" (defaults: {places})" if (places := shown_places(request)) else ""
+    return f"Run {tool} {shown_arguments(request.arguments)}{defaults}? ({reason}) [y/N] "
+
+
+def shown_places(request: ApprovalRequest) -> str:
+    """Where the arguments were not sent, and are defaults: JSON Pointers, in ASCII."""
+    places = [json.dumps(place)[1:-1] for place in request.defaults]
+    text = ", ".join(places[:_MAX_PLACES])
+    more = len(places) - _MAX_PLACES
+    return text if more <= 0 else f"{text} and {more} more"
 
 
 def shown_arguments(arguments: JsonObject) -> str:

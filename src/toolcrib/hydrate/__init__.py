@@ -1,6 +1,6 @@
 """Hydration: parse, resolve, validate and instantiate a tool call; repair its arguments once."""
 
-from toolcrib.hydrate.hydrate import hydrate, hydrate_anew
+from toolcrib.hydrate.hydrate import OtherArguments, hydrate, instance_of
 from toolcrib.hydrate.model_repair import ModelRepairer
 from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments
 from toolcrib.hydrate.repair import Repairer, RepairRequest, check_repairer, repair, repairable
@@ -8,6 +8,7 @@ from toolcrib.hydrate.sanitizer import Sanitizer
 
 __all__ = [
     "ModelRepairer",
+    "OtherArguments",
     "ParseFailure",
     "Parsed",
     "RepairRequest",
@@ -15,7 +16,7 @@ __all__ = [
     "Sanitizer",
     "check_repairer",
     "hydrate",
-    "hydrate_anew",
+    "instance_of",
     "parse_arguments",
     "repair",
     "repairable",

@@ -8,18 +8,19 @@ made for a view is first put back into the author's terms, by the way back that 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-import msgspec
 from pydantic import ValidationError
+from pydantic_core import to_json
 
-from toolcrib.errors import ErrorCode, Stage
-from toolcrib.hydrate.parse import ParseFailure, parse_arguments, read_short
+from toolcrib.errors import ErrorCode, Stage, ToolError
+from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments, read_short
 from toolcrib.schema.derive.unions import TooMuchWorkError
-from toolcrib.schema.guard import escape_pointer
+from toolcrib.schema.references import escape_pointer, remove_at
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
-from toolcrib.tools.component import NotAcceptedError, value_faults
+from toolcrib.tools.component import Made, NotAcceptedError, value_faults
 from toolcrib.values.call import (
     CallFault,
     Hydrated,
@@ -30,18 +31,24 @@ from toolcrib.values.call import (
     ToolCall,
 )
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, JsonValue, encodable, fresh
 from toolcrib.values.offer import Offer, WayBack
 
 _TOO_MANY_WAYS = "The arguments fit too many alternatives of the tool's schema. Send less."
 
 
-def hydrate(call: ToolCall, offered: Offer | Catalog | Tools) -> HydrationResult:
+def hydrate(
+    call: ToolCall,
+    offered: Offer | Catalog | Tools,
+    *,
+    pinned: Mapping[str, JsonValue] | None = None,
+) -> HydrationResult:
     """Check one call against what was offered, and build the tool's instance. Runs nothing.
 
     Tools that are no Offer and no Catalog are made a Catalog at each call. Each failure has its stage
     (`parse`, `resolve`, `validate`, `instantiate`), its code and, where it is about one value, a JSON
-    Pointer into the arguments.
+    Pointer into the arguments. `pinned` has what the default factories of this call made before
+    (`Hydrated.building.pinned`): they run once a call.
     """
     started = time.perf_counter()
     if not call.complete or call.fault is not None:
@@ -56,31 +63,85 @@ def hydrate(call: ToolCall, offered: Offer | Catalog | Tools) -> HydrationResult
         tool = _offered(call.name, offered)
     if isinstance(tool, ErrorCode):
         return _reject(call, started, tool)
-    sent, notes = read_short(call.arguments), call.notes
-    if sent is None:
-        parsed = parse_arguments(call.arguments)
-        if isinstance(parsed, ParseFailure):
-            return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
-        sent, notes = parsed.value, call.notes + parsed.notes
+    parsed = read_short(call.arguments) or parse_arguments(call.arguments)
+    if isinstance(parsed, ParseFailure):
+        return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
+    notes, judged = call.notes + parsed.notes, parsed
     if isinstance(offered, Offer) and tool.validator is not None:
         way_back = offered.ways_back.get(call.name)
-        restored = None if way_back is None else _restored(way_back, tool.validator, sent)
+        restored = None if way_back is None else _restored(way_back, tool.validator, parsed.value)
         if restored is not None:
-            return _check(call, tool, sent, restored, (*notes, "restored"), started)
-    return _check(call, tool, sent, sent, notes, started)
+            judged = Parsed(restored, to_json(restored))
+            notes = (*notes, "restored")
+    return _check(_Arrived(call, parsed.data, notes, started), tool, judged, pinned or {})
 
 
-def hydrate_anew(hydrated: Hydrated, tool: Tool[..., Any]) -> HydrationResult:
-    """A call once more, of the arguments that it has now: judged, and with an instance of its own.
+class _Arrived(NamedTuple):
+    """What is known of a call when its text has been read; `sent` is the JSON in it."""
 
-    Whoever holds a call holds its arguments, too, and may have changed them since they were judged.
+    call: ToolCall
+    sent: bytes
+    notes: tuple[str, ...]
+    started: float
+
+
+class OtherArguments(Exception):  # noqa: N818  says why a call does not run; its text is fixed
+    """An instance would not be one of the arguments that were decided on."""
+
+
+class _Build:
+    """The `Building` of one call. Each instance is built from a parse of its own.
+
+    The one that was built when the call was hydrated, and held against what was sent, has been seen
+    by nobody: it is the one that runs. Whoever else looks gets another.
     """
-    notes, arguments = hydrated.provenance.notes, hydrated.arguments
-    started = time.perf_counter()
-    judged = _check(hydrated.call, tool, arguments, arguments, notes, started)
-    if isinstance(judged, Rejected):
-        return judged
-    return msgspec.structs.replace(judged, provenance=hydrated.provenance)
+
+    __slots__ = ("_canonical", "_sent", "_tool", "_unseen", "pinned")
+
+    def __init__(self, tool: Tool[..., Any], sent: bytes, made: Made) -> None:
+        self._tool = tool
+        self._sent = sent
+        self._canonical = made.canonical
+        self._unseen: Made | None = made
+        self.pinned = made.pinned
+
+    @property
+    def sent(self) -> JsonObject:
+        return fresh(self._sent)
+
+    def another(self) -> Any:
+        """Raises OtherArguments where the author's code makes another value of it each time."""
+        return self._anew(self._tool).instance
+
+    def to_run(self, hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
+        """The instance that runs, if it is that of the very arguments that were decided on.
+
+        Raises OtherArguments if it is not, and what the author's constructor raises.
+        """
+        made, self._unseen = self._unseen, None
+        if made is None or tool is not self._tool:
+            made = self._anew(tool)
+        if made.canonical != hydrated.canonical:
+            raise OtherArguments("these are not the arguments that were decided on")
+        return made.instance
+
+    def _anew(self, tool: Tool[..., Any]) -> Made:
+        made = tool.make(self.sent, self.pinned)
+        if made.canonical != self._canonical:
+            raise OtherArguments("the tool reads another value of these arguments each time")
+        return made
+
+
+def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
+    """The instance of a call that is about to run, by the tool as it is registered where it runs.
+
+    Raises OtherArguments if it is not one of the arguments that were decided on, and what the author's
+    constructor raises.
+    """
+    building = hydrated.building
+    if not isinstance(building, _Build):
+        raise OtherArguments("only a call that was hydrated can run")
+    return building.to_run(hydrated, tool)
 
 
 def _restored(way_back: WayBack, validator: Validator, sent: JsonObject) -> JsonObject | None:
@@ -105,31 +166,24 @@ def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
 
 
 def _check(
-    call: ToolCall,
-    tool: Tool[..., Any],
-    sent: JsonObject,
-    arguments: JsonObject,
-    notes: tuple[str, ...],
-    started: float,
+    arrived: _Arrived, tool: Tool[..., Any], judged: Parsed, pinned: Mapping[str, JsonValue]
 ) -> HydrationResult:
-    definition, validator = tool.definition, tool.validator
-    errors: tuple[HydrationError, ...] = ()
-    instance = None
-    if validator is None:
-        if definition.no_schema_mode is None:
-            errors = (_error(ErrorCode.NO_SCHEMA),)
-    elif not validator.is_valid(arguments):
-        errors = tuple(
-            HydrationError(Stage.VALIDATE, ErrorCode.INVALID_ARGUMENTS, message, path)
-            for path, _, message in validator.violations(arguments)
-        ) or (_error(ErrorCode.INVALID_ARGUMENTS),)
+    """The schema judges what was sent; then it is read, once, and held against what was sent."""
+    call, sent, notes, started = arrived
+    definition, validator, arguments = tool.definition, tool.validator, judged.value
+    errors = _violations(validator, definition, arguments)
+    made = None
     if not errors:
         try:
-            instance = tool.build(arguments)
+            made = tool.make(arguments, pinned)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
             errors = _not_built(raised, arguments, definition)
+    if made is not None and made.normalised:
+        notes = (*notes, "normalised")
+        if validator is not None and not validator.is_valid(_without(made)):
+            errors = tuple(_normalised(path) for path in made.normalised)
     provenance = Provenance(
         call.provider_id,
         call.arguments,
@@ -141,9 +195,36 @@ def _check(
         notes,
         definition.no_schema_mode,
     )
-    if errors:
+    if made is None or errors:
         return Rejected(call, errors, provenance, definition)
-    return Hydrated(call, instance, definition, arguments, provenance)
+    building = _Build(tool, judged.data, made)
+    return Hydrated(call, definition, made.canonical, provenance, building, made.defaults)
+
+
+def _violations(
+    validator: Validator | None, definition: ToolDefinition, arguments: JsonObject
+) -> tuple[HydrationError, ...]:
+    if validator is None:
+        return () if definition.no_schema_mode is not None else (_error(ErrorCode.NO_SCHEMA),)
+    if validator.is_valid(arguments):
+        return ()
+    return tuple(
+        HydrationError(Stage.VALIDATE, ErrorCode.INVALID_ARGUMENTS, message, path)
+        for path, _, message in validator.violations(arguments)
+    ) or (_error(ErrorCode.INVALID_ARGUMENTS),)
+
+
+def _without(made: Made) -> JsonObject:
+    """What an author's validators made of what was sent: defaults are for no schema to judge."""
+    arguments = fresh(made.canonical)
+    for pointer in reversed(made.defaults):  # from the end of an array
+        remove_at(arguments, pointer)
+    return arguments
+
+
+def _normalised(path: str) -> HydrationError:
+    text = "what the tool's own validator makes of this value does not fit the tool's schema"
+    return HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, text, path)
 
 
 def _not_built(
@@ -151,10 +232,14 @@ def _not_built(
 ) -> tuple[HydrationError, ...]:
     """What a schema cannot say (an author's own checks) is judged by the author's own code.
 
-    The text of what that raises may hold values: only the faults of converters are told.
+    A `ToolError` is text for the model. That of anything else may hold values: only the faults of
+    converters are told.
     """
     if isinstance(raised, TooMuchWorkError):
         return (_error(ErrorCode.TOO_LARGE, _TOO_MANY_WAYS),)
+    if isinstance(raised, ToolError) and isinstance(raised.safe_text, str):
+        said = encodable(raised.safe_text)
+        return (HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, said),)
     if isinstance(raised, NotAcceptedError):
         faults = raised.faults
     elif isinstance(raised, ValidationError):

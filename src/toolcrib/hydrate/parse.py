@@ -44,9 +44,11 @@ _REASONS = {
 
 
 class Parsed(msgspec.Struct, frozen=True, gc=False):
-    """`notes` names the liberties taken: `empty_arguments`, `single_quotes` and the like."""
+    """An object and the JSON text that it was read from; `notes` names the liberties taken in finding
+    that: `empty_arguments`, `single_quotes` and the like."""
 
     value: JsonObject
+    data: bytes
     notes: tuple[str, ...] = ()
 
 
@@ -57,7 +59,7 @@ class ParseFailure(NamedTuple):
     message: str
 
 
-def read_short(text: str) -> JsonObject | None:
+def read_short(text: str) -> Parsed | None:
     """What `parse_arguments` says of most texts, at once; None: it has to look closer.
 
     Only what the fast path takes, and too short to be too deep, or to hold too many values.
@@ -70,7 +72,7 @@ def read_short(text: str) -> JsonObject | None:
         return None
     data, written = text.encode(), orjson.dumps(value)
     same = written == data or written.replace(b" ", b"") == data.replace(b" ", b"")
-    return value if same and value.__class__ is dict else None
+    return Parsed(value, data) if same and value.__class__ is dict else None
 
 
 def parse_arguments(text: str) -> Parsed | ParseFailure:
@@ -88,20 +90,21 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
     if len(data) > MAX_BYTES:
         return _too_large(f"they are longer than {MAX_BYTES} bytes")
     if not data or data.isspace():
-        return Parsed({}, ("empty_arguments",))
+        return Parsed({}, b"{}", ("empty_arguments",))
     value, failure = _read(data)
     if failure is not None:
         return _single_quoted(text) or failure
-    return Parsed(value) if isinstance(value, dict) else _unwrapped(value)
+    return Parsed(value, data) if isinstance(value, dict) else _unwrapped(value)
 
 
 def _unwrapped(value: JsonValue) -> Parsed | ParseFailure:
     if value is None:
-        return Parsed({}, ("null_arguments",))
+        return Parsed({}, b"{}", ("null_arguments",))
     if isinstance(value, str):
-        inner, failure = _read(value.encode())
+        data = value.encode()
+        inner, failure = _read(data)
         if failure is None and isinstance(inner, dict):
-            return Parsed(inner, ("double_encoded",))
+            return Parsed(inner, data, ("double_encoded",))
     return ParseFailure(
         ErrorCode.INVALID_JSON, f"the arguments must be one JSON object, got {kind_of(value)}"
     )
@@ -190,10 +193,11 @@ def _single_quoted(text: str) -> Parsed | None:
         return None
     if text.count("'") != len(_SINGLE_QUOTED.findall(text)):
         return None
-    value, failure = _read(text.replace("'", '"').encode())
+    data = text.replace("'", '"').encode()
+    value, failure = _read(data)
     if failure is not None or not isinstance(value, dict):
         return None
-    return Parsed(value, ("single_quotes",))
+    return Parsed(value, data, ("single_quotes",))
 
 
 def _too_large(why: str) -> ParseFailure:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -19,7 +20,7 @@ from toolcrib.hydrate.hydrate import hydrate
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected, ToolCall
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import encodable
+from toolcrib.values.json import JsonValue, encodable
 from toolcrib.values.offer import Offer
 
 _REPAIRABLE = frozenset((ErrorCode.INVALID_JSON, ErrorCode.INVALID_ARGUMENTS))
@@ -89,7 +90,11 @@ def repairable(result: HydrationResult) -> bool:
 
 
 async def repair(
-    rejected: Rejected, offered: Offer | Catalog | Tools, repairer: Repairer
+    rejected: Rejected,
+    offered: Offer | Catalog | Tools,
+    repairer: Repairer,
+    *,
+    pinned: Mapping[str, JsonValue] | None = None,
 ) -> HydrationResult:
     """Repair a rejected call once, and judge what comes of it as if it had been sent.
 
@@ -110,7 +115,9 @@ async def repair(
         provenance = rejected.provenance
     else:
         text = str.__str__(text)  # a subclass of text may do as it likes
-        judged = hydrate(msgspec.structs.replace(rejected.call, arguments=text), offered)
+        judged = hydrate(
+            msgspec.structs.replace(rejected.call, arguments=text), offered, pinned=pinned
+        )
         provenance = msgspec.structs.replace(
             judged.provenance,
             arguments=rejected.provenance.arguments,
@@ -122,7 +129,7 @@ async def repair(
     if isinstance(judged, Hydrated):
         return msgspec.structs.replace(judged, call=rejected.call, provenance=provenance)
     # the place of a fault in a text that it has never seen would not help a model
-    unread = judged.provenance.parsed is None
+    unread = judged.provenance.sent is None
     errors = (_INVALID_REPAIR, *(rejected.errors if unread else judged.errors))
     return Rejected(rejected.call, errors, provenance, definition)
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable
 
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.hydrate import ParseFailure, parse_arguments
-from toolcrib.runner.redact import masked_arguments
+from toolcrib.runner.redact import masked_arguments, masked_places
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller, Refuse
-from toolcrib.values.json import JsonObject, canonical_json, digest, encodable
+from toolcrib.values.json import JsonObject, canonical_json, digest, encodable, sha256_hex
 
 DEFAULT_SECONDS = 7 * 24 * 3600.0
 _BOUND = (
@@ -32,6 +32,7 @@ _BOUND = (
     "definition_digest",
     "arguments_digest",
     "arguments",
+    "defaults",
 )
 _CALL = frozenset(("run_id", "call_id", "tool"))
 
@@ -49,7 +50,7 @@ def approval_request(
     The run's `nonce` goes into the id: without one, short secrets could be tried out against it.
     """
     definition, call = hydrated.definition, hydrated.call
-    arguments_digest = digest(hydrated.arguments)
+    arguments_digest = f"sha256:{sha256_hex(hydrated.canonical)}"
     bound = [run.run_id, run.nonce, call.id, caller.id]
     bound += [definition.name, definition.digest, arguments_digest]
     now = time.time()
@@ -65,6 +66,7 @@ def approval_request(
         definition_digest=definition.digest,
         arguments_digest="" if definition.secret else arguments_digest,
         asked_at=now,
+        defaults=masked_places(definition, hydrated.defaults),
     )
 
 

@@ -18,10 +18,11 @@ from toolcrib.runner.execute import cancel_requests, own
 from toolcrib.runner.redact import own_copy, unmasked
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, accepted
+from toolcrib.schema.references import lacks, remove_at, same_at
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
-from toolcrib.values.json import canonical_json
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json
 from toolcrib.values.record import CallError
 
 
@@ -46,9 +47,8 @@ async def answer_to(
         if approver is None:
             raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED))
         if scope.observer is not None:
-            shown = msgspec.structs.replace(request, arguments=own_copy(request.arguments))
-            scope.observer.approval_requested(shown)  # who looks changes nothing of what is asked
-        given = await _ask(approver, request, failed)
+            scope.observer.approval_requested(_own_request(request))
+        given = await _ask(approver, _own_request(request), failed)
     if given is None:
         return None
     try:
@@ -70,9 +70,30 @@ def approved_call(hydrated: Hydrated, answer: Answer, catalog: Catalog) -> Hydra
     if answer.arguments is None:
         return hydrated
     definition = hydrated.definition
-    text = canonical_json(unmasked(definition, answer.arguments, hydrated.arguments))
+    edited = _sent_anew(unmasked(definition, answer.arguments, hydrated.arguments), hydrated)
+    text = canonical_json(edited)
     call = msgspec.structs.replace(hydrated.call, name=definition.name, arguments=text)
-    return accepted(hydrate(call, catalog))
+    return accepted(hydrate(call, catalog, pinned=_still_pinned(edited, hydrated)))
+
+
+def _own_request(request: ApprovalRequest) -> ApprovalRequest:
+    """The same question, to give away: who looks changes nothing of what is asked."""
+    return msgspec.structs.replace(request, arguments=own_copy(request.arguments))
+
+
+def _sent_anew(edited: JsonObject, hydrated: Hydrated) -> JsonObject:
+    """Edited arguments without the defaults that were shown beside them and left as they were: what
+    was not sent is not sent now."""
+    edited, shown = own_copy(edited), hydrated.arguments
+    for place in reversed(hydrated.defaults):  # from the end of an array
+        if same_at(edited, shown, place):
+            remove_at(edited, place)
+    return edited
+
+
+def _still_pinned(edited: JsonObject, hydrated: Hydrated) -> dict[str, JsonValue]:
+    """What default factories made of this call, where there is still a place for it."""
+    return {p: v for p, v in hydrated.building.pinned.items() if lacks(edited, p)}
 
 
 def _check_shown(request: ApprovalRequest, asked: Mapping[str, ApprovalRequest]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
-from toolcrib.hydrate import Repairer, hydrate_anew, repair
+from toolcrib.hydrate import Repairer, repair
 from toolcrib.runner.approval import approval_request
 from toolcrib.runner.asking import answer_to, approved_call
 from toolcrib.runner.executor import Executor
@@ -21,8 +21,7 @@ from toolcrib.runner.intents import Intents, replayed
 from toolcrib.runner.memory import CallMemory, print_of
 from toolcrib.runner.output import outcome_of
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
-from toolcrib.runner.recorder import Draft, Recorder
-from toolcrib.runner.redact import own_copy
+from toolcrib.runner.recorder import Draft, Recorder, own_record
 from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
 from toolcrib.runner.stopped import EndedBefore, Reporter, Stopped, accepted
 from toolcrib.tools import Catalog, Tool
@@ -96,12 +95,12 @@ class Attempt(msgspec.Struct):
         self.key = key
         if self.held is not None:
             raise EndedBefore(self.held)
-        decision, runs = self._decide(hydrated), hydrated
+        decision = self._decide(hydrated)
         if not isinstance(decision, Allow):
-            approved = await self._asked(tool, hydrated, decision, key)
+            approved = await self._asked(hydrated, decision, key)
             if isinstance(approved, Waiting):
                 return approved
-            runs, hydrated = approved, _copy(approved)
+            hydrated = approved
         self._count(hydrated)
         exclusive = hydrated.definition.annotations.exclusive
         place = setup.gate.try_enter(exclusive) or await setup.gate.enter(exclusive)
@@ -112,7 +111,7 @@ class Attempt(msgspec.Struct):
             self.draft.key = key
             self.begun = True
             value = await setup.executor.run(
-                tool, runs, self.context.caller, self.scope, key=key, cancels=cancels
+                tool, hydrated, self.context.caller, self.scope, key=key, cancels=cancels
             )
         finally:
             leave_call(outer)
@@ -210,7 +209,8 @@ class Attempt(msgspec.Struct):
                 trouble = trouble or failed
         finally:
             if self.scope.observer is not None:
-                self.scope.observer.finished(stands)
+                own = own_record(stands.record)
+                self.scope.observer.finished(msgspec.structs.replace(stands, record=own))
         if trouble is not None:
             raise trouble
         return stands
@@ -252,19 +252,13 @@ class Attempt(msgspec.Struct):
         self.counted = True
 
     async def _asked(
-        self, tool: Tool[..., Any], hydrated: Hydrated, decision: Deny | Ask, key: str
+        self, hydrated: Hydrated, decision: Deny | Ask, key: str
     ) -> Hydrated | Waiting:
-        """The call that somebody approved: this one, or this one with other arguments.
-
-        What is asked about is what runs: nobody else, no policy either, holds its arguments, or the
-        instance that is made of them.
-        """
+        """The call that somebody approved: this one, or this one with other arguments."""
         draft, setup = self.draft, self.setup
         await setup.intents.check(key, draft, hydrated)
         if isinstance(decision, Deny):
             raise Stopped(CallError.of(decision.code))
-        hydrated = accepted(hydrate_anew(_copy(hydrated), tool))
-        draft.take(hydrated)
         request = self._request(hydrated, decision)
         draft.approval_id = request.id
         answer = await answer_to(
@@ -277,7 +271,7 @@ class Attempt(msgspec.Struct):
         approved = approved_call(hydrated, answer, setup.catalog)
         if approved is not hydrated:
             draft.edit(approved)
-        again = self._decide(_copy(approved))  # the run may have spent more meanwhile
+        again = self._decide(approved)  # the run may have spent more meanwhile
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))
         return approved
@@ -302,7 +296,3 @@ class Attempt(msgspec.Struct):
         return msgspec.structs.replace(
             request, asked_at=asked.asked_at, expires_at=asked.expires_at
         )
-
-
-def _copy(hydrated: Hydrated) -> Hydrated:
-    return msgspec.structs.replace(hydrated, arguments=own_copy(hydrated.arguments))

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from pydantic_core import from_json
 
-from toolcrib.errors import CapabilityError, MissingExtraError, ToolError
+from toolcrib.errors import CapabilityError, MissingExtraError, ToolcribError, ToolError
 from toolcrib.runner import process
 from toolcrib.runner.output import Unusable, json_text
 from toolcrib.runner.pipe import (
@@ -43,7 +43,7 @@ from toolcrib.tools.decorator import make_function_tool
 from toolcrib.values.context import CallContext
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.definition import ALL
-from toolcrib.values.json import JsonValue, encodable, json_copy
+from toolcrib.values.json import JsonValue, encodable, json_copy, sha256_hex
 from toolcrib.values.record import Outcome
 
 _MAIN = "__toolcrib_main__"  # what the program's own file is loaded as: no `__name__ == "__main__"`
@@ -152,7 +152,10 @@ def _run(request: Request, answers: _Answers) -> Any:
             request.deadline,
             answers,
         )
-    return tool.invoke(tool.build(from_json(request.arguments)), given)
+    made = tool.make(from_json(request.arguments), from_json(request.pinned))
+    if sha256_hex(made.canonical) != request.effective_sha256:
+        raise ToolcribError("the tool's module reads other arguments than those decided on")
+    return tool.invoke(made.instance, given)
 
 
 def _found(module: ModuleType, request: Request) -> Tool[..., Any]:

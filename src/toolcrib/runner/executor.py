@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from toolcrib.errors import ErrorCode
+from toolcrib.hydrate import OtherArguments, instance_of
 from toolcrib.runner.call_watch import CallWatch
 from toolcrib.runner.execute import TimeLimitExceeded, cancel_requests, execute, limited
 from toolcrib.runner.injected import CapabilityFailed, Injection, execute_scoped, injection
@@ -69,8 +70,9 @@ class Executor:
         before = cancel_requests() if cancels is None else cancels
         watch = None
         try:
+            instance = instance_of(hydrated, tool)
             if injection.plain:
-                return await execute(tool, hydrated.tool, injection.fixed, limit)
+                return await execute(tool, instance, injection.fixed, limit)
             watch = CallWatch(scope.observer, self._max_bytes)
             context = CallContext(
                 hydrated.call.id,
@@ -80,7 +82,9 @@ class Executor:
                 None if limit is None else time.monotonic() + limit,
                 watch,
             )
-            return await self._with(context, tool, hydrated, injection, limit)
+            return await self._with(
+                context, tool, hydrated, instance, injection=injection, limit=limit
+            )
         except BaseException as raised:  # noqa: BLE001  a tool may raise anything
             raise self._ended(raised, hydrated, before) from None
         finally:
@@ -92,12 +96,14 @@ class Executor:
         context: CallContext,
         tool: Tool[..., Any],
         hydrated: Hydrated,
+        instance: Any,
+        *,
         injection: Injection,
         limit: float | None,
     ) -> Any:
         """Those that take more than their arguments, or give more than a value."""
         if tool.subprocess:
-            work = run_in_process(tool, hydrated.arguments, context, self._max_bytes)
+            work = run_in_process(tool, hydrated, context, self._max_bytes)
             return await limited(work, limit)
         injected, parts = injection.fixed, None
         if tool.context_parameter is not None:
@@ -108,7 +114,7 @@ class Executor:
         if injection.made:
             return await execute_scoped(
                 tool,
-                hydrated.tool,
+                instance,
                 injected,
                 injection.made,
                 context=context,
@@ -116,8 +122,8 @@ class Executor:
                 parts=parts,
             )
         if parts is not None:
-            return await limited(parts.last(tool.invoke(hydrated.tool, injected)), limit)
-        return await execute(tool, hydrated.tool, injected, limit)
+            return await limited(parts.last(tool.invoke(instance, injected)), limit)
+        return await execute(tool, instance, injected, limit)
 
     def _ended(self, raised: BaseException, hydrated: Hydrated, cancels: int) -> BaseException:
         """What leaves the executor in place of what was raised."""
@@ -137,6 +143,10 @@ class Executor:
                 return raised
             case Unusable():
                 return Stopped(raised.error)
+            case OtherArguments():
+                return Stopped(
+                    CallError.of(ErrorCode.NOT_RUNNABLE, f"The call did not run: {raised}.")
+                )
             case CapabilityFailed():
                 self._reporter.raised(f"a capability of {what}", call, raised.raised)
                 return Stopped(raised.error(again=again))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from toolcrib.errors import ErrorCode, ToolcribError
-from toolcrib.runner.recorder import Draft, Recorder, to_the_end
+from toolcrib.runner.recorder import Draft, Recorder, own_record, to_the_end
 from toolcrib.runner.stopped import EndedBefore, Stopped
 from toolcrib.values.call import Hydrated
 from toolcrib.values.json import canonical_json
@@ -60,14 +60,14 @@ class Intents:
 async def _claim(
     ledger: Ledger, intent: ToolInvocationRecord, draft: Draft, hydrated: Hydrated
 ) -> None:
-    begun = await to_the_end(ledger.begin(intent))
+    begun = await to_the_end(ledger.begin(own_record(intent)))
     known = cast("ToolInvocationRecord | None", begun.given)
     if begun.error is None and known is None:
         draft.key = intent.idempotency_key  # it is ours, also if this is cancelled now
     begun.check()
     if known is not None:
         _judge(known, intent.idempotency_key, draft, hydrated)
-        pending = ledger.write(intent)  # begun before, and begun again
+        pending = ledger.write(own_record(intent))  # begun before, and begun again
         if pending is not None:
             (await to_the_end(pending)).check()
 

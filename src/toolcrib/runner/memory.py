@@ -18,12 +18,19 @@ from toolcrib.values.call import Hydrated
 from toolcrib.values.decision import Caller
 from toolcrib.values.record import CallError, Completed, Failed
 
-Print: TypeAlias = tuple[str, str, str]
+Print: TypeAlias = tuple[str, str, bytes | None, str]
 
 
 def print_of(hydrated: Hydrated, caller: Caller) -> Print:
-    """What a second call under one key has to share with the first."""
-    return hydrated.definition.digest, hydrated.call.arguments, caller.id
+    """What a second call under one key has to share with the first.
+
+    The text that was sent decides, and where more was made of it (it was repaired, or put back into
+    the author's terms) what was made: the values of default factories differ from run to run.
+    """
+    told = hydrated.provenance
+    plain = told.repaired_arguments is None and "restored" not in told.notes
+    made = None if plain or hydrated.building.pinned else hydrated.canonical
+    return hydrated.definition.digest, hydrated.call.arguments, made, caller.id
 
 
 class _Known(msgspec.Struct):

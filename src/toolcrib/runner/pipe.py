@@ -24,7 +24,9 @@ _ENDING_BYTES = 1_048_576  # an ending is a sentence, whatever the limit for res
 class Request(msgspec.Struct, frozen=True):
     """Which function to run, and for what call. `file` is where its module was loaded from.
 
-    `arguments` are JSON text, validated already; `deadline` is on the clock of `time.monotonic()`,
+    `arguments` and `pinned` are JSON text: what was sent, validated already, and what default factories
+    made of this call. What the process makes of them has to have the digest `effective_sha256`, or the
+    tool does not run. `deadline` is on the clock of `time.monotonic()`,
     which is one clock for all processes of a machine.
     """
 
@@ -33,6 +35,8 @@ class Request(msgspec.Struct, frozen=True):
     file: str
     input_schema: str | None
     arguments: str
+    pinned: str
+    effective_sha256: str
     call_id: str
     run_id: str
     idempotency_key: str

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage, ToolcribError
-from toolcrib.runner.recorder import Recorder
+from toolcrib.runner.recorder import Recorder, own_record
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.standard import ALLOWED, Standard, standard
 from toolcrib.values.call import Hydrated
@@ -180,7 +180,7 @@ def settle_all(
         context.run.settle(record.name, record.seconds)
     for policy in policies:
         try:
-            policy.settle(record, context)
+            policy.settle(own_record(record), context)
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001, S112  a CancelledError would lose the outcome, too

@@ -33,8 +33,9 @@ from toolcrib.runner.pipe import (
     error_of,
 )
 from toolcrib.tools import Tool
+from toolcrib.values.call import Hydrated
 from toolcrib.values.context import CallContext
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import sha256_hex
 
 _START = (
     "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
@@ -47,15 +48,16 @@ while_loading: Callable[[], None] | None = None
 
 
 async def run_in_process(
-    tool: Tool[..., Any], arguments: JsonObject, context: CallContext, max_bytes: int
+    tool: Tool[..., Any], hydrated: Hydrated, context: CallContext, max_bytes: int
 ) -> Any:
     """The tool's value, as JSON has it. Raises ProcessFailed, Unusable, and what the author says.
 
-    `arguments` have been validated. A process is a Python that starts, and imports the tool's module.
+    The process builds the arguments anew, of what was sent. It is a Python that starts, and imports
+    the tool's module.
     """
     if while_loading is not None:
         while_loading()
-    request = msgspec.json.encode(_request(tool, arguments, context, max_bytes))
+    request = msgspec.json.encode(_request(tool, hydrated, context, max_bytes))
     talk = _Talk(context, max_bytes)
     transport, _ = await asyncio.get_running_loop().subprocess_exec(
         lambda: talk,
@@ -92,7 +94,7 @@ def _flags() -> list[str]:
 
 
 def _request(
-    tool: Tool[..., Any], arguments: JsonObject, context: CallContext, max_bytes: int
+    tool: Tool[..., Any], hydrated: Hydrated, context: CallContext, max_bytes: int
 ) -> Request:
     function = tool.__wrapped__
     module, spec = sys.modules.get(function.__module__), None
@@ -103,7 +105,9 @@ def _request(
         qualname=function.__qualname__,
         file=os.path.abspath(getattr(module, "__file__", None) or ""),  # noqa: PTH100
         input_schema=tool.definition.input_schema_json,
-        arguments=to_json(arguments).decode(),
+        arguments=to_json(hydrated.building.sent).decode(),
+        pinned=to_json(hydrated.building.pinned).decode(),
+        effective_sha256=sha256_hex(hydrated.canonical),
         call_id=context.call_id,
         run_id=context.run_id,
         idempotency_key=context.idempotency_key,

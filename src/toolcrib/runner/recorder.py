@@ -17,13 +17,13 @@ from typing import NamedTuple, TypeAlias, cast
 import msgspec
 
 from toolcrib.runner.execute import until_done
-from toolcrib.runner.redact import masked_arguments, shown_arguments
+from toolcrib.runner.redact import masked_arguments, own_copy, public_bytes, public_places
 from toolcrib.runner.scope import Calling, CallScope, calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import Caller, Decision
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, canonical_json, keyed_digest
+from toolcrib.values.json import JsonValue, canonical_json, fresh, keyed_digest
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import (
     CallError,
@@ -54,7 +54,7 @@ class Draft(msgspec.Struct):
     key_scope: KeyScope
     started_at: float
     clock: float
-    arguments: JsonObject | None = None
+    shown: bytes | None = None
     size: int = 0
     sha256: str = ""
     mac: str = ""
@@ -69,7 +69,7 @@ class Draft(msgspec.Struct):
     def take(self, hydrated: HydrationResult) -> None:
         """What was made of the call by a repair; size and digest stay those of what was sent."""
         self.hydrated = hydrated
-        self.arguments = _shown(hydrated)
+        self.shown = _shown(hydrated)
 
     def edit(self, hydrated: Hydrated) -> None:
         """Whoever approved the call changed its arguments; the digest is that of what was sent."""
@@ -87,7 +87,9 @@ class Draft(msgspec.Struct):
         ran = canonical_json(masked_arguments(hydrated.definition, hydrated.arguments))
         if len(ran) > _LONGEST_NOTICE:
             ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
-        return f"Whoever approved this call changed its arguments. It was made with: {ran}"
+        defaults = ", ".join(public_places(hydrated.definition, hydrated.defaults))
+        marked = f" (defaults: {defaults})" if defaults else ""
+        return f"Whoever approved this call changed its arguments. It was made with: {ran}{marked}"
 
     def intent(self, key: str) -> ToolInvocationRecord:
         """That the call is about to run under a key."""
@@ -113,7 +115,7 @@ class Draft(msgspec.Struct):
             provider_id=call.provider_id,
             payload=call.payload,
             definition_digest="" if definition is None else definition.digest,
-            arguments=self.arguments,
+            arguments=None if self.shown is None else fresh(self.shown),
             arguments_bytes=self.size,
             arguments_sha256=self.sha256,
             arguments_mac=self.mac,
@@ -135,6 +137,9 @@ class Draft(msgspec.Struct):
             ended_at=time.time() if over else None,
             seconds=time.perf_counter() - self.clock if over else None,
             origin=scope.origin,
+            defaulted=public_places(definition, hydrated.defaults)
+            if isinstance(hydrated, Hydrated)
+            else (),
             picked=None if scope.choice is None else scope.choice.about(call.name),
         )
 
@@ -193,7 +198,7 @@ class Recorder:
             key_scope=self.key_scope,
             started_at=time.time(),
             clock=time.perf_counter(),
-            arguments=_shown(hydrated),
+            shown=_shown(hydrated),
             size=len(data),
             sha256="" if secret else sha256(data).hexdigest(),
             mac=self._mac(scope.tally.run_id, call.id, call.arguments) if secret else "",
@@ -206,7 +211,7 @@ class Recorder:
         The record is written also where what it refers to could not be.
         """
         attached = await self.attach(sink, draft)
-        written = await _to_the_end(lambda: sink.write(record))
+        written = await _to_the_end(lambda: sink.write(own_record(record)))
         return Written(
             written.given,
             written.error or attached.error,
@@ -273,11 +278,19 @@ def _as_it_is(attachment: Attachment) -> Attachment:
     return attachment
 
 
-def _shown(hydrated: HydrationResult) -> JsonObject | None:
-    """Nothing of a call that did not validate."""
+def _shown(hydrated: HydrationResult) -> bytes | None:
     if not isinstance(hydrated, Hydrated):
         return None
-    return shown_arguments(hydrated.definition, hydrated.arguments)
+    return public_bytes(hydrated.definition, hydrated.canonical)
+
+
+def own_record(record: ToolInvocationRecord) -> ToolInvocationRecord:
+    """The same record, to give away: whoever has it holds no arguments that anybody else holds."""
+    if record.arguments is None:
+        return record
+    own: ToolInvocationRecord = record.__copy__()  # type: ignore[attr-defined]
+    msgspec.structs.force_setattr(own, "arguments", own_copy(record.arguments))
+    return own
 
 
 def public_name(call: HydrationResult) -> str:

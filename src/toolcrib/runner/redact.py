@@ -13,7 +13,7 @@ import msgspec
 
 from toolcrib.schema.paths import EACH, split_path
 from toolcrib.values.definition import All, ToolDefinition, Visibility
-from toolcrib.values.json import JsonObject, JsonValue, json_copy
+from toolcrib.values.json import JsonObject, JsonValue, canonical_bytes, fresh, json_copy
 
 MASK = "***"
 _CONTAINERS = frozenset((dict, list))
@@ -57,14 +57,35 @@ def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
     }
 
 
-def shown_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
-    """The public arguments, as a copy: a tool may change what it is given."""
-    return own_copy(public_arguments(definition, arguments))
+def public_bytes(definition: ToolDefinition, canonical: bytes) -> bytes:
+    """The public part of effective arguments, as canonical JSON."""
+    if not definition.secret and _all_declared(definition.input_schema_json):
+        return canonical
+    return canonical_bytes(public_arguments(definition, fresh(canonical)))
+
+
+def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of some JSON Pointers into the arguments that lead to what shows of them."""
+    if not places or definition is None:
+        return ()
+    declared = _declared(definition.input_schema_json)
+    shown = []
+    for place in places:
+        top, _, below = place[1:].partition("/")
+        name = top.replace("~1", "/").replace("~0", "~")
+        if name in declared and not (below and name in definition.secret):
+            shown.append(place)
+    return tuple(shown)
 
 
 def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
     """All that will run, secret ones masked: what somebody who approves has to see."""
-    return own_copy({n: MASK if n in definition.secret else v for n, v in arguments.items()})
+    return {n: MASK if n in definition.secret else v for n, v in arguments.items()}
+
+
+def masked_places(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[str, ...]:
+    """JSON Pointers into masked arguments: nothing shows below a secret one."""
+    return tuple(p for p in places if p.count("/") == 1 or p.split("/")[1] not in definition.secret)
 
 
 def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObject) -> JsonObject:
@@ -79,6 +100,13 @@ def own_copy(arguments: JsonObject) -> JsonObject:
         return dict(arguments)
     copied: JsonObject = msgspec.to_builtins(arguments)
     return copied
+
+
+@lru_cache(maxsize=4096)
+def _all_declared(schema_json: str | None) -> bool:
+    """Whether valid arguments hold nothing but what the schema names."""
+    schema = json_copy(schema_json) if schema_json else {}
+    return schema.get("additionalProperties") is False and "patternProperties" not in schema
 
 
 @lru_cache(maxsize=4096)

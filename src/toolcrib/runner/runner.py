@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 
@@ -34,6 +34,7 @@ from toolcrib.values.client import Plan
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny
 from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import JsonValue
 from toolcrib.values.offer import Offer
 from toolcrib.values.origin import Origin, prompt_of
 from toolcrib.values.record import CallError, Outcome, Sink
@@ -124,13 +125,22 @@ class ToolRunner:
         arguments; None where no policy foresees one."""
         return denied_outright(self._setup.policies, definition, context)
 
-    async def hydrate(self, call: ToolCall, offer: Offer | None = None) -> HydrationResult:
-        """Check one call against what was offered, by default all tools; repair it once if allowed."""
+    async def hydrate(
+        self,
+        call: ToolCall,
+        offer: Offer | None = None,
+        *,
+        pinned: Mapping[str, JsonValue] | None = None,
+    ) -> HydrationResult:
+        """Check one call against what was offered, by default all tools; repair it once if allowed.
+
+        `pinned` has what default factories made of this call before.
+        """
         offered = self.catalog if offer is None else offer
-        result = hydrate(call, offered)
+        result = hydrate(call, offered, pinned=pinned)
         if self._repairer is None or not isinstance(result, Rejected):
             return result
-        return await repair(result, offered, self._repairer)
+        return await repair(result, offered, self._repairer, pinned=pinned)
 
     async def exec(
         self,

@@ -5,12 +5,13 @@ A reference leads to a place in the schema itself (`#`, `#/…`, `#anchor`), or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.keywords import ROLES, Draft, Role, draft_of
+from toolcrib.values.json import JsonValue, canonical_json
 
 _SHOWN = 200
 _role_of = ROLES.get
@@ -148,3 +149,57 @@ def pointer_to(place: Place) -> str:
 def escape_pointer(token: object) -> str:
     """One reference token of a JSON Pointer (RFC 6901, section 3)."""
     return str(token).replace("~", "~0").replace("/", "~1")
+
+
+def pointer_of(steps: Sequence[str | int]) -> str:
+    """The JSON Pointer of a place in a value."""
+    return "".join(f"/{escape_pointer(step)}" for step in steps)
+
+
+def put_at(value: JsonValue, pointer: str, item: JsonValue) -> tuple[str | int, ...]:
+    """Put `item` into a JSON value, at a place that lacks it; the steps that lead there."""
+    node, found = _above(value, pointer)
+    if isinstance(node, dict):
+        node[str(found[-1])] = item
+    elif isinstance(node, list):
+        node.insert(int(found[-1]), item)
+    return found
+
+
+def remove_at(value: JsonValue, pointer: str) -> None:
+    """Take out of a JSON value what is at a place."""
+    node, found = _above(value, pointer)
+    if isinstance(node, dict | list):
+        del node[found[-1]]  # type: ignore[arg-type]
+
+
+def same_at(one: JsonValue, other: JsonValue, pointer: str) -> bool:
+    """Whether two JSON values have the same at a place, as JSON."""
+    try:
+        found = [_above(value, pointer) for value in (one, other)]
+        parts = [node[steps[-1]] for node, steps in found]  # type: ignore[index]
+    except (LookupError, TypeError, ValueError):
+        return False
+    return canonical_json(parts[0]) == canonical_json(parts[1])
+
+
+def lacks(value: JsonValue, pointer: str) -> bool:
+    """Whether there is a place for a member in a JSON value, and the member is not there."""
+    try:
+        node, steps = _above(value, pointer)
+    except (LookupError, TypeError, ValueError):
+        return False
+    return isinstance(node, dict) and steps[-1] not in node
+
+
+def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, ...]]:
+    """The list or object that a JSON Pointer points into, and all its steps."""
+    node: Any = value
+    found: list[str | int] = []
+    tokens = [t.replace("~1", "/").replace("~0", "~") for t in pointer.split("/")[1:]]
+    for depth, token in enumerate(tokens):
+        step = int(token) if isinstance(node, list) else token
+        found.append(step)
+        if depth < len(tokens) - 1:
+            node = node[step]
+    return node, tuple(found)

@@ -11,22 +11,28 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
-from typing import Any, Generic, ParamSpec, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 from pydantic import ValidationError
+from pydantic_core import SchemaError
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import KEPT_AS_IT_IS, Converter, Default, Validator, ValidatorFactory
+from toolcrib.schema.derive.held import At, Differs, Found, steps
+from toolcrib.schema.derive.reading import Reader
+from toolcrib.schema.references import pointer_of, put_at
 from toolcrib.tools.capability import Need
 from toolcrib.tools.checked import compile_schema
 from toolcrib.tools.faults import NotAcceptedError, value_faults
 from toolcrib.values.definition import HasDefinition, ToolDefinition
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, JsonValue, canonical_bytes
 
 __all__ = [
     "ATTRIBUTE",
     "BoundCall",
+    "Made",
     "NotAcceptedError",
     "Tool",
     "ToolComponent",
@@ -37,6 +43,7 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 ATTRIBUTE = "__toolcrib_tool__"
+_NOTHING: Mapping[str, JsonValue] = MappingProxyType({})
 # What a copy of a tool keeps, beside its definition, its target and its original.
 _KEPT = (
     "accepts",
@@ -92,6 +99,44 @@ class BoundCall(msgspec.Struct, frozen=True):
         return last
 
 
+class Made(NamedTuple):
+    """What became of the arguments of one call.
+
+    `canonical` are the effective arguments; `defaults`, `normalised` and `pinned` point into them: to
+    what was not sent, to what an author's own validator changed, to what a default factory made.
+    """
+
+    instance: Any
+    canonical: bytes
+    defaults: tuple[str, ...] = ()
+    normalised: tuple[str, ...] = ()
+    pinned: dict[str, JsonValue] = {}  # noqa: RUF012  nobody changes it
+
+
+def _made(instance: Any, canonical: bytes, found: Found) -> Made:
+    if not (found.defaults or found.normalised):
+        return Made(instance, canonical)
+    return Made(
+        instance,
+        canonical,
+        tuple(pointer_of(steps(at)) for at in found.defaults),
+        tuple(pointer_of(steps(at)) for at in found.normalised),
+        {pointer_of(steps(at)): value for at, value in found.pinned},
+    )
+
+
+def _read(reader: Reader, sent: JsonValue, at: At, found: Found) -> tuple[Any, Any]:
+    """A typed value and the JSON that it is. Raises NotAcceptedError."""
+    try:
+        return reader.read(sent, at, found)
+    except Differs as differs:
+        raise NotAcceptedError(((steps(differs.at), differs.text),)) from None
+    except ValidationError as error:
+        raise NotAcceptedError(value_faults(error, *steps(at))) from None
+    except (ValueError, OverflowError, SchemaError):
+        raise NotAcceptedError(((steps(at), "the tool does not accept this value"),)) from None
+
+
 class Tool(Generic[P, R]):
     """A definition with what is needed to check and to run it; callable as the original function.
 
@@ -104,6 +149,7 @@ class Tool(Generic[P, R]):
 
     __slots__ = (
         "__weakref__",
+        "_as_it_is",
         "_converting",
         "_original",
         "_target",
@@ -132,7 +178,7 @@ class Tool(Generic[P, R]):
         output_validator: Validator | None = None,
         converters: Mapping[str, Converter] | None = None,
         defaults: Mapping[str, Default] | None = None,
-        takes_object: Converter | None = None,
+        takes_object: Reader | None = None,
         accepts: frozenset[str] | None = None,
         needs: tuple[Need, ...] = (),
         context_parameter: str | None = None,
@@ -150,6 +196,7 @@ class Tool(Generic[P, R]):
         self._converting = tuple((n, c, KEPT_AS_IT_IS.get(c)) for n, c in self.converters.items())
         self.defaults = defaults or {}
         self.takes_object = takes_object
+        self._as_it_is = takes_object is None and not self.defaults
         self.accepts = accepts
         self.needs = needs
         self.context_parameter = context_parameter
@@ -208,30 +255,15 @@ class Tool(Generic[P, R]):
         made: dict[str, Any] = {**kept, "original": self._original, **changes}
         return Tool(made.pop("definition", self.definition), self._target, **made)
 
-    def typed(self, arguments: JsonObject) -> Mapping[str, Any]:
-        """The arguments as the author's hints promise them. Raises NotAcceptedError."""
-        if not self.converters:
-            return arguments
-        typed: dict[str, Any] | None = None
-        for name, converter, kept in self._converting:
-            if name not in arguments or arguments[name].__class__ is kept:
-                continue
-            if typed is None:
-                typed = dict(arguments)
-            try:
-                typed[name] = converter(arguments[name])
-            except ValidationError as error:
-                raise NotAcceptedError(value_faults(error, name)) from None
-            except (ValueError, OverflowError):
-                raise NotAcceptedError(
-                    (((name,), "the tool does not accept this value"),)
-                ) from None
-        return arguments if typed is None else typed
+    def make(self, arguments: JsonObject, pinned: Mapping[str, JsonValue] = _NOTHING) -> Made:
+        """An instance for one call, and the effective arguments that it was made of.
 
-    def build(self, arguments: JsonObject) -> Any:
-        """An instance for one call. Raises what the converters and the constructor raise."""
+        `arguments` are valid and become the instance's own: nobody else may hold them. `pinned` has,
+        by JSON Pointer, what default factories made for this call before. Raises NotAcceptedError,
+        and what the author's validators, factories and constructor raise.
+        """
         if self._target is None:
-            return None
+            return Made(None, canonical_bytes(arguments))
         if self.accepts is not None and not self.accepts.issuperset(arguments):
             raise NotAcceptedError(
                 tuple(
@@ -240,11 +272,80 @@ class Tool(Generic[P, R]):
                     if name not in self.accepts
                 )
             )
-        if not self.is_class:
-            return BoundCall(self._target, self.typed(arguments), self.blocking)
+        if self._as_it_is and self._kept(arguments):
+            return Made(self._instance(arguments), canonical_bytes(arguments))
+        found = Found()
+        for pointer, value in pinned.items():
+            found.pins.add(put_at(arguments, pointer, value))
         if self.takes_object is not None:
-            return self._target(self.takes_object(arguments))
-        return self._target(**self.typed(arguments))
+            value, shown = _read(self.takes_object, arguments, None, found)
+            instance = self._target(value)
+        else:
+            typed, shown = self._typed(arguments, found)
+            instance = self._instance(typed)
+        return _made(instance, canonical_bytes(shown), found)
+
+    def _kept(self, arguments: JsonObject) -> bool:
+        """Whether the arguments are already what the hints promise."""
+        return all(
+            name not in arguments or arguments[name].__class__ is kept
+            for name, _, kept in self._converting
+        )
+
+    def _instance(self, typed: Mapping[str, Any]) -> Any:
+        target: Any = self._target
+        return target(**typed) if self.is_class else BoundCall(target, typed, self.blocking)
+
+    def _typed(self, arguments: JsonObject, found: Found) -> tuple[Mapping[str, Any], JsonObject]:
+        """The arguments as the author's hints promise them, and as everybody else sees them."""
+        typed: dict[str, Any] | None = None
+        shown: JsonObject | None = None
+        for name, converter, kept in self._converting:
+            if name not in arguments or arguments[name].__class__ is kept:
+                continue
+            if typed is None:
+                typed = dict(arguments)
+            if isinstance(converter, Reader):
+                shown = dict(arguments) if shown is None else shown
+                typed[name], shown[name] = _read(converter, arguments[name], (None, name), found)
+                continue
+            try:
+                typed[name] = made = converter(arguments[name])
+            except (ValueError, OverflowError):
+                raise NotAcceptedError(
+                    (((name,), "the tool does not accept this value"),)
+                ) from None
+            if made != arguments[name]:  # of an integer, what a float holds
+                shown = dict(arguments) if shown is None else shown
+                shown[name] = made
+        if not self.defaults:
+            typed = arguments if typed is None else typed
+            return typed, arguments if shown is None else shown
+        return self._with_defaults(arguments, typed, shown, found)
+
+    def _with_defaults(
+        self,
+        arguments: JsonObject,
+        typed: dict[str, Any] | None,
+        shown: JsonObject | None,
+        found: Found,
+    ) -> tuple[Mapping[str, Any], JsonObject]:
+        """The same with what was not sent; what a default factory made before is not made again."""
+        typed = dict(arguments) if typed is None else typed
+        shown = dict(arguments) if shown is None else shown
+        for name, declared in self.defaults.items():
+            place = (None, name)
+            if name in arguments and (name,) not in found.pins:
+                continue
+            found.defaults.append(place)
+            if name in arguments:
+                found.pinned.append((place, shown[name]))
+                continue
+            default = declared.for_call()
+            typed[name], shown[name] = default.value, default.shown
+            if declared.factory is not None and default.is_json:
+                found.pinned.append((place, default.shown))
+        return typed, shown
 
     def invoke(self, instance: Any, injected: Mapping[str, Any]) -> Any:
         """Run it: a coroutine, a generator of parts, or for a blocking tool the result itself."""

@@ -19,7 +19,7 @@ class NotAcceptedError(Exception):
         self.faults = faults
 
 
-def value_faults(error: ValidationError, *prefix: str) -> tuple[Fault, ...]:
+def value_faults(error: ValidationError, *prefix: str | int) -> tuple[Fault, ...]:
     """The places and kinds of a pydantic error, without its text: that repeats the value.
 
     A kind of the author's own is not shown: it is text that may be made of anything.

@@ -6,13 +6,13 @@ text, exactly as the model sent them, until hydration has read them.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.definition import NoSchemaMode, ToolDefinition
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, JsonValue, fresh
 
 
 class PayloadRef(msgspec.Struct, frozen=True, gc=False):
@@ -88,7 +88,8 @@ class HydrationError(msgspec.Struct, frozen=True, gc=False):
 class Provenance(msgspec.Struct, frozen=True, gc=False):
     """How the arguments came to be: for the application and for audit, never for UI or logs.
 
-    `parsed` is what the text says, None where parsing failed; `seconds` is the time that hydration
+    `sent` is the JSON text that was read, and `parsed` what it says, None where parsing failed: what
+    was sent, without the defaults that became part of the call. `seconds` is the time that hydration
     took; `notes` names every liberty taken in reading (the call's own, `single_quotes`,
     `empty_arguments`), and `restored` where arguments made for a provider's view were put back into
     the author's terms. Of a repaired call, `repaired_arguments` is the text that was judged in place
@@ -97,7 +98,7 @@ class Provenance(msgspec.Struct, frozen=True, gc=False):
 
     provider_id: str
     arguments: str
-    parsed: JsonObject | None = None
+    sent: bytes | None = None
     validated: bool = False
     validator: ValidatorInfo | None = None
     seconds: float = 0.0
@@ -107,15 +108,51 @@ class Provenance(msgspec.Struct, frozen=True, gc=False):
     repaired_arguments: str | None = None
     repaired_by: str = ""
 
+    @property
+    def parsed(self) -> JsonObject | None:
+        return None if self.sent is None else fresh(self.sent)
+
+
+class Building(Protocol):
+    """What builds the instances of one call; `sent` is what they are built from, and the values of
+    default factories are `pinned`, by JSON Pointer: they run once a call."""
+
+    @property
+    def sent(self) -> JsonObject: ...
+
+    @property
+    def pinned(self) -> dict[str, JsonValue]: ...
+
+    def another(self) -> Any:
+        """An instance that nobody else has."""
+        ...
+
 
 class Hydrated(msgspec.Struct, frozen=True):
-    """A call that was whole, parsed and valid, and the instance that it built. Nothing has run."""
+    """A call that was whole, parsed and valid. Nothing has run.
+
+    `canonical` is the one value that counts, the effective arguments: what was sent, in canonical form
+    (RFC 8785), with the defaults of what was not; `defaults` points (JSON Pointers) to those. Whoever
+    looks at `arguments` or `tool` gets one of their own: nothing that is done to it reaches anybody
+    else, or the instance that runs.
+    """
 
     call: ToolCall
-    tool: Any
     definition: ToolDefinition
-    arguments: JsonObject
+    canonical: bytes
     provenance: Provenance
+    building: Building
+    defaults: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> JsonObject:
+        """The effective arguments, as an object of one's own."""
+        return fresh(self.canonical)
+
+    @property
+    def tool(self) -> Any:
+        """An instance of one's own, as the one that will run is built."""
+        return self.building.another()
 
     @property
     def success(self) -> Literal[True]:

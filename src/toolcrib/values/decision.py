@@ -51,7 +51,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True, gc=False):
     """A question to a person: may `tool` run with `arguments`?
 
     `id` is a digest over run, call, tool, definition, arguments and caller, so that an answer to it
-    can be an answer to nothing else. `arguments` are what will run, secret ones masked.
+    can be an answer to nothing else. `arguments` are what will run, secret ones masked; `defaults`
+    points (JSON Pointers) to those that were not sent and are the author's defaults.
     `asked_at` and `expires_at` are in seconds since the epoch.
     """
 
@@ -66,6 +67,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, gc=False):
     definition_digest: str = ""
     arguments_digest: str = ""
     asked_at: float = 0.0
+    defaults: tuple[str, ...] = ()
 
     def expired(self, now: float | None = None) -> bool:
         return (time.time() if now is None else now) >= self.expires_at

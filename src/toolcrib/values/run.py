@@ -41,8 +41,10 @@ class RunState(msgspec.Struct, frozen=True):
     `restored` has, by call id, the arguments of waiting calls that were made for a provider's view
     of their schema, in the author's terms: the offer that knew the way back ends with the process.
     `repaired` likewise has the text that took the place of a waiting call's arguments: whoever is
-    asked, and asked again after a restart, is asked about the same. `origin` is the turn that made the
-    waiting calls, and `choice` why the tools on offer were chosen, in a run that picks.
+    asked, and asked again after a restart, is asked about the same. `pinned` has, by call id, what
+    default factories made of a waiting call, by JSON Pointer: they run once a call. `origin` is the
+    turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
+    picks.
     """
 
     run_id: str
@@ -59,6 +61,7 @@ class RunState(msgspec.Struct, frozen=True):
     repaired: dict[str, RepairedText] = {}
     origin: Origin | None = None
     choice: Choice | None = None
+    pinned: dict[str, JsonObject] = {}
     version: int = 1
 
     def to_json(self) -> str:

@@ -108,7 +108,9 @@ def test_a_default_that_is_not_shown_takes_effect() -> None:
     catalog = Catalog([look])
     left_out = hydrate(ToolCall("c", "", "look", "{}"), catalog)
     assert isinstance(left_out, Hydrated)
-    assert left_out.arguments == {}
+    assert left_out.arguments == {"depth": None, "since": None}
+    assert left_out.defaults == ("/depth", "/since")
+    assert left_out.provenance.parsed == {}
     assert isinstance(hydrate(ToolCall("c", "", "look", '{"depth": null}'), catalog), Rejected)
 
 

@@ -12,14 +12,14 @@ from pydantic import (
     PydanticUndefinedAnnotation,
     PydanticUserError,
     TypeAdapter,
-    ValidationError,
 )
-from pydantic_core import PydanticOmit, to_json
+from pydantic_core import PydanticOmit
 from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema.derive.flat import FlatAdapter, flat_adapter
 from toolcrib.schema.derive.hints import identity, show, with_lists
+from toolcrib.schema.derive.reading import Reader
 from toolcrib.schema.derive.typed_dicts import make_readable
 
 Converter: TypeAlias = Callable[[Any], Any]
@@ -52,25 +52,9 @@ KEPT_AS_IT_IS: Mapping[Converter, type] = {whole: int, real: float}
 """What a converter gives back as it came, which saves the call of most of them."""
 
 
-def reader(adapter: Adapter) -> Converter:
-    """What makes a typed value of valid JSON.
-
-    What pydantic does not take as Python it is shown once more as the JSON that it is, with whole
-    numbers written as such: `1e300` for an `int`, text for a date in a strict model.
-    """
-    validate, validate_json = adapter.validator.validate_python, adapter.validator.validate_json
-
-    def read(value: Any) -> Any:
-        try:
-            return validate(value)
-        except (ValidationError, CoreSchemaError):
-            try:
-                return validate_json(to_json(whole_numbers(value)))
-            except (ValidationError, CoreSchemaError, ValueError):
-                pass
-            raise
-
-    return read
+def reader(adapter: Adapter) -> Reader:
+    """What makes a typed value of valid JSON."""
+    return Reader(adapter.core_schema, adapter.validator.validate_json)
 
 
 def whole_numbers(value: Any) -> Any:

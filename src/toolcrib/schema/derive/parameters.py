@@ -22,6 +22,7 @@ from toolcrib.schema.derive.by_type import SchemaGenerator
 from toolcrib.schema.derive.defaults import Default, can_be_shown, check_nested, read_default
 from toolcrib.schema.derive.generator import Mode
 from toolcrib.schema.derive.hints import direct, is_plain
+from toolcrib.schema.derive.reading import Reader
 from toolcrib.schema.derive.unions import bounded
 from toolcrib.values.json import JsonObject
 
@@ -55,7 +56,7 @@ class DerivedObject(NamedTuple):
     """`schema` of one object that is all the arguments; `convert` makes it of them."""
 
     schema: JsonObject
-    convert: Converter
+    convert: Reader
 
 
 def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:

@@ -1,0 +1,717 @@
+"""One strict conversion from JSON to a typed value, and that value held against what was sent.
+
+Rule: what a tool gets is what was sent, or the call is refused. A value is read once, in pydantic's
+strict JSON mode. That alone is not enough: validators of a whole model, `Enum._missing_`, aliases and
+`Field(strict=False)` can still make another value of what was sent. So the value that was read is
+walked beside what was sent, attribute by attribute (serializers and excluded fields do not matter),
+and written as JSON again. Where the two differ, the difference is
+
+- a canonical form (an equal number, the same instant, the order of a set, a UUID in lower case):
+  the form that was read is taken;
+- made by an author's own validator on that very value, or by `strip_whitespace` and the like: taken,
+  and noted as `normalised`;
+- anything else: `Differs`, with its place. Nothing of it runs.
+
+A value that was not sent (a default) is written down too, and its place is noted. Objects of classes
+that pydantic does not take apart are not looked into: what their code was given is what was sent.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from math import isfinite
+from pathlib import PurePath
+from typing import Any, TypeAlias, cast
+from uuid import UUID
+
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
+from pydantic_core import (
+    CoreConfig,
+    PydanticSerializationError,
+    SchemaError,
+    SchemaValidator,
+    core_schema,
+    to_json,
+    to_jsonable_python,
+)
+
+from toolcrib.values.json import JsonValue, canonical_json
+
+At: TypeAlias = "tuple[At, str | int] | None"
+MISSING: Any = object()
+_SECRETS = (SecretStr, SecretBytes, Secret)
+_NUMBERS = (int, float)
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+IPS = tuple(
+    getattr(ipaddress, f"IPv{version}{kind}")
+    for version in (4, 6)
+    for kind in ("Address", "Network", "Interface")
+)
+# Values whose canonical text takes the place of the text that was sent.
+_CANONICAL = (UUID, date, time, timedelta, Decimal, Fraction, PurePath, *IPS)
+_LOST = "the tool would not get this property"
+LIFTED = ("strip_whitespace", "to_lower", "to_upper")
+LIFTING = ("str_strip_whitespace", "str_to_lower", "str_to_upper")
+
+
+class Differs(Exception):  # noqa: N818  a finding; it never leaves the reader
+    """The value that was read is not what was sent; where, and in safe text how."""
+
+    def __init__(
+        self, at: At, text: str = "the tool would read another value than the one sent"
+    ) -> None:
+        super().__init__(text)
+        self.at = at
+        self.text = text
+
+
+class Found:
+    """What was found on the way: places that were not sent, and places that an author changed."""
+
+    __slots__ = ("defaults", "known", "normalised", "pinned", "pins")
+
+    def __init__(self) -> None:
+        self.defaults: list[At] = []
+        self.normalised: list[At] = []
+        self.pinned: list[tuple[At, JsonValue]] = []
+        self.known: dict[tuple[int, int, int], Any] = {}
+        self.pins: set[tuple[str | int, ...]] = set()  # put in for what a factory made before
+
+    def mark(self) -> tuple[int, int, int]:
+        return len(self.defaults), len(self.normalised), len(self.pinned)
+
+    def back(self, mark: tuple[int, int, int]) -> None:
+        del self.defaults[mark[0] :]
+        del self.normalised[mark[1] :]
+        del self.pinned[mark[2] :]
+
+
+def steps(at: At) -> tuple[str | int, ...]:
+    """A place as the steps that lead to it."""
+    found: list[str | int] = []
+    while at is not None:
+        at, step = at
+        found.append(step)
+    return tuple(reversed(found))
+
+
+class Part:
+    """How one part of a hint is walked."""
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        """What was sent, with whole numbers written as such where an integer is wanted."""
+        return sent
+
+    def fits(self, _value: Any) -> bool:
+        """Whether a value may have come from here, told at a glance: for the branches of a union."""
+        return True
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        """The JSON of `value`, if it is what was sent; of a default, `sent` is `MISSING`, and so is
+        what is given for one that is no JSON. Raises Differs."""
+        raise NotImplementedError
+
+
+def plain(value: Any) -> Any:
+    """A value of any kind as JSON, secrets unwrapped; `MISSING` for what is none."""
+    kind = value.__class__
+    if kind in _SCALARS:
+        return value if kind is not float or isfinite(value) else MISSING
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, _SECRETS):
+        return plain(value.get_secret_value())
+    if isinstance(value, dict):
+        return _plain_object(value)
+    if isinstance(value, list | tuple | deque | set | frozenset):
+        items = [plain(item) for item in value]
+        if any(item is MISSING for item in items):
+            return MISSING
+        return sorted(items, key=canonical_json) if isinstance(value, set | frozenset) else items
+    return _plain_text(value)
+
+
+def _plain_object(value: dict[Any, Any]) -> Any:
+    made = {}
+    for key, item in value.items():
+        name = plain(key)
+        made[name if isinstance(name, str) else canonical_json(name)] = plain(item)
+    whole = len(made) == len(value) and not any(item is MISSING for item in made.values())
+    return made if whole else MISSING
+
+
+def _plain_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Fraction):
+        return str(value)
+    try:
+        made = to_jsonable_python(value, by_alias=True, round_trip=True)
+        canonical_json(made)
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError):
+        owner = type(value).__module__.partition(".")[0]
+        return str(value) if owner in ("pydantic", "pydantic_core") else MISSING
+    except Exception:  # noqa: BLE001  a serializer of the author's
+        return MISSING
+    return made
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Equal as JSON: `1` is `1.0`, and neither is `true`."""
+    kind = one.__class__
+    if kind is not other.__class__:
+        return kind in _NUMBERS and other.__class__ in _NUMBERS and one == other
+    if kind is dict:
+        return one.keys() == other.keys() and all(same_json(v, other[k]) for k, v in one.items())
+    if kind is list:
+        return len(one) == len(other) and all(map(same_json, one, other))
+    return bool(one == other)
+
+
+class LeafPart(Part):
+    """A value that is one text or number as JSON, or one that only pydantic can tell."""
+
+    def __init__(self, core: Any, config: Mapping[str, Any]) -> None:
+        self._core = core
+        self._config = config
+        self._again: Any = None
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        shown = plain(value)
+        if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
+            return shown
+        if isinstance(value, _SECRETS) and same_json(plain(value.get_secret_value()), sent):
+            return sent
+        if not self._reads_as(sent, value):
+            raise Differs(at)
+        canonical = isinstance(value, _CANONICAL) or hasattr(value, "unicode_string")
+        return shown if canonical and isinstance(shown, str) and isinstance(sent, str) else sent
+
+    def _reads_as(self, sent: Any, value: Any) -> bool:
+        """Whether what was sent, read by this type alone, is this value."""
+        try:
+            if self._again is None:
+                config: Any = {k: v for k, v in self._config.items() if k != "title"}
+                self._again = SchemaValidator(self._core, cast("CoreConfig", config))
+            again = self._again.validate_json(to_json(sent), strict=True)
+        except (ValidationError, SchemaError, ValueError):
+            return False
+        if again.__class__ is not value.__class__ or again != value:
+            return False
+        if isinstance(value, datetime | time):
+            return bool(again.utcoffset() == value.utcoffset())
+        return True
+
+
+class ScalarPart(Part):
+    """JSON's own texts, numbers, booleans and null: equal, or another value."""
+
+    def __init__(self, kind: str, *, lifted: bool = False) -> None:
+        self._kind = kind
+        self._lifted = lifted
+        self.takes_float = kind == "float"
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        if self._kind == "int" and sent.__class__ is float and sent.is_integer():
+            return int(sent)
+        return sent
+
+    def fits(self, value: Any) -> bool:
+        kind = self._kind
+        if kind == "none":
+            return value is None
+        if kind == "bool":
+            return value is True or value is False
+        if kind == "str":
+            return isinstance(value, str)
+        wanted = int if kind == "int" else _NUMBERS
+        return isinstance(value, wanted) and not isinstance(value, bool)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if value.__class__ is sent.__class__ and value == sent:
+            return sent
+        shown = plain(value)
+        if sent is MISSING:
+            return shown
+        if not self.fits(value) or shown is MISSING:
+            raise Differs(at)
+        if not same_json(shown, sent):
+            if self._lifted and isinstance(sent, str):
+                found.normalised.append(at)
+            elif not (self.takes_float and _as_float(sent) == shown):
+                raise Differs(at)
+        return shown
+
+
+def _as_float(sent: Any) -> float | None:
+    """What a float holds of an integer: the nearest number, which everybody sees from here on."""
+    try:
+        return float(sent) if sent.__class__ is int else None
+    except OverflowError:
+        return None
+
+
+class ChoicePart(Part):
+    """A Literal or an Enum: one of the values that are written there, and no other that equals it."""
+
+    def __init__(self, members: Sequence[Any]) -> None:
+        self._members = members
+        values = [plain(member) for member in members]
+        self._whole = any(value.__class__ is int for value in values)
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        if self._whole and sent.__class__ is float and sent.is_integer():
+            return int(sent)
+        return sent
+
+    def fits(self, value: Any) -> bool:
+        return any(value.__class__ is m.__class__ and value == m for m in self._members)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        shown = plain(value)
+        if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
+            return shown
+        raise Differs(at)
+
+
+class AnythingPart(Part):
+    """What no hint says anything of: it stays the JSON that it was."""
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if sent is not MISSING and same_json(value, sent):
+            return sent
+        shown = plain(value)
+        if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
+            return shown
+        raise Differs(at)
+
+
+class AuthoredPart(Part):
+    """A value on which an author's own validator stands: what it makes is taken, and noted."""
+
+    def __init__(self, inner: Part | None) -> None:
+        self._inner = inner
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        return sent if self._inner is None else self._inner.whole(sent)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        mark = found.mark()
+        shown = MISSING
+        if self._inner is not None:
+            try:
+                return self._inner.hold(value, sent, at, found)
+            except Differs:
+                found.back(mark)
+            try:
+                shown = self._inner.hold(value, MISSING, at, Found())
+            except Differs:
+                shown = MISSING
+        if shown is MISSING:
+            shown = plain(value)
+        if sent is MISSING:
+            return shown
+        if shown is MISSING or same_json(
+            shown, sent
+        ):  # an object: its code was given what was sent
+            return sent
+        found.normalised.append(at)
+        return shown
+
+
+class NullablePart(Part):
+    def __init__(self, inner: Part) -> None:
+        self._inner = inner
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        return sent if sent is None else self._inner.whole(sent)
+
+    def fits(self, value: Any) -> bool:
+        return value is None or self._inner.fits(value)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if value is None:
+            if sent is None or sent is MISSING:
+                return None
+            raise Differs(at)
+        return self._inner.hold(value, sent, at, found)
+
+
+class UnionPart(Part):
+    """The first branch that the value can have come from; a pair is looked at once, however deep."""
+
+    def __init__(self, choices: Sequence[Part]) -> None:
+        self._choices = choices
+        self.takes_float = any(getattr(c, "takes_float", False) for c in choices)
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        if sent.__class__ is float and self.takes_float:
+            return sent
+        for choice in self._choices:
+            sent = choice.whole(sent)
+        return sent
+
+    def fits(self, value: Any) -> bool:
+        return any(choice.fits(value) for choice in self._choices)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        key = (id(self), id(value), id(sent))
+        if key in found.known:
+            return self._known(found, key, at)
+        mark = found.mark()
+        for choice in self._choices:
+            if not choice.fits(value):
+                continue
+            try:
+                shown = choice.hold(value, sent, at, found)
+            except Differs:
+                found.back(mark)
+                continue
+            if sent.__class__ in (list, dict):
+                new = (
+                    found.defaults[mark[0] :],
+                    found.normalised[mark[1] :],
+                    found.pinned[mark[2] :],
+                )
+                found.known[key] = shown, new
+            return shown
+        if sent.__class__ in (list, dict):
+            found.known[key] = None
+        raise Differs(at)
+
+    def _known(self, found: Found, key: tuple[int, int, int], at: At) -> Any:
+        known = found.known[key]
+        if known is None:
+            raise Differs(at)
+        shown, (defaults, normalised, pinned) = known
+        found.defaults += defaults
+        found.normalised += normalised
+        found.pinned += pinned
+        return shown
+
+
+class ListPart(Part):
+    """Lists, tuples and what else is an array and keeps its order."""
+
+    def __init__(self, items: Sequence[Part], variadic: int | None) -> None:
+        self._items = items
+        self._variadic = variadic
+
+    def _nodes(self, count: int) -> Sequence[Part]:
+        if self._variadic is None:
+            return self._items
+        at, items = self._variadic, self._items
+        return [*items[:at], *[items[at]] * (count - len(items) + 1), *items[at + 1 :]]
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        if not isinstance(sent, list):
+            return sent
+        nodes = self._nodes(len(sent))
+        if len(nodes) != len(sent):
+            return sent
+        return [node.whole(item) for node, item in zip(nodes, sent, strict=True)]
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, Sequence | deque) and not isinstance(value, str | bytes)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if not self.fits(value) or not (sent is MISSING or isinstance(sent, list)):
+            raise Differs(at)
+        nodes = self._nodes(len(value))
+        if len(nodes) != len(value) or (sent is not MISSING and len(sent) != len(value)):
+            raise Differs(at)
+        if sent is MISSING:
+            items = [
+                n.hold(v, sent, (at, i), found)
+                for i, (n, v) in enumerate(zip(nodes, value, strict=True))
+            ]
+            return MISSING if any(item is MISSING for item in items) else items
+        return [
+            node.hold(item, one, (at, index), found)
+            for index, (node, item, one) in enumerate(zip(nodes, value, sent, strict=True))
+        ]
+
+
+class SetPart(Part):
+    """Sets: whatever their order, and however often an item was sent."""
+
+    def __init__(self, item: Part, core: Any, kind: type) -> None:
+        self._item = item
+        self._core = core
+        self._kind = kind
+        self._again: Any = None
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        return [self._item.whole(item) for item in sent] if isinstance(sent, list) else sent
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, self._kind)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if not self.fits(value) or not (sent is MISSING or isinstance(sent, list)):
+            raise Differs(at)
+        if sent is MISSING:
+            items = [self._item.hold(item, MISSING, (at, 0), found) for item in value]
+            return (
+                MISSING if any(i is MISSING for i in items) else sorted(items, key=canonical_json)
+            )
+        if self._again is None:
+            self._again = SchemaValidator(self._core)
+        held: dict[str, JsonValue] = {}
+        met = set()
+        for index, one in enumerate(sent):
+            try:
+                item = self._again.validate_json(to_json(self._item.whole(one)), strict=True)
+            except (ValidationError, SchemaError, ValueError):
+                raise Differs((at, index)) from None
+            if item not in value:
+                raise Differs((at, index))
+            met.add(item)
+            shown = self._item.hold(item, one, (at, index), found)
+            held[canonical_json(shown)] = shown
+        if len(met) != len(value):
+            raise Differs(at)
+        return [held[text] for text in sorted(held)]
+
+
+class DictPart(Part):
+    """Mappings; their keys are texts as JSON, whatever they are read as."""
+
+    def __init__(self, value: Part, keys: Any) -> None:
+        self._value = value
+        self._keys = None if keys is None or keys["type"] in ("any", "str") else keys
+        self._again: Any = None
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        if not isinstance(sent, dict):
+            return sent
+        return {key: self._value.whole(item) for key, item in sent.items()}
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if not self.fits(value) or not (sent is MISSING or isinstance(sent, dict)):
+            raise Differs(at)
+        if sent is MISSING:
+            made = {
+                self._name(key): self._value.hold(v, sent, (at, str(key)), found)
+                for key, v in value.items()
+            }
+            missing = len(made) < len(value) or any(v is MISSING for v in (*made, *made.values()))
+            return MISSING if missing else made
+        if len(value) != len(sent):
+            raise Differs(at)
+        made = {}
+        for (key, item), (name, one) in zip(value.items(), sent.items(), strict=True):
+            if not (key == name and key.__class__ is str) and not self._reads_as(name, key):
+                raise Differs((at, name))
+            made[self._name(key)] = self._value.hold(item, one, (at, name), found)
+        if len(made) < len(sent):
+            raise Differs(at)
+        return made
+
+    def _name(self, key: Any) -> Any:
+        if key.__class__ is str:
+            return key
+        try:
+            return next(iter(to_jsonable_python({key: None})))
+        except (PydanticSerializationError, ValueError, TypeError):
+            shown = plain(key)
+            return shown if isinstance(shown, str) or shown is MISSING else canonical_json(shown)
+
+    def _reads_as(self, name: str, key: Any) -> bool:
+        """Whether the name, read as a key of this type alone, is this key."""
+        if self._keys is None:
+            return bool(name == key)
+        if self._again is None:
+            self._again = SchemaValidator(core_schema.dict_schema(self._keys))
+        try:
+            again = next(iter(self._again.validate_json(to_json({name: None}), strict=True)))
+        except (ValidationError, SchemaError, ValueError):
+            return False
+        return again.__class__ is key.__class__ and bool(again == key)
+
+
+@dataclass(slots=True)
+class FieldPart:
+    """A field: its attribute, the names that it is sent under (the first is shown), and its plan."""
+
+    name: str
+    keys: tuple[str, ...]
+    node: Part
+    factory: bool
+    init_only: bool
+
+
+class FieldsPart(Part):
+    """An object of declared fields: a model, a dataclass, a TypedDict (`cls` is None), a NamedTuple."""
+
+    def __init__(self, cls: Any, fields: Sequence[FieldPart], extras: Part) -> None:
+        self._cls = cls
+        self._fields = fields
+        self._extras = extras
+        self._indexed = cls is not None and issubclass(cls, tuple)
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        if isinstance(sent, list) and self._indexed:
+            nodes = [field.node for field in self._fields][: len(sent)]
+            items = [node.whole(item) for node, item in zip(nodes, sent, strict=False)]
+            return items + sent[len(nodes) :]
+        if not isinstance(sent, dict):
+            return sent
+        made = {key: self._extras.whole(item) for key, item in sent.items()}
+        for field in self._fields:
+            for key in field.keys:
+                if key in sent:
+                    made[key] = field.node.whole(sent[key])
+        return made
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, dict if self._cls is None else self._cls)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if not self.fits(value):
+            raise Differs(at)
+        if self._indexed and isinstance(sent, list):
+            return self._hold_items(value, sent, at, found)
+        if sent is MISSING:
+            return self._shown(value)
+        if not isinstance(sent, dict):
+            raise Differs(at)
+        made: dict[str, Any] = {}
+        for field in self._fields:
+            item = self._attribute(value, field.name)
+            key = next((key for key in field.keys if key in sent), None)
+            if key is None or (found.pins and steps((at, key)) in found.pins):
+                if item is not MISSING and not field.init_only:
+                    key = field.keys[0]
+                    made[key] = _default(field, item, (at, key), found)
+                    if isinstance(value, BaseModel):
+                        value.__pydantic_fields_set__.discard(field.name)
+            else:
+                made[key] = self._hold_field(field, item, sent[key], (at, key), found)
+        if len(made) < len(sent) or not made.keys() >= sent.keys():
+            self._hold_extras(value, sent, made, at, found)
+        return made
+
+    def _hold_field(self, field: FieldPart, item: Any, sent: Any, at: At, found: Found) -> Any:
+        if field.init_only:  # its place is the constructor: no attribute keeps it
+            return sent
+        if item is MISSING:
+            raise Differs(at, _LOST)
+        return field.node.hold(item, sent, at, found)
+
+    def _attribute(self, value: Any, name: str) -> Any:
+        if self._cls is None:
+            return value.get(name, MISSING)
+        return getattr(value, name, MISSING)
+
+    def _shown(self, value: Any) -> Any:
+        """All of an object that was not sent, or `MISSING` if a part of it is no JSON."""
+        made = {}
+        for field in self._fields:
+            item = self._attribute(value, field.name)
+            if item is not MISSING and not field.init_only:
+                made[field.keys[0]] = shown_default(field.node, item)
+        return MISSING if any(shown is MISSING for shown in made.values()) else made
+
+    def _hold_extras(
+        self, value: Any, sent: Any, made: dict[str, Any], at: At, found: Found
+    ) -> None:
+        """Properties that no field declares, where the author's type takes them."""
+        extras = self._extras_of(value)
+        for key in sent.keys() - made.keys():
+            if key not in extras:
+                raise Differs((at, key), _LOST)
+            made[key] = self._extras.hold(extras[key], sent[key], (at, key), found)
+
+    def _extras_of(self, value: Any) -> Mapping[str, Any]:
+        if isinstance(value, BaseModel):
+            return value.__pydantic_extra__ or {}
+        kept = value if self._cls is None else getattr(value, "__dict__", {})
+        names = {field.name for field in self._fields}
+        return {key: item for key, item in kept.items() if key not in names}
+
+    def _hold_items(self, value: Any, sent: list[Any], at: At, found: Found) -> Any:
+        """A NamedTuple that was sent as an array; its last fields may have defaults."""
+        if len(sent) > len(self._fields):
+            raise Differs(at)
+        items: list[Any] = []
+        for index, field in enumerate(self._fields):
+            item = getattr(value, field.name)
+            if index < len(sent):
+                items.append(field.node.hold(item, sent[index], (at, index), found))
+            else:
+                items.append(_default(field, item, (at, index), found))
+        return items
+
+
+def _default(field: FieldPart, value: Any, at: At, found: Found) -> Any:
+    """A value that was not sent, in an object that was: as it is shown, and its place noted."""
+    found.defaults.append(at)
+    shown = shown_default(field.node, value)
+    if shown is MISSING:
+        return {"default": type(value).__name__}
+    if field.factory:
+        found.pinned.append((at, shown))
+    return shown
+
+
+def shown_default(node: Part, value: Any) -> Any:
+    """A value that was not sent, as JSON; `MISSING` for one that is none."""
+    try:
+        return node.hold(value, MISSING, None, Found())
+    except Differs:  # a default need not be of its hint
+        return plain(value)
+
+
+class InsidePart(Part):
+    """What pydantic wraps around a plan of its own: a secret is opened, a reference followed."""
+
+    def __init__(self, find: Callable[[], Part]) -> None:
+        self._find = find
+        self._found: Part | None = None
+
+    @property
+    def _inner(self) -> Part:
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        return self._inner.whole(sent)
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, _SECRETS) or self._inner.fits(value)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if isinstance(value, _SECRETS):
+            value = value.get_secret_value()
+        return self._inner.hold(value, sent, at, found)
+
+
+class RootPart(Part):
+    """A RootModel: what it holds is all of it."""
+
+    def __init__(self, cls: Any, inner: Part) -> None:
+        self._cls = cls
+        self._inner = inner
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        return self._inner.whole(sent)
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, self._cls)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if not self.fits(value):
+            raise Differs(at)
+        return self._inner.hold(value.root, sent, at, found)

@@ -1,0 +1,308 @@
+"""The plan of a hint: how what is read by it is walked, made once from pydantic's core schema.
+
+`Reader` is the one way from JSON to a typed value; `held` says what it may and may not change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+import orjson
+from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_json
+
+from toolcrib.schema.derive.held import (
+    IPS,
+    LIFTED,
+    LIFTING,
+    AnythingPart,
+    At,
+    AuthoredPart,
+    ChoicePart,
+    DictPart,
+    FieldPart,
+    FieldsPart,
+    Found,
+    InsidePart,
+    LeafPart,
+    ListPart,
+    NullablePart,
+    Part,
+    RootPart,
+    ScalarPart,
+    SetPart,
+    UnionPart,
+)
+from toolcrib.values.json import JsonValue
+
+
+class Reader:
+    """What makes a typed value of valid JSON; called, it gives the value alone.
+
+    Where a hint is made of plain fields only, pydantic's own dump of the value tells at once whether
+    all of it is what was sent; what differs, or may differ in another hint, is walked.
+    """
+
+    __slots__ = ("_core", "_node", "_serializer", "_validate")
+
+    def __init__(self, core: Any, validate_json: Callable[..., Any]) -> None:
+        self._core = core
+        self._validate = validate_json
+        self._node: Part | None = None
+        self._serializer: SchemaSerializer | None = None
+
+    def __call__(self, sent: JsonValue) -> Any:
+        return self.read(sent, None, Found())[0]
+
+    def read(self, sent: JsonValue, at: At, found: Found) -> tuple[Any, JsonValue]:
+        """The typed value, and the JSON that it is. Raises Differs, ValidationError, SchemaError,
+        ValueError for numbers that Python does not write, and what an author's validator raises."""
+        node, text = self.node, to_json(sent)
+        if _POINT.search(text) is not None or _EXPONENT.search(text) is not None:
+            text = to_json(node.whole(sent))
+        value = self._validate(text, strict=True)
+        if self._serializer is not None and not found.pins and self._is(value, sent):
+            return value, sent
+        return value, node.hold(value, sent, at, found)
+
+    def _is(self, value: Any, sent: JsonValue) -> bool:
+        """Whether the value's own dump is what was sent, to the last digit."""
+        try:
+            dumped = cast("SchemaSerializer", self._serializer).to_python(value, mode="json")
+            return orjson.dumps(dumped, option=_SORTED) == orjson.dumps(sent, option=_SORTED)
+        except (PydanticSerializationError, TypeError):
+            return False
+
+    @property
+    def node(self) -> Part:
+        """The plan of this hint, made when it is first needed."""
+        if self._node is None:
+            self._node = _Planner().plan(self._core, {})
+            if _is_faithful(self._core, {}):
+                self._serializer = SchemaSerializer(self._core)
+        return self._node
+
+
+_SORTED = orjson.OPT_SORT_KEYS
+# Whole floats, as `to_json` writes them; within a text it may err. Apart, each is found quickly.
+_POINT = re.compile(rb"\.0(?![0-9])")
+_EXPONENT = re.compile(rb"e[+-]?[0-9]")
+_SCALARS = frozenset(("str", "int", "float", "bool", "none"))
+_FAITHFUL = _SCALARS | {"default", "nullable", "list", "dict", "model", "dataclass"}
+_PLAIN_FIELD = frozenset(("type", "name", "schema", "kw_only", "metadata"))
+_TEXT = {"type": "str"}
+_CONTAINERS = (ListPart, SetPart, DictPart, FieldsPart, InsidePart, NullablePart, UnionPart)
+
+
+class _Planner:
+    """Makes the plan of a hint from pydantic's core schema of it, which says what stands where."""
+
+    def __init__(self) -> None:
+        self._cores: dict[str, Any] = {}
+        self._plans: dict[str, Part] = {}
+
+    def plan(self, core: Any, config: Mapping[str, Any]) -> Part:
+        kind = core["type"]
+        if kind in ("str", "int", "float", "bool", "none"):
+            lifted = any(core.get(k) for k in LIFTED) or any(config.get(k) for k in LIFTING)
+            return ScalarPart(kind, lifted=kind == "str" and lifted)
+        make = getattr(self, f"_{kind.replace('-', '_')}", None)
+        return LeafPart(core, config) if make is None else make(core, config)
+
+    def _any(self, _core: Any, _config: Any) -> Part:
+        return AnythingPart()
+
+    def _literal(self, core: Any, _config: Any) -> Part:
+        return ChoicePart(core["expected"])
+
+    def _enum(self, core: Any, _config: Any) -> Part:
+        return ChoicePart(core["members"])
+
+    def _nullable(self, core: Any, config: Any) -> Part:
+        return NullablePart(self.plan(core["schema"], config))
+
+    def _union(self, core: Any, config: Any) -> Part:
+        listed = [c[0] if isinstance(c, tuple) else c for c in core["choices"]]
+        return UnionPart([self.plan(choice, config) for choice in listed])
+
+    def _tagged_union(self, core: Any, config: Any) -> Part:
+        listed = [choice for choice in core["choices"].values() if isinstance(choice, dict)]
+        return UnionPart([self.plan(choice, config) for choice in listed])
+
+    def _default(self, core: Any, config: Any) -> Part:
+        return self.plan(core["schema"], config)
+
+    _custom_error = _default
+
+    def _lax_or_strict(self, core: Any, config: Any) -> Part:
+        return self.plan(core["strict_schema"], config)
+
+    def _json_or_python(self, core: Any, config: Any) -> Part:
+        return self.plan(core["json_schema"], config)
+
+    def _list(self, core: Any, config: Any) -> Part:
+        items = core.get("items_schema")
+        return ListPart([AnythingPart() if items is None else self.plan(items, config)], 0)
+
+    _deque = _generator = _list
+
+    def _tuple(self, core: Any, config: Any) -> Part:
+        items = [self.plan(item, config) for item in core["items_schema"]]
+        return ListPart(items, core.get("variadic_item_index"))
+
+    def _set(self, core: Any, config: Any) -> Part:
+        items = core.get("items_schema") or core_schema.any_schema()
+        again = core_schema.definitions_schema(items, list(self._cores.values()))
+        kind = set if core["type"] == "set" else frozenset
+        return SetPart(self.plan(items, config), again, kind)
+
+    _frozenset = _set
+
+    def _dict(self, core: Any, config: Any) -> Part:
+        values = core.get("values_schema")
+        node = AnythingPart() if values is None else self.plan(values, config)
+        return DictPart(node, core.get("keys_schema"))
+
+    _ordered_dict = _counter = _dict
+
+    def _definitions(self, core: Any, config: Any) -> Part:
+        self._cores |= {known["ref"]: known for known in core["definitions"]}
+        return self.plan(core["schema"], config)
+
+    def _definition_ref(self, core: Any, _config: Any) -> Part:
+        ref = core["schema_ref"]
+        return InsidePart(lambda: self._planned(ref))
+
+    def _planned(self, ref: str) -> Part:
+        if ref not in self._plans:
+            self._plans[ref] = self.plan(self._cores[ref], {})
+        return self._plans[ref]
+
+    def _function_plain(self, core: Any, config: Any) -> Part:
+        return LeafPart(core, config) if _is_pydantics(core) else AuthoredPart(None)
+
+    def _function_after(self, core: Any, config: Any) -> Part:
+        """A validator of a whole object is no leave to change its fields."""
+        inner = self.plan(core["schema"], config)
+        if _is_pydantics(core):
+            if isinstance(inner, _CONTAINERS):
+                return InsidePart(lambda: inner)
+            return inner if isinstance(inner, AuthoredPart) else LeafPart(core, config)
+        return inner if isinstance(inner, FieldsPart) else AuthoredPart(inner)
+
+    _function_before = _function_wrap = _function_after
+
+    def _chain(self, core: Any, config: Any) -> Part:
+        inner = self.plan(core["steps"][0], config)
+        if not all(_is_pydantics(step) for step in core["steps"]):
+            return AuthoredPart(inner)
+        return inner if isinstance(inner, _CONTAINERS) else LeafPart(core, config)
+
+    def _model(self, core: Any, _config: Any) -> Part:
+        config = core.get("config") or {}
+        inner = core["schema"]
+        while inner["type"].startswith("function-"):
+            inner = inner["schema"]
+        if inner["type"] != "model-fields":
+            root = self.plan(core["schema"], config)
+            return RootPart(core["cls"], root)
+        fields = [self._field(name, said, config) for name, said in inner["fields"].items()]
+        return FieldsPart(core["cls"], fields, self._extras(inner, config))
+
+    def _dataclass(self, core: Any, _config: Any) -> Part:
+        config = core.get("config") or {}
+        inner = core["schema"]
+        while inner["type"] != "dataclass-args":
+            inner = inner["schema"]
+        fields = [
+            self._field(said["name"], said, config)
+            for said in inner["fields"]
+            if said.get("init", True)
+        ]
+        return FieldsPart(core["cls"], fields, self._extras(inner, config))
+
+    def _typed_dict(self, core: Any, _config: Any) -> Part:
+        config = core.get("config") or {}
+        fields = [self._field(name, said, config) for name, said in core["fields"].items()]
+        return FieldsPart(None, fields, self._extras(core, config))
+
+    def _named_tuple(self, core: Any, config: Any) -> Part:
+        fields = [self._field(said["name"], said, config) for said in core["fields"]]
+        return FieldsPart(core["cls"], fields, AnythingPart())
+
+    def _call(self, core: Any, config: Any) -> Part:
+        """A NamedTuple, before pydantic 2.14."""
+        cls, said = core["function"], core["arguments_schema"]
+        if not (isinstance(cls, type) and issubclass(cls, tuple)):
+            return LeafPart(core, config)
+        listed = said["schema"] if said["type"].startswith("function-") else said
+        fields = [self._field(one["name"], one, config) for one in listed["arguments_schema"]]
+        return FieldsPart(cls, fields, AnythingPart())
+
+    def _extras(self, core: Any, config: Any) -> Part:
+        said = core.get("extras_schema")
+        return AnythingPart() if said is None else self.plan(said, config)
+
+    def _field(self, name: str, said: Any, config: Mapping[str, Any]) -> FieldPart:
+        alias = said.get("validation_alias", said.get("alias"))
+        paths = alias if isinstance(alias, list) else [alias]
+        keys = [p[0] if isinstance(p, list) and len(p) == 1 else p for p in paths]
+        known = [key for key in keys if isinstance(key, str)]
+        by_name = config.get("populate_by_name") or config.get("validate_by_name")
+        if by_name or not known:
+            known.append(name)
+        core = said["schema"]
+        return FieldPart(
+            name=name,
+            keys=tuple(known),
+            node=self.plan(core, config),
+            factory=_has_factory(core),
+            init_only=bool(said.get("init_only")),
+        )
+
+
+def _has_factory(core: Any) -> bool:
+    while "default_factory" not in core:
+        core = core.get("schema")
+        if not isinstance(core, dict):
+            return False
+    return True
+
+
+def _is_faithful(core: Any, config: Mapping[str, Any]) -> bool:
+    """Whether pydantic writes a value just as it reads it: plain fields, under their own names, with
+    no serializer, alias, secret or validator of their own anywhere."""
+    kind = core["type"]
+    if "serialization" in core or kind not in _FAITHFUL:
+        return False
+    if kind in _SCALARS:
+        return not any(core.get(k) for k in LIFTED) and not any(config.get(k) for k in LIFTING)
+    if kind in ("default", "nullable"):
+        return _is_faithful(core["schema"], config)
+    if kind in ("list", "dict"):
+        plain_keys = core.get("keys_schema", _TEXT)["type"] == "str"
+        items = core.get("items_schema") or core.get("values_schema")
+        return plain_keys and (items is None or _is_faithful(items, config))
+    config, inner = core.get("config") or {}, core["schema"]
+    if inner["type"] not in ("model-fields", "dataclass-args") or inner.get("computed_fields"):
+        return False
+    listed = inner["fields"]
+    fields = list(listed.values() if isinstance(listed, dict) else listed)
+    return config.get("extra_fields_behavior") != "allow" and all(
+        _PLAIN_FIELD.issuperset(field) and _is_faithful(field["schema"], config) for field in fields
+    )
+
+
+def _is_pydantics(core: Any) -> bool:
+    """Whether a step is pydantic's own, or a class of the standard library that it makes."""
+    if not core["type"].startswith("function-"):
+        return True
+    function = core["function"]["function"]
+    while isinstance(function, partial):
+        function = function.func
+    owner = getattr(function, "__module__", None) or ""
+    if owner.startswith("pydantic.experimental"):
+        return False
+    return owner.partition(".")[0] in ("pydantic", "pydantic_core") or function in IPS
