@@ -1,0 +1,136 @@
+"""A log from before there were formats opens, verifies by its own rules, goes on, and is migrated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from audit.audit_helpers import opened, record, write_calls
+
+from toolcrib.audit import AuditLog, Fault, Head, verify_jsonl
+from toolcrib.errors import SourceError
+
+KEY = "a key"
+OLD = Path(__file__).with_name("format_1.sql")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "old.db"
+    with opened(path) as connection:
+        connection.executescript(OLD.read_text(encoding="utf-8"))
+    return path
+
+
+async def test_it_verifies_by_its_own_rules_and_is_not_sealed(path: Path) -> None:
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        found = await log.verify()
+        assert (found.ok, found.format, found.checked, found.sealed) == (True, 1, 6, False)
+        lines = [line async for line in log.export()]
+        assert len(lines) == 6
+        found = verify_jsonl(lines, key=KEY)
+        assert (found.ok, found.sealed) == (True, False)
+    with opened(path) as connection:
+        connection.execute("UPDATE audit_entries SET at = at + 1 WHERE seq = 2")
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        assert not (await log.verify()).ok
+
+
+async def test_it_goes_on_and_knows_what_ran(path: Path) -> None:
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        assert await log.find("run_1/1") == record(1)
+        assert await log.begin(record(0, "started")) == record(0)
+        assert await log.begin(record(2, "started")) == record(2, "started")
+        await log.write(record(2))
+        await write_calls(log, range(7, 9))
+        assert await log.find("run_1/7") == record(7)
+        assert await log.find("run_1/99") is None
+        found = await log.verify()
+        assert (found.ok, found.format, found.checked) == (True, 1, 11)
+        assert await log.prune(before=1e12) == 11
+        assert (await log.verify()).ok
+
+
+async def test_a_changed_row_of_it_decides_nothing(path: Path) -> None:
+    with opened(path) as connection:
+        connection.execute("UPDATE audit_entries SET record = replace(record, '1.5', '2.5')")
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        with pytest.raises(SourceError, match="was changed"):
+            await log.find("run_1/1")
+        with pytest.raises(SourceError, match="was changed"):
+            await log.begin(record(1, "started"))
+
+
+async def test_migrated_it_is_sealed_and_its_entries_are_as_they_were(path: Path) -> None:
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        before, head = await log.entries(), await log.head()
+        assert await log.migrate()
+        assert not await log.migrate()
+        assert await log.entries() == before
+        found = await log.verify(head=head)
+        assert (found.ok, found.format, found.checked, found.sealed) == (True, 2, 7, True)
+        lines = [line async for line in log.export()]
+        note = json.loads(lines[6])["record"]
+        assert (note["status"], note["through"], note["hash"]) == ("genesis", 6, head.hash)
+        assert verify_jsonl(lines, key=KEY).sealed
+        assert verify_jsonl(lines[:-1], key=KEY).fault is not None
+        assert await log.find("run_1/1") == record(1)
+        assert await log.begin(record(0, "started")) == record(0)
+        await write_calls(log, range(7, 9))
+        assert (await log.verify(head=head)).sealed
+    for sql in ("DELETE FROM audit_entries WHERE seq > 6", "UPDATE audit_head SET format = 1"):
+        with opened(path) as connection:
+            connection.execute(sql)
+        async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+            assert not (await log.verify()).ok
+
+
+async def test_nobody_goes_back_to_the_format_before(path: Path) -> None:
+    """The old head, seal and all, put back beside what was written since."""
+    with opened(path) as connection:
+        (old,) = connection.execute("SELECT seq, hash, seal FROM audit_head").fetchall()
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        await log.migrate()
+    with opened(path) as connection:
+        connection.execute(
+            "UPDATE audit_head SET seq = ?, hash = ?, seal = ?, format = 1, first_seq = 1", old
+        )
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        found = await log.verify()
+        assert found.fault == Fault(8, "the log says that entry 6 is the last")
+
+
+async def test_what_was_changed_is_not_migrated(path: Path) -> None:
+    with opened(path) as connection:
+        connection.execute("DELETE FROM audit_entries WHERE seq = 3")
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        with pytest.raises(SourceError, match="not migrated: entries are missing"):
+            await log.migrate()
+    async with AuditLog(f"sqlite:///{path}", key="another") as log:
+        with pytest.raises(SourceError, match="another key"):
+            await log.migrate()
+
+
+async def test_one_that_was_pruned_is_migrated_too(path: Path) -> None:
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        entries = await log.entries()
+        await log.prune(before=entries[3].at)
+        assert await log.migrate()
+        found = await log.verify()
+        assert (found.sealed, found.checked) == (True, 5)
+        assert (await log.head()).seq == 8
+        await log.write(record(9))
+        assert await log.prune(before=1e12) == 6
+        assert (await log.verify()).sealed
+
+
+async def test_a_new_log_is_of_the_newest_format(tmp_path: Path) -> None:
+    async with AuditLog(f"sqlite:///{tmp_path}/crib.db", key=KEY) as log:
+        assert (await log.head()) == Head(0, "0" * 64)
+        found = await log.verify()
+        assert found.fault == Fault(
+            None, "nothing was ever written to this log, or all of it was erased"
+        )
+        assert not await log.migrate()
+        assert (await log.verify()).sealed
