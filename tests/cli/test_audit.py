@@ -609,3 +609,66 @@ def test_calls_that_name_each_other_as_callers_are_told_once(toolcrib: Toolcrib)
         record("b", parent_run_id="run_1", parent_call_id="a"),
     )
     assert toolcrib("audit", "show", "a").out.count("called by") == 1
+
+
+def test_checkpoints_from_key_to_proof(toolcrib: Toolcrib, tmp_path: Path) -> None:
+    written(begun("a"), record("a"))
+    public = toolcrib("audit", "keygen", "shop.key", "--name", "example.com/shop").out.strip()
+    assert public.startswith("example.com/shop+")
+    signed = toolcrib("audit", "checkpoint", "one.checkpoint", "--signing-key", "shop.key")
+    assert (signed.code, signed.out) == (0, "")
+    written(record("b"))
+    verified = ("audit", "verify", "--checkpoint", "one.checkpoint", "--public-key")
+    assert toolcrib(*verified, public).code == 0
+    Path("shop.pub").write_text(f"{public}\n", encoding="utf-8")
+    assert toolcrib(*verified, "shop.pub").code == 0
+    assert toolcrib(*verified, public[:-4] + "AAA=").code == 1
+    assert toolcrib(*verified[:-1]).code == 2
+    after = ("audit", "checkpoint", "--signing-key", "shop.key", "--after", "one.checkpoint")
+    assert toolcrib(*after).out.startswith("example.com/shop\n4\n")
+    toolcrib("audit", "keygen", "new.key", "--name", "example.com/shop")
+    rotated = toolcrib(*after, "--rotate-to", "new.key").out
+    Path("two.checkpoint").write_text(rotated, encoding="utf-8")
+    told = toolcrib("audit", "verify", "--checkpoint", "two.checkpoint", "--public-key", public).out
+    assert "from this checkpoint on the key is example.com/shop+" in told
+    toolcrib("audit", "prove", "a", "a.proof", "--checkpoint", "one.checkpoint")
+    included = ("audit", "verify-inclusion", "a.proof", "--public-key", public)
+    assert json.loads(toolcrib(*included, "--json").out)["entry"]["record"]["id"] == "a"
+    Path("crib.db").unlink()
+    assert toolcrib(*included).code == 0
+    proof = Path("a.proof").read_text(encoding="utf-8")
+    Path("a.proof").write_text(proof.replace("index 2", "index 1"), encoding="utf-8")
+    assert toolcrib(*included).code == 1
+    for made in ("shop.key", "one.checkpoint", "a.proof"):
+        assert stat.S_IMODE(Path(made).stat().st_mode) == 0o600
+
+
+def test_the_head_is_what_verify_takes(toolcrib: Toolcrib) -> None:
+    written(begun("a"), record("a"))
+    head = toolcrib("audit", "head").out.strip()
+    written(record("b"))
+    assert toolcrib("audit", "verify", "--head", head).code == 0
+    assert json.loads(toolcrib("audit", "head", "--json").out)["seq"] == 3
+
+
+def test_an_older_log_has_an_exit_code_of_its_own(toolcrib: Toolcrib) -> None:
+    old = Path(__file__).parent.parent / "audit" / "format_1.sql"
+    with closing(sqlite3.connect("crib.db")) as connection, connection:
+        connection.executescript(old.read_text(encoding="utf-8"))
+    Path("key").write_text("a key", encoding="utf-8")
+    told = toolcrib("audit", "verify", "--key-file", "key")
+    assert told.code == 3
+    assert "start and tail are not sealed" in told.out
+    toolcrib("audit", "export", "old.jsonl")
+    exported = ("audit", "verify", "--jsonl", "old.jsonl", "--key-file", "key")
+    assert toolcrib(*exported).code == 3
+    assert toolcrib("audit", "migrate", "--key-file", "key").code == 0
+    assert toolcrib("audit", "verify", "--key-file", "key").code == 0
+    assert "already" in toolcrib("audit", "migrate", "--key-file", "key").out
+
+
+def test_a_log_that_was_erased_is_found(toolcrib: Toolcrib) -> None:
+    written(begun("a"), record("a"))
+    with closing(sqlite3.connect("crib.db")) as connection, connection:
+        connection.executescript("DELETE FROM audit_entries; DELETE FROM audit_head")
+    assert toolcrib("audit", "verify").code == 1

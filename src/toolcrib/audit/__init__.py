@@ -1,5 +1,12 @@
 """What became of every call, kept: for whoever asks later, and for whoever watches now."""
 
+from toolcrib.audit.checkpoint import (
+    Checkpoint,
+    Checkpoints,
+    PublicKey,
+    SigningKey,
+    verify_inclusion,
+)
 from toolcrib.audit.entry import AuditEntry, AuditFilter, Fault, Head, Verification
 from toolcrib.audit.log import AuditLog, verify_jsonl
 from toolcrib.audit.otel import OpenTelemetry
@@ -11,11 +18,16 @@ __all__ = [
     "AuditFilter",
     "AuditLog",
     "Candidate",
+    "Checkpoint",
+    "Checkpoints",
     "Choice",
     "Fault",
     "Head",
     "OpenTelemetry",
     "Origin",
+    "PublicKey",
+    "SigningKey",
     "Verification",
+    "verify_inclusion",
     "verify_jsonl",
 ]

@@ -25,7 +25,8 @@ from uuid import uuid4
 import msgspec
 
 from toolcrib.audit import tree
-from toolcrib.audit.chain import NOTHING, Seal, State
+from toolcrib.audit.chain import NOTHING, Seal, State, leaf
+from toolcrib.audit.checkpoint import Checkpoint
 from toolcrib.audit.entry import FORMAT, AuditEntry, Head
 from toolcrib.audit.index import Index
 from toolcrib.audit.rows import (
@@ -186,7 +187,7 @@ class Checked:
         self._seal = seal
         self.state = state
         self._index = Index(transaction, seal, state.keys)
-        self._tree = tree.stored(transaction, state)
+        self._tree = tree.stored(transaction, state.size)
 
     def know(self, asked: Iterable[Asked]) -> None:
         """Read what the index says of these keys."""
@@ -387,6 +388,38 @@ def standing_under(transaction: Transaction, seal: Seal, asked: Asked) -> AuditE
     log = Checked(transaction, seal, state)
     log.know([asked])
     return _standing(log, asked)
+
+
+def grown(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, bytes | None]:
+    """The size of the log's tree, its root, and the root that it had when it was of an earlier size."""
+    state = state_of(transaction, seal)
+    if state is None or state.format == 1:
+        raise SourceError("the audit log has no tree: it is empty, or is to be migrated first")
+    known = tree.stored(transaction, state.size)
+    before = known.root_at(old) if 0 < old <= state.size else None
+    return state.size, bytes.fromhex(state.root), before
+
+
+def proved(
+    transaction: Transaction, seal: Seal, seq: int, checkpoint: Checkpoint
+) -> tuple[str, int, tuple[bytes, ...]]:
+    """The text of an entry, its place in the tree, and the hashes from there to a checkpoint's root."""
+    state = state_of(transaction, seal)
+    rows = transaction.tuples(_NUMBERED, numbers=[seq])
+    if state is None or state.format == 1 or not rows:
+        raise SourceError(f"there is no entry {seq} in the audit log's tree")
+    _, at, text, _, _ = rows[0]
+    index = seq - state.first
+    if not 0 <= index < checkpoint.size:
+        raise SourceError(
+            f"entry {seq} of the audit log came after the checkpoint: take a later one"
+        )
+    told = leaf(seq, at, text)
+    proof = tree.stored(transaction, checkpoint.size).inclusion(index)
+    hashed = tree.leaf_hash(seq, at, text)
+    if tree.root_of_inclusion(hashed, index, checkpoint.size, proof) != checkpoint.root:
+        raise SourceError(f"entry {seq} is not in the log of the checkpoint: verify the log")
+    return told, index, tuple(proof)
 
 
 def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[tuple[Any, ...]]]:

@@ -6,6 +6,7 @@ tool runs and after, and what was acknowledged is on disk.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
@@ -16,11 +17,14 @@ from toolcrib.audit.append import (
     Draft,
     Tail,
     append,
+    grown,
+    proved,
     standing_under,
     state_of,
     stored_state,
 )
 from toolcrib.audit.chain import GENESIS, Seal, line
+from toolcrib.audit.checkpoint import Checkpoint, Checkpoints, Proof, SigningKey
 from toolcrib.audit.entry import (
     EVERYTHING,
     FORMAT,
@@ -55,10 +59,17 @@ class AuditLog(Closing):
 
     intents = True
 
-    def __init__(self, url: str, *, key: str | bytes | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | bytes | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         self._database = Database(url)
         self._seal = Seal(key)
-        self._writer = GroupWriter(self._commit)
+        self._checkpoints = checkpoints
+        self._writer = GroupWriter(self._commit, self._sign)
         self._macs = self._seal.subkey("arguments") or os.urandom(32)
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
@@ -155,14 +166,45 @@ class AuditLog(Closing):
         if end:  # as it was when the last page was read
             yield end
 
-    async def verify(self, *, head: Head | None = None) -> Verification:
-        """Check all that is in the log, against a `head` that was kept elsewhere too.
+    async def checkpoint(
+        self, key: SigningKey, *, after: str | None = None, rotates_to: SigningKey | None = None
+    ) -> str:
+        """A checkpoint of the log as it is, as a signed note.
+
+        Raises SourceError if the log does not begin with what an earlier one (`after`) was about. One
+        that `rotates_to` another key is signed by both, and names the new one.
+        """
+        earlier = None if after is None else Checkpoint.read(after)
+        size, root, before = await self._database.transact(
+            lambda t: grown(t, self._seal, 0 if earlier is None else earlier.size), write=False
+        )
+        if earlier is not None and before != earlier.root:
+            raise SourceError("the log is not that of the earlier checkpoint: verify it")
+        rotated = None if rotates_to is None else rotates_to.public
+        keys = (key,) if rotates_to is None else (key, rotates_to)
+        return Checkpoint(key.public.name, size, root, rotated).signed(*keys)
+
+    async def prove(self, seq: int, checkpoint: str) -> str:
+        """A proof that entry `seq` is in the log of a checkpoint, for `verify_inclusion`.
+
+        Raises SourceError if there is no such entry, or if it is not in that checkpoint's log.
+        """
+        given = Checkpoint.read(checkpoint)
+        found = await self._database.transact(
+            lambda t: proved(t, self._seal, seq, given), write=False
+        )
+        return Proof(*found, checkpoint).text
+
+    async def verify(
+        self, *, head: Head | None = None, checkpoint: Checkpoint | None = None
+    ) -> Verification:
+        """Check all that is in the log, against a `head` or a `checkpoint` that was kept elsewhere too.
 
         Whatever is found is in the answer; raises SourceError only if the database is not there.
         """
         try:
             return await self._database.transact(
-                lambda t: verify_database(t, self._seal, head), write=False
+                lambda t: verify_database(t, self._seal, head, checkpoint), write=False
             )
         except UnreachableError:
             raise
@@ -191,8 +233,9 @@ class AuditLog(Closing):
         return await self._database.transact(lambda t: Tail(t, self._seal).prune(before))
 
     async def aclose(self) -> None:
-        """Wait for what is being written, and close the database."""
+        """Wait for what is being written, sign a last checkpoint, and close the database."""
         await self._writer.aclose()
+        await asyncio.to_thread(self._sign)
         await self._database.aclose()
 
     def _commit(
@@ -210,7 +253,17 @@ class AuditLog(Closing):
         if drafts:
             found = iter(self._database.transact_here(lambda t: append(t, self._seal, drafts)))
             answers = [next(found) if answer is None else answer for answer in answers]
+            if self._checkpoints is not None and self._checkpoints.note(len(drafts)):
+                self._sign()
         return answers
+
+    def _sign(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.sign(
+                lambda old: self._database.transact_here(
+                    lambda t: grown(t, self._seal, old), write=False
+                )
+            )
 
     async def _pages(self, asked: AuditFilter, *, calls: bool) -> AsyncIterator[tuple[Any, ...]]:
         """Keyset paging: each page is a transaction of its own, so that no reader holds up pruning."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
-from toolcrib.audit.chain import State, leaf
+from toolcrib.audit.chain import leaf
 from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction
 
@@ -54,6 +54,10 @@ class Tree:
     def root(self) -> bytes:
         self.need(_edge(self.size))
         return self._range(0, self.size) if self.size else EMPTY
+
+    def root_at(self, size: int) -> bytes:
+        """The root that the tree had when it was smaller."""
+        return Tree(size, self._read).root()
 
     def inclusion(self, index: int) -> list[bytes]:
         """The proof that leaf `index` is in the tree: RFC 9162, 2.1.3.1, from the leaf up."""
@@ -141,9 +145,9 @@ class Tree:
         return self._tiles.get((level, number), b"")
 
 
-def stored(transaction: Transaction, state: State) -> Tree:
-    """The tree of a log, as far as it is in the database: check what is read of it."""
-    return Tree(state.size, lambda places: tiles(transaction, places))
+def stored(transaction: Transaction, size: int) -> Tree:
+    """The tree of a log's first entries, as it is in the database: check what is read of it."""
+    return Tree(size, lambda places: tiles(transaction, places))
 
 
 def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, bytes]:

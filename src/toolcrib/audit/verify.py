@@ -18,6 +18,7 @@ import msgspec
 from toolcrib.audit import index, tree
 from toolcrib.audit.append import state_of
 from toolcrib.audit.chain import GENESIS, NOTHING, Seal, State, line
+from toolcrib.audit.checkpoint import Checkpoint
 from toolcrib.audit.entry import FORMAT, Fault, Head, Verification
 from toolcrib.audit.rows import (
     BEGUN,
@@ -138,8 +139,11 @@ class Checker:
 class Grown:
     """The tree and the index of keys as the entries make them, against what is stored and sealed."""
 
-    def __init__(self, transaction: Transaction, seal: Seal, state: State) -> None:
+    def __init__(
+        self, transaction: Transaction, seal: Seal, state: State, signed: Checkpoint | None
+    ) -> None:
         self._transaction = transaction
+        self._signed = signed
         self._seal = seal
         self._state = state
         self._tree = tree.Tree(0, lambda _places: {})
@@ -159,6 +163,9 @@ class Grown:
     def finish(self) -> None:
         """All entries have been taken."""
         size = self._tree.size
+        if self._signed is not None and self._signed.size > size:
+            told = f"{self._signed.size} entries, and the log has {size}"
+            raise FaultFound(f"entries are gone: the checkpoint is of {told}")
         if size != self._state.size or self._tree.root().hex() != self._state.root:
             raise FaultFound("the tree of the log is not that of its entries")
         self._compare(self._tree.edge())
@@ -177,6 +184,12 @@ class Grown:
             self._extend(tree.leaves(self._transaction, first, last))
 
     def _extend(self, hashes: Sequence[bytes]) -> None:
+        signed, size = self._signed, self._tree.size
+        if signed is not None and size < signed.size <= size + len(hashes):
+            self._tree.extend(hashes[: signed.size - size])
+            hashes = hashes[signed.size - size :]
+            if self._tree.root() != signed.root:
+                raise FaultFound("the log does not begin with the entries of the checkpoint")
         self._tree.extend(hashes)
         made = self._tree.changed()
         self._compare({place: made[place] for place in made if tree.is_full(made[place])})
@@ -191,8 +204,13 @@ class Grown:
         self._sum += sign * int.from_bytes(own, "big")
 
 
-def verify_database(transaction: Transaction, seal: Seal, kept: Head | None) -> Verification:
-    """Check the log as it is at the moment that the transaction sees."""
+def verify_database(
+    transaction: Transaction, seal: Seal, kept: Head | None, signed: Checkpoint | None = None
+) -> Verification:
+    """Check the log as it is at the moment that the transaction sees.
+
+    `kept` and `signed` are what the log's head, and a checkpoint of it, were at an earlier time.
+    """
     checker = Checker(seal, kept)
     fault: Fault | None = None
     state: State | FaultFound | None = None
@@ -200,7 +218,7 @@ def verify_database(transaction: Transaction, seal: Seal, kept: Head | None) -> 
         state = _state(transaction, seal)
         grown = None
         if isinstance(state, State) and state.format > 1:
-            grown = Grown(transaction, seal, state)
+            grown = Grown(transaction, seal, state, signed)
         for page in _pages(transaction):
             told = []
             for row in page:
@@ -213,6 +231,8 @@ def verify_database(transaction: Transaction, seal: Seal, kept: Head | None) -> 
         _check_state(state, checker)
         if grown is not None:
             grown.finish()
+        elif signed is not None:
+            raise FaultFound("the log is older than the checkpoint: it has no tree")
         if damage := transaction.damage():
             raise FaultFound(f"the database finds its file damaged: {damage}")
         _check_count(transaction, checker)

@@ -24,8 +24,13 @@ _MOST = 500  # in one transaction
 class GroupWriter(Generic[S, T]):
     """`commit` is given what was queued, in order, and gives an answer, or an error, for each."""
 
-    def __init__(self, commit: Callable[[Sequence[S]], Sequence[T | ToolcribError]]) -> None:
+    def __init__(
+        self,
+        commit: Callable[[Sequence[S]], Sequence[T | ToolcribError]],
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
         self._commit = commit
+        self._idle = idle  # when nothing was to be done for a while
         self._changed = threading.Condition()
         self._queue: list[tuple[S, asyncio.Future[T]]] = []
         self._thread: threading.Thread | None = None
@@ -56,6 +61,7 @@ class GroupWriter(Generic[S, T]):
     def _serve(self) -> None:
         while batch := self._take():
             _settle(batch, self._answers([item for item, _ in batch]))
+        self._idle()
 
     def _take(self) -> list[tuple[S, asyncio.Future[T]]]:
         with self._changed:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toolcrib.audit import AuditFilter, AuditLog
-from toolcrib.cli import audit_check
+from toolcrib.cli import audit_check, audit_checkpoint
 from toolcrib.cli import audit_log as given
 from toolcrib.cli.audit_story import (
     CallStory,
@@ -186,5 +186,9 @@ def _print_told(told: Told) -> None:
 app.command("verify")(audit_check.verify)
 app.command("head")(audit_check.head)
 app.command("migrate")(audit_check.migrate)
+app.command("keygen")(audit_checkpoint.keygen)
+app.command("checkpoint")(audit_checkpoint.checkpoint)
+app.command("prove")(audit_checkpoint.prove)
+app.command("verify-inclusion")(audit_checkpoint.check_inclusion)
 app.command("export")(audit_check.export)
 app.command("prune")(audit_check.prune)

@@ -20,6 +20,8 @@ import typer
 
 from toolcrib.audit import Head, Verification, verify_jsonl
 from toolcrib.cli import audit_log as given
+from toolcrib.cli.audit_checkpoint import CheckpointOption, PublicKeyOption
+from toolcrib.cli.audit_checkpoint import opened as opened_checkpoint
 from toolcrib.cli.audit_story import when
 from toolcrib.cli.database import existing_file, shown
 from toolcrib.cli.options import JsonOption
@@ -38,6 +40,8 @@ def verify(
         str | None,
         typer.Option("--head", metavar="SEQ:HASH", help="What an earlier verify has printed."),
     ] = None,
+    checkpoint: CheckpointOption = None,
+    public_key: PublicKeyOption = None,
     jsonl: Annotated[
         Path | None, typer.Option("--jsonl", metavar="FILE", help="Check an export instead.")
     ] = None,
@@ -48,23 +52,32 @@ def verify(
 ) -> None:
     """Check that every entry is as it was written; exits with 1 at the first that is not.
 
-    Exits with 3 if all are, but start and tail are not sealed: a log of format 1, an export that was
-    cut. Prints the head: kept elsewhere and given to a later --head, it shows what a recomputed chain
-    would hide.
+    With --checkpoint, also that the log still begins with what was signed then, whoever changed it.
+    Exits with 3 if all is as written, but start and tail are not sealed: a log of format 1, an export
+    that was cut. Prints the head: kept elsewhere and given to a later --head, it shows what a
+    recomputed chain would hide.
     """
     if filtered and jsonl is None:
         raise UnusableError("--filtered is about an export: give --jsonl FILE")
     kept = None if head is None else given.head_of(head)
+    signed = opened_checkpoint(checkpoint, public_key)
+    if signed is not None and jsonl is not None:
+        raise UnusableError("--checkpoint is about a log: leave --jsonl out")
     if jsonl is not None:
         where, found = str(jsonl), _verify_file(jsonl, key_file, kept, filtered=filtered)
     else:
         opened = given.log_to_read(log, key_file, damaged=True)
-        where, found = shown(log), given.used(opened, lambda audit: audit.verify(head=kept))
+        where, found = (
+            shown(log),
+            given.used(opened, lambda audit: audit.verify(head=kept, checkpoint=signed)),
+        )
     if as_json:
         told = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
         print_json({**told, **msgspec.to_builtins(found)})
     else:
         _say(where, found)
+        if found.ok and signed is not None and signed.rotates_to is not None:
+            out.print(f"from this checkpoint on the key is {signed.rotates_to}")
     if not found.ok:
         raise typer.Exit(1)
     if not found.sealed and not filtered:

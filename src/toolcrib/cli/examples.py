@@ -32,6 +32,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit show": ("toolcrib audit show call_77 --log sqlite:///crib.db",),
     "audit verify": ("toolcrib audit verify", "toolcrib audit verify --jsonl log.jsonl"),
     "audit head": ("toolcrib audit head > head.txt",),
+    "audit keygen": ("toolcrib audit keygen shop.key --name example.com/shop",),
+    "audit checkpoint": ("toolcrib audit checkpoint today.checkpoint --signing-key shop.key",),
+    "audit prove": ("toolcrib audit prove call_77 77.tlog-proof --checkpoint today.checkpoint",),
+    "audit verify-inclusion": (
+        "toolcrib audit verify-inclusion 77.tlog-proof --public-key example.com/shop+…",
+    ),
     "audit migrate": ("toolcrib audit migrate --key-file audit.key",),
     "audit export": ("toolcrib audit export log.jsonl --since 30d",),
     "audit prune": ("toolcrib audit prune --before 90d",),

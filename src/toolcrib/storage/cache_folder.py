@@ -1,10 +1,11 @@
-"""Where toolcrib keeps what can be made or fetched again."""
+"""Files of our own: where what can be made again is kept, and who can read what is written."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from toolcrib.errors import SourceError
 
@@ -20,6 +21,16 @@ def cache_folder() -> Path:
         return Path(chosen).expanduser().absolute() if chosen else _system_cache()
     except RuntimeError:  # how pathlib says it
         raise SourceError("there is no home folder for a cache: set TOOLCRIB_CACHE") from None
+
+
+def create_private(path: Path, *, new: bool = False, mode: int = 0o600) -> BinaryIO:
+    """Open a file to write it anew; only its owner can read it, unless it is there and says otherwise.
+
+    With `new` it is a FileExistsError if it is there.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if new else os.O_TRUNC)
+    flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    return os.fdopen(os.open(path, flags, mode), "wb")
 
 
 def _system_cache() -> Path:

@@ -1,0 +1,352 @@
+"""Signed checkpoints: whoever keeps one elsewhere finds every later change, the key's owner's too.
+
+A checkpoint is a note of the log's name, the number of its entries and the root of the tree over them
+(`tree`), in the form of https://c2sp.org/tlog-checkpoint, signed with Ed25519 as
+https://c2sp.org/signed-note says. Keys are written as Go's `sumdb/note` writes them: `NAME+ID+KEY` is
+public, `PRIVATE+KEY+NAME+ID+KEY` is not; NAME is the log's name, its origin. The signing key is apart
+from the log and from its HMAC key, and who verifies brings the public key: none is ever taken from what
+is verified, except that a checkpoint which the old key and the new one have signed names the new one.
+
+A proof that one entry is in the log is a file, too, as https://c2sp.org/tlog-proof has it: the entry
+(as `extra`), its place, the hashes up to the root, and the checkpoint. To check it takes no log.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolcrib.audit import tree
+from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
+from toolcrib.storage import create_private
+
+_log = logging.getLogger("toolcrib.audit")
+_ED25519 = b"\1"  # the signature type of https://c2sp.org/signed-note
+_DASH = "— "
+_ROTATES = "rotates to "
+_END = "\n\n"  # between the text of a note and its signatures
+_PROOF = "c2sp.org/tlog-proof@v1"
+_SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
+_NAME = re.compile(r"[^\s+\x00-\x1f\x7f]+")
+_MOST_SIGNATURES = 32
+
+
+class PublicKey(msgspec.Struct, frozen=True):
+    """Whose signature is believed: a name, and 32 bytes."""
+
+    name: str
+    key: bytes
+
+    @staticmethod
+    def parse(text: str) -> PublicKey:
+        """Read `NAME+ID+KEY`; raises SourceError if it is none."""
+        name, _, rest = text.strip().partition("+")
+        number, _, key = rest.partition("+")
+        public = PublicKey(name, _key_bytes(key))
+        if not _NAME.fullmatch(name) or number != public.id.hex():
+            raise SourceError("a public key is NAME+ID+KEY, as `toolcrib audit keygen` prints it")
+        return public
+
+    def __str__(self) -> str:
+        return f"{self.name}+{self.id.hex()}+{_text(_ED25519 + self.key)}"
+
+    @property
+    def id(self) -> bytes:
+        return sha256(self.name.encode() + b"\n" + _ED25519 + self.key).digest()[:4]
+
+    def signed(self, text: str, signature: bytes) -> bool:
+        """Whether that is this key's signature of the text."""
+        ed25519, invalid = _ed25519()
+        try:
+            ed25519.Ed25519PublicKey.from_public_bytes(self.key).verify(signature, text.encode())
+        except (invalid, ValueError):
+            return False
+        return True
+
+
+class SigningKey:
+    """Signs checkpoints; of a `sign` of one's own (a key that never leaves its device) too."""
+
+    def __init__(self, public: PublicKey, sign: Callable[[bytes], bytes]) -> None:
+        self.public = public
+        self.sign = sign
+
+    def __repr__(self) -> str:
+        return f"SigningKey({str(self.public)!r})"
+
+    @staticmethod
+    def generate(name: str, file: Path | str) -> SigningKey:
+        """Make a key and write it to a file, which only its owner can read, and which is new."""
+        if not _NAME.fullmatch(name):
+            raise SourceError("a log's name has no spaces and no '+', such as example.com/shop")
+        seed = os.urandom(32)
+        signing = SigningKey._of(name, seed)
+        secret = _text(_ED25519 + seed)
+        text = f"PRIVATE+KEY+{name}+{signing.public.id.hex()}+{secret}\n"
+        try:
+            with create_private(Path(file), new=True) as opened:
+                opened.write(text.encode())
+        except OSError as error:
+            raise SourceError(f"{file}: {error.strerror}") from None
+        return signing
+
+    @staticmethod
+    def load(file: Path | str) -> SigningKey:
+        """Read the file that `generate` has written.
+
+        Raises SourceError if it is no such file, or if others than its owner can read it.
+        """
+        try:
+            others = os.name == "posix" and Path(file).stat().st_mode & 0o077
+            text = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeError) as error:
+            raise SourceError(f"{file}: it cannot be read ({type(error).__name__})") from None
+        if others:
+            raise SourceError(f"{file}: others can read this key: chmod 600 it")
+        parts = text.split("+")
+        if len(parts) < 5 or parts[:2] != ["PRIVATE", "KEY"]:
+            raise SourceError(f"{file}: it is no signing key: `toolcrib audit keygen` makes one")
+        signing = SigningKey._of(parts[2], _key_bytes("+".join(parts[4:])))
+        if signing.public.id.hex() != parts[3]:
+            raise SourceError(f"{file}: it is no signing key: `toolcrib audit keygen` makes one")
+        return signing
+
+    @staticmethod
+    def _of(name: str, seed: bytes) -> SigningKey:
+        private = _ed25519()[0].Ed25519PrivateKey.from_private_bytes(seed)
+        return SigningKey(PublicKey(name, private.public_key().public_bytes_raw()), private.sign)
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """How many entries a log had (its genesis is one), and the root of the tree over them.
+
+    With `rotates_to` the log's next checkpoints are signed by that key.
+    """
+
+    origin: str
+    size: int
+    root: bytes
+    rotates_to: PublicKey | None = None
+
+    @property
+    def text(self) -> str:
+        more = "" if self.rotates_to is None else f"{_ROTATES}{self.rotates_to}\n"
+        return f"{self.origin}\n{self.size}\n{_text(self.root)}\n{more}"
+
+    def signed(self, *keys: SigningKey) -> str:
+        """The note, with a line for each signature."""
+        lines = []
+        for key in keys:
+            own = key.public.id + key.sign(self.text.encode())
+            lines.append(f"{_DASH}{key.public.name} {_text(own)}\n")
+        return f"{self.text}\n{''.join(lines)}"
+
+    @staticmethod
+    def read(note: str) -> Checkpoint:
+        """What a note says, whoever has signed it; raises SourceError if it is no checkpoint."""
+        return _parsed(f"{note.rpartition(_END)[0]}\n")
+
+    @staticmethod
+    def opened(note: str, *keys: PublicKey) -> Checkpoint:
+        """The checkpoint of a note that all these keys have signed, whose log has the name of one.
+
+        A rotation must be signed by the new key, too. Raises SourceError if it is not so.
+        """
+        checkpoint = Checkpoint.read(note)
+        needed = list(keys) if checkpoint.rotates_to is None else [*keys, checkpoint.rotates_to]
+        lines = note.rpartition(_END)[2].split("\n")
+        if not keys or len(lines) > _MOST_SIGNATURES:
+            raise SourceError("the checkpoint cannot be checked: give the log's public key")
+        for key in needed:
+            own = [_signature(line, key) for line in lines]
+            if not any(s is not None and key.signed(checkpoint.text, s) for s in own):
+                raise SourceError(f"the checkpoint is not signed by {key}")
+        if checkpoint.origin not in (key.name for key in keys):
+            raise SourceError("the checkpoint is of a log of another name than the key's")
+        return checkpoint
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """That one entry is in a log, as a file: the entry's text, its place, the hashes, a checkpoint."""
+
+    entry: str
+    index: int
+    hashes: tuple[bytes, ...]
+    note: str
+
+    @property
+    def text(self) -> str:
+        hashes = "".join(f"{_text(each)}\n" for each in self.hashes)
+        extra = _text(self.entry.encode())
+        return f"{_PROOF}\nextra {extra}\nindex {self.index}\n{hashes}\n{self.note}"
+
+    @staticmethod
+    def parse(text: str) -> Proof:
+        """Raises SourceError if it is no proof."""
+        head, _, note = text.partition(_END)
+        lines = head.split("\n")
+        if len(lines) < 3 or lines[0] != _PROOF or not lines[1].startswith("extra "):
+            raise SourceError("it is no proof of an entry: `toolcrib audit prove` makes one")
+        entry = _bytes(lines[1].removeprefix("extra "))
+        index = lines[2].removeprefix("index ")
+        if not lines[2].startswith("index ") or not _SIZE.fullmatch(index):
+            raise SourceError("it is no proof of an entry: `toolcrib audit prove` makes one")
+        try:
+            return Proof(entry.decode(), int(index), tuple(map(_bytes, lines[3:])), note)
+        except UnicodeError:
+            raise SourceError("the proof's entry is no text") from None
+
+
+def verify_inclusion(proof: str, *keys: PublicKey) -> str:
+    """The entry (JSON text: time, record, number) that a proof is about, if it is in the log.
+
+    Nothing but the proof and the public key is needed. Raises SourceError if the checkpoint in it
+    is not signed by that key, or if the entry is not in its tree.
+    """
+    given = Proof.parse(proof)
+    checkpoint = Checkpoint.opened(given.note, *keys)
+    leaf = sha256(b"\0" + given.entry.encode()).digest()
+    root = tree.root_of_inclusion(leaf, given.index, checkpoint.size, given.hashes)
+    if root != checkpoint.root:
+        raise SourceError("the entry is not in the log of this checkpoint")
+    return given.entry
+
+
+class Checkpoints:
+    """When checkpoints are signed, by which key, and where they go: for `AuditLog(checkpoints=…)`.
+
+    One is signed after `every` records, after `seconds` in which there were some, when there are none
+    for a while, and when the log is closed; never for each record. `keep` is a folder, or is called
+    with the note: bring it to where the log's owner cannot change it.
+    """
+
+    def __init__(
+        self,
+        key: SigningKey | Path | str,
+        keep: Callable[[str], object] | Path | str,
+        *,
+        every: int = 1_000,
+        seconds: float = 60.0,
+    ) -> None:
+        if every < 1 or not seconds > 0:
+            raise ToolcribError(
+                "checkpoints are signed every so many records and seconds: give 1 or more"
+            )
+        self._key = key if isinstance(key, SigningKey) else SigningKey.load(key)
+        self._keep = keep if callable(keep) else _in_folder(Path(keep))
+        self._every, self._seconds = every, seconds
+        self._lock = threading.Lock()
+        self._written = 0
+        self._last: Checkpoint | None = None
+        self._at = time.monotonic()
+
+    def note(self, records: int) -> bool:
+        """So many records were written; whether it is time for a checkpoint."""
+        self._written += records
+        late = time.monotonic() - self._at >= self._seconds
+        return self._written >= self._every or (late and self._written > 0)
+
+    def sign(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
+        """Sign what the log has now, if anything is new.
+
+        `grown(size)` gives its size and root, and the root that it had at an earlier size. A log does
+        not sign what does not follow from what it signed before. No record waits for this, or fails.
+        """
+        with self._lock:
+            if not self._written:
+                return
+            try:
+                self._sign(grown)
+            except Exception as error:  # noqa: BLE001  a callback of somebody's; the records are kept
+                _log.warning("no checkpoint was signed (%s)", _told(error))
+                self._written, self._at = 1, time.monotonic()  # later, not at each record
+
+    def _sign(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
+        last = self._last
+        size, root, before = grown(0 if last is None else last.size)
+        if last is not None and before != last.root:
+            raise SourceError("the log is not that of the last checkpoint: verify it")
+        checkpoint = Checkpoint(self._key.public.name, size, root)
+        if last is None or last.size < size:
+            self._keep(checkpoint.signed(self._key))
+        self._last, self._written, self._at = checkpoint, 0, time.monotonic()
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, ToolcribError) else type(error).__name__
+
+
+def _in_folder(folder: Path) -> Callable[[str], object]:
+    def keep(note: str) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        size = int(note.split("\n")[1])
+        name, part = folder / f"{size:012}.checkpoint", folder / f".{size:012}.{os.getpid()}.part"
+        with create_private(part) as opened:
+            opened.write(note.encode())
+        part.replace(name)
+
+    return keep
+
+
+def _parsed(text: str) -> Checkpoint:
+    lines = text.split("\n")
+    more = lines[3:-1]
+    rotates_to = None
+    if len(lines) < 4 or lines[-1] or not lines[0] or not _SIZE.fullmatch(lines[1]):
+        raise SourceError("it is no checkpoint: name, size and root of a log, and signatures")
+    if more:
+        if len(more) > 1 or not more[0].startswith(_ROTATES):
+            raise SourceError("the checkpoint has a line that nobody here can read")
+        rotates_to = PublicKey.parse(more[0].removeprefix(_ROTATES))
+    checkpoint = Checkpoint(lines[0], int(lines[1]), _bytes(lines[2]), rotates_to)
+    if checkpoint.text != text or len(checkpoint.root) != len(tree.EMPTY):
+        raise SourceError("it is no checkpoint: name, size and root of a log, and signatures")
+    return checkpoint
+
+
+def _signature(line: str, key: PublicKey) -> bytes | None:
+    """The signature in a line, if it says that it is this key's."""
+    name, _, signature = line.removeprefix(_DASH).partition(" ")
+    if not line.startswith(_DASH) or name != key.name:
+        return None
+    signed = _bytes(signature)
+    return signed[4:] if signed[:4] == key.id else None
+
+
+def _key_bytes(text: str) -> bytes:
+    key = _bytes(text)
+    if len(key) != 33 or key[:1] != _ED25519:
+        raise SourceError("it is no Ed25519 key")
+    return key[1:]
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise SourceError("it is not written in base64") from None
+
+
+def _ed25519() -> tuple[Any, type[Exception]]:
+    """The library's module; raises MissingExtraError without it."""
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise MissingExtraError("checkpoints", "a signed checkpoint") from None
+    return ed25519, InvalidSignature

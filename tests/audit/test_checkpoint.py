@@ -1,0 +1,410 @@
+"""What is kept elsewhere shows every later change; a proof of one entry needs no log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sqlite3
+import stat
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from audit.audit_helpers import opened, record, write_calls
+from audit.test_tamper import recompute
+from children import ENVIRONMENT
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolcrib.audit import (
+    AuditLog,
+    Checkpoint,
+    Checkpoints,
+    PublicKey,
+    SigningKey,
+    tree,
+    verify_inclusion,
+)
+from toolcrib.errors import SourceError, ToolcribError
+
+NAME = "example.com/shop"
+KEY = "a key"
+
+
+def signing(name: str = NAME, seed: bytes = b"s" * 32) -> SigningKey:
+    """A key of one's own: only what signs is given."""
+    private = Ed25519PrivateKey.from_private_bytes(seed)
+    return SigningKey(PublicKey(name, private.public_key().public_bytes_raw()), private.sign)
+
+
+def merkle(leaves: list[bytes]) -> bytes:
+    """RFC 9162, 2.1.1, as it stands there."""
+    if not leaves:
+        return sha256(b"").digest()
+    if len(leaves) == 1:
+        return leaves[0]
+    split = 1
+    while split * 2 < len(leaves):
+        split *= 2
+    return sha256(b"\1" + merkle(leaves[:split]) + merkle(leaves[split:])).digest()
+
+
+LEAVES = [sha256(bytes([n % 256, n // 256])).digest() for n in range(600)]
+ROOTS = [merkle(LEAVES[:n]) for n in range(len(LEAVES) + 1)]
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_the_tree_is_that_of_the_rfc_however_it_grew(data: st.DataObject) -> None:
+    """Its root, each proof of inclusion, and each of consistency; nothing else is proved."""
+    size = data.draw(st.integers(1, len(LEAVES)))
+    stored: dict[tree.Place, bytes] = {}
+    grown = tree.Tree(0, lambda places: {p: stored[p] for p in places if p in stored})
+    while grown.size < size:
+        grown.extend(LEAVES[grown.size : min(size, grown.size + data.draw(st.integers(1, 80)))])
+        assert grown.root() == ROOTS[grown.size]
+        stored |= grown.changed()
+    assert len(stored) == tree.count_of_tiles(size)
+    old = data.draw(st.integers(1, size))
+    assert grown.root_at(old) == ROOTS[old]
+    proof = grown.consistency(old)
+    assert tree.consistent(old, size, (ROOTS[old], ROOTS[size]), proof)
+    assert not tree.consistent(old, size, (ROOTS[old - 1], ROOTS[size]), proof)
+    index = data.draw(st.integers(0, size - 1))
+    proof = grown.inclusion(index)
+    assert tree.root_of_inclusion(LEAVES[index], index, size, proof) == ROOTS[size]
+    other = data.draw(st.integers(0, size))
+    for wrong in (
+        tree.root_of_inclusion(LEAVES[(index + 1) % 600], index, size, proof),
+        tree.root_of_inclusion(LEAVES[index], other, size, proof) if other != index else None,
+        tree.root_of_inclusion(LEAVES[index], index, size, [*proof, LEAVES[0]]),
+        tree.root_of_inclusion(LEAVES[index], index, size, proof[:-1]) if proof else None,
+    ):
+        assert wrong != ROOTS[size]
+
+
+def test_a_checkpoint_of_the_specification_is_read() -> None:
+    """The example of https://c2sp.org/tlog-checkpoint; its own signature is of a key nobody gave."""
+    note = (
+        "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n\n"
+        "— example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/"
+        "Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n"
+    )
+    read = Checkpoint.read(note)
+    assert (read.origin, read.size) == ("example.com/behind-the-sofa", 20_852_163)
+    assert read.text == note.partition("\n\n")[0] + "\n"
+    with pytest.raises(SourceError, match="not signed by"):
+        Checkpoint.opened(note, signing("example.com/behind-the-sofa").public)
+
+
+def test_the_public_key_of_the_go_library_is_read() -> None:
+    """From golang.org/x/mod/sumdb/note: its key and the note that it signed."""
+    key = PublicKey.parse("PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW")
+    text = (
+        "If you think cryptography is the answer to your problem,\n"
+        "then you don't know what your problem is.\n"
+    )
+    signature = "".join(
+        (
+            "x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZ",
+            "SNXgKvqfqdngotpRZb6KE6RyyBwJnAM=",
+        )
+    )
+    assert key.id.hex() == "c74f20a3"
+    assert PublicKey.parse(str(key)) == key
+    signed = b64decode(signature)
+    assert signed[:4] == key.id
+    assert key.signed(text, signed[4:])
+    assert not key.signed(text + "x", signed[4:])
+
+
+async def log_of(path: Path, calls: int = 20) -> tuple[str, Checkpoint]:
+    """A keyed log, and a checkpoint that was kept when it had `calls`."""
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        await write_calls(log, range(calls))
+        note = await log.checkpoint(signing())
+        await write_calls(log, range(100, 103))
+    return note, Checkpoint.opened(note, signing().public)
+
+
+async def test_a_later_change_is_found_whoever_made_it(tmp_path: Path) -> None:
+    """By somebody who has the log's key, and makes chain, index, tree and seals anew."""
+    path = tmp_path / "crib.db"
+    _, kept = await log_of(path)
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        assert (await log.verify(checkpoint=kept)).sealed
+    whole = path.read_bytes()
+    changes = [
+        ("UPDATE audit_entries SET record = replace(record, '1.5', '2.5') WHERE seq = 4", "begin"),
+        ("DELETE FROM audit_entries WHERE seq = 7", "begin"),
+        ("UPDATE audit_entries SET at = at + 1 WHERE seq = 0", "begin"),
+        ("DELETE FROM audit_entries WHERE seq > 30", "gone"),
+        ("DELETE FROM audit_entries WHERE seq > 0", "gone"),
+    ]
+    for sql, told in changes:
+        path.write_bytes(whole)
+        recompute(path, KEY, partial(_execute, sql))
+        async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+            assert (await log.verify()).ok, sql  # the key alone does not show it
+            fault = (await log.verify(checkpoint=kept)).fault
+            assert fault is not None, sql
+            assert told in fault.what
+
+
+def _execute(sql: str, connection: sqlite3.Connection) -> object:
+    return connection.execute(sql)
+
+
+async def test_an_older_copy_put_back_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "crib.db"
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        await write_calls(log, range(3))
+    older = path.read_bytes()
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        await write_calls(log, range(3, 5))
+        kept = Checkpoint.read(await log.checkpoint(signing()))
+    path.write_bytes(older)
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        assert (await log.verify()).ok
+        found = await log.verify(checkpoint=kept)
+        assert found.fault is not None
+        assert "entries are gone" in found.fault.what
+        with pytest.raises(SourceError, match="not that of the earlier checkpoint"):
+            await log.checkpoint(signing(), after=kept.signed(signing()))
+
+
+async def test_what_was_pruned_since_is_still_what_was_signed(tmp_path: Path) -> None:
+    path = tmp_path / "crib.db"
+    note, kept = await log_of(path)
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        at = (await log.entries())[25].at
+        assert await log.prune(before=at) == 25
+        assert (await log.verify(checkpoint=kept)).sealed
+        later = await log.checkpoint(signing(), after=note)
+        assert Checkpoint.read(later).size > kept.size
+        proof = await log.prove(30, note)
+        assert json.loads(verify_inclusion(proof, signing().public))["seq"] == 30
+        with pytest.raises(SourceError, match="no entry 3 "):
+            await log.prove(3, note)
+    with opened(path) as connection:
+        connection.execute(
+            "UPDATE audit_tiles SET hashes = (SELECT hashes FROM audit_tiles WHERE place = '0/1')"
+            " WHERE place = '0/0'"
+        )
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        assert not (await log.verify()).ok
+
+
+async def test_one_entry_is_proved_without_the_log(url: str) -> None:
+    async with AuditLog(url, key=KEY) as log:
+        await write_calls(log, range(20))
+        note = await log.checkpoint(signing())
+        await write_calls(log, range(30, 33))
+        entry = await log.entry(7)
+        assert entry is not None
+        proof = await log.prove(7, note)
+        told = json.loads(verify_inclusion(proof, signing().public))
+        assert (told["seq"], told["at"]) == (7, entry.at)
+        assert told["record"]["id"] == entry.record.id
+        with pytest.raises(SourceError, match="came after the checkpoint"):
+            await log.prove(45, note)
+    chance = random.Random(20_261_122)  # noqa: S311  seeded
+    for _ in range(200):
+        at = chance.randrange(len(proof))
+        other = proof[:at] + chance.choice("AZaz09+/=\n ") + proof[at + 1 :]
+        if other == proof:
+            continue
+        try:
+            assert json.loads(verify_inclusion(other, signing().public)) == told
+        except SourceError:
+            continue
+        assert other.partition("\n\n")[0] == proof.partition("\n\n")[0]  # in another's signature
+
+
+def test_nothing_is_believed_of_another_key() -> None:
+    note = Checkpoint(NAME, 1, b"r" * 32).signed(signing())
+    assert Checkpoint.opened(note, signing().public).size == 1
+    for key in (signing(seed=b"x" * 32), signing("example.com/other")):
+        with pytest.raises(SourceError, match="not signed by"):
+            Checkpoint.opened(note, key.public)
+    other = Checkpoint("example.com/other", 1, b"r" * 32).signed(signing())
+    with pytest.raises(SourceError, match="of another name"):
+        Checkpoint.opened(other, signing().public)
+    with pytest.raises(SourceError, match="give the log's public key"):
+        Checkpoint.opened(note)
+    for changed in (note.replace("\n1\n", "\n2\n"), note.replace("\n1\n", "\n01\n"), note[1:], ""):
+        with pytest.raises(SourceError):
+            Checkpoint.opened(changed, signing().public)
+
+
+async def test_a_rotation_is_signed_by_both(url: str) -> None:
+    old, new = signing(), signing(seed=b"n" * 32)
+    async with AuditLog(url) as log:
+        await write_calls(log, range(2))
+        note = await log.checkpoint(old, rotates_to=new)
+    assert Checkpoint.opened(note, old.public).rotates_to == new.public
+    lines = note.splitlines(keepends=True)
+    for missing in (lines[:-1], [*lines[:-2], lines[-1]]):
+        with pytest.raises(SourceError, match="not signed by"):
+            Checkpoint.opened("".join(missing), old.public)
+    thief = Checkpoint(NAME, 9, b"r" * 32, signing(seed=b"t" * 32).public)
+    with pytest.raises(SourceError, match="not signed by"):
+        Checkpoint.opened(thief.signed(signing(seed=b"t" * 32)), old.public)
+
+
+def test_a_key_is_its_owners_alone(tmp_path: Path) -> None:
+    file = tmp_path / "shop.key"
+    made = SigningKey.generate(NAME, file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert SigningKey.load(file).public == made.public
+    secret = file.read_text(encoding="utf-8").strip().split("+", 4)[4]
+    assert secret not in repr(made)
+    with pytest.raises(SourceError, match="exists"):
+        SigningKey.generate(NAME, file)
+    file.chmod(0o640)
+    with pytest.raises(SourceError, match="chmod 600"):
+        SigningKey.load(file)
+    for text in ("", "PRIVATE+KEY+x+00000000+AAAA", str(made.public)):
+        file.write_text(text, encoding="utf-8")
+        file.chmod(0o600)
+        with pytest.raises(SourceError):
+            SigningKey.load(file)
+    with pytest.raises(SourceError, match="no spaces"):
+        SigningKey.generate("a shop", tmp_path / "other.key")
+
+
+async def test_checkpoints_are_signed_every_so_often_and_on_close(url: str) -> None:
+    kept: list[str] = []
+    given = Checkpoints(signing(), kept.append, every=10, seconds=3600)
+    async with AuditLog(url, key=KEY, checkpoints=given) as log:
+        await write_calls(log, range(4))
+        assert kept == []
+        await write_calls(log, range(4, 10))
+        assert len(kept) == 2
+        await log.write(record(50))
+    sizes = [Checkpoint.opened(note, signing().public).size for note in kept]
+    assert sizes == [11, 21, 22]
+    if url != "sqlite://":
+        async with AuditLog(url, key=KEY) as log:
+            for note in kept:
+                assert (await log.verify(checkpoint=Checkpoint.read(note))).ok
+
+
+async def test_in_a_folder_each_is_a_file_of_its_owners(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    given = Checkpoints(SigningKey.generate(NAME, tmp_path / "k"), folder, every=2)
+    async with AuditLog(f"sqlite:///{tmp_path}/crib.db", checkpoints=given) as log:
+        await write_calls(log, range(2))
+    files = sorted(folder.iterdir())
+    assert [file.name for file in files] == ["000000000003.checkpoint", "000000000005.checkpoint"]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+async def test_a_log_that_was_put_back_is_not_signed_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, kept = tmp_path / "crib.db", list[str]()
+    given = Checkpoints(signing(), kept.append, every=1)
+    async with AuditLog(f"sqlite:///{path}", key=KEY, checkpoints=given) as log:
+        await log.write(record(1))
+        assert len(kept) == 1
+        recompute(path, KEY, lambda c: c.execute("UPDATE audit_entries SET at = 5.5 WHERE seq = 1"))
+        await log.write(record(2))
+        assert len(kept) == 1
+    assert "not that of the last checkpoint" in caplog.text
+
+
+async def test_what_goes_wrong_with_a_checkpoint_fails_no_record(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(_note: str) -> None:
+        raise OSError("canary")
+
+    given = Checkpoints(signing(), full, every=1)
+    async with AuditLog("sqlite://", checkpoints=given) as log:
+        await log.write(record(1))
+        await log.write(record(2))
+        assert len(await log.entries()) == 2
+    assert "no checkpoint was signed (OSError)" in caplog.text
+    assert "canary" not in caplog.text
+
+
+@pytest.mark.parametrize("given", [{"every": 0}, {"seconds": 0}, {"seconds": float("nan")}])
+def test_never_is_not_how_often(given: dict[str, float]) -> None:
+    with pytest.raises(ToolcribError, match="signed every"):
+        Checkpoints(signing(), print, **given)  # type: ignore[arg-type]
+
+
+WRITES = """
+import asyncio, sys
+sys.path[:0] = ["tests"]
+from audit.audit_helpers import record
+from audit.test_checkpoint import signing
+from toolcrib.audit import AuditLog, Checkpoints
+
+async def main(url, number):
+    kept = []
+    given = Checkpoints(signing(), kept.append, every=7)
+    async with AuditLog(url, key="a key", checkpoints=given) as log:
+        for at in range(30):
+            await log.write(record(at, id=f"{number}-{at}", idempotency_key=f"{number}-{at}"))
+    print("\\0".join(kept))
+
+asyncio.run(main(sys.argv[1], sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
+async def test_several_writers_feed_one_tree(url: str) -> None:
+    """Each signs while the others write: every checkpoint is of the same log."""
+
+    def run(number: int) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", WRITES, url, str(number)],
+            env=ENVIRONMENT,
+            capture_output=True,
+            check=True,
+            timeout=120,
+            text=True,
+        )
+        return done.stdout.rstrip("\n").split("\0")
+
+    found = await asyncio.gather(*(asyncio.to_thread(run, number) for number in range(3)))
+    kept = [
+        Checkpoint.opened(f"{note.rstrip()}\n", signing().public) for each in found for note in each
+    ]
+    assert len(kept) >= 12
+    assert len({one.size for one in kept}) > 3
+    async with AuditLog(url, key=KEY) as log:
+        for one in kept:
+            assert (await log.verify(checkpoint=one)).sealed
+        assert len(await log.entries()) == 90
+
+
+def in_memory(size: int) -> tuple[tree.Tree, Callable[[int], bytes]]:
+    """A tree of that many entries, each a leaf of its number."""
+
+    def leaf(index: int) -> bytes:
+        return sha256(index.to_bytes(8, "big")).digest()
+
+    stored: dict[tree.Place, bytes] = {}
+    grown = tree.Tree(0, lambda places: {p: stored[p] for p in places if p in stored})
+    for first in range(0, size, 10_000):
+        grown.extend([leaf(index) for index in range(first, min(first + 10_000, size))])
+        stored |= grown.changed()
+    return grown, leaf
+
+
+def test_a_proof_among_many_is_short() -> None:
+    grown, leaf = in_memory(100_003)
+    proof = grown.inclusion(77_777)
+    assert len(proof) <= 17
+    found = tree.root_of_inclusion(leaf(77_777), 77_777, grown.size, proof)
+    assert found == grown.root()
