@@ -22,9 +22,16 @@ _OWN_CODE = str(Path(__file__).parent)
 _OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
+class Explained(Exception):  # noqa: N818  a base: what happened is in the name of what is made of it
+    """An exception of toolcrib's own whose text holds no value, so that the log may say it."""
+
+
 def log_raised(what: str, raised: BaseException) -> None:
     """Log that `what` (`tool 'pay'`) raised. An error with a text for the model says it elsewhere."""
     if isinstance(raised, ToolError | MissingExtraError):
+        return
+    if isinstance(raised, Explained):
+        LOGGER.warning("%s failed: %s", what, raised)
         return
     places = own_places(raised.__traceback__)
     where = f" at {places[-1]}" if places else ""

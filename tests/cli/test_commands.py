@@ -340,6 +340,16 @@ def test_debug_may_stand_anywhere(toolcrib: Toolcrib, place: int) -> None:
         toolcrib(*words)
 
 
+@pytest.mark.parametrize("debug", [True, False])
+def test_debug_shows_the_traceback_of_a_tool(toolcrib: Toolcrib, debug: bool) -> None:
+    """Without it, the log's line says where the tool failed, and nothing of what it said."""
+    words = ["call", "leaks", "{}", "--tools", "tools.py"]
+    result = toolcrib(*words, *(["--debug"] if debug else []))
+    assert result.code == 1
+    assert ("Traceback" in result.err) is debug
+    assert ("canary-91bc" in result.err) is debug
+
+
 def test_debug_behind_dashes_is_an_argument(toolcrib: Toolcrib) -> None:
     result = toolcrib("call", "--", "--debug")
     assert (result.code, result.err.count("\n")) == (1, 1)

@@ -121,9 +121,10 @@ def test_what_is_a_result(value: Any, plain: Any) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_none(value: Any, why: str) -> None:
-    plain, error = check_output(anything, value, 100)
+    plain, unusable = check_output(anything, value, 100)
     assert plain is None
-    assert error is not None
+    assert unusable is not None
+    error = unusable.error
     assert error.code is ErrorCode.INVALID_OUTPUT
     assert why in error.message
     assert CANARY not in error.message
@@ -134,10 +135,10 @@ def test_the_largest_result() -> None:
 
 
 def test_a_result_of_another_kind_than_promised() -> None:
-    plain, error = check_output(number, CANARY)
+    plain, unusable = check_output(number, CANARY)
     assert plain is None
-    assert error is not None
-    assert error.message.endswith("cannot be used: the top: expected integer, got string.")
+    assert unusable is not None
+    assert unusable.error.message.endswith("cannot be used: the top: expected integer, got string.")
 
 
 class Colour(enum.StrEnum):

@@ -175,7 +175,7 @@ async def test_a_process_that_dies_is_a_tool_that_failed(
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ("raises", "ValueError was raised at .*apart_tools.py:[0-9]+$"),
+        ("raises", "ValueError was raised at .*apart_tools.py:[0-9]+ in _raise$"),
         ("exit 3", "its process ended with status 3 and gave no result"),
         ("segfault", "its process was ended by SIGSEGV and gave no result"),
         ("junk", "its process said what cannot be understood"),

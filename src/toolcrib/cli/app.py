@@ -1,8 +1,8 @@
 """The commands, and how each of them ends.
 
 Exit codes: 0 done, 1 the job failed, 2 an unusable command line. An error is one line on stderr;
-`--debug` gives the traceback instead. With `--json`, stdout holds exactly one JSON value, that of a
-failure being `{"error": {"kind", "message"}}`.
+`--debug` gives the traceback instead, that of a tool, too. With `--json`, stdout holds exactly one
+JSON value, that of a failure being `{"error": {"kind", "message"}}`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from toolcrib.cli import (
     wires,
 )
 from toolcrib.cli.examples import explain
+from toolcrib.cli.options import SHOWS_TRACEBACKS
 from toolcrib.cli.render import print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import ToolcribError
@@ -86,6 +87,7 @@ def run(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal need not be UTF-8
+    before = SHOWS_TRACEBACKS.set(debug)
     try:
         code = app(args=arguments, prog_name="toolcrib", standalone_mode=False)
     except UnusableError as error:
@@ -100,6 +102,8 @@ def run(arguments: list[str] | None = None) -> int:
         return 1
     except Exception as error:  # noqa: BLE001  the last line of defence: one line, no traceback
         return _unforeseen(error, debug=debug, as_json=as_json)
+    finally:
+        SHOWS_TRACEBACKS.reset(before)
     return code if isinstance(code, int) else 0
 
 

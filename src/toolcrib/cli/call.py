@@ -14,7 +14,14 @@ import typer
 
 from toolcrib.audit import AuditLog
 from toolcrib.cli.audit_log import KeyFileOption, RecordOption, log_to_write
-from toolcrib.cli.options import ConsentOption, DataOption, JsonOption, ToolsOption, approver
+from toolcrib.cli.options import (
+    ConsentOption,
+    DataOption,
+    JsonOption,
+    ToolsOption,
+    approver,
+    exception_hook,
+)
 from toolcrib.cli.render import err, error_text, out, print_json, printable, show_json
 from toolcrib.cli.where import UnusableError, load_catalog, names_to_try
 from toolcrib.errors import ErrorCode, SourceError
@@ -45,7 +52,9 @@ def call(
     log = log_to_write(audit, key_file)
     sinks = () if log is None else (log,)
     catalog = load_catalog(tools, database=database)
-    runner = ToolRunner(catalog, approver=approver(consent), sinks=sinks)
+    runner = ToolRunner(
+        catalog, approver=approver(consent), sinks=sinks, on_exception=exception_hook()
+    )
     text = _read_stdin() if arguments == "-" else arguments
     # The id is the tool's idempotency key: the same command, given twice, is two calls.
     asked = ToolCall(f"call_{os.urandom(8).hex()}", "", tool, text)

@@ -15,7 +15,14 @@ import typer
 from toolcrib.agent import Agent, Session
 from toolcrib.audit import AuditLog
 from toolcrib.cli.audit_log import KeyFileOption, RecordOption, log_to_write
-from toolcrib.cli.options import ConsentOption, DataOption, JsonOption, ToolsOption, approver
+from toolcrib.cli.options import (
+    ConsentOption,
+    DataOption,
+    JsonOption,
+    ToolsOption,
+    approver,
+    exception_hook,
+)
 from toolcrib.cli.render import err, print_json, printable
 from toolcrib.cli.screen import Screen
 from toolcrib.cli.where import UnusableError, load_catalog
@@ -104,7 +111,7 @@ def chat(  # noqa: PLR0913  the options of a command
     log = log_to_write(audit, key_file)
     sinks = () if log is None else (log,)
     catalog = load_catalog(tools, database=database)
-    runner = ToolRunner(catalog, approver=asker, sinks=sinks)
+    runner = ToolRunner(catalog, approver=asker, sinks=sinks, on_exception=exception_hook())
     with _opened(model, runner, options, tape=tape, anew=anew, log=log) as (loop, session):
         if prompt is None:
             return _converse(loop, session, asker, model)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from toolcrib.approvals import TerminalApprover
+from toolcrib.runner.stopped import ExceptionHook
+from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
 
 ToolsOption: TypeAlias = Annotated[
@@ -35,6 +40,19 @@ ConsentOption: TypeAlias = Annotated[
     bool | None,
     typer.Option("--yes/--no", help="Approve or refuse every risky call without asking."),
 ]
+
+
+SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
+"""Whether `--debug` was given, wherever on the command line."""
+
+
+def exception_hook() -> ExceptionHook | None:
+    """With `--debug`: what a tool raises, as Python prints it. Else the log's line has to do."""
+
+    def shown(_call: ToolCall, raised: BaseException) -> None:
+        traceback.print_exception(raised, file=sys.stderr)
+
+    return shown if SHOWS_TRACEBACKS.get() else None
 
 
 def approver(consent: bool | None) -> Approver:

@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.failures import log_raised
 from toolcrib.hydrate.hydrate import hydrate
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected, ToolCall
@@ -141,5 +142,6 @@ async def _text_of(repairer: Repairer, request: RepairRequest) -> object:
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit) as error:
         error.__cause__ = error.__context__ = None  # they may hold the arguments
         raise
-    except BaseException:  # noqa: BLE001  others' code; its text may hold the arguments
+    except BaseException as raised:  # noqa: BLE001  others' code; its text may hold the arguments
+        log_raised(f"the repairer '{repairer.name}'", raised)
         return _NOTHING_USABLE

@@ -116,7 +116,7 @@ class Attempt(msgspec.Struct):
         finally:
             leave_call(outer)
             setup.gate.leave(place)
-        return outcome_of(self.draft, tool, value, setup.max_result_bytes)
+        return outcome_of(self.draft, tool, value, setup.max_result_bytes, setup.reporter)
 
     async def close(self, outcome: Outcome) -> Outcome:
         """Write down and remember what came of it; the outcome that stands.

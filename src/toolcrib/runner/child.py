@@ -22,8 +22,9 @@ import msgspec
 from pydantic_core import from_json
 
 from toolcrib.errors import CapabilityError, MissingExtraError, ToolcribError, ToolError
+from toolcrib.failures import own_places
 from toolcrib.runner import process
-from toolcrib.runner.output import Unusable, json_text
+from toolcrib.runner.output import NO_JSON, Unusable, json_text, not_json
 from toolcrib.runner.pipe import (
     ENDING,
     PART,
@@ -114,7 +115,11 @@ class _Answers:
 
 def _answer(request: Request, answers: _Answers) -> tuple[bytes, bytes]:
     try:
-        return RESULT, json_text(_run(request, answers), request.max_bytes)
+        value = _run(request, answers)
+        try:
+            return RESULT, json_text(value, request.max_bytes)
+        except Unusable as unusable:
+            raise (unusable if unusable.why != NO_JSON else not_json(value)) from None
     except BaseException as raised:  # noqa: BLE001  an author's code may raise anything
         return ENDING, msgspec.json.encode(_ending(raised))
 
@@ -129,12 +134,9 @@ def _ending(raised: BaseException) -> Ending:
         case MissingExtraError():
             return Missing(str(raised.extra), str(raised.feature))
         case Unusable():
-            return Bad(raised.why)
-    place, traceback = "", raised.__traceback__
-    while traceback is not None:
-        place = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return Raised(type(raised).__name__, encodable(place))
+            return Bad(raised.why, encodable(raised.kind), raised.path)
+    places = own_places(raised.__traceback__)
+    return Raised(type(raised).__name__, encodable(places[-1] if places else "an unknown place"))
 
 
 def _run(request: Request, answers: _Answers) -> Any:

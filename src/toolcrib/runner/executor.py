@@ -14,7 +14,7 @@ from toolcrib.hydrate import OtherArguments, instance_of
 from toolcrib.runner.call_watch import CallWatch
 from toolcrib.runner.execute import TimeLimitExceeded, cancel_requests, execute, limited
 from toolcrib.runner.injected import CapabilityFailed, Injection, execute_scoped, injection
-from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable
+from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, report_unusable
 from toolcrib.runner.process import run_in_process
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Reporter, Stopped, safe_error
@@ -142,6 +142,7 @@ class Executor:
             case KeyboardInterrupt() | GeneratorExit():
                 return raised
             case Unusable():
+                report_unusable(self._reporter, call, hydrated.definition, raised)
                 return Stopped(raised.error)
             case OtherArguments():
                 return Stopped(

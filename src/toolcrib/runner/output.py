@@ -1,19 +1,29 @@
-"""From what a tool returned to checked JSON and its views. Nothing of a bad result is passed on."""
+"""From what a tool returned to checked JSON and its views. Nothing of a bad result is passed on.
+
+A model is told that a result cannot be used. Its author is told where and why: of what type the value
+is that JSON has no form for, and the path to it; in the log only by names that the definition or a
+class declares (`*` for others: the keys of a dictionary are data), whole in the exception that
+`on_exception` is given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+import dataclasses
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from toolcrib.errors import ErrorCode
+from toolcrib.failures import log_unusable
 from toolcrib.runner.recorder import Draft
 from toolcrib.runner.redact import project, redaction_missing
-from toolcrib.runner.stopped import NOT_ITS_OWN
+from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter
+from toolcrib.schema.paths import split_path
 from toolcrib.tools import Tool
+from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import ALL, ToolDefinition
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError, Completed, Failed
@@ -28,12 +38,41 @@ _NOTHING_CONVERTED = (
 _WRONG = (PydanticSerializationError, ValueError, TypeError, RecursionError)
 
 
-class Unusable(Exception):  # noqa: N818  an outcome; it never leaves the runner
-    """What a tool gave is no result, or no part of one. `why` is a sentence of our own."""
+class Step(NamedTuple):
+    """One step of the path to a value; `declared` where its name is in the code, not in the data."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
+    name: str
+    declared: bool
+
+
+class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is given it
+    """What a tool gave is no result, or no part of one. `why` is a sentence of our own.
+
+    `kind` says of what type the value at `path` is, if it is that which cannot be used.
+    """
+
+    def __init__(self, why: str, kind: str = "", path: tuple[Step, ...] = ()) -> None:
+        super().__init__(why, kind, path)
         self.why = why
+        self.kind = kind
+        self.path = path
+
+    def __str__(self) -> str:
+        return self._told(step.name for step in self.path)
+
+    def for_the_log(self, definition: ToolDefinition) -> str:
+        """The same, with `*` for names that are neither the definition's nor a class's."""
+        known = [definition.output_schema_json or ""]
+        for paths in (definition.visible, definition.model_visible):
+            named = paths if isinstance(paths, tuple) else ()
+            known += [f'"{name}"' for path in named for name in split_path(path)]
+        text = "".join(known)
+        return self._told(s.name if s.declared or f'"{s.name}"' in text else "*" for s in self.path)
+
+    def _told(self, steps: Iterable[str]) -> str:
+        if not self.kind:
+            return self.why
+        return f"{self.why} ({self.kind} at {''.join(f'/{s}' for s in steps) or 'the top'})"
 
     @property
     def error(self) -> CallError:
@@ -41,28 +80,29 @@ class Unusable(Exception):  # noqa: N818  an outcome; it never leaves the runner
         return CallError.of(ErrorCode.INVALID_OUTPUT, text)
 
 
-_NO_JSON = Unusable("it is not JSON")
+NO_JSON = "it is not JSON"
+_DEEPEST = 50
 
 
 def check_output(
     tool: Tool[..., Any], value: object, max_bytes: int = MAX_RESULT_BYTES
-) -> tuple[JsonValue, CallError | None]:
-    """The result as JSON, valid by the output schema; or `invalid_output`, saying what is wrong."""
+) -> tuple[JsonValue, Unusable | None]:
+    """The result as JSON, valid by the output schema; or what is wrong with it."""
     try:
         plain = _as_it_is(value, max_bytes) if value.__class__ in _PLAIN else None
         if plain is None and value is not None:
-            plain = read_json(json_text(value, max_bytes))
+            plain = as_json(value, max_bytes)
     except Unusable as unusable:
-        return None, unusable.error
+        return None, unusable
     except NOT_ITS_OWN:
         raise
     except BaseException:  # noqa: BLE001  to look at a value may be to run an author's code
-        return None, _NO_JSON.error
+        return None, not_json(value)
     validator = tool.output_validator
     if validator is not None and not validator.is_valid(plain):
         found = validator.violations(plain)
         where = f"{found[0].path or 'the top'}: {found[0].message}" if found else "it is invalid"
-        return None, Unusable(where).error
+        return None, Unusable(where)
     return plain, None
 
 
@@ -81,15 +121,24 @@ def _as_it_is(value: Any, max_bytes: int) -> JsonValue:
 
 
 def outcome_of(
-    draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int
+    draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int, reporter: Reporter
 ) -> Completed | Failed:
     """What comes of a call that gave `value`; it is looked at once, for it may be used up then."""
-    plain, error = check_output(tool, value, max_bytes)
-    if error is not None:
-        return draft.failed(error)
+    plain, unusable = check_output(tool, value, max_bytes)
+    if unusable is not None:
+        report_unusable(reporter, draft.hydrated.call, tool.definition, unusable)
+        return draft.failed(unusable.error)
     model, public, error = views(tool.definition, plain)
     record = draft.record("completed", public, error)
     return Completed(record, value, model, public, draft.notice() if draft.edited else "")
+
+
+def report_unusable(
+    reporter: Reporter, call: ToolCall, definition: ToolDefinition, unusable: Unusable
+) -> None:
+    """Tell the author of a tool what was wrong with what it gave."""
+    log_unusable(f"tool '{definition.name}'", unusable.for_the_log(definition))
+    reporter.debug(call, unusable)
 
 
 def views(
@@ -111,7 +160,61 @@ def as_json(value: object, max_bytes: int) -> JsonValue:
     """The value as JSON has it. Raises Unusable if it is none, or longer than that."""
     if value is None or isinstance(value, bool):
         return value
-    return read_json(json_text(value, max_bytes))
+    try:
+        return read_json(json_text(value, max_bytes))
+    except Unusable as unusable:
+        raise (not_json(value) if unusable.why == NO_JSON else unusable) from None
+
+
+def not_json(value: object) -> Unusable:
+    """What is wrong with a value that JSON has no form for: the innermost part of it that has none."""
+    path: list[Step] = []
+    try:
+        while len(path) < _DEEPEST:
+            parts = ((step, part) for step, part in _parts(value) if not _has_a_form(part))
+            found = next(parts, None)
+            if found is None:
+                break
+            path.append(found[0])
+            value = found[1]
+    except NOT_ITS_OWN:
+        raise
+    except BaseException:  # noqa: BLE001, S110  an author's code; so far, then
+        pass
+    return Unusable(NO_JSON, _kind(value), tuple(path))
+
+
+def _has_a_form(value: object) -> bool:
+    try:
+        read_json(json_text(value, MAX_RESULT_BYTES))
+    except Unusable:
+        return False
+    return True
+
+
+def _parts(value: object) -> Iterator[tuple[Step, object]]:
+    """The parts that a value is written as."""
+    if isinstance(value, Mapping):
+        yield from ((Step(str(key), declared=False), part) for key, part in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((Step(str(at), declared=True), part) for at, part in enumerate(value))
+    else:
+        kind = type(value)
+        names = getattr(kind, "__struct_fields__", None) or getattr(kind, "model_fields", None)
+        if names is None and dataclasses.is_dataclass(value):
+            names = [field.name for field in dataclasses.fields(value)]
+        yield from ((Step(name, declared=True), getattr(value, name)) for name in names or ())
+
+
+def _kind(value: object) -> str:
+    """What is there, in words that hold nothing of it."""
+    kind = type(value)
+    if kind is float:
+        return "a float that is NaN or infinite"
+    if kind is str:
+        return "a str with a lone surrogate"
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"a value of type {module}{kind.__qualname__}"
 
 
 def json_text(value: object, max_bytes: int) -> bytes:
@@ -121,7 +224,7 @@ def json_text(value: object, max_bytes: int) -> bytes:
     try:
         text = to_json(value, inf_nan_mode="constants", fallback=_plain)
     except _WRONG:
-        raise Unusable("it is not JSON") from None
+        raise Unusable(NO_JSON) from None
     if len(text) > max_bytes:
         raise too_large(max_bytes)
     return text
@@ -137,7 +240,7 @@ def read_json(text: bytes | bytearray) -> JsonValue:
     try:
         plain: JsonValue = from_json(text, allow_inf_nan=False)
     except _WRONG:
-        raise Unusable("it is not JSON") from None
+        raise Unusable(NO_JSON) from None
     return plain
 
 

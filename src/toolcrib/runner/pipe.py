@@ -14,7 +14,8 @@ from typing import TypeAlias
 import msgspec
 
 from toolcrib.errors import CapabilityError, MissingExtraError, ToolError
-from toolcrib.runner.output import Unusable, too_large
+from toolcrib.failures import Explained
+from toolcrib.runner.output import Step, Unusable, too_large
 
 PART, RESULT, ENDING = b"p", b"r", b"e"
 _HEAD = struct.Struct(">cQ")
@@ -62,9 +63,11 @@ class Missing(msgspec.Struct, frozen=True, tag="missing"):
 
 
 class Bad(msgspec.Struct, frozen=True, tag="bad"):
-    """The value is no result."""
+    """The value is no result; `kind` is the type of what cannot be used, `path` leads to it."""
 
     why: str
+    kind: str = ""
+    path: tuple[tuple[str, bool], ...] = ()
 
 
 class Raised(msgspec.Struct, frozen=True, tag="raised"):
@@ -81,7 +84,7 @@ class Unguarded(msgspec.Struct, frozen=True, tag="unguarded"):
 Ending: TypeAlias = Told | Missing | Bad | Raised | Unguarded
 
 
-class ProcessFailed(Exception):  # noqa: N818  an outcome; only `on_exception` is given it
+class ProcessFailed(Explained):
     """A tool's process gave no result; the text says how it ended, nothing of what it held."""
 
 
@@ -97,7 +100,7 @@ def error_of(ending: Ending) -> Exception:
         case Missing():
             return MissingExtraError(ending.extra, ending.feature)
         case Bad():
-            return Unusable(ending.why)
+            return Unusable(ending.why, ending.kind, tuple(Step(*step) for step in ending.path))
         case Raised():
             return ProcessFailed(f"{ending.kind} was raised at {ending.where}")
         case Unguarded():

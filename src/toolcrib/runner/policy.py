@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage, ToolcribError
+from toolcrib.failures import log_raised
 from toolcrib.runner.recorder import Recorder, own_record
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.standard import ALLOWED, Standard, standard
@@ -115,7 +116,8 @@ def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContex
             decision = policy(hydrated, context)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001  whatever it raises, CancelledError too, it denies
+        except BaseException as raised:  # noqa: BLE001  CancelledError too: it denies
+            log_raised(f"policy '{_name(policy)}'", raised)
             return Deny("the policy failed", _name(policy))
         if type(decision) is Allow:
             continue
@@ -139,7 +141,8 @@ def denied_outright(
             answer: object = foresees(definition, context)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001  as in `decide`
+        except BaseException as raised:  # noqa: BLE001  as in `decide`
+            log_raised(f"policy '{_name(policy)}'", raised)
             return Deny("the policy failed", _name(policy))
         if answer is not None:
             decision = _read(policy, answer)
@@ -160,7 +163,8 @@ def count_all(
             answer: object = policy.count(hydrated, context)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001  as in `decide`
+        except BaseException as raised:  # noqa: BLE001  as in `decide`
+            log_raised(f"policy '{_name(policy)}'", raised)
             refused = Deny("the policy failed to count the call", _name(policy))
         else:
             if answer is None:
@@ -183,8 +187,8 @@ def settle_all(
             policy.settle(own_record(record), context)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # noqa: BLE001, S112  a CancelledError would lose the outcome, too
-            continue
+        except BaseException as raised:  # noqa: BLE001  a CancelledError would lose the outcome, too
+            log_raised(f"policy '{_name(policy)}'", raised)
 
 
 def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> ToolInvocationRecord:

@@ -1,0 +1,266 @@
+"""What an author can see of their own failure: where in the log, all of it in the hook, no values."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pydantic
+import pytest
+from runner import apart_tools
+
+from toolcrib import ALL, Allow, Catalog, ErrorCode, Failed, ToolCall, ToolError, ToolRunner, tool
+from toolcrib.failures import LOGGER, own_places
+
+CANARY = "canary-9e1f"
+
+
+def helper() -> None:
+    raise RuntimeError(CANARY)
+
+
+@tool(visible=ALL)
+async def raises(text: str) -> str:
+    """Raise."""
+    helper()
+    return text
+
+
+@tool(visible=ALL)
+def raises_in_a_thread(text: str) -> str:
+    """Raise in a thread."""
+    raise KeyError(text)
+
+
+@tool(visible=ALL)
+async def raises_a_group(text: str) -> str:
+    """Raise several."""
+    raise ExceptionGroup(text, [ValueError(text), TypeError(text)])
+
+
+@tool(visible=ALL)
+async def cancels(text: str) -> str:
+    """Raise a cancellation of its own."""
+    raise asyncio.CancelledError(text)
+
+
+@tool(visible=ALL)
+async def says(text: str) -> str:
+    """Say what is wrong."""
+    raise ToolError("no such order")
+
+
+@tool(visible=ALL)
+async def streams(text: str) -> AsyncIterator[dict[str, str]]:
+    """Raise while it streams."""
+    yield {"text": "x"}
+    raise LookupError(text)
+
+
+def exec_logged(
+    one: Any, caplog: pytest.LogCaptureFixture, **options: Any
+) -> tuple[Failed, list[BaseException], str]:
+    """The outcome of one call, what the hook was given, and the log."""
+    told: list[BaseException] = []
+    runner = ToolRunner(
+        Catalog([one]), on_exception=lambda _call, raised: told.append(raised), **options
+    )
+    name = runner.catalog.names[0]
+    call = ToolCall("c1", "", name, f'{{"text": "{CANARY}"}}')
+    with caplog.at_level(logging.DEBUG):
+        outcome = asyncio.run(runner.exec(call))
+    assert isinstance(outcome, Failed)
+    assert CANARY not in str(outcome.error)
+    assert CANARY not in caplog.text
+    return outcome, told, "\n".join(r.getMessage() for r in caplog.records if r.name == LOGGER.name)
+
+
+@pytest.mark.parametrize(
+    ("one", "kind", "function"),
+    [
+        (raises, "RuntimeError", "helper"),
+        (raises_in_a_thread, "KeyError", "raises_in_a_thread"),
+        (raises_a_group, "ExceptionGroup of TypeError, ValueError", "raises_a_group"),
+        (cancels, "asyncio.exceptions.CancelledError", "cancels"),
+        (streams, "LookupError", "streams"),
+    ],
+)
+def test_the_log_says_which_tool_raised_what_and_where(
+    one: Any, kind: str, function: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcome, told, log = exec_logged(one, caplog)
+    assert outcome.error.code is ErrorCode.TOOL_ERROR
+    assert len(told) == 1
+    name = one.get_definition().name
+    assert log.startswith(f"tool '{name}' raised {kind} at {__file__}:")
+    assert f" in {function}" in log
+    assert [r.levelno for r in caplog.records if r.name == LOGGER.name] == [logging.WARNING]
+
+
+def test_the_authors_frames_are_named_and_ours_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    _, _, log = exec_logged(raises, caplog)
+    assert f" in helper (by way of {__file__}:" in log
+    assert "executor.py" not in log
+
+
+def test_of_a_library_that_fails_by_itself_its_own_frames_are_named() -> None:
+    try:
+        json.loads("{")
+    except ValueError as raised:
+        ours = own_places(raised.__traceback__)
+        theirs = own_places(raised.__traceback__.tb_next if raised.__traceback__ else None)
+    assert [place.split(" in ")[0].rsplit(":", 1)[0] for place in ours] == [__file__]
+    assert theirs[0].endswith(" in loads")
+
+
+def test_what_an_author_said_is_in_the_record_and_not_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcome, told, log = exec_logged(says, caplog)
+    assert outcome.error.message == "no such order"
+    assert (len(told), log) == (1, "")
+
+
+def test_by_default_the_line_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Python prints warnings of loggers that nobody has set up; pytest has, so it is asked here."""
+    handler = logging.lastResort
+    assert handler is not None
+    LOGGER.addHandler(handler)
+    try:
+        asyncio.run(ToolRunner([raises]).exec(ToolCall("c", "", "raises", '{"text": "x"}')))
+    finally:
+        LOGGER.removeHandler(handler)
+    assert capsys.readouterr().err.startswith("tool 'raises' raised RuntimeError at ")
+
+
+@dataclasses.dataclass
+class Row:
+    total: Any
+
+
+class Model(pydantic.BaseModel):
+    row: Any
+
+
+class Struct(msgspec.Struct):
+    row: Any
+
+
+NUMBER = "a value of type numpy.int64"
+
+
+@pytest.mark.parametrize(
+    ("value", "logged", "whole"),
+    [
+        (np.int64(7), f"({NUMBER} at the top)", f"({NUMBER} at the top)"),
+        ({"rows": [1, np.int64(7)]}, f"({NUMBER} at /rows/1)", f"({NUMBER} at /rows/1)"),
+        ({CANARY: np.int64(7)}, f"({NUMBER} at /*)", f"({NUMBER} at /{CANARY})"),
+        ({"rows": Row(np.int64(7))}, f"({NUMBER} at /rows/total)", f"({NUMBER} at /rows/total)"),
+        (Model(row={"x": object()}), "type object at /row/*)", "type object at /row/x)"),
+        (Struct({1: object()}), "type object at /row/*)", "type object at /row/1)"),
+        ({"rows": float("nan")}, "(a float that is NaN or infinite at /rows)", "at /rows)"),
+        ({"rows": "\ud800"}, "(a str with a lone surrogate at /rows)", "at /rows)"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_result_that_is_no_json_says_what_and_where(
+    value: Any, logged: str, whole: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool(visible=["rows"])
+    async def gives(text: str) -> Any:
+        """Give."""
+        return value
+
+    outcome, told, log = exec_logged(gives, caplog)
+    assert outcome.error.code is ErrorCode.INVALID_OUTPUT
+    assert outcome.error.message.endswith("a result that cannot be used: it is not JSON.")
+    assert log.startswith("tool 'gives' gave a result that cannot be used: it is not JSON (")
+    assert log.endswith(logged)
+    [raised] = told
+    assert str(raised).endswith(whole)
+
+
+def test_a_result_that_contains_itself_ends_the_search(caplog: pytest.LogCaptureFixture) -> None:
+    around: list[Any] = []
+    around.append(around)
+
+    @tool(visible=ALL)
+    async def gives(text: str) -> Any:
+        """Give."""
+        return around
+
+    _, _, log = exec_logged(gives, caplog)
+    assert "a value of type list at " in log
+
+
+def test_a_part_that_is_no_json(caplog: pytest.LogCaptureFixture) -> None:
+    @tool(visible=["rows"])
+    async def gives(text: str) -> AsyncIterator[Any]:
+        """Give."""
+        yield {"rows": np.int64(1)}
+
+    _, told, log = exec_logged(gives, caplog)
+    assert log.endswith(f"({NUMBER} at /rows)")
+    assert len(told) == 1
+
+
+def test_a_result_not_by_its_schema_is_in_the_log_too(caplog: pytest.LogCaptureFixture) -> None:
+    @tool(visible=ALL)
+    async def counts(text: str) -> int:
+        """Count."""
+        return text  # type: ignore[return-value]
+
+    _, told, log = exec_logged(counts, caplog)
+    assert log.endswith("the top: expected integer, got string")
+    assert len(told) == 1
+
+
+def test_a_process_that_raised_says_where(caplog: pytest.LogCaptureFixture) -> None:
+    runner = ToolRunner([apart_tools.dies, apart_tools.ends])
+    for name, how in (("dies", CANARY), ("ends", "object")):
+        asyncio.run(runner.exec(ToolCall(f"of_{name}", "", name, f'{{"how": "{how}"}}')))
+    raised, no_json = (r.getMessage() for r in caplog.records if r.name == LOGGER.name)
+    assert raised.startswith("tool 'dies' failed: KeyError was raised at ")
+    assert "apart_tools.py:" in raised
+    assert no_json.endswith("(a value of type object at /*)")
+    assert CANARY not in caplog.text
+
+
+def test_a_policy_that_raises_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    def strict(_call: object, _context: object) -> Allow:
+        raise LookupError(CANARY)
+
+    outcome, _, log = exec_logged(raises, caplog, policy=strict)
+    assert outcome.error.code is ErrorCode.DENIED
+    assert log.startswith("policy 'strict' raised LookupError at ")
+
+
+def test_a_repairer_that_raises_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    class Repairer:
+        name = "mender"
+
+        async def __call__(self, _request: object) -> str:
+            raise LookupError(CANARY)
+
+    runner = ToolRunner([raises], repairer=Repairer())
+    with caplog.at_level(logging.DEBUG):
+        asyncio.run(runner.exec(ToolCall("c", "", "raises", "{'text': 1")))
+    assert "the repairer 'mender' raised LookupError at " in caplog.text
+    assert CANARY not in caplog.text
+
+
+def test_a_hook_that_fails_is_told_of_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def hook(_call: object, _raised: object) -> None:
+        raise LookupError(CANARY)
+
+    runner = ToolRunner([raises], on_exception=hook)
+    outcome = asyncio.run(runner.exec(ToolCall("c", "", "raises", '{"text": "x"}')))
+    assert isinstance(outcome, Failed)
+    assert "on_exception raised LookupError at " in caplog.text
+    assert CANARY not in caplog.text
