@@ -401,7 +401,7 @@ def test_how_it_came_about_is_told_in_both_outcomes() -> None:
     [
         ('{"what":1}', ()),
         ("{'what':1}", ("single_quotes",)),
-        ("null", ("null_arguments",)),
+        ("null", ("empty_arguments",)),
         ("", ("empty_arguments",)),
         (json.dumps('{"what":1}'), ("double_encoded",)),
     ],

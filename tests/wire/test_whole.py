@@ -82,6 +82,10 @@ def why(reason: str = "tool_use") -> Json:
     return {"type": "message_delta", "delta": {"stop_reason": reason}}
 
 
+def began(id: str) -> Json:
+    return {"type": "message_start", "message": {"id": id}}
+
+
 OVER = {"type": "message_stop"}
 
 
@@ -227,6 +231,11 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
     "begun after the reply's own end": (
         "anthropic",
         sse(why("end_turn"), start(), given(A), stop(), OVER),
+        TRUNCATED,
+    ),
+    "another message begins": (
+        "anthropic",
+        sse(began("m1"), start(), given(A), stop(), began("m2"), why(), OVER),
         TRUNCATED,
     ),
     "no reason at all": ("anthropic", sse(start(), given(A), stop(), OVER), TRUNCATED),
@@ -562,6 +571,15 @@ def test_a_reason_that_the_application_lists_is_a_natural_end(wire: Wire) -> Non
         if meaning not in ("stop", "tool_calls"):
             both = msgspec.structs.replace(wire, natural_reasons=frozenset((cut,)))
             assert both.meaning(cut) == meaning  # what is listed as a cut stays one
+
+
+def test_a_call_in_the_text_ends_with_its_reply_too() -> None:
+    text = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+    wire = msgspec.structs.replace(OPENAI_CHAT, text_calls="hermes")
+    reply = decode(wire, sse(chunk(content=text, reason="server_error"), DONE), offer=OFFER)
+    (result,) = [hydrate(call, OFFER) for call in reply.tool_calls]
+    assert result.errors[0].code is TRUNCATED
+    assert "natural_reasons=['server_error']" in result.errors[0].message
 
 
 def test_a_body_that_a_closed_connection_ended_needs_the_wires_own_end() -> None:

@@ -15,7 +15,7 @@ import typer
 from toolcrib.cli.options import JsonOption, ToolsOption
 from toolcrib.cli.render import err, out, print_json, printable, shortened
 from toolcrib.cli.where import UnusableError, load_catalog
-from toolcrib.errors import WireError
+from toolcrib.errors import ErrorCode, WireError
 from toolcrib.schema.lower import Effect, Loss
 from toolcrib.values.message import ChatRequest, Message, Reply
 from toolcrib.values.offer import Offer
@@ -118,7 +118,8 @@ def decode(
     if reply.text:
         out.print(printable(reply.text))
     for call in reply.tool_calls:
-        state = "" if call.complete else "  (cut: never runs)"
+        code = call.fault.code if call.fault else ErrorCode.TRUNCATED
+        state = "" if call.complete else f"  ({code}: never runs)"
         name = printable(call.name).replace("\n", "\\n")
         out.print(f"{name} {shortened(printable(call.arguments))}{state}")
     err.print(f"finish: {reply.finish} (the provider said {printable(str(reply.provider_finish))})")

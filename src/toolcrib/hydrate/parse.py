@@ -99,7 +99,7 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
 
 def _unwrapped(value: JsonValue) -> Parsed | ParseFailure:
     if value is None:
-        return Parsed({}, b"{}", ("null_arguments",))
+        return Parsed({}, b"{}", ("empty_arguments",))
     if isinstance(value, str):
         data = value.encode()
         inner, failure = _read(data)

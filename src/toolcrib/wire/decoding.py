@@ -112,11 +112,15 @@ class _Taken:
         self._size = 0
         self._kept: list[bytes] = []
 
-    def add(self, data: bytes) -> None:
-        self._digest.update(data + b"\n")
-        self._size += len(data) + 1
-        if self._size <= MAX_KEPT:
-            self._kept.append(data)
+    def add(self, events: list[bytes]) -> None:
+        self._digest.update(b"".join(data + b"\n" for data in events))
+        if self._size > MAX_KEPT:
+            self._size += sum(map(len, events)) + len(events)
+            return
+        for data in events:
+            self._size += len(data) + 1
+            if self._size <= MAX_KEPT:
+                self._kept.append(data)
 
     def texts(self) -> tuple[str, ...]:
         return tuple(data.decode("utf-8", "replace") for data in self._kept)
@@ -175,12 +179,14 @@ class StreamDecoder:
             self._size += len(data)
             if self._size > MAX_STREAM_BYTES:
                 raise WireError(f"the stream is larger than {MAX_STREAM_BYTES} bytes")
+            taken = []
             for event in self._events.feed(data):
                 if self._ended:
                     self._more = self._more or _says(event)
                     continue
-                self._taken.add(event.data)
+                taken.append(event.data)
                 self._take(event, parts)
+            self._taken.add(taken)
         except ClientError as failure:
             self._failure = failure
         return parts
@@ -213,7 +219,7 @@ class StreamDecoder:
         rest = self._events.close()
         if rest is None:
             return
-        self._taken.add(rest.data)
+        self._taken.add([rest.data])
         try:
             self._take(rest, [])
         except WireError:

@@ -63,7 +63,7 @@ class Ending:
         if meaning in NATURAL:
             self._natural = True
         elif meaning == "doubtful" and self.cut is None:
-            self._fault = _unlisted(word, self._wire)
+            self._fault = unlisted(word)
         self.sign(meaning)
 
     def sign(self, meaning: FinishReason) -> None:
@@ -126,11 +126,11 @@ class Ending:
         )
 
 
-def _unlisted(word: str, wire: Wire) -> CallFault:
-    said = safe_text(word, 60)
+def unlisted(reason: str) -> CallFault:
+    """What is wrong with the calls of a reply that ended for a reason that nobody has listed."""
+    said = safe_text(reason, 60)
     return CallFault(
         ErrorCode.TRUNCATED,
-        f"The reply ended for the reason {said!r}, which is not known as a natural end of"
-        f" {wire.name}: its calls do not run. If it is one, the application lists it: "
-        f"natural_reasons=[{said!r}].",
+        f"The reply ended for the reason {said!r}, which is not listed as a natural end: its calls do"
+        f" not run. If it is one, the application lists it: natural_reasons=[{said!r}].",
     )

@@ -136,6 +136,8 @@ def decode(
 ) -> Reply:
     """The reply in a whole body, be it JSON or a recorded stream.
 
+    Its last byte counts as a clean end of the transport.
+
     Raises AuthenticationError, RateLimitError, RequestError or ProviderError by HTTP status,
     ProviderError for an error in the body, WireError for another format.
     """

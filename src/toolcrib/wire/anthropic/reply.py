@@ -59,6 +59,7 @@ class AnthropicReply:
         self.over = False
         self.torn = False
         self._whole = False
+        self._id: object = None
         self._ending = Ending(wire, offer)
         self._blocks: list[Block] = []
         self._by_index: dict[object, Block] = {}
@@ -91,7 +92,7 @@ class AnthropicReply:
                 if block := self._by_index.get(index_of(event.get("index"))):
                     self._stop(block, parts)
             case "message_start":
-                self._take_usage(event.get("message"))
+                self._take_message(event.get("message"))
             case "message_delta":
                 self._take_reason(event.get("delta"))
                 self._take_usage(event)
@@ -99,6 +100,14 @@ class AnthropicReply:
                 self.over = True
             case "error":
                 raise reported_error(event)
+
+    def _take_message(self, message: Any) -> None:
+        """A message begins; if it is another one, the end of the one before it is lost."""
+        given = message.get("id") if isinstance(message, dict) else None
+        if self._id and given and given != self._id:
+            self._ending.sign("incomplete")
+        self._id = self._id or given
+        self._take_usage(message)
 
     def _take_start(self, event: dict[str, Any], data: bytes, parts: Parts) -> None:
         form = event.get("content_block")

@@ -18,6 +18,7 @@ from toolcrib.values.json import canonical_text
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Decoder
+from toolcrib.wire.ending import unlisted
 from toolcrib.wire.text_calls.scan import Scanner
 from toolcrib.wire.text_calls.syntax import TextSyntax
 
@@ -73,6 +74,7 @@ class TextCallDecoder:
         return msgspec.structs.replace(reply, message=message, finish=finish)
 
     def _read(self, scanner: Scanner, reply: Reply, *, whole: bool) -> tuple[ToolCall, ...]:
+        doubtful = reply.finish == "doubtful" and reply.provider_finish
         return tuple(
             ToolCall(
                 id=f"{self._ids}{number}",
@@ -81,6 +83,7 @@ class TextCallDecoder:
                 arguments=call.arguments() if whole else "".join(call.pieces),
                 complete=whole,
                 notes=_TRUSTED if self._trusted and call.native else _WRITTEN,
+                fault=unlisted(doubtful) if doubtful else None,
                 payload=reply.payload and msgspec.structs.replace(reply.payload, position=number),
             )
             for number, call in enumerate(scanner.calls)
