@@ -12,8 +12,9 @@ from toolcrib.agent.loop import Listener, Run, Terms
 from toolcrib.agent.origins import AgentLabel
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import Picking
+from toolcrib.agent.restored import check_state
 from toolcrib.agent.results import error_content
-from toolcrib.agent.session import Session
+from toolcrib.agent.session import Session, checked_key
 from toolcrib.agent.stream import RunStream
 from toolcrib.agent.toolbox import OpenToolbox, Toolbox
 from toolcrib.clients import client_for
@@ -25,7 +26,7 @@ from toolcrib.values.client import LLMClient
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Answer, Caller
 from toolcrib.values.event import Event
-from toolcrib.values.json import encodable
+from toolcrib.values.json import encodable, keyed_digest
 from toolcrib.values.message import Message
 from toolcrib.values.record import CallError
 from toolcrib.values.run import Limits, RunResult, RunState
@@ -39,9 +40,11 @@ class Agent:
     only the tools picked for its prompt and history; with `search_tools` the model can find more of
     them by a tool of that name. `name` and `version` are in the records of the agent's calls and in
     telemetry; with `record_prompts`, what the system and the user said is given to the sinks that keep
-    what records refer to. `output` is the type that the final text is read as (JSON, by
-    pydantic); a text that does not fit goes back to the model. Raises CatalogError where
-    `search_tools` would be the name of two tools, ToolcribError for it without `pick`.
+    what records refer to. With a `state_key` (32 random bytes, kept where no user is) the states and
+    sessions that it saves are signed, and it goes on with no others. `output` is the type that the
+    final text is read as (JSON, by pydantic); a text that does not fit goes back to the model. Raises
+    CatalogError where `search_tools` would be the name of two tools, ToolcribError for it without
+    `pick`, or for what is no key.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -57,6 +60,7 @@ class Agent:
         name: str = "",
         version: str = "",
         record_prompts: bool = False,
+        state_key: bytes | None = None,
     ) -> None:
         if search_tools and pick is None:
             raise ToolcribError("search_tools=True needs pick=PickOptions(…): else all are offered")
@@ -70,6 +74,7 @@ class Agent:
         self._label = AgentLabel(name, version, record_prompts)
         self.output = output
         self._output = None if output is str else OutputType(output)
+        self._state_key = checked_key(state_key)
 
     @property
     def name(self) -> str:
@@ -126,7 +131,8 @@ class Agent:
     ) -> RunResult:
         """Go on where a waiting run stopped; `answers` by the id of their approval request.
 
-        Raises SourceError if a tool that was offered is not there any more.
+        Raises SourceError if a tool that was offered is not there any more, or if the state was changed
+        since it was saved, as far as that can be told without a `state_key`.
         """
         return await self._resumed(state, answers or {})(_NOBODY)
 
@@ -154,7 +160,14 @@ class Agent:
             name=self.name,
             version=self.version,
             record_prompts=self._label.record_prompts,
+            state_key=self._state_key,
         )
+
+    def session_signature(self, *saved: str) -> str:
+        """What an agent with a `state_key` signs the JSON of its sessions with; else empty."""
+        if self._state_key is None:
+            return ""
+        return keyed_digest(self._state_key, "toolcrib session", *saved)
 
     def session(self, messages: tuple[Message, ...] = ()) -> Session:
         """A conversation with this agent."""
@@ -200,6 +213,9 @@ class Agent:
         return entry.tool.definition.annotations.untrusted_output
 
     def _resumed(self, state: RunState, answers: Mapping[str, Answer]) -> _Drive:
+        if self._state_key is not None:
+            state.check_signature(self._state_key)
+        check_state(state)
         if is_tainted_here() or self._is_untrusted(state.messages):
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
@@ -243,7 +259,7 @@ class Agent:
                 self._runner,
                 state,
                 open_toolbox=opened,
-                terms=Terms(self.limits, self._output, self._label),
+                terms=Terms(self.limits, self._output, self._label, self._state_key),
                 listener=listener,
                 answers=answers,
             )

@@ -17,7 +17,7 @@ import msgspec
 from toolcrib.agent.history import History
 from toolcrib.agent.origins import AgentLabel, Origins
 from toolcrib.agent.output import OutputType
-from toolcrib.agent.restored import Restored
+from toolcrib.agent.restored import Restored, check_as_asked
 from toolcrib.agent.toolbox import OpenToolbox, Toolbox
 from toolcrib.agent.watch import Watch
 from toolcrib.errors import ClientError, ErrorCode, ToolcribError
@@ -47,6 +47,7 @@ class Terms(NamedTuple):
     limits: Limits
     output: OutputType | None
     label: AgentLabel
+    state_key: bytes | None = None
 
 
 class Listener(NamedTuple):
@@ -92,6 +93,8 @@ class Run:
             cost_per_tool=dict(state.tally.cost_per_tool),
             seconds_per_tool=dict(state.tally.seconds_per_tool),
         )
+        self._state_key = terms.state_key
+        self._saved: RunState | None = state if state.turn else None
         self._waiting: tuple[Waiting, ...] = ()
         self._calling = False
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
@@ -186,6 +189,9 @@ class Run:
         asked = self._history.unanswered()
         offer = self._toolbox.offer(offer, asked)
         calls = [await self._restored.hydrate(call, offer) for call in asked]
+        if self._saved is not None:  # its calls are those that somebody was asked about
+            check_as_asked(self._saved, calls)
+            self._saved = None
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
         limit = self._over_budget(calls)
         for call in calls:
@@ -260,6 +266,8 @@ class Run:
             choice=self._toolbox.choice,
             pinned=self._restored.pinned(waiting),
         )
+        if self._state_key is not None:
+            state = state.signed(self._state_key)
         text = self._history.text
         return RunResult(
             status=status,

@@ -4,21 +4,96 @@ A model answers for the view of a schema that its provider was sent, and what it
 repaired; and a default factory makes its value once a call. The way back is known to the offer of
 that one request, and a repairer may be a model; a run that waits, and goes on in another process or
 with another model, must come to the very arguments that somebody was asked to approve.
+
+A saved state is held against itself before a call in it runs: the questions that it shows are those
+which its calls lead to, field by field, and its counts are those of its records. That finds a state in
+which one thing was changed. Whoever may change all of it is found by a signature alone (`state_key`).
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from toolcrib.errors import SourceError
 from toolcrib.hydrate import RepairRequest, hydrate, repair
-from toolcrib.runner import ToolRunner
+from toolcrib.runner import ToolRunner, approval_request
+from toolcrib.runner.approval import differing, request_id
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.decision import ApprovalRequest, Ask
+from toolcrib.values.json import JsonObject, JsonValue, digest
 from toolcrib.values.offer import Offer
-from toolcrib.values.run import RepairedText
+from toolcrib.values.run import RepairedText, RunState
+
+
+def check_state(state: RunState) -> None:
+    """Raises SourceError, naming the field, for a state whose parts contradict one another."""
+    tally = state.tally
+    counted = {
+        "turn": state.turn,
+        "elapsed": state.elapsed,
+        "tally.calls": tally.calls,
+        "tally.cost": tally.cost,
+        "tally.tokens": tally.tokens,
+        **{f"tally.per_tool['{name}']": n for name, n in tally.per_tool.items()},
+        **{f"tally.cost_per_tool['{name}']": n for name, n in tally.cost_per_tool.items()},
+    }
+    for name, number in counted.items():
+        if not 0 <= number < math.inf:
+            raise changed(name, "it is no count")
+    if tally.run_id != state.run_id:
+        raise changed("tally.run_id", "it is another run's")
+    completed = sum(record.status == "completed" for record in state.records)
+    if tally.calls != sum(tally.per_tool.values()) or tally.calls < completed:
+        raise changed("tally.calls", "it is not the number of the calls that were made")
+    if not math.isclose(tally.cost, sum(tally.cost_per_tool.values()), abs_tol=1e-9):
+        raise changed("tally.cost", "it is not the cost of the calls that were made")
+    if tally.tokens != state.usage.input_tokens + state.usage.output_tokens:
+        raise changed("tally.tokens", "it is not what `usage` says")
+
+
+def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
+    """Raises SourceError, naming the field, unless the calls that wait are what `pending` shows.
+
+    Of a tool whose definition is another one by now nothing else can be compared: its call ends as
+    `approval_mismatch`, as that of any tool that has changed.
+    """
+    waiting = {call.call.id: call for call in calls}
+    for at, request in enumerate(state.pending):
+        call = waiting.pop(request.call_id, None)
+        if call is None:
+            raise changed(f"pending[{at}].call_id", "no call of that id waits")
+        fields = _differing(request, call, state)
+        if fields:
+            raise changed(f"pending[{at}].{fields[-1]}", "it is not what the call would run with")
+    if waiting:
+        call = next(iter(waiting.values()))
+        raise changed("pending", f"nobody was asked about the call '{call.call.id}'")
+
+
+def _differing(request: ApprovalRequest, call: HydrationResult, state: RunState) -> list[str]:
+    """The fields of a question that do not fit its call, what follows from others first."""
+    shown = request.arguments_digest in ("", digest(request.arguments))
+    definition = call.definition
+    if definition is None or definition.name != request.tool:
+        return ["tool"]
+    if definition.digest != request.definition_digest:
+        fits = shown and (
+            not request.arguments_digest or request.id == request_id(request, state.tally)
+        )
+        return [] if fits else ["id" if shown else "arguments"]
+    if not isinstance(call, Hydrated):
+        return ["arguments"]
+    asked = Ask(request.reason)
+    again = approval_request(call, asked, caller=state.caller, run=state.tally)
+    return differing(request, again)
+
+
+def changed(field: str, why: str) -> SourceError:
+    return SourceError(f"the saved state was changed: {field}: {why}")
 
 
 class _Known(msgspec.Struct, frozen=True):

@@ -18,14 +18,16 @@ from toolcrib.agent.stream import RunStream
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.values.decision import ANONYMOUS, Caller
 from toolcrib.values.event import Done, Event
+from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
 from toolcrib.values.record import CallError
-from toolcrib.values.run import RunResult
+from toolcrib.values.run import RunResult, check_signature
 
 if TYPE_CHECKING:  # an agent makes its sessions
     from toolcrib.agent.agent import Agent
 
 
+_SHORTEST_KEY = 16
 _KEPT = ("completed", "limited", "waiting")
 _WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
@@ -36,6 +38,7 @@ _WAITING_TEXT = error_content(_WAITS)
 class _Saved(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
     offered: tuple[str, ...] = ()
+    signature: str = ""
 
 
 class Session:
@@ -114,19 +117,37 @@ class Session:
 
     def to_json(self) -> str:
         """Its messages as a list, or an object with what was offered where the agent picks."""
-        saved = _Saved(self.messages, self.offered) if self.offered else self.messages
-        return msgspec.json.encode(saved).decode()
+        signature = self._signature()
+        if not (self.offered or signature):
+            return msgspec.json.encode(self.messages).decode()
+        return msgspec.json.encode(_Saved(self.messages, self.offered, signature)).decode()
 
     @classmethod
     def from_json(cls, agent: Agent, text: str | bytes) -> Session:
-        """Raises SourceError if the text is not a saved session."""
+        """Raises SourceError if the text is not a saved session, or not as an agent with the same
+        `state_key` has saved it."""
         try:
             saved = msgspec.json.decode(text, type=_Saved | tuple[Message, ...])
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise SourceError(f"not a saved session: {error}") from None
-        if isinstance(saved, _Saved):
-            return cls(agent, saved.messages, saved.offered)
-        return cls(agent, saved)
+        if not isinstance(saved, _Saved):
+            saved = _Saved(saved)
+        session = cls(agent, saved.messages, saved.offered)
+        made = session._signature()
+        if made:
+            check_signature(saved.signature, made, "the saved session")
+        return session
+
+    def _signature(self) -> str:
+        saved = msgspec.json.decode(msgspec.json.encode((self.messages, self.offered)))
+        return self.agent.session_signature(canonical_json(saved))
+
+
+def checked_key(key: bytes | None) -> bytes | None:
+    """A key for signing. Raises ToolcribError for what is none."""
+    if key is not None and (not isinstance(key, bytes) or len(key) < _SHORTEST_KEY):
+        raise ToolcribError(f"state_key is at least {_SHORTEST_KEY} random bytes: os.urandom(32)")
+    return key
 
 
 def _settled(result: RunResult) -> tuple[Message, ...]:

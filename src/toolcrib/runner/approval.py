@@ -55,7 +55,7 @@ def approval_request(
     bound += [definition.name, definition.digest, arguments_digest]
     now = time.time()
     return ApprovalRequest(
-        id="apr_" + digest(bound).removeprefix("sha256:")[:40],
+        id=_id(bound),
         tool=definition.name,
         arguments=masked_arguments(definition, hydrated.arguments),
         reason=ask.reason,
@@ -68,6 +68,16 @@ def approval_request(
         asked_at=now,
         defaults=masked_places(definition, hydrated.defaults),
     )
+
+
+def request_id(request: ApprovalRequest, run: RunTally) -> str:
+    """The id that a question has by its own words; only of one whose arguments have a digest."""
+    named = [request.run_id, run.nonce, request.call_id, request.caller]
+    return _id([*named, request.tool, request.definition_digest, request.arguments_digest])
+
+
+def _id(bound: list[str]) -> str:
+    return "apr_" + digest(bound).removeprefix("sha256:")[:40]
 
 
 def differing(one: ApprovalRequest, other: ApprovalRequest) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from toolcrib.errors import SourceError
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, canonical_json, keyed_digest
 from toolcrib.values.message import Message, Usage
 from toolcrib.values.origin import Choice, Origin
 from toolcrib.values.record import ToolInvocationRecord
@@ -44,7 +45,7 @@ class RunState(msgspec.Struct, frozen=True):
     asked, and asked again after a restart, is asked about the same. `pinned` has, by call id, what
     default factories made of a waiting call, by JSON Pointer: they run once a call. `origin` is the
     turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
-    picks.
+    picks. `signature` is that of an agent with a `state_key`, over all the rest.
     """
 
     run_id: str
@@ -63,9 +64,23 @@ class RunState(msgspec.Struct, frozen=True):
     choice: Choice | None = None
     pinned: dict[str, JsonObject] = {}
     version: int = 1
+    signature: str = ""
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
+
+    def signed(self, key: bytes) -> RunState:
+        """The same, with the signature that `key` makes."""
+        return msgspec.structs.replace(self, signature=self._signature(key))
+
+    def check_signature(self, key: bytes) -> None:
+        """Raises SourceError unless this is what was signed with `key`."""
+        check_signature(self.signature, self._signature(key), "the saved state")
+
+    def _signature(self, key: bytes) -> str:
+        """HMAC-SHA256 over the canonical JSON of what is saved, without the signature."""
+        saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
+        return keyed_digest(key, "toolcrib run state", canonical_json(saved))
 
     @staticmethod
     def from_json(text: str | bytes) -> RunState:
@@ -77,6 +92,18 @@ class RunState(msgspec.Struct, frozen=True):
         if state.version != 1:
             raise SourceError(f"a run saved by another version ({state.version}) cannot go on here")
         return state
+
+
+def check_signature(given: str, made: str, what: str) -> None:
+    """Raises SourceError for a signature that is missing, or is not the one that was made here."""
+    if not given:
+        raise SourceError(
+            f"{what} has no signature: it was saved by an agent without state_key, or changed since"
+        )
+    if not hmac.compare_digest(given.encode("utf-8", "replace"), made.encode()):
+        raise SourceError(
+            f"the signature of {what} does not fit: it was changed, or saved with another state_key"
+        )
 
 
 class RunResult(msgspec.Struct, frozen=True):
