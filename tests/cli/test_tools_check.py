@@ -114,13 +114,16 @@ def test_what_befalls_a_schema_in_several_places_is_told_once(check: Check, tmp_
     schema = {"type": "object", "properties": {"sheep": about, "goats": about}}
     tools = [{"name": "x", "description": "Count the herd.", "input_schema": schema}]
     (tmp_path / "herd.json").write_text(json.dumps(tools), encoding="utf-8")
-    lines = check("--tools", "herd.json", "--provider", "ollama").out.splitlines()
-    assert len(lines) == 3
+    *lines, imported, _, closing = check(
+        "--tools", "herd.json", "--provider", "ollama"
+    ).out.splitlines()
+    assert len(lines) == 2
+    assert imported == "1 imported tool asks and taints. To trust it:"
     assert "minimum" in lines[1]
     assert "maximum" in lines[1]
     assert "/input_schema/properties/" in lines[1]
     assert " and 3 more" in lines[1]
-    assert lines[2] == "1 tool: 0 refused, 1 lost, 0 doubtful"
+    assert closing == "1 tool: 0 refused, 1 lost, 0 doubtful"
 
 
 def test_a_narrow_terminal_wraps_and_cuts_nothing(
@@ -130,7 +133,8 @@ def test_a_narrow_terminal_wraps_and_cuts_nothing(
     monkeypatch.setattr(out, "_width", 48)
     monkeypatch.setattr(out, "_color_system", None)
     result = check("--tools", "broken.json", "--provider", "gemini")
-    assert max(map(len, result.out.splitlines())) <= 48
+    lines = [line for line in result.out.splitlines() if "trust=" not in line]  # those are to paste
+    assert max(map(len, lines)) <= 48
     assert "/input_schema/properties/x" in "".join(result.out.split())
 
 

@@ -33,7 +33,11 @@ def test_in_a_pipe_each_tool_is_a_line(
     monkeypatch.setattr(out, "_width", 20)
     assert run(["tools", "list", *named]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first.split("\t") == ["pay_all_the_bills_of_a_month", "Pay them.", ""]
+    assert first.split("\t") == [
+        "pay_all_the_bills_of_a_month",
+        "Pay them.",
+        "asks, untrusted output",
+    ]
     assert second.split("\t")[0] == "say"
     assert second.split("\t")[1].endswith("xxx … (100000 characters)")
 

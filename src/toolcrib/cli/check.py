@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Annotated, Any, TypeAlias
 
@@ -15,9 +16,11 @@ from rich.text import Text
 from toolcrib.cli.options import JsonOption, ToolsOption, WhereArgument
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.cli.where import UnusableError, given_once, load_catalog
-from toolcrib.errors import RequestError, SourceError
+from toolcrib.errors import DefinitionError, RequestError, SourceError
 from toolcrib.lint import Finding, check_tools
-from toolcrib.tools import DefinitionsFile, read_definitions, source_of
+from toolcrib.tools import DefinitionsFile, read_definitions, source_of, tool_of
+from toolcrib.tools.definitions import tool_from_dict
+from toolcrib.values.definition import tools_in
 from toolcrib.wire import FORMS
 
 _NARROW = 40
@@ -45,14 +48,16 @@ def check(
     A file of definitions may have broken ones: each is reported, the others are checked.
     """
     given = _given(given_once(where, tools))
+    imported = _imported(given)
     try:
         findings = check_tools(given, provider or None)
     except RequestError as error:
         raise UnusableError(f"--provider: {error}") from None
     if as_json:
-        print_json(_plain(findings, len(given)))
+        print_json(_plain(findings, len(given)) | ({"imported": imported} if imported else {}))
     else:
         _show(findings)
+        _show_trust(imported)
         out.print(_closing(findings, len(given)))
     if any(finding.effect == "refused" for finding in findings):
         raise typer.Exit(1)
@@ -72,6 +77,28 @@ def _given(where: str | None) -> Sequence[Any]:
     if not found:
         raise UnusableError(f"--tools {where}: there are no tools in it")
     return found
+
+
+def _imported(given: Sequence[Any]) -> dict[str, str]:
+    """The tools that ask because nobody here wrote or trusts them: by name, what trust is bound to."""
+    found: dict[str, str] = {}
+    for tool in tools_in(given):
+        with contextlib.suppress(DefinitionError):  # it is among the findings
+            made = tool_from_dict(tool, {}, ()) if isinstance(tool, Mapping) else tool_of(tool)
+            if made.imported is not None and made.definition.annotations.requires_approval:
+                found[made.definition.name] = made.imported.origin
+    return found
+
+
+def _show_trust(imported: Mapping[str, str]) -> None:
+    """The line to paste for each, whole: it is cut by no terminal."""
+    if not imported:
+        return
+    one = len(imported) == 1
+    asks = "tool asks and taints" if one else "tools ask and taint"
+    out.print(f"{len(imported)} imported {asks}. To trust {'it' if one else 'one'}:")
+    for name, origin in imported.items():
+        typer.echo(f'    trust={{"{name}": ReadOnly("{origin}")}}')
 
 
 def _plain(findings: list[Finding], tools: int) -> dict[str, Any]:

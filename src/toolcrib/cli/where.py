@@ -20,7 +20,7 @@ import orjson
 from toolcrib import kit
 from toolcrib.errors import DefinitionError, MissingExtraError, SourceError
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
-from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.definition import HasDefinition, ToolDefinition, marks_of_form
 
 _LISTED = 20
 
@@ -109,5 +109,6 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
             name=name,
             description=str(given.get("description") or ""),
             input_schema_json=text,
+            annotations=marks_of_form(given),
         )
     )

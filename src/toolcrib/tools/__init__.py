@@ -16,6 +16,7 @@ from toolcrib.tools.sources import (
     discover,
     source_of,
 )
+from toolcrib.tools.trust import ReadOnly, Trusted
 
 __all__ = [
     "BoundCall",
@@ -28,11 +29,13 @@ __all__ = [
     "Need",
     "PerCall",
     "PythonFile",
+    "ReadOnly",
     "Tool",
     "ToolComponent",
     "ToolLike",
     "ToolSource",
     "Tools",
+    "Trusted",
     "as_tools",
     "capability",
     "check_implements",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from toolcrib.errors import CatalogError, DefinitionError
@@ -20,7 +19,15 @@ from toolcrib.tools.build import check_name
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.definitions import tool_from_dict
 from toolcrib.tools.names import Names
-from toolcrib.values.definition import All, HasDefinition, ToolDefinition, tools_in
+from toolcrib.tools.trust import Pins, Trusts
+from toolcrib.values.definition import (
+    All,
+    AnnotationOptions,
+    HasDefinition,
+    ImportedForm,
+    ToolDefinition,
+    tools_in,
+)
 
 ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
 # Type checkers infer `list[object]` for a list of two different tools, so what stands in a list is
@@ -41,23 +48,27 @@ class Entry(NamedTuple):
 class Catalog:
     """Tools by name. `source` says where they come from, for errors.
 
-    Raises CatalogError for a name that is taken or too like another one, DefinitionError for what is
-    no tool.
+    With `imported`, definitions without code were brought by somebody else (a server, a file): their
+    tools ask, and taint, until the author trusts them (`trusting`). Raises CatalogError for a name that
+    is taken or too like another one, DefinitionError for what is no tool.
     """
 
     __slots__ = ("__weakref__", "_entries", "_spare")
 
-    def __init__(self, tools: Tools = (), *, source: str = "") -> None:
-        self._entries = _registered(_entries(tools), source)
+    def __init__(self, tools: Tools = (), *, source: str = "", imported: bool = False) -> None:
+        self._entries = _registered(_entries(tools, imported=imported), source)
         self._spare: tuple[type, ...] = ()  # bound, and needed by no tool
 
     @classmethod
     def from_definitions(
         cls,
-        definitions: Iterable[Mapping[str, Any]],
+        definitions: Tools,
         *,
         handlers: Handlers | None = None,
         visible: Sequence[str] | All | None = None,
+        marks: Mapping[str, AnnotationOptions] | None = None,
+        trust: Trusts | None = None,
+        lock: Pins | None = None,
         validator: ValidatorFactory | None = None,
         lazy: bool = False,
     ) -> Catalog:
@@ -65,19 +76,47 @@ class Catalog:
 
         Without a handler a tool can be offered and planned, and running it is `not_runnable`. A
         handler is called with the arguments by keyword. `visible` is the allowlist for all of them, and
-        without it nothing of their results shows;
+        without it nothing of their results shows. `marks` are the annotations of each by name, as
+        `@tool` takes them: `{"refund": {"requires_approval": True}}`. What was imported
+        (`read_definitions`) asks whatever its marks; `trust` and `lock` are those of `trusting`.
         `validator` makes their validators, with `lazy` at the first call. Raises DefinitionError,
-        naming the definition, for unknown keys, bad names and bad schemas, and CatalogError for a
-        handler of no tool.
+        naming the definition, for unknown keys, bad names, marks and schemas, and CatalogError for a
+        handler or marks of no tool.
         """
-        handlers = handlers or {}
+        handlers, marks = handlers or {}, marks or {}
         frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
-        made = partial(tool_from_dict, factory=validator, lazy=lazy, frame_locals=frame_locals)
-        tools = [made(d, handlers, visible) for d in definitions]
-        unused = handlers.keys() - {tool.definition.name for tool in tools}
-        if unused:
-            raise CatalogError(f"handlers for no tool: {', '.join(sorted(unused))}")
-        return cls(tools)
+        tools = [
+            tool_from_dict(
+                given,
+                handlers,
+                visible,
+                marks=marks.get(given.get("name", "")) if isinstance(given, Mapping) else None,
+                factory=validator,
+                lazy=lazy,
+                frame_locals=frame_locals,
+            )
+            for given in tools_in(definitions)
+        ]
+        names = {tool.definition.name for tool in tools}
+        for what, given in (("handlers", handlers), ("marks", marks)):
+            if given.keys() - names:
+                raise CatalogError(f"{what} for no tool: {', '.join(sorted(given.keys() - names))}")
+        made = cls(tools)
+        return made.trusting(trust, lock=lock) if trust else made
+
+    def trusting(self, trust: Trusts, *, lock: Pins | None = None) -> Catalog:
+        """The same tools, those that were imported as their author trusts them, by name.
+
+        `{"read_file": ReadOnly()}` is of the definition whose digest `lock` has (`read_lock`), or that
+        `ReadOnly("sha256:…")` names. One that has changed since is not trusted: it asks, as all
+        imported tools do that are not named here, and a warning is logged. Raises CatalogError for a
+        name that is not here, DefinitionError for a tool that was not imported, or without a digest.
+        """
+        self._check_known(trust)
+        return self._of(
+            e._replace(tool=e.tool.trusted(trust[name], lock)) if name in trust else e
+            for name, e in self._entries.items()
+        )
 
     def validated_by(self, factory: ValidatorFactory, *, lazy: bool = False) -> Catalog:
         """The same tools, their arguments and results judged by validators that `factory` makes.
@@ -218,11 +257,14 @@ def _registered(entries: Iterable[Entry], source: str = "") -> dict[str, Entry]:
     return made
 
 
-def _entries(tools: Tools) -> Iterator[Entry]:
+def _entries(tools: Tools, *, imported: bool = False) -> Iterator[Entry]:
     for thing in tools_in(tools, whole=Catalog):
         if isinstance(thing, Catalog):
             yield from thing.entries
         elif isinstance(thing, Mapping):
-            yield Entry(tool_from_dict(thing, {}, ()), {})
+            own = not imported or isinstance(thing, ImportedForm)
+            yield Entry(tool_from_dict(thing if own else ImportedForm(thing), {}, ()), {})
         else:
-            yield Entry(tool_of(thing), {})
+            tool = tool_of(thing)
+            foreign = imported and not tool.runnable and tool.imported is None
+            yield Entry(tool.brought(tool.definition.digest) if foreign else tool, {})

@@ -26,7 +26,8 @@ from toolcrib.schema.references import pointer_of, put_at
 from toolcrib.tools.capability import Need
 from toolcrib.tools.checked import compile_schema
 from toolcrib.tools.faults import NotAcceptedError, value_faults
-from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.tools.trust import Imported, Pins, Trust, trusted_by
+from toolcrib.values.definition import HasDefinition, ToolDefinition, asking
 from toolcrib.values.json import JsonObject, JsonValue, canonical_bytes
 
 __all__ = [
@@ -51,6 +52,7 @@ _KEPT = (
     "context_parameter",
     "converters",
     "defaults",
+    "imported",
     "is_class",
     "needs",
     "output_validator",
@@ -145,6 +147,7 @@ class Tool(Generic[P, R]):
     `runnable` is False for a tool of which only the definition is known. `accepts` names what the
     target takes, where the schema was given and may let other properties through. `defaults` has what
     the target gets for each parameter that is not sent; those in the fields of classes are theirs.
+    `imported` is what it was before anybody trusted it, None for an author's own.
     """
 
     __slots__ = (
@@ -159,6 +162,7 @@ class Tool(Generic[P, R]):
         "converters",
         "defaults",
         "definition",
+        "imported",
         "is_class",
         "needs",
         "output_validator",
@@ -182,6 +186,7 @@ class Tool(Generic[P, R]):
         accepts: frozenset[str] | None = None,
         needs: tuple[Need, ...] = (),
         context_parameter: str | None = None,
+        imported: Imported | None = None,
         is_class: bool = False,
         blocking: bool = False,
         streaming: bool = False,
@@ -200,6 +205,7 @@ class Tool(Generic[P, R]):
         self.accepts = accepts
         self.needs = needs
         self.context_parameter = context_parameter
+        self.imported = imported
         self.is_class = is_class
         self.blocking = blocking
         self.streaming = streaming
@@ -240,7 +246,21 @@ class Tool(Generic[P, R]):
 
     def renamed(self, name: str) -> Tool[P, R]:
         """The same tool under another name; its definition, and so its digest, is another."""
-        return self._but(definition=self.definition.renamed(name))
+        definition, imported = self.definition.renamed(name), self.imported
+        if imported is not None:
+            imported = imported._replace(definition=imported.definition.renamed(name))
+        return self._but(definition=definition, imported=imported)
+
+    def brought(self, origin: str) -> Tool[P, R]:
+        """The same tool as one that was imported, which asks; `origin` is the digest of that."""
+        own = self.definition.annotations
+        asks = msgspec.structs.replace(self.definition, annotations=asking(own))
+        return self._but(definition=asks, imported=Imported(asks, origin, own))
+
+    def trusted(self, trust: Trust, pins: Pins | None) -> Tool[P, R]:
+        """The same tool, imported, as its author trusts it. Raises as `trusted_by` does."""
+        definition, imported = trusted_by(self.definition, self.imported, trust, pins)
+        return self._but(definition=definition, imported=imported)
 
     def validated_by(self, factory: ValidatorFactory, *, lazy: bool = False) -> Tool[P, R]:
         """The same tool, its arguments and results judged by validators that `factory` makes.

@@ -1,18 +1,19 @@
 """A file of definitions, read into dictionaries of one form: `{name, description, input_schema, …}`.
 
-Nothing is guessed: a duplicate key, a NaN, a page that is not the last, are refused. What an MCP server
-claims of its tools (annotations) is not read: claims are no grounds for a policy.
+Nothing is guessed: a duplicate key, a NaN, a page that is not the last, are refused. Whoever wrote the
+file, its definitions are imported: their tools ask and taint until the author trusts them. What an MCP
+server claims of its tools (annotations) can only make them stricter.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from toolcrib.errors import SourceError
+from toolcrib.values.definition import ImportedForm
 
 _LEGAL = str.maketrans("-./", "___")
 _MCP_KEYS = {
@@ -23,13 +24,13 @@ _MCP_KEYS = {
 }
 
 
-def read_definitions(path: str | Path) -> list[Mapping[str, Any]]:
+def read_definitions(path: str | Path) -> list[ImportedForm]:
     """The definitions of a `.json` or `.jsonl` file, as dictionaries that are not checked yet.
 
     A JSON file holds a list of them, a single one, or a saved MCP `tools/list` result
     `{"tools": [{name, description, inputSchema, …}]}` (also as the `result` of a JSON-RPC response);
     a JSONL file one on each line. Those of MCP are put into our form: `-`, `.` and `/` in their names
-    become `_`, what else they hold (title, annotations, _meta) is left out. Raises SourceError.
+    become `_`, what else they hold (title, _meta) is left out. Raises SourceError.
     """
     path = Path(path)
     found = _listed(_parsed(path), path)
@@ -101,10 +102,12 @@ def _listed(found: Any, path: Path) -> list[Any]:
     return listing["tools"]
 
 
-def _own_form(given: dict[str, Any], names: dict[str, str], path: Path) -> Mapping[str, Any]:
+def _own_form(given: dict[str, Any], names: dict[str, str], path: Path) -> ImportedForm:
     """MCP names may have `-`, `.` and `/`; two that become one name cannot both be told apart."""
     if "inputSchema" not in given or not given.keys().isdisjoint(("input_schema", "output_schema")):
-        return given  # of half the one form and half the other it is said what is wrong
+        return ImportedForm(
+            given
+        )  # of half the one form and half the other it is said what is wrong
     made = {ours: given[theirs] for theirs, ours in _MCP_KEYS.items() if theirs in given}
     name = given.get("name")
     if isinstance(name, str):
@@ -114,4 +117,4 @@ def _own_form(given: dict[str, Any], names: dict[str, str], path: Path) -> Mappi
             raise SourceError(
                 f"{path}: '{other}' and '{name}' would both be called '{legal}': rename one"
             )
-    return made
+    return ImportedForm(made, given.get("annotations"))

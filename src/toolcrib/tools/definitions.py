@@ -6,13 +6,23 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import ValidatorFactory
+from toolcrib.schema.shape import schema_text
 from toolcrib.tools.build import ToolOptions, build_definition, check_name
 from toolcrib.tools.checked import check_given, check_input
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.decorator import make_function_tool, validators
-from toolcrib.values.definition import All, HasDefinition, ToolDefinition
+from toolcrib.values.definition import (
+    All,
+    AnnotationOptions,
+    Annotations,
+    HasDefinition,
+    ImportedForm,
+    ToolDefinition,
+)
 from toolcrib.values.json import JsonObject
 
 _KEYS = ("name", "description", "input_schema", "output_schema")
@@ -51,18 +61,22 @@ def tool_from_dict(
     handlers: Mapping[str, Callable[..., Any]],
     visible: Sequence[str] | All | None,
     *,
+    marks: AnnotationOptions | None = None,
     factory: ValidatorFactory | None = None,
     lazy: bool = False,
     frame_locals: Mapping[str, Any] | None = None,
 ) -> Tool[..., Any]:
     """Raises DefinitionError, naming the definition, for unknown keys, bad names, bad schemas.
 
-    `factory` makes its validators, in place of the default one; with `lazy` at their first use.
-    `frame_locals` has the types that the hints of handlers may name beside those of their modules.
+    `marks` are its annotations. One that was imported (`ImportedForm`) asks and taints besides, and is
+    no less strict than it claims. `factory` makes its validators, in place of the default one; with
+    `lazy` at their first use. `frame_locals` has the types that the hints of handlers may name beside
+    those of their modules.
     """
     if not isinstance(given, Mapping):
         raise DefinitionError(f"a definition is a dictionary, not a {type(given).__name__}")
     name = _checked_keys(given)
+    strict = given.strictness() if isinstance(given, ImportedForm) else {}
     options = ToolOptions(
         visible=visible,
         name=name,
@@ -71,14 +85,33 @@ def tool_from_dict(
         output_schema=given.get("output_schema"),
         lazy=lazy,
         validator=factory,
+        annotations={**(marks or {}), **strict},
     )
     if options.input_schema is not None and name in handlers:
-        return make_function_tool(handlers[name], options, frame_locals or {})
+        made = make_function_tool(handlers[name], options, frame_locals or {})
+    else:
+        made = _without_code(name, options)
+    return made.brought(_origin(given)) if isinstance(given, ImportedForm) else made
+
+
+def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
     checked = None if options.input_schema is None else check_input(name, options.input_schema)
     output = check_given(name, "output_schema", options.output_schema)
     validator, output_validator = validators(name, checked, output, options)
     definition = build_definition(name, "", checked, output, options)
     return Tool(definition, None, validator=validator, output_validator=output_validator)
+
+
+def _origin(form: ImportedForm) -> str:
+    """The digest of what was brought, and of nothing that is said of it here."""
+    given, gives = form.get("input_schema"), form.get("output_schema")
+    return ToolDefinition(
+        name=form["name"],
+        description=form.get("description") or "",
+        input_schema_json=None if given is None else schema_text(given),
+        output_schema_json=None if gives is None else schema_text(gives),
+        annotations=msgspec.convert(form.strictness(), Annotations),
+    ).digest
 
 
 def _checked_keys(given: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ import msgspec
 from toolcrib.errors import CatalogError, SourceError
 from toolcrib.schema.shape import schema_text
 from toolcrib.tools.catalog import Catalog
+from toolcrib.tools.trust import Imported, TrustName
 from toolcrib.values.definition import All, ToolDefinition, Visibility
 from toolcrib.values.json import JsonObject, JsonValue, digest, json_copy
 
@@ -39,8 +40,13 @@ Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")
 ChangeKind: TypeAlias = Literal["added", "removed", "changed"]
 
 
-class LockedTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LockedTool(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """`digest` is the definition's own; the others are of its parts, which cover all of it.
+
+    Of an imported tool they are of the definition that nobody trusts yet; `origin` is the digest of
+    what was brought, which an author's trust is bound to, and `trust` what the author says of it.
 
     `input_schema` includes the `no_schema_mode` and the defaults that the schema does not tell;
     `annotations` the tags and `strict`; `visibility` is `visible`, `model_visible` and `secret`.
@@ -53,16 +59,18 @@ class LockedTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     annotations: Digest
     visibility: Digest
     examples: Digest
+    origin: Digest | Literal[""] = ""
+    trust: TrustName | Literal[""] = ""
 
     def differences(self, other: LockedTool) -> tuple[str, ...]:
         """The parts in which they differ. `digest` alone: the parts agree, the whole does not."""
-        if self.digest == other.digest:
+        if self.digest == other.digest and self.trust == other.trust:
             return ()
         parts = [part for part in PARTS if getattr(self, part) != getattr(other, part)]
         return tuple(parts) or ("digest",)
 
 
-PARTS = tuple(field for field in LockedTool.__struct_fields__ if field != "digest")
+PARTS = tuple(field for field in LockedTool.__struct_fields__ if field not in ("digest", "origin"))
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -167,6 +175,10 @@ class Lock(msgspec.Struct, frozen=True):
         except msgspec.ValidationError as error:
             raise SourceError(f"the lock is damaged: {error}; {_MEND}") from None
 
+    def origins(self) -> frozenset[str]:
+        """The digests of the imported definitions that were read, for `Catalog.trusting`."""
+        return frozenset(locked.origin for locked in self.tools.values() if locked.origin)
+
     def changes(self, catalog: Catalog) -> list[Change]:
         """How the catalog differs from what was locked, sorted by tool."""
         return self.changes_to(lock_catalog(catalog))
@@ -188,8 +200,12 @@ class Lock(msgspec.Struct, frozen=True):
 
 def lock_catalog(catalog: Catalog) -> Lock:
     """The lock of what the catalog holds now."""
-    definitions = {one.name: one for one in (tool.get_definition() for tool in catalog)}
-    return Lock({name: _locked(one) for name, one in definitions.items()}, definitions)
+    tools = {entry.tool.definition.name: entry.tool for entry in catalog.entries}
+    definitions = {
+        name: tool.definition if tool.imported is None else tool.imported.definition
+        for name, tool in tools.items()
+    }
+    return Lock({n: _locked(one, tools[n].imported) for n, one in definitions.items()}, definitions)
 
 
 def check_lock(catalog: Catalog, path: str | Path) -> Catalog:
@@ -250,7 +266,7 @@ def write_lock(lock: Lock, path: str | Path) -> None:
             part.unlink(missing_ok=True)
 
 
-def _locked(definition: ToolDefinition) -> LockedTool:
+def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool:
     given = definition
     annotations: JsonValue = msgspec.to_builtins(given.annotations)
     return LockedTool(
@@ -261,6 +277,8 @@ def _locked(definition: ToolDefinition) -> LockedTool:
         annotations=digest([annotations, given.tags, given.strict]),
         visibility=digest([_paths(given.visible), _paths(given.model_visible), given.secret]),
         examples=digest([[e.request, e.arguments] for e in given.examples]),
+        origin="" if imported is None else imported.origin,
+        trust="" if imported is None else imported.trust,
     )
 
 

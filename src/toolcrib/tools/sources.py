@@ -22,6 +22,8 @@ from toolcrib.errors import CatalogError, DefinitionError, SchemaError, SourceEr
 from toolcrib.tools.catalog import Catalog, Tools
 from toolcrib.tools.definition_file import read_definitions
 from toolcrib.tools.loading import FORMS, guarded, of_module, of_thing
+from toolcrib.tools.lock import read_lock
+from toolcrib.tools.trust import Trusts
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -45,7 +47,10 @@ _MODULE = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*")
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """Gives tools; `name` says where they come from, in the errors about them."""
+    """Gives tools; `name` says where they come from, in the errors about them.
+
+    Definitions without code that it gives are imported, as those of a server or a file are.
+    """
 
     @property
     def name(self) -> str: ...
@@ -57,15 +62,21 @@ class ToolSource(Protocol):
 Where: TypeAlias = str | Path | ModuleType | ToolSource
 
 
-def discover(*where: Where) -> Catalog:
+def discover(*where: Where, trust: Trusts | None = None, lock: str | Path | None = None) -> Catalog:
     """One catalog of the tools of all these sources, in this order.
+
+    Definitions that a file or another source than Python's own brings are imported: their tools ask,
+    and taint, until `trust` says otherwise: see `Catalog.trusting`, and `lock` is the path of the lock.
 
     Each is a ToolSource, a module, or text as on the command line: `package.module`,
     `package.module:attribute`, `tools.py`, `tools.json` or `.jsonl`, `entry-points` or
     `entry-points:NAME,NAME`. Raises SourceError for what cannot be loaded, DefinitionError for what
     is no tool, and CatalogError, naming both sources, for a name that two of them give.
     """
-    return Catalog([_loaded(source_of(one)) for one in where])
+    found = Catalog([_loaded(source_of(one)) for one in where])
+    if not trust:
+        return found
+    return found.trusting(trust, lock=None if lock is None else read_lock(lock))
 
 
 def source_of(where: Where) -> ToolSource:
@@ -225,7 +236,9 @@ def _distribution(entry: EntryPoint) -> str:
 def _loaded(source: ToolSource) -> Catalog:
     """The tools of one source; whatever is wrong with one of them is said with the source's name."""
     try:
-        return Catalog(guarded(source.tools, source.name), source=source.name)
+        imported = not isinstance(source, ModuleTools | PythonFile | EntryPoints | _Installed)
+        tools = guarded(source.tools, source.name)
+        return Catalog(tools, source=source.name, imported=imported)
     except SourceError:
         raise
     except SchemaError as error:

@@ -238,6 +238,39 @@ class HasDefinition(Protocol):
     def get_definition(self) -> ToolDefinition: ...
 
 
+class ImportedForm(dict[str, Any]):
+    """The dictionary form of a definition that a file or a server brought: nobody here wrote it.
+
+    A tool of it asks, and what it gives taints, until the author trusts it. `hints` is what the one
+    who wrote it claims (MCP's `annotations`); claims can only make a tool stricter.
+    """
+
+    def __init__(self, form: Mapping[str, Any], hints: object = None) -> None:
+        super().__init__(form)
+        self.hints: Mapping[str, object] = hints if isinstance(hints, Mapping) else {}
+
+    def strictness(self) -> AnnotationOptions:
+        """The marks that the claims make stricter."""
+        made: AnnotationOptions = {}
+        if self.hints.get("destructiveHint") is True:
+            made["safe"] = False
+        if self.hints.get("openWorldHint") is True:
+            made["untrusted_output"] = True
+        return made
+
+
+def marks_of_form(form: Mapping[str, Any]) -> Annotations:
+    """The marks of a dictionary that says none: those of an imported one ask."""
+    if not isinstance(form, ImportedForm):
+        return Annotations()
+    return asking(msgspec.convert(form.strictness(), Annotations))
+
+
+def asking(annotations: Annotations) -> Annotations:
+    """The marks of an imported tool that nobody trusts."""
+    return msgspec.structs.replace(annotations, requires_approval=True, untrusted_output=True)
+
+
 class PlainTool(msgspec.Struct, frozen=True):
     """A definition without code, as a tool on offer."""
 
@@ -325,6 +358,7 @@ def definition_of_form(
         description=description if isinstance(description, str) else str(description),
         input_schema_json=None if schema is None else (text or _text)(name, dict(schema)),
         strict=strict if isinstance(strict, bool) else None,
+        annotations=marks_of_form(form),
     )
 
 

@@ -1,0 +1,107 @@
+"""What an author trusts of the tools that were imported.
+
+A definition that a file or a server brought was written by somebody else: whatever it claims, a call of
+its tool asks, and what the tool gives taints the run, until the author says otherwise of that very
+definition. The rule: trust is of a tool's name and its definition's digest, so that another definition
+of the name is not trusted; and what the one who wrote it claims (hints) can only make it stricter.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from toolcrib.errors import DefinitionError
+from toolcrib.values.definition import Annotations, ToolDefinition
+
+_LOGGER = logging.getLogger("toolcrib.tools")
+
+TrustName: TypeAlias = Literal["read_only", "trusted"]
+
+
+class ReadOnly(msgspec.Struct, frozen=True):
+    """The author has read the definition: the tool only reads, and runs without asking.
+
+    `digest` is that of the definition that was read (`toolcrib tools check` prints it); left out, it
+    is looked up in the lock file. What the tool gives still taints the run, unless
+    `untrusted_output=False`.
+    """
+
+    digest: str = ""
+    untrusted_output: bool = True
+
+
+class Trusted(msgspec.Struct, frozen=True):
+    """The author has read the definition: the tool may run without asking, effects and all.
+
+    `digest` and `untrusted_output` are those of `ReadOnly`.
+    """
+
+    digest: str = ""
+    untrusted_output: bool = True
+
+
+Trust: TypeAlias = ReadOnly | Trusted
+Trusts: TypeAlias = Mapping[str, Trust]
+
+
+class Pins(Protocol):
+    """What knows the digests of imported definitions that somebody has read: a `Lock`."""
+
+    def origins(self) -> frozenset[str]: ...
+
+
+class Imported(NamedTuple):
+    """What a tool was before anybody trusted it.
+
+    `definition` is the one that asks, `origin` the digest of what was brought, whatever its handler and
+    its marks here, `own` the marks that hold once it is trusted, and `trust` what the author says of
+    it, in force or lapsed.
+    """
+
+    definition: ToolDefinition
+    origin: str
+    own: Annotations
+    trust: TrustName | Literal[""] = ""
+
+
+def trusted_by(
+    definition: ToolDefinition, imported: Imported | None, trust: Trust, pins: Pins | None
+) -> tuple[ToolDefinition, Imported]:
+    """The definition as the author trusts it, if the digest is the one that was read.
+
+    If it is not, the trust has lapsed: the tool asks as before, and a warning is logged. Raises
+    DefinitionError for a tool that was not imported, for what is no trust, and for one without a digest
+    where there is no lock to look it up.
+    """
+    name = definition.name
+    if not isinstance(trust, ReadOnly | Trusted):
+        raise DefinitionError(
+            f"trust in '{name}' is ReadOnly() or Trusted(), not {type(trust).__name__}"
+        )
+    if imported is None:
+        raise DefinitionError(f"'{name}' was not imported: mark it where it is defined")
+    if not trust.digest and pins is None:
+        raise DefinitionError(
+            f"trust in '{name}' needs the digest of what was read: ReadOnly(\"sha256:…\"), which "
+            "`toolcrib tools check` prints, or lock= with the lock file that has it"
+        )
+    said = imported._replace(trust="read_only" if isinstance(trust, ReadOnly) else "trusted")
+    pinned = {trust.digest} if trust.digest else pins.origins() if pins else frozenset()
+    if imported.origin not in pinned:
+        _LOGGER.warning(
+            "trust in '%s' has lapsed: its definition is not the one that was read (it is %s)",
+            name,
+            imported.origin,
+        )
+        return definition, said
+    own = imported.own
+    marks = msgspec.structs.replace(
+        own,
+        read_only=own.read_only or isinstance(trust, ReadOnly),
+        untrusted_output=own.untrusted_output or trust.untrusted_output,
+    )
+    return msgspec.structs.replace(definition, annotations=marks), said
