@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from toolcrib import (
     Caller,
     Catalog,
     Done,
+    Limits,
     Message,
     PickOptions,
     RunStarted,
@@ -25,9 +27,9 @@ from toolcrib import (
     ToolsOffered,
     tool,
 )
-from toolcrib.audit import AuditLog
+from toolcrib.audit import AuditFilter, AuditLog, RunRecord
 from toolcrib.clients import OpenAIClient
-from toolcrib.errors import ToolcribError
+from toolcrib.errors import ProviderError, ToolcribError
 from toolcrib.pick import Query
 from toolcrib.policies import ask
 from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server
@@ -171,8 +173,8 @@ async def test_a_long_run_keeps_its_prompt_once() -> None:
     async with AuditLog("sqlite://") as log:
         agent = shop(*[call("look")] * 5, "x", sinks=[log], record_prompts=True)
         await agent.run("Look.")
-        kept = [json.loads(line)["record"] async for line in log.export()]
-    assert [record["status"] for record in kept].count("prompt") == 1
+        kept = [json.loads(line).get("record", {}) async for line in log.export()]
+    assert [record.get("status") for record in kept].count("prompt") == 1
 
 
 # --- the choice -------------------------------------------------------------------------------------
@@ -277,3 +279,124 @@ def test_a_record_of_a_call_outside_of_a_run_has_no_origin() -> None:
     bare = ToolInvocationRecord(id="c", name="t", status="completed", started_at=1.0)
     assert (bare.origin, bare.picked) == (None, None)
     assert b"origin" not in msgspec.json.encode(bare)
+
+
+# --- the run ----------------------------------------------------------------------------------------
+
+
+def told(sink: MemorySink) -> list[str]:
+    return [run.status for run in sink.runs]
+
+
+async def test_a_sink_is_told_of_each_run_also_of_one_without_calls() -> None:
+    sink = MemorySink()
+    result = await shop("Hello.", sinks=[sink], instructions="Be kind.").run("Hi.", caller=ADA)
+    began, ended = sink.runs
+    assert told(sink) == ["running", "completed"]
+    assert began.run_id == ended.run_id == result.state.run_id
+    assert began.started_at == ended.started_at
+    assert (began.agent, began.agent_version, began.model) == ("shop", "1.2", "scripted")
+    assert (ended.caller, ended.caller_roles) == ("ada", ("support",))
+    tools = [offered.get_definition().digest for offered in CATALOG]
+    said = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi."}]
+    assert ended.prompt_digest == digest({"messages": said, "tools": tools})
+    assert (ended.turns, ended.calls, ended.usage) == (1, 0, Usage(1))
+    assert ended.seconds is not None
+
+
+async def test_a_run_that_calls_has_the_prompt_digest_of_its_calls() -> None:
+    sink = MemorySink()
+    await shop(call("look"), call("look"), "done", sinks=[sink]).run("Look.")
+    assert {r.origin.prompt_digest for r in sink.records if r.origin} == {
+        sink.runs[-1].prompt_digest
+    }
+    assert (sink.runs[-1].turns, sink.runs[-1].calls) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("turns", "limits", "status", "limit"),
+    [
+        ([call("look")] * 3, Limits(turns=2), "limited", "turns"),
+        ([ProviderError("it is down")], Limits(), "failed", None),
+    ],
+)
+async def test_it_says_how_the_run_ended(
+    turns: Any, limits: Limits, status: str, limit: str | None
+) -> None:
+    sink = MemorySink()
+    with suppress(ProviderError):
+        await shop(*turns, sinks=[sink], limits=limits).run("Look.")
+    assert told(sink) == ["running", status]
+    assert sink.runs[-1].limit == limit
+
+
+async def test_a_cancelled_run_says_so() -> None:
+    sink = MemorySink()
+    begun = asyncio.Event()
+
+    @tool(visible=ALL)
+    async def hang() -> int:
+        """Hang."""
+        begun.set()
+        await asyncio.Event().wait()
+        return 1
+
+    running = asyncio.create_task(shop(call("hang"), sinks=[sink], tools=[hang]).run("Hang."))
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert told(sink) == ["running", "cancelled"]
+
+
+class Full(MemorySink):
+    """A sink that cannot take what it is told of a run at this point."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__()
+        self._at = at
+
+    def write_run(self, record: RunRecord) -> None:
+        if record.status == self._at:
+            raise OSError("the disk is full")
+        super().write_run(record)
+
+
+@pytest.mark.parametrize("at", ["running", "completed"])
+async def test_what_a_sink_raises_ends_the_run_and_it_says_so_once(at: str) -> None:
+    sink = Full(at)
+    stream = shop("Hello.", sinks=[sink]).stream("Hi.")
+    events = [event async for event in stream]
+    with pytest.raises(OSError, match="the disk is full"):
+        await stream.result()
+    assert [type(event) for event in events].count(Done) == 1
+    assert isinstance(events[-1], Done)
+    assert events[-1].result.status == "failed"
+    assert sink.runs[-1].status == "failed"
+
+
+async def test_the_log_keeps_how_a_run_ended() -> None:
+    async with AuditLog("sqlite://", key="k") as log:
+        result = await shop(call("look"), "done", sinks=[log]).run("Look.", caller=ADA)
+        (run,) = await log.runs(result.state.run_id)
+        assert (run.status, run.agent, run.caller_roles) == ("completed", "shop", ("support",))
+        assert await log.runs("another") == []
+        assert [e.record.name for e in await log.entries(AuditFilter(run_id=run.run_id))] == [
+            "look",
+            "look",
+        ]
+        assert (await log.verify()).ok
+
+
+async def test_a_run_that_another_one_called_names_it() -> None:
+    sink = MemorySink()
+    inner = shop("done", sinks=[sink])
+
+    @tool(visible=ALL)
+    async def delegate() -> str:
+        """Have it done."""
+        return (await inner.run("Do it.")).text
+
+    outer = await shop(call("delegate"), "done", tools=[delegate]).run("Do it.")
+    assert {run.parent_run_id for run in sink.runs} == {outer.state.run_id}
+    assert {run.parent_call_id for run in sink.runs} == {outer.records[0].id}

@@ -23,10 +23,23 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from toolcrib import ALL, Approve, CallContext, Catalog, Deny, ToolCall, ToolError, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Agent,
+    Approve,
+    CallContext,
+    Catalog,
+    Deny,
+    ToolCall,
+    ToolError,
+    ToolRunner,
+    tool,
+)
 from toolcrib.audit import AuditLog, OpenTelemetry
 from toolcrib.errors import ErrorCode, MissingExtraError
 from toolcrib.runner import CallScope
+from toolcrib.testing import ScriptedClient
+from toolcrib.testing import call as script
 from toolcrib.values.context import RunTally
 from toolcrib.values.origin import Candidate, Origin
 from toolcrib.values.record import CallError, Sink, ToolInvocationRecord
@@ -596,3 +609,40 @@ def test_a_span_says_where_its_call_comes_from(
     assert told["toolcrib.choice_digest"] == "sha256:bb"
     assert told["toolcrib.pick_score"] == 0.5
     assert (told["toolcrib.parent_run_id"], told["toolcrib.parent_call_id"]) == ("run_0", "call_0")
+
+
+async def test_a_run_is_a_span_and_its_calls_are_below_it(telemetry: Telemetry) -> None:
+    model = ScriptedClient([script("look", word="w"), [script("look", word="x")] * 2, "done"])
+    runner = ToolRunner(TOOLS, sinks=[telemetry.sink()])
+    result = await Agent(model, runner, name="shop", version="1.2").run("Look.")
+    assert not trace.get_current_span().get_span_context().is_valid
+    span = telemetry.named("invoke_agent shop")
+    told = attributes(span)
+    assert told["gen_ai.operation.name"] == "invoke_agent"
+    assert (told["gen_ai.agent.name"], told["gen_ai.agent.version"]) == ("shop", "1.2")
+    assert told["gen_ai.conversation.id"] == result.state.run_id
+    assert told["gen_ai.request.model"] == "scripted"
+    assert told["toolcrib.prompt_digest"].startswith("sha256:")
+    assert (told["toolcrib.turns"], told["toolcrib.calls"]) == (3, 3)
+    assert (told["gen_ai.usage.input_tokens"], told["toolcrib.status"]) == (0, "completed")
+    calls = [each for each in telemetry.spans if each.name == "execute_tool look"]
+    assert len(calls) == 3
+    assert {each.parent and each.parent.span_id for each in calls} == {span.context.span_id}
+    assert {attributes(each)["toolcrib.prompt_digest"] for each in calls} == {
+        told["toolcrib.prompt_digest"]
+    }
+
+
+async def test_a_run_that_fails_or_is_cancelled_leaves_its_context(telemetry: Telemetry) -> None:
+    for turns, tools in (([ValueError("x")], TOOLS), ([script("hang")], TOOLS)):
+        agent = Agent(ScriptedClient(turns), ToolRunner(tools, sinks=[telemetry.sink()]))
+        with suppress(ValueError, TimeoutError):
+            async with asyncio.timeout(0.05):
+                await agent.run("Go.")
+        assert not trace.get_current_span().get_span_context().is_valid
+    first, second = (each for each in telemetry.spans if each.name == "invoke_agent")
+    assert (attributes(first)["error.type"], first.status.status_code) == (
+        "run_failed",
+        StatusCode.ERROR,
+    )
+    assert attributes(second)["toolcrib.status"] == "cancelled"

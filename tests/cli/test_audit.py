@@ -565,7 +565,9 @@ def test_the_story_tells_where_a_call_came_from(
 ) -> None:
     monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "k")
     inner, outer = refunded_by_an_agent_in_a_tool()
-    lines = [line[28:].rstrip() for line in toolcrib("audit", "show", inner).out.splitlines()]
+    first, *rest = toolcrib("audit", "show", inner).out.splitlines()
+    assert first.startswith(f"run {inner} by refunds 1.2, for ada: completed, turns: 2, calls: 1, ")
+    lines = [line[28:].rstrip() for line in rest]
     facts = {line[:11].rstrip(): line[12:] for line in lines if line[:11].strip()}
     digest = refund.definition.digest
     assert facts["definition"] == f"{digest}: Refund an order."
@@ -601,6 +603,19 @@ def test_it_is_json_too_and_a_call_can_be_named_with_its_run(
     (caller,) = story["called_by"]
     assert (caller["run_id"], caller["name"]) == (outer, "delegate")
     assert toolcrib("audit", "show", f"{inner}/nothing").code == 2
+    (run,) = json.loads(toolcrib("audit", "show", outer, "--json").out)["runs"]
+    assert (run["run_id"], run["outcome"]) == (outer, "completed")
+
+
+def test_a_run_without_calls_is_told_too(toolcrib: Toolcrib) -> None:
+    async def go() -> str:
+        async with AuditLog("sqlite:///crib.db") as log:
+            agent = Agent(ScriptedClient(["Hello."]), ToolRunner([look], sinks=[log]))
+            return (await agent.run("Hi.")).state.run_id
+
+    run_id = asyncio.run(go())
+    told = toolcrib("audit", "show", run_id).out
+    assert told.startswith(f"run {run_id}, for anonymous: completed, turns: 1, calls: 0, ")
 
 
 def test_calls_that_name_each_other_as_callers_are_told_once(toolcrib: Toolcrib) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, assert_never
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -22,6 +23,7 @@ from toolcrib.agent.toolbox import OpenToolbox, Toolbox
 from toolcrib.agent.watch import Watch
 from toolcrib.errors import ClientError, ErrorCode, ToolcribError
 from toolcrib.runner import CallScope, ToolRunner
+from toolcrib.runner.scope import calling
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.client import LLMClient
 from toolcrib.values.context import PolicyContext
@@ -30,7 +32,7 @@ from toolcrib.values.event import Done, Event, RunError, RunStarted, ToolsOffere
 from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.values.record import CallError, Waiting
-from toolcrib.values.run import Limits, RunResult, RunState, RunStatus
+from toolcrib.values.run import Limits, RunRecord, RunResult, RunState, RunStatus
 
 _CUT = ("length", "content_filter")
 
@@ -80,6 +82,7 @@ class Run:
         self._output: Any = None
         self._emit, self._streaming = listener
         self._run_id = state.run_id
+        self._started_at, self._started = time.time(), time.monotonic()
         self._label = terms.label
         self._origins = Origins(terms.label, state.run_id, state.origin)
         self._turn = state.turn
@@ -106,6 +109,29 @@ class Run:
     async def drive(self) -> RunResult:
         """The result. Raises what the provider's failure is, with `.state`, and CancelledError."""
         self._emit(RunStarted(self._run_id, self._label.name, self._label.version))
+        try:
+            await self._write_run("running")
+            status, limit = await self._outcome()
+            await self._write_run(status, limit)
+        except Exception as error:
+            with suppress(Exception):  # what failed first is what is told
+                await self._write_run("failed")
+            self._fail(error)
+            raise
+        except asyncio.CancelledError:
+            self._end("cancelled")
+            with suppress(Exception):
+                await self._write_run("cancelled")
+            raise
+        except BaseException:  # KeyboardInterrupt, or the event loop is gone
+            self._end("cancelled")
+            raise
+        finally:
+            self._toolbox.close()
+        return self._end(status, limit)
+
+    async def _outcome(self) -> tuple[RunStatus, str | None]:
+        """How the run ended, and the limit that ended it. Raises what `drive` does."""
         limit = asyncio.timeout(self._seconds_left())
         try:
             async with limit:
@@ -115,18 +141,38 @@ class Run:
                     self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
                 await self._turns()
         except _Limit as reached:
-            return self._end("limited", reached.name)
-        except Exception as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                return self._end("limited", "seconds")
-            self._fail(error)
+            return "limited", reached.name
+        except TimeoutError:
+            if limit.expired():
+                return "limited", "seconds"
             raise
-        except BaseException:  # cancelled, KeyboardInterrupt, or the event loop is gone
-            self._end("cancelled")
-            raise
-        finally:
-            self._toolbox.close()
-        return self._end("waiting" if self._waiting else "completed")
+        return ("waiting" if self._waiting else "completed"), None
+
+    async def _write_run(
+        self, status: RunStatus | Literal["running"], limit: str | None = None
+    ) -> None:
+        begins, parent, last = status == "running", calling(), self._origins.last
+        messages = self._history.messages
+        record = RunRecord(
+            run_id=self._run_id,
+            status=status,
+            started_at=self._started_at,
+            seconds=None if begins else time.monotonic() - self._started,
+            agent=self._label.name,
+            agent_version=self._label.version,
+            model=self._client.model,
+            provider="" if last is None else last.provider,
+            prompt_digest="" if begins else self._origins.prompt_digest(messages, self._toolbox),
+            caller=self._caller.id,
+            caller_roles=self._caller.roles,
+            parent_run_id="" if parent is None else parent.tally.run_id,
+            parent_call_id="" if parent is None else parent.call_id,
+            turns=self._turn,
+            calls=self._tally.calls,
+            usage=self._usage,
+            limit=limit,
+        )
+        await self._runner.write_run(record)
 
     async def _turns(self) -> None:
         if self._history.unanswered():  # a run that waited goes on with what it waited for

@@ -75,6 +75,10 @@ class Origins:
             scope, origin=origin, choice=toolbox.choice, attachments=attachments
         )
 
+    def prompt_digest(self, messages: Sequence[Message], toolbox: Toolbox) -> str:
+        """That of the prompt as it is now."""
+        return self._prompt_of(messages, toolbox.tools).digest
+
     def _prompt_of(
         self, messages: Sequence[Message], tools: tuple[HasDefinition, ...]
     ) -> Attachment:

@@ -11,6 +11,7 @@ from toolcrib.audit.entry import AuditEntry, AuditFilter, Fault, Head, Verificat
 from toolcrib.audit.log import AuditLog, verify_jsonl
 from toolcrib.audit.otel import OpenTelemetry
 from toolcrib.values.origin import Attachment, Candidate, Choice, Origin
+from toolcrib.values.run import RunRecord
 
 __all__ = [
     "Attachment",
@@ -26,6 +27,7 @@ __all__ = [
     "OpenTelemetry",
     "Origin",
     "PublicKey",
+    "RunRecord",
     "SigningKey",
     "Verification",
     "verify_inclusion",

@@ -34,8 +34,8 @@ from toolcrib.audit.entry import (
     Head,
     Verification,
 )
-from toolcrib.audit.query import ATTACHED, select
-from toolcrib.audit.rows import attached, entry_of
+from toolcrib.audit.query import ATTACHED, OF_RUN, select
+from toolcrib.audit.rows import attached, column, entry_of, run_of
 from toolcrib.audit.verify import end_line, verify_database, verify_lines
 from toolcrib.audit.writer import GroupWriter
 from toolcrib.closing import Closing
@@ -44,6 +44,7 @@ from toolcrib.storage import Database, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord, standing
+from toolcrib.values.run import RunRecord
 
 _PAGE = 100  # a record may have 4 MB
 
@@ -79,6 +80,11 @@ class AuditLog(Closing):
         """
         found = await self._writer.submit((record, False))
         return None if found is None else found.record
+
+    async def write_run(self, record: RunRecord) -> None:
+        """Keep how a run ended, or that it waits; that it begins says no more than its calls do."""
+        if record.status != "running":
+            await self._writer.submit((record, False))
 
     async def attach(self, attachment: Attachment) -> None:
         """Keep what records refer to, once. Done when it is committed."""
@@ -124,6 +130,14 @@ class AuditLog(Closing):
         """The entry of that number."""
         found = await self.entries(AuditFilter(after=seq - 1, limit=1))
         return found[0] if found and found[0].seq == seq else None
+
+    async def runs(self, run_id: str) -> list[RunRecord]:
+        """How a run ended; before that, each time that it waited. Raises SourceError for what cannot be
+        read."""
+        rows = await self._database.transact(
+            lambda t: t.tuples(OF_RUN, run_id=column(run_id)), write=False
+        )
+        return [run_of(row) for row in rows]
 
     async def attachments(self, digests: Iterable[str]) -> dict[str, Attachment]:
         """What records refer to by these digests (`definition_digest`, those of their `origin`), as
@@ -239,7 +253,7 @@ class AuditLog(Closing):
         await self._database.aclose()
 
     def _commit(
-        self, items: Sequence[tuple[ToolInvocationRecord | Attachment, bool]]
+        self, items: Sequence[tuple[ToolInvocationRecord | Attachment | RunRecord, bool]]
     ) -> list[AuditEntry | ToolcribError | None]:
         """In the writer's thread. A record that cannot be kept fails alone."""
         answers: list[AuditEntry | ToolcribError | None] = []

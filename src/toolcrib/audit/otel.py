@@ -22,6 +22,7 @@ from toolcrib.values.definition import offered_tools
 from toolcrib.values.json import JsonValue, encodable
 from toolcrib.values.origin import Origin
 from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunRecord
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
 OPERATION = "execute_tool"
+INVOCATION = "invoke_agent"
 DURATION = "gen_ai.execute_tool.duration"
 # Seconds; those that the conventions give for how long a model takes, which fit tools as well.
 _BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -53,7 +55,8 @@ _Key: TypeAlias = tuple[str, str, float]
 
 
 class OpenTelemetry:
-    """A sink: one span `execute_tool {name}` for each call, one measurement for each that ran.
+    """A sink: one span `execute_tool {name}` for each call, one measurement for each that ran; one span
+    `invoke_agent {name}` for each run of an agent, from its beginning until it ends or waits.
 
     Without providers the global ones are used; without an SDK nothing happens. `tools` are asked for
     their descriptions, which no record holds. With `content=True` spans hold arguments and results,
@@ -97,7 +100,7 @@ class OpenTelemetry:
         if record.status == "started":
             self._begin(record)
             return
-        opened = _find(self, record)
+        opened = _find(self, _key(record))
         if opened is None:
             span = self._start(record, round(record.started_at * 1e9))
             ended_at = record.started_at if record.ended_at is None else record.ended_at
@@ -111,10 +114,53 @@ class OpenTelemetry:
         finally:
             self._leave()
 
+    def write_run(self, record: RunRecord) -> None:
+        """Begin the span `invoke_agent {name}` of a run, below which those of its calls are, or end it.
+
+        Has to be called in the task that the run is driven in.
+        """
+        self._leave()
+        opened = _find(self, _key_of_run(record))
+        if record.status == "running":
+            started_ns = time.time_ns()
+            self._enter(_key_of_run(record), self._start_run(record, started_ns), started_ns)
+        elif opened is not None:
+            opened.ended = True
+            try:
+                self._end_run(opened.span, record)
+            finally:
+                self._leave()
+
+    def _start_run(self, record: RunRecord, at: int) -> Span:
+        agent = record.agent or self._agent_name
+        name = f"{INVOCATION} {encodable(agent)}" if agent else INVOCATION
+        attributes = {"gen_ai.operation.name": INVOCATION, **_of_run(record, self._agent_name)}
+        kind = self._otel.trace.SpanKind.INTERNAL
+        span: Span = self._tracer.start_span(name, kind=kind, attributes=attributes, start_time=at)
+        return span
+
+    def _end_run(self, span: Span, record: RunRecord) -> None:
+        span.set_attributes(_of_run(record, self._agent_name))
+        span.set_attributes(
+            {
+                "gen_ai.usage.input_tokens": record.usage.input_tokens,
+                "gen_ai.usage.output_tokens": record.usage.output_tokens,
+                "toolcrib.status": record.status,
+                "toolcrib.turns": record.turns,
+                "toolcrib.calls": record.calls,
+            }
+        )
+        if record.status == "failed":
+            span.set_attribute("error.type", "run_failed")
+            span.set_status(self._otel.trace.StatusCode.ERROR, "The run failed.")
+        span.end()
+
     def _begin(self, record: ToolInvocationRecord) -> None:
         started_ns = time.time_ns()
-        span = self._start(record, started_ns)
-        opened = _Open(self, record, span, started_ns)
+        self._enter(_key(record), self._start(record, started_ns), started_ns)
+
+    def _enter(self, key: _Key, span: Span, started_ns: int) -> None:
+        opened = _Open(self, key, span, started_ns)
         opened.ours = _OPEN.set(opened)
         inside = self._otel.trace.set_span_in_context(span)
         opened.theirs = self._otel.context.attach(inside)
@@ -194,11 +240,9 @@ class _Open:
     ours: Token[_Open | None]
     theirs: Token[Context]
 
-    def __init__(
-        self, owner: OpenTelemetry, record: ToolInvocationRecord, span: Span, started_ns: int
-    ) -> None:
+    def __init__(self, owner: OpenTelemetry, key: _Key, span: Span, started_ns: int) -> None:
         self.owner = owner
-        self.key = _key(record)
+        self.key = key
         self.span = span
         self.started_ns = started_ns
         self.clock = time.perf_counter()
@@ -209,9 +253,9 @@ class _Open:
 _OPEN: ContextVar[_Open | None] = ContextVar("toolcrib_open_span", default=None)
 
 
-def _find(owner: OpenTelemetry, record: ToolInvocationRecord) -> _Open | None:
-    """The call's open span; not that of a call in whose tool this one was made."""
-    opened, key = _OPEN.get(), _key(record)
+def _find(owner: OpenTelemetry, key: _Key) -> _Open | None:
+    """The open span of a call or a run; not that of a call in whose tool this one was made."""
+    opened = _OPEN.get()
     while opened is not None:
         if opened.owner is owner and opened.key == key and not opened.ended:
             return opened
@@ -221,6 +265,27 @@ def _find(owner: OpenTelemetry, record: ToolInvocationRecord) -> _Open | None:
 
 def _key(record: ToolInvocationRecord) -> _Key:
     return record.run_id, record.id, record.started_at
+
+
+def _key_of_run(record: RunRecord) -> _Key:
+    return INVOCATION, record.run_id, record.started_at
+
+
+def _of_run(record: RunRecord, agent_name: str) -> dict[str, str]:
+    origin = Origin(
+        agent=record.agent,
+        agent_version=record.agent_version,
+        model=record.model,
+        provider=record.provider,
+        prompt_digest=record.prompt_digest,
+    )
+    optional = _of_origin(origin, agent_name) | {
+        "gen_ai.conversation.id": record.run_id,
+        "toolcrib.limit": record.limit or "",
+        "toolcrib.parent_run_id": record.parent_run_id,
+        "toolcrib.parent_call_id": record.parent_call_id,
+    }
+    return {name: encodable(text) for name, text in optional.items() if text}
 
 
 def _known_last(record: ToolInvocationRecord) -> _Attributes:

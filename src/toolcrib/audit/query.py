@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolcrib.audit.entry import AuditFilter
-from toolcrib.audit.rows import ATTACHMENTS, ENTRY, NO_CALLS, column, seconds
+from toolcrib.audit.rows import ATTACHMENTS, ENTRY, NO_CALLS, RUN, column, seconds
 
 _CONDITIONS = {
     "run_id": "run_id = :run_id",
@@ -17,6 +17,10 @@ _CONDITIONS = {
     "since": "at >= :since",
     "until": "at < :until",
 }
+OF_RUN = (
+    "SELECT seq, record FROM audit_entries"  # noqa: S608  names of our own
+    f" WHERE run_id = :run_id AND call_id = '' AND status = '{RUN}' ORDER BY seq"
+)
 ATTACHED = (
     "SELECT seq, record FROM audit_entries"  # noqa: S608  names of our own
     f" WHERE call_id IN :digests AND status IN ({', '.join(repr(k) for k in ATTACHMENTS)})"

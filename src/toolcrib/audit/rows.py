@@ -14,12 +14,14 @@ from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.values.json import canonical_json, encodable, sha256_hex
 from toolcrib.values.origin import Attachment, AttachmentKind
 from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunRecord
 
 ENTRY = "seq, at, record, previous, hash"
 COLUMNS = ("run_id", "call_id", "idempotency_key", "tool", "caller", "status", "code")
 PRUNED, BEGUN = "pruned", "genesis"  # the statuses of entries that are about the log itself
 ATTACHMENTS: tuple[str, ...] = get_args(AttachmentKind)  # of what records refer to
-NO_CALLS = (PRUNED, BEGUN, *ATTACHMENTS)  # the statuses of entries that are about no call
+RUN = "run"  # of a run that has ended, or waits
+NO_CALLS = (PRUNED, BEGUN, RUN, *ATTACHMENTS)  # the statuses of entries that are about no call
 CLAIMS, FINAL, KINDS = 1, 2, 4
 ENDED = ("completed", "failed")
 UNKNOWN = ErrorCode.OUTCOME_UNKNOWN.value
@@ -89,12 +91,14 @@ _record = msgspec.json.Decoder(ToolInvocationRecord)
 _pruned = msgspec.json.Decoder(Pruned)
 _genesis = msgspec.json.Decoder(Genesis)
 _attachment = msgspec.json.Decoder(Attachment)
-Kept: TypeAlias = ToolInvocationRecord | Pruned | Genesis | Attachment
+_run = msgspec.json.Decoder(RunRecord)
+Kept: TypeAlias = ToolInvocationRecord | Pruned | Genesis | Attachment | RunRecord
 _DECODERS: dict[type, Any] = {
     ToolInvocationRecord: _record,
     Pruned: _pruned,
     Genesis: _genesis,
     Attachment: _attachment,
+    RunRecord: _run,
 }
 
 
@@ -161,6 +165,14 @@ def attached(row: tuple[Any, ...]) -> Attachment:
         if attachment.genuine:
             return attachment
     raise SourceError(f"entry {seq} of the audit log is not as it was written: verify the log")
+
+
+def run_of(row: tuple[Any, ...]) -> RunRecord:
+    """The run of a row (number, text); raises SourceError if nothing can be read there."""
+    seq, text = row
+    with suppress(*UNREADABLE, TypeError, ValueError):
+        return _run.decode(text)
+    raise SourceError(f"entry {seq} of the audit log cannot be read: verify the log")
 
 
 def pruned_of(text: str) -> Pruned:

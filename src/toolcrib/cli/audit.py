@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.audit import AuditFilter, AuditLog, RunRecord
 from toolcrib.cli import audit_check, audit_checkpoint
 from toolcrib.cli import audit_log as given
 from toolcrib.cli.audit_story import (
@@ -22,6 +22,7 @@ from toolcrib.cli.audit_story import (
     decision_of,
     milliseconds,
     outcome,
+    run_line,
     when,
     whole_stories,
 )
@@ -92,21 +93,32 @@ def show(
     made it.
     """
 
-    async def tell(opened: AuditLog) -> list[CallStory]:
+    async def tell(opened: AuditLog) -> tuple[list[CallStory], list[RunRecord]]:
         run, _, call = wanted.rpartition("/")
+        runs = await opened.runs(wanted)
         filters = [AuditFilter(run_id=wanted), AuditFilter(call_id=wanted)]
         filters += [AuditFilter(run_id=run, call_id=call)] if run else []
         for asked in filters:
             if entries := await opened.entries(asked):
-                return await whole_stories(opened, entries)
-        return []
+                return await whole_stories(opened, entries), runs
+        return [], runs
 
-    told = given.used(given.log_to_read(log, key_file), tell) if wanted else []
-    if not told:
+    told, runs = given.used(given.log_to_read(log, key_file), tell) if wanted else ([], [])
+    if not told and not runs:
         raise UnusableError(f"{shown(log)}: there is no run and no call '{wanted}' in it")
     if as_json:
-        print_json({"id": wanted, "calls": [_story(call) for call in told]})
+        print_json(
+            {
+                "id": wanted,
+                "runs": [msgspec.to_builtins(run) for run in runs],
+                "calls": [_story(call) for call in told],
+            }
+        )
         return
+    for run in runs:
+        out.print(printable(run_line(run)).replace("\n", " "))
+    if runs and told:
+        out.print()
     for number, call in enumerate(told):
         if number:
             out.print()

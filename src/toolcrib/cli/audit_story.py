@@ -17,6 +17,7 @@ from toolcrib.audit import (
     Candidate,
     Choice,
     Origin,
+    RunRecord,
 )
 from toolcrib.cli.render import error_text, short_json, shortened
 from toolcrib.errors import ErrorCode, Stage
@@ -152,6 +153,18 @@ def _referred(record: ToolInvocationRecord) -> tuple[str, ...]:
     """The digests of what a record refers to."""
     origin = record.origin or Origin()
     return record.definition_digest, origin.prompt_digest, origin.choice_digest
+
+
+def run_line(run: RunRecord) -> str:
+    """How a run ended, or that it waits: `run run_1 by shop 1.2, for ada: completed, …`."""
+    agent = " ".join(text for text in (run.agent, run.agent_version) if text)
+    ended = f"{run.status} ({run.limit})" if run.limit else run.status
+    tokens = f"{run.usage.input_tokens}+{run.usage.output_tokens} tokens"
+    took = "" if run.seconds is None else f", {run.seconds:.1f} s"
+    return (
+        f"run {run.run_id}{f' by {agent}' if agent else ''}, for {run.caller}: {ended}, "
+        f"turns: {run.turns}, calls: {run.calls}, {tokens}{took}"
+    )
 
 
 def when(at: float | None) -> str:

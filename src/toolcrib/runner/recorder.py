@@ -35,6 +35,7 @@ from toolcrib.values.record import (
     Sink,
     ToolInvocationRecord,
 )
+from toolcrib.values.run import RunRecord, WatchesRuns
 
 _LONGEST_NOTICE = 2_000
 _NOT_OVER = ("started", "planned", "rejected")  # nothing has run, or not to its end
@@ -238,6 +239,13 @@ class Recorder:
         else:
             record = draft.record("rejected", error=rejection(hydrated))
         written = [await self.write(sink, record, draft) for sink in self.sinks]
+        for each in written:
+            each.check()
+
+    async def write_run(self, record: RunRecord) -> None:
+        """Tell every sink that watches runs. Raises what a sink raises, and CancelledError."""
+        watching = [sink for sink in self.sinks if isinstance(sink, WatchesRuns)]
+        written = [await _to_the_end(partial(sink.write_run, record)) for sink in watching]
         for each in written:
             each.check()
 

@@ -38,6 +38,7 @@ from toolcrib.values.json import JsonValue
 from toolcrib.values.offer import Offer
 from toolcrib.values.origin import Origin, prompt_of
 from toolcrib.values.record import CallError, Outcome, Sink
+from toolcrib.values.run import RunRecord
 
 DEFAULT_TIMEOUT = 60.0
 REMEMBERED = 1_000
@@ -163,6 +164,10 @@ class ToolRunner:
         attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
         repairer = None if hydrated is call else self._repairer
         return await concluded(attempt, attempt.outcome(cancels, repairer), cancels)
+
+    async def write_run(self, record: RunRecord) -> None:
+        """Tell the sinks that watch runs that one begins or ends. Raises what a sink raises."""
+        await self._recorder.write_run(record)
 
     async def record_plan(
         self, plan: Iterable[HydrationResult], *, caller: Caller = ANONYMOUS

@@ -200,7 +200,8 @@ class Sink(Protocol):
 
     A sink that has to wait returns something to await, which is awaited to the end. One with an
     attribute `intents = True` is also told before a tool runs, by a record of status `started`. One
-    that has a method `attach` (`KeepsAttachments`) is given what records refer to.
+    that has a method `attach` (`KeepsAttachments`) is given what records refer to, and one that has
+    `write_run` (`WatchesRuns`) is told of runs.
     """
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[object] | None: ...

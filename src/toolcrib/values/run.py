@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -104,6 +105,49 @@ def check_signature(given: str, made: str, what: str) -> None:
         raise SourceError(
             f"the signature of {what} does not fit: it was changed, or saved with another state_key"
         )
+
+
+class RunRecord(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    tag_field="status",
+    tag="run",
+    rename={"status": "outcome"},
+):
+    """A run of an agent, for the sinks that have a method `write_run`.
+
+    They are told when a run begins or goes on (`running`), and when it has ended or waits;
+    `started_at` (seconds since the epoch) is then the same, and `seconds` how long it took. `provider`
+    and `prompt_digest` are those of its last turn, as in the `Origin` of a call; `turns`, `calls` and
+    `usage` are those of the run up to now, what was before it waited included.
+    """
+
+    run_id: str
+    status: RunStatus | Literal["running"]
+    started_at: float
+    seconds: float | None = None
+    agent: str = ""
+    agent_version: str = ""
+    model: str = ""
+    provider: str = ""
+    prompt_digest: str = ""
+    caller: str = ""
+    caller_roles: tuple[str, ...] = ()
+    parent_run_id: str = ""
+    parent_call_id: str = ""
+    turns: int = 0
+    calls: int = 0
+    usage: Usage = Usage()
+    limit: str | None = None
+
+
+@runtime_checkable
+class WatchesRuns(Protocol):
+    """A sink that is told of runs, too."""
+
+    def write_run(self, record: RunRecord) -> Awaitable[None] | None: ...
 
 
 class RunResult(msgspec.Struct, frozen=True):
