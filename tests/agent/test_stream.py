@@ -153,7 +153,9 @@ async def test_an_answer_to_a_request_that_has_lapsed_is_too_late() -> None:
 
 
 async def test_a_state_without_messages_ends_like_any_other() -> None:
-    state = RunState.from_json('{"run_id": "r", "turn": 0, "messages": []}')
+    state = RunState.from_json(
+        '{"run_id": "r", "turn": 0, "messages": [], "tally": {"run_id": "r"}}'
+    )
     result = await Agent(ScriptedClient([]), limits=Limits(turns=0)).resume(state)
     assert (result.status, result.text) == ("limited", "")
 
