@@ -6,6 +6,7 @@ but its JSON type.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -94,6 +95,29 @@ def _show(value: Any) -> str:
     return value if isinstance(value, str) else canonical_json(value)
 
 
+_EXAMPLES = {
+    "date-time": "2026-01-31T09:30:00Z",
+    "date": "2026-01-31",
+    "duration": "P1DT2H30M",
+    "uuid": "123e4567-e89b-12d3-a456-426614174000",
+    "ipv4": "192.0.2.1",
+    "email": "name@example.org",
+    "uri": "https://example.org/",
+}
+_LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?", re.IGNORECASE)
+
+
+def _format(name: str, value: object) -> str:
+    """What is wanted, with an example of our own making; a time without an offset is common."""
+    example = _EXAMPLES.get(name)
+    said = f"expected text in the format '{name}'"
+    if example is not None:
+        said += f" (such as {example})"
+    if name == "date-time" and isinstance(value, str) and _LOCAL_TIME.fullmatch(value):
+        said += ": add an offset such as +00:00 or Z"
+    return said
+
+
 _MESSAGES: dict[str, Callable[[dict[str, Any], object], str]] = {
     "type": _types,
     "enum": _options,
@@ -113,7 +137,7 @@ _MESSAGES: dict[str, Callable[[dict[str, Any], object], str]] = {
     "maxItems": lambda f, _: f"expected at most {f['limit']} items",
     "uniqueItems": lambda _f, _: "expected items that differ from each other",
     "pattern": lambda f, _: f"expected text that matches the pattern {f['pattern']}",
-    "format": lambda f, _: f"expected text in the format '{f['format']}'",
+    "format": lambda f, value: _format(f["format"], value),
     "multipleOf": lambda f, _: f"expected a multiple of {f['multiple_of']}",
 }
 

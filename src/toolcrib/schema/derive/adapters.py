@@ -35,7 +35,7 @@ def whole(value: float) -> int:
 
     A schema given by the author may let other values through: they are refused, not rounded.
     """
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -43,12 +43,26 @@ def whole(value: float) -> int:
 
 
 def real(value: float) -> float:
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     raise ValueError("not a number")
 
 
-KEPT_AS_IT_IS: Mapping[Converter, type] = {whole: int, real: float}
+def text(value: str) -> str:
+    """What a derived schema says by itself, and one given by the author need not."""
+    if isinstance(value, str):
+        return value
+    raise ValueError("not a text")
+
+
+def truth(value: bool) -> bool:
+    """Likewise."""
+    if isinstance(value, bool):
+        return value
+    raise ValueError("not true or false")
+
+
+KEPT_AS_IT_IS: Mapping[Converter, type] = {whole: int, real: float, text: str, truth: bool}
 """What a converter gives back as it came, which saves the call of most of them."""
 
 

@@ -628,8 +628,11 @@ class FieldsPart(Part):
     ) -> None:
         """Properties that no field declares, where the author's type takes them."""
         extras = self._extras_of(value)
+        named = {name for field in self._fields for name in (field.name, *field.keys)}
         for key in sent.keys() - made.keys():
-            if key not in extras:
+            if (
+                key not in extras or key in named
+            ):  # beside a field of that name, it is not the field
                 raise Differs((at, key), _LOST)
             made[key] = self._extras.hold(extras[key], sent[key], (at, key), found)
 

@@ -6,7 +6,7 @@ Errors name the parameter: `parameter 'x': …`, `the arguments: …`, `the retu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema.derive.adapters import (
@@ -16,6 +16,8 @@ from toolcrib.schema.derive.adapters import (
     inexpressible,
     reader,
     real,
+    text,
+    truth,
     whole,
 )
 from toolcrib.schema.derive.by_type import SchemaGenerator
@@ -103,11 +105,21 @@ def derive_object(hint: Any) -> DerivedObject:
 
 
 def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
-    """A converter for each parameter whose hint is more than plain JSON.
+    """A converter for each parameter of a tool whose schema its author gave.
 
-    Raises DefinitionError, naming the parameter, for one that pydantic cannot read.
+    Such a schema may let more through than the hint takes, so each hint is read, plain ones too; a
+    null is taken where it is the default. Raises DefinitionError, naming the parameter, for a hint
+    that pydantic cannot read.
     """
-    return _converters(parameters, {})
+    made = _converters(parameters, {})
+    for name, hint, default, _ in parameters:
+        if default is None and hint is not Any and (hint is int or hint is float or is_plain(hint)):
+            made[name] = reader(adapter_for(Optional[hint], _named(name)))  # noqa: UP045
+        elif hint is str or hint is bool:
+            made[name] = text if hint is str else truth
+        elif name not in made and hint is not Any:
+            made[name] = reader(adapter_for(hint, _named(name)))
+    return made
 
 
 def defaults_of(

@@ -1,0 +1,554 @@
+"""One value, the effective arguments: decided on, asked about, recorded and run are the same."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from toolcrib import (
+    ALL,
+    Allow,
+    ApprovalRequest,
+    Approve,
+    Catalog,
+    Completed,
+    Deny,
+    Failed,
+    Hydrated,
+    PolicyContext,
+    Rejected,
+    ToolCall,
+    ToolError,
+    ToolRunner,
+    hydrate,
+    tool,
+)
+from toolcrib.errors import ErrorCode, Stage
+from toolcrib.runner import CallScope
+from toolcrib.testing import MemorySink
+from toolcrib.values.context import RunTally
+from toolcrib.values.decision import Decision
+from toolcrib.values.json import canonical_json
+
+GOT: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_got() -> None:
+    GOT.clear()
+
+
+def call(tool_name: str, /, **arguments: Any) -> ToolCall:
+    return ToolCall("call_0", "", tool_name, json.dumps(arguments))
+
+
+def taking(hint: Any, **options: Any) -> Any:
+    """A tool with one parameter `x` of this hint, which keeps what it got."""
+
+    def take(x: Any) -> int:
+        """Take it."""
+        GOT.append(x)
+        return 1
+
+    take.__annotations__ = {"x": hint, "return": int}
+    return tool(visible=ALL, **options)(take)
+
+
+def read(hint: Any, sent: Any, **options: Any) -> Any:
+    return hydrate(call("take", x=sent), Catalog([taking(hint, **options)]))
+
+
+# --- what an author sees is what runs
+
+
+@dataclass
+class Refund:
+    order: int
+    cents: int = 100_000
+
+
+async def decided(subject: Any, **arguments: Any) -> tuple[list[Any], Any]:
+    """What a policy, an approver and the record say of a call, and the outcome."""
+    seen: list[Any] = []
+
+    def policy(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        seen.append((hydrated.arguments, hydrated.defaults))
+        return Allow()
+
+    async def approver(request: ApprovalRequest) -> Approve:
+        seen.append((request.arguments, request.defaults))
+        return Approve("grace")
+
+    sink = MemorySink()
+    runner = ToolRunner([subject], policy=policy, approver=approver, sinks=[sink])
+    outcome = await runner.exec(call(subject.definition.name, **arguments))
+    seen += [(record.arguments, record.defaulted) for record in sink.records]
+    return seen, outcome
+
+
+async def test_a_misspelt_nested_key_is_refused() -> None:
+    @tool(visible=ALL, requires_approval=True)
+    def refund(r: Refund) -> int:
+        """Refund."""
+        GOT.append(r)
+        return r.cents
+
+    _, outcome = await decided(refund, r={"order": 7, "amount_cents": 5})
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
+    assert GOT == []
+
+
+async def test_nested_defaults_are_seen_by_whoever_decides() -> None:
+    @tool(visible=ALL, requires_approval=True)
+    def refund(r: Refund) -> int:
+        """Refund."""
+        return r.cents
+
+    seen, outcome = await decided(refund, r={"order": 7})
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 100_000
+    # the policy, the approver, the policy again, the record
+    assert seen == [({"r": {"order": 7, "cents": 100_000}}, ("/r/cents",))] * 4
+
+
+async def test_a_policy_on_a_default_is_not_bypassed() -> None:
+    @tool(visible=ALL, safe=True)
+    def refund(order: int, cents: int = 100_000) -> int:
+        """Refund."""
+        GOT.append(cents)
+        return cents
+
+    def small(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        return Allow() if hydrated.arguments["cents"] <= 5_000 else Deny("too much")
+
+    runner = ToolRunner([refund], policy=small)
+    assert isinstance(await runner.exec(call("refund", order=7)), Failed)
+    assert GOT == []
+    hydrated = hydrate(call("refund", order=7), runner.catalog)
+    assert isinstance(hydrated, Hydrated)
+    assert hydrated.canonical == b'{"cents":100000,"order":7}'
+    assert (hydrated.defaults, hydrated.provenance.parsed) == (("/cents",), {"order": 7})
+
+
+async def test_a_tool_that_changes_its_default_changes_no_other_call() -> None:
+    @tool(visible=ALL, safe=True)
+    def collect(item: int, into: list[int] = []) -> list[int]:  # noqa: B006
+        """Collect."""
+        into.append(item)
+        return into
+
+    runner = ToolRunner([collect])
+    for number in (1, 2):
+        text = json.dumps({"item": number})
+        outcome = await runner.exec(ToolCall(f"call_{number}", "", "collect", text))
+        assert isinstance(outcome, Completed)
+        assert outcome.value == [number]
+        assert outcome.record.arguments == {"item": number, "into": []}
+
+
+def test_what_was_not_sent_is_not_set() -> None:
+    class Patch(BaseModel):
+        name: str | None = None
+        note: str | None = None
+
+    result = read(Patch, {"note": "x"})
+    assert isinstance(result, Hydrated)
+    assert result.arguments == {"x": {"name": None, "note": "x"}}
+    assert result.defaults == ("/x/name",)
+    (patch,) = result.tool.arguments.values()
+    assert patch.model_dump(exclude_unset=True) == {"note": "x"}
+
+
+def test_a_default_that_is_no_json_is_shown_by_its_type() -> None:
+    class Unset: ...
+
+    class Options(BaseModel):
+        model_config = ConfigDict(arbitrary_types_allowed=True)
+        name: str
+        code: SecretStr = SecretStr("hush")
+
+    result = read(Options, {"name": "x"})
+    assert isinstance(result, Hydrated)
+    assert "/x/code" in result.defaults
+
+
+# --- strict, and held against what was sent
+
+
+class ByName(BaseModel):
+    model_config = ConfigDict(populate_by_name=True, extra="allow")
+    cents: int = Field(100_000, alias="amount")
+
+
+class Choices(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    cents: int = Field(100_000, validation_alias=AliasChoices("cents", "amount"))
+
+
+class Doubled(BaseModel):
+    cents: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def double(cls, data: Any) -> Any:
+        data["cents"] = data["cents"] * 2
+        return data
+
+
+class Filled(BaseModel):
+    cents: int
+    currency: str = "EUR"
+
+    @model_validator(mode="before")
+    @classmethod
+    def fill(cls, data: Any) -> Any:
+        return {"currency": "USD", **data}
+
+
+class After(BaseModel):
+    cents: int
+
+    @model_validator(mode="after")
+    def add(self) -> After:
+        self.cents += 1
+        return self
+
+
+@dataclass
+class Posted:
+    name: str
+
+    def __post_init__(self) -> None:
+        self.name = self.name * 2
+
+
+class Loose(BaseModel):
+    cents: Annotated[int, Field(strict=False)]
+
+
+class Guess(Enum):
+    A = "a"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Guess:
+        return cls.A
+
+
+OPEN: dict[str, Any] = {"type": "object", "properties": {"x": {}}, "required": ["x"]}
+REFUSED: list[tuple[Any, Any, str]] = [
+    (ByName, {"cents": 5, "amount": 7}, "/x/cents"),
+    (Choices, {"cents": 5, "amount": 7}, "/x/amount"),
+    (Doubled, {"cents": 5}, "/x/cents"),
+    (After, {"cents": 5}, "/x/cents"),
+    (Posted, {"name": "a"}, "/x/name"),
+]
+
+
+@pytest.mark.parametrize(("hint", "sent", "place"), REFUSED)
+def test_an_instance_that_is_not_what_was_sent_is_refused(hint: Any, sent: Any, place: str) -> None:
+    result = read(hint, sent)
+    assert isinstance(result, Rejected)
+    (error,) = result.errors
+    assert (error.stage, error.code) == (Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS)
+    assert error.path.replace("*", place.rpartition("/")[2]) == place
+    assert error.message.startswith("the tool would")
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent"),
+    [
+        (Annotated[int, Field(le=10)], "100000"),
+        (int, True), (int, "1"), (float, True), (bool, 1), (bool, 1.0), (bool, "true"), (str, 5),
+        (Literal[1], True), (Literal["1"], 1), (Guess, "b"), (Loose, {"cents": "7"}),
+        (list[int], ["1"]), (datetime, 1), (bytes, 1), (dict[str, int], {"a": "1"}),
+    ],
+)  # fmt: skip
+def test_no_kind_is_turned_into_another_whatever_the_schema_lets_through(
+    hint: Any, sent: Any
+) -> None:
+    assert isinstance(read(hint, sent), Rejected)
+    assert isinstance(read(hint, sent, input_schema=OPEN), Rejected)
+    assert GOT == []
+
+
+def test_a_model_validator_that_fills_in_is_seen() -> None:
+    result = read(Filled, {"cents": 5})
+    assert isinstance(result, Hydrated)
+    assert result.arguments == {"x": {"cents": 5, "currency": "USD"}}
+    assert result.defaults == ("/x/currency",)
+
+
+def test_a_model_validator_changes_neither_what_was_sent_nor_the_record() -> None:
+    result = read(Doubled, {"cents": 5})
+    assert result.provenance.parsed == {"x": {"cents": 5}}
+
+
+class Tagged(BaseModel):
+    tags: list[str]
+    name: Annotated[str, StringConstraints(strip_whitespace=True)] = ""
+
+    @field_validator("tags")
+    @classmethod
+    def tidy(cls, tags: list[str]) -> list[str]:
+        return sorted({tag.lower() for tag in tags})
+
+
+class Money:
+    """An object that pydantic does not take apart."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+NORMALISED: list[tuple[Any, Any, Any]] = [
+    (Tagged, {"tags": ["B", "a", "b"]}, {"tags": ["a", "b"], "name": ""}),
+    (Tagged, {"tags": [], "name": " x "}, {"tags": [], "name": "x"}),
+    (Annotated[int, AfterValidator(abs)], -5, 5),
+    (Annotated[str, BeforeValidator(str.strip)], " a ", "a"),
+]
+
+
+@pytest.mark.parametrize(("hint", "sent", "effective"), NORMALISED)
+def test_an_authors_own_validator_is_taken_and_noted(hint: Any, sent: Any, effective: Any) -> None:
+    result = read(hint, sent)
+    assert isinstance(result, Hydrated), result.errors
+    assert result.arguments == {"x": effective}
+    assert "normalised" in result.provenance.notes
+    assert result.provenance.parsed == {"x": sent}
+
+
+def test_what_a_validator_makes_is_judged_by_the_schema_again() -> None:
+    hint = Annotated[int, Field(le=10), AfterValidator(lambda n: n * 100)]
+    assert isinstance(read(hint, 0), Hydrated)
+    result = read(hint, 5)
+    assert isinstance(result, Rejected)
+    assert [(e.stage, e.path) for e in result.errors] == [(Stage.INSTANTIATE, "/x")]
+
+
+def test_an_object_of_an_authors_class_is_what_was_sent() -> None:
+    result = read(Annotated[Any, AfterValidator(Money)], "5 EUR", input_schema=OPEN)
+    assert isinstance(result, Hydrated)
+    assert result.arguments == {"x": "5 EUR"}
+
+
+class Hiding(BaseModel):
+    cents: int = Field(exclude=True)
+    order: int
+
+    @field_serializer("order")
+    def never(self, order: int) -> str:
+        return "order"
+
+
+def test_excluded_fields_and_serializers_hide_nothing() -> None:
+    result = read(Hiding, {"cents": 5, "order": 7})
+    assert isinstance(result, Hydrated)
+    assert result.arguments == {"x": {"cents": 5, "order": 7}}
+
+
+class Typed(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, datetime]
+
+
+def test_typed_extras_are_what_was_sent() -> None:
+    result = read(Typed, {"a": "2024-01-01T00:00:00z"})
+    assert isinstance(result, Hydrated)
+    assert result.arguments == {"x": {"a": "2024-01-01T00:00:00Z"}}
+
+
+# --- default factories run once a call
+
+
+def counting() -> tuple[Any, Callable[[], int]]:
+    counter = itertools.count(1)
+
+    @dataclass
+    class Stamped:
+        name: str
+        number: int = field(default_factory=lambda: next(counter))
+
+    return Stamped, lambda: next(counter)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+async def test_a_default_factory_runs_once_a_call(nested: bool) -> None:
+    made, following = counting()
+    if nested:
+        subject, arguments, place = (
+            taking(made, requires_approval=True),
+            {"x": {"name": "a"}},
+            "/x/number",
+        )
+    else:
+
+        class Take(made):  # type: ignore[misc, valid-type]
+            """Take it."""
+
+            async def run(self) -> int:
+                GOT.append(self)
+                return int(self.number)
+
+        subject = tool(visible=ALL, requires_approval=True, name="take")(dataclass(Take))
+        arguments, place = {"name": "a"}, "/number"
+    seen: list[Any] = []
+
+    def policy(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        seen.append(hydrated.arguments)
+        _ = hydrated.tool, hydrated.tool
+        return Allow()
+
+    async def approver(request: ApprovalRequest) -> Approve:
+        seen.append(request.arguments)
+        assert request.defaults == (place,)
+        return Approve("grace")
+
+    runner = ToolRunner([subject], policy=policy, approver=approver)
+    outcome = await runner.exec(call("take", **arguments))
+    assert isinstance(outcome, Completed)
+    seen.append(outcome.record.arguments)
+    assert len({canonical_json(one) for one in seen}) == 1
+    assert '"number":1' in canonical_json(seen[0])
+    (got,) = GOT
+    assert got.number == 1
+    assert following() == 2, "it ran once"
+
+
+def test_a_pinned_value_is_used_again_and_stays_unset() -> None:
+    class Note(BaseModel):
+        text: str
+        at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+
+    catalog = Catalog([taking(Note)])
+    first = hydrate(call("take", x={"text": "a"}), catalog)
+    assert isinstance(first, Hydrated)
+    again = hydrate(call("take", x={"text": "a"}), catalog, pinned=first.building.pinned)
+    assert isinstance(again, Hydrated)
+    assert (again.canonical, again.defaults) == (first.canonical, ("/x/at",))
+    note = again.tool.arguments["x"]
+    assert note.model_dump(exclude_unset=True) == {"text": "a"}
+    other = hydrate(call("take", x={"text": "a"}), catalog)
+    assert isinstance(other, Hydrated)
+    assert other.canonical != first.canonical
+
+
+# --- edited by an approver
+
+
+async def test_edited_arguments_keep_defaults_unset_and_factories_pinned() -> None:
+    made, following = counting()
+
+    class Patch(BaseModel):
+        stamped: made  # type: ignore[valid-type]
+        name: str | None = None
+        note: str = ""
+
+    async def editor(request: ApprovalRequest) -> Approve:
+        arguments = dict(request.arguments)
+        arguments["x"]["note"] = "edited"  # type: ignore[index, call-overload]
+        return Approve("grace", arguments)
+
+    runner = ToolRunner([taking(Patch, requires_approval=True)], approver=editor)
+    outcome = await runner.exec(call("take", x={"stamped": {"name": "a"}}))
+    assert isinstance(outcome, Completed), outcome
+    (got,) = GOT
+    assert got.model_dump(exclude_unset=True) == {
+        "stamped": {"name": "a", "number": 1},
+        "note": "edited",
+    }
+    assert outcome.record.defaulted == ("/x/stamped/number", "/x/name")
+    assert "(defaults: /x/stamped/number, /x/name)" in outcome.notice
+    assert following() == 2
+
+
+# --- an author's own text
+
+
+class Guarded(BaseModel):
+    order: int
+
+    @field_validator("order")
+    @classmethod
+    def known(cls, order: int) -> int:
+        if order == 1:
+            raise ToolError("There is no order 1: ask for the orders first.")
+        raise RuntimeError("canary")
+
+
+async def test_a_tool_error_from_a_validator_reaches_the_model_as_it_stands() -> None:
+    runner = ToolRunner([taking(Guarded)])
+    outcome = await runner.exec(call("take", x={"order": 1}))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
+    assert outcome.error.message == "There is no order 1: ask for the orders first."
+    other = await runner.exec(ToolCall("2", "", "take", '{"x": {"order": 2}}'))
+    assert isinstance(other, Failed)
+    assert other.error.message == "the tool does not accept these arguments"
+
+
+async def test_a_tool_error_from_a_constructor_reaches_the_model_as_it_stands() -> None:
+    @tool(visible=ALL)
+    class Pay:
+        """Pay."""
+
+        def __init__(self, cents: int) -> None:
+            raise ToolError("Amounts are whole euros.")
+
+        async def run(self) -> int:
+            return 1
+
+    outcome = await ToolRunner([Pay]).exec(call("Pay", cents=5))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message == "Amounts are whole euros."
+
+
+def test_a_datetime_without_offset_gets_a_hint() -> None:
+    result = read(datetime, "2024-01-01T00:00:00")
+    assert isinstance(result, Rejected)
+    assert "add an offset such as +00:00 or Z" in result.errors[0].message
+
+
+async def test_watchers_see_defaults_too() -> None:
+    shown: list[Any] = []
+
+    class Watcher:
+        def approval_requested(self, request: ApprovalRequest) -> None:
+            shown.append(request.arguments)
+
+        def progress(self, call_id: str, part: Any) -> None: ...
+
+        def finished(self, outcome: Any) -> None:
+            shown.append(outcome.record.arguments)
+
+    @tool(visible=ALL, requires_approval=True)
+    def refund(order: int, cents: int = 5) -> int:
+        """Refund."""
+        return cents
+
+    async def yes(_request: ApprovalRequest) -> Approve:
+        return Approve("grace")
+
+    scope = CallScope(RunTally(), observer=Watcher())
+    await ToolRunner([refund], approver=yes).exec(call("refund", order=1), scope=scope)
+    assert shown == [{"cents": 5, "order": 1}] * 2
