@@ -140,7 +140,8 @@ async def test_a_policy_on_a_default_is_not_bypassed() -> None:
         return cents
 
     def small(hydrated: Hydrated, _context: PolicyContext) -> Decision:
-        return Allow() if hydrated.arguments["cents"] <= 5_000 else Deny("too much")
+        cents: Any = hydrated.arguments["cents"]
+        return Allow() if cents <= 5_000 else Deny("too much")
 
     runner = ToolRunner([refund], policy=small)
     assert isinstance(await runner.exec(call("refund", order=7)), Failed)
@@ -395,6 +396,7 @@ def counting() -> tuple[Any, Callable[[], int]]:
 @pytest.mark.parametrize("nested", [True, False])
 async def test_a_default_factory_runs_once_a_call(nested: bool) -> None:
     made, following = counting()
+    arguments: dict[str, Any]
     if nested:
         subject, arguments, place = (
             taking(made, requires_approval=True),

@@ -335,7 +335,7 @@ class Tool(Generic[P, R]):
                 raise NotAcceptedError(
                     (((name,), "the tool does not accept this value"),)
                 ) from None
-            if made != arguments[name]:  # of an integer, what a float holds
+            if made.__class__ is not arguments[name].__class__:  # what a float, or an int, holds
                 shown = dict(arguments) if shown is None else shown
                 shown[name] = made
         if not self.defaults:

@@ -175,6 +175,11 @@ def same_json(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def untitled(config: Mapping[str, Any]) -> CoreConfig:
+    """The configuration that a part takes from the class around it."""
+    return cast("CoreConfig", {key: said for key, said in config.items() if key != "title"})
+
+
 class LeafPart(Part):
     """A value that is one text or number as JSON, or one that only pydantic can tell."""
 
@@ -198,8 +203,7 @@ class LeafPart(Part):
         """Whether what was sent, read by this type alone, is this value."""
         try:
             if self._again is None:
-                config: Any = {k: v for k, v in self._config.items() if k != "title"}
-                self._again = SchemaValidator(self._core, cast("CoreConfig", config))
+                self._again = SchemaValidator(self._core, untitled(self._config))
             again = self._again.validate_json(to_json(sent), strict=True)
         except (ValidationError, SchemaError, ValueError):
             return False
@@ -442,10 +446,11 @@ class ListPart(Part):
 class SetPart(Part):
     """Sets: whatever their order, and however often an item was sent."""
 
-    def __init__(self, item: Part, core: Any, kind: type) -> None:
+    def __init__(self, item: Part, core: Any, kind: type, config: Mapping[str, Any]) -> None:
         self._item = item
         self._core = core
         self._kind = kind
+        self._config = config
         self._again: Any = None
 
     def whole(self, sent: JsonValue) -> JsonValue:
@@ -463,7 +468,7 @@ class SetPart(Part):
                 MISSING if any(i is MISSING for i in items) else sorted(items, key=canonical_json)
             )
         if self._again is None:
-            self._again = SchemaValidator(self._core)
+            self._again = SchemaValidator(self._core, untitled(self._config))
         held: dict[str, JsonValue] = {}
         met = set()
         for index, one in enumerate(sent):
@@ -484,9 +489,12 @@ class SetPart(Part):
 class DictPart(Part):
     """Mappings; their keys are texts as JSON, whatever they are read as."""
 
-    def __init__(self, value: Part, keys: Any) -> None:
+    def __init__(self, value: Part, keys: Any, config: Mapping[str, Any]) -> None:
         self._value = value
-        self._keys = None if keys is None or keys["type"] in ("any", "str") else keys
+        plain_keys = keys is None or keys["type"] in ("any", "str")
+        lifted = any(config.get(name) for name in LIFTING)
+        self._keys = None if plain_keys and not lifted else keys
+        self._config = config
         self._again: Any = None
 
     def whole(self, sent: JsonValue) -> JsonValue:
@@ -513,6 +521,8 @@ class DictPart(Part):
         for (key, item), (name, one) in zip(value.items(), sent.items(), strict=True):
             if not (key == name and key.__class__ is str) and not self._reads_as(name, key):
                 raise Differs((at, name))
+            if key.__class__ is str and key != name:
+                found.normalised.append((at, name))
             made[self._name(key)] = self._value.hold(item, one, (at, name), found)
         if len(made) < len(sent):
             raise Differs(at)
@@ -532,7 +542,9 @@ class DictPart(Part):
         if self._keys is None:
             return bool(name == key)
         if self._again is None:
-            self._again = SchemaValidator(core_schema.dict_schema(self._keys))
+            self._again = SchemaValidator(
+                core_schema.dict_schema(self._keys), untitled(self._config)
+            )
         try:
             again = next(iter(self._again.validate_json(to_json({name: None}), strict=True)))
         except (ValidationError, SchemaError, ValueError):

@@ -156,14 +156,14 @@ class _Planner:
         items = core.get("items_schema") or core_schema.any_schema()
         again = core_schema.definitions_schema(items, list(self._cores.values()))
         kind = set if core["type"] == "set" else frozenset
-        return SetPart(self.plan(items, config), again, kind)
+        return SetPart(self.plan(items, config), again, kind, config)
 
     _frozenset = _set
 
     def _dict(self, core: Any, config: Any) -> Part:
         values = core.get("values_schema")
         node = AnythingPart() if values is None else self.plan(values, config)
-        return DictPart(node, core.get("keys_schema"))
+        return DictPart(node, core.get("keys_schema"), config)
 
     _ordered_dict = _counter = _dict
 
@@ -223,8 +223,8 @@ class _Planner:
         ]
         return FieldsPart(core["cls"], fields, self._extras(inner, config))
 
-    def _typed_dict(self, core: Any, _config: Any) -> Part:
-        config = core.get("config") or {}
+    def _typed_dict(self, core: Any, config: Any) -> Part:
+        config = core.get("config") or config  # it takes that of the class around it
         fields = [self._field(name, said, config) for name, said in core["fields"].items()]
         return FieldsPart(None, fields, self._extras(core, config))
 
