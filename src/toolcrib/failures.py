@@ -44,6 +44,18 @@ def log_unusable(what: str, why: str) -> None:
     LOGGER.warning("%s gave a result that cannot be used: %s", what, why)
 
 
+def log_over_time(tool: str, seconds: float, limit: float) -> None:
+    """Log that a tool completed past its time limit, which no limit in a blocked event loop can end."""
+    LOGGER.warning(
+        "tool '%s' completed after %.1f s, and its time limit is %g s: something blocked the event"
+        " loop, itself or another tool, so that no limit could end it; let what takes long run in a"
+        " thread (a plain function does), or await it",
+        tool,
+        seconds,
+        limit,
+    )
+
+
 def own_places(traceback: TracebackType | None) -> list[str]:
     """`file:line in function` of the author's frames, the outermost first, at most the last eight.
 

@@ -1,7 +1,9 @@
 """Blocking work beside an event loop, in a daemon thread of its own.
 
-A thread cannot be killed. One that is given up (its call timed out or was cancelled) goes on until it
-returns; it serves no later call, and unlike an executor's it does not keep the process alive.
+A thread cannot be killed. One that is given up (its call timed out or was cancelled) is left behind: it
+goes on until it returns. It serves no later call, and unlike an executor's it does not keep the process
+alive. How many are left behind is counted, in the whole process; who would start one more tool asks
+`has_room` first.
 """
 
 from __future__ import annotations
@@ -9,11 +11,84 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+MOST_LEFT_BEHIND = 100
+
+
+class Work:
+    """A piece of work that may be given up before it is over; then it is left behind.
+
+    All methods may be called from any thread.
+    """
+
+    _lock = threading.Lock()
+    _left = 0
+
+    def __init__(self) -> None:
+        self._over = False
+        self._given_up = False
+        self._stops: list[Callable[[], None]] = []
+
+    @classmethod
+    def left_behind(cls) -> int:
+        """How many pieces of work go on in this process, though nobody waits for them any more."""
+        return cls._left
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more; what can stop it is called."""
+        with self._lock:
+            if self._over or self._given_up:
+                return
+            self._given_up = True
+            Work._left += 1
+            stops = list(self._stops)
+        for stop in stops:
+            stop()
+
+    def end(self) -> None:
+        """It is over."""
+        with self._lock:
+            if not self._over:
+                self._over = True
+                Work._left -= self._given_up
+
+    @contextmanager
+    def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:
+        """As long as this lasts, giving the work up calls `stop`; at once, if that was before."""
+        with self._lock:
+            self._stops.append(stop)
+            late = self._given_up
+        if late:
+            stop()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stops.remove(stop)
+
+
+CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
+
+
+def has_room() -> bool:
+    """Whether one more tool may be started: many that were given up go on till they return."""
+    return Work.left_behind() < MOST_LEFT_BEHIND
+
+
+@contextmanager
+def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
+    """For blocking code in a thread: `stop` is called, from elsewhere, when nobody waits any more."""
+    work = CURRENT.get()
+    if work is None:
+        yield
+        return
+    with work.stopped_by(stop):
+        yield
 
 
 async def in_thread(work: Callable[[], T]) -> T:
@@ -21,6 +96,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
+    mine = Work()
 
     def settle(value: Any, error: BaseException | None) -> None:
         if future.done():
@@ -30,18 +106,27 @@ async def in_thread(work: Callable[[], T]) -> T:
         else:
             future.set_exception(error)
 
+    def within() -> T:
+        CURRENT.set(mine)
+        return work()
+
     def target() -> None:
         value: Any = None
         error: BaseException | None = None
         try:
-            value = context.run(work)
+            value = context.run(within)
         except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits
             error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
         except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
             error = raised
+        mine.end()
         # a lambda: asyncio, debugging, logs what it calls with its arguments
         with suppress(RuntimeError):  # the loop has closed: the work was given up long ago
             loop.call_soon_threadsafe(lambda: settle(value, error))
 
     threading.Thread(target=target, name="toolcrib-work", daemon=True).start()
-    return await future
+    try:
+        return await future
+    except BaseException:
+        mine.give_up()  # if it is not over
+        raise

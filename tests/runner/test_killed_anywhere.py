@@ -27,7 +27,7 @@ from toolcrib.tools import per_call
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import Outcome, ToolInvocationRecord, standing
 
-MOST = 60
+MOST = 120
 
 
 @capability
@@ -136,24 +136,22 @@ async def approves(_request: object) -> Approve:
     return Approve(by="grace")
 
 
-@coroutine
-def stepped(call: Coroutine[Any, Any, Any], at: set[int]) -> Generator[Any, Any, Any]:
-    """The call; cancelled where it waits for the `at`th time."""
-    step, given, waits = call.send, None, 0
-    while True:
-        try:
-            pending = step(given)
-        except StopIteration as finished:
-            return finished.value
-        waits += 1
-        if waits in at:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-        try:
-            step, given = call.send, (yield pending)
-        except BaseException as raised:  # noqa: BLE001
-            step, given = call.throw, raised
+async def cancelled_at(call: Coroutine[Any, Any, Outcome], at: set[int]) -> Outcome:
+    """The call; cancelled when the event loop has turned so often."""
+    task, loop, over = asyncio.current_task(), asyncio.get_running_loop(), list[bool]()
+    assert task is not None
+
+    def tick(now: int) -> None:
+        if not over:
+            if now in at:
+                task.cancel()
+            loop.call_soon(tick, now + 1)
+
+    loop.call_soon(tick, 1)
+    try:
+        return await call
+    finally:
+        over.append(True)
 
 
 def prepared(kept: Kept, target: Any) -> tuple[ToolRunner, Callable[[], Coroutine[Any, Any, Any]]]:
@@ -190,7 +188,7 @@ async def test_cancelled_wherever_it_waits(
             begun = asyncio.Event()
             others.append(asyncio.ensure_future(hold(setup.gate, begun)))
             await begun.wait()
-        task = asyncio.ensure_future(stepped(call(), {at + n for n in range(times)}))
+        task = asyncio.ensure_future(cancelled_at(call(), {at + n for n in range(times)}))
         async with asyncio.timeout(5):
             await asyncio.wait([task, *others])
         assert [r.status for r in kept.records if r.status != "started"] == [

@@ -1,7 +1,7 @@
 """A SQLite file as a `Database` that nothing can change, whatever the SQL says.
 
 Each question is answered by a process of its own (`sqlite_process`), which is killed when its time is
-over: nothing else ends a statement for sure.
+over, or nobody waits for the answer any more: nothing else ends a statement for sure.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 from toolcrib.errors import CapabilityError, SourceError
 from toolcrib.kit.database import Cell, DatabaseTables, QueryResult
 from toolcrib.kit.sql_errors import error_of
+from toolcrib.threads import stopped_by
 
 _UNUSABLE = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_READONLY")
 _SCRIPT = str(Path(__file__).with_name("sqlite_process.py"))
@@ -90,18 +91,21 @@ class ReadOnlyDatabase:
             "limits": msgspec.to_builtins(self.limits),
         }
         try:
-            done = subprocess.run(  # noqa: S603  our own script; the question is on stdin
+            process = subprocess.Popen(  # noqa: S603  our own script; the question is on stdin
                 [sys.executable, "-I", "-S", _SCRIPT],
-                input=json.dumps(asked).encode(),
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                timeout=self.limits.seconds,
-                check=True,
             )
-            return json.loads(done.stdout)
-        except subprocess.TimeoutExpired:
-            return {"error": "TIME"}
-        except (subprocess.CalledProcessError, ValueError):
-            return {"error": "DIED"}
         except OSError:
             raise CapabilityError("the database cannot be asked: no process was started") from None
+        with process, stopped_by(process.kill):  # a cancelled question ends at once
+            try:
+                said, _ = process.communicate(json.dumps(asked).encode(), self.limits.seconds)
+                return json.loads(said) if process.returncode == 0 else {"error": "DIED"}
+            except subprocess.TimeoutExpired:
+                return {"error": "TIME"}
+            except ValueError:
+                return {"error": "DIED"}
+            finally:
+                process.kill()

@@ -7,11 +7,13 @@ call had earlier. The runner writes down which it was.
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
+from toolcrib.failures import log_over_time
 from toolcrib.hydrate import Repairer, repair
 from toolcrib.runner.approval import approval_request
 from toolcrib.runner.asking import answer_to, approved_call
@@ -24,10 +26,12 @@ from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, se
 from toolcrib.runner.recorder import Draft, Recorder, own_record
 from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
 from toolcrib.runner.stopped import EndedBefore, Reporter, Stopped, accepted
+from toolcrib.threads import MOST_LEFT_BEHIND, has_room
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Allow, ApprovalRequest, Approver, Ask, Decision, Deny, Refuse
+from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -39,6 +43,9 @@ from toolcrib.values.record import (
 )
 
 _NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is not run again."
+_NO_ROOM = (
+    f"{MOST_LEFT_BEHIND} earlier calls that were given up still run here. The tool was not started."
+)
 _log = logging.getLogger("toolcrib.audit")
 # The outcome that stands, what sinks other than the ledger are told, and what to raise in the end.
 _Recorded: TypeAlias = tuple[Outcome, ToolInvocationRecord | None, BaseException | None]
@@ -110,9 +117,11 @@ class Attempt(msgspec.Struct):
                 await setup.intents.begin(key, self.draft, hydrated, setup.recorder)
             self.draft.key = key
             self.begun = True
+            began = time.monotonic()
             value = await setup.executor.run(
                 tool, hydrated, self.context.caller, self.scope, key=key, cancels=cancels
             )
+            self._took(hydrated.definition, time.monotonic() - began)
         finally:
             leave_call(outer)
             setup.gate.leave(place)
@@ -215,6 +224,13 @@ class Attempt(msgspec.Struct):
             raise trouble
         return stands
 
+    def _took(self, definition: ToolDefinition, seconds: float) -> None:
+        """Note that a call was not ended by its time limit: something blocked the event loop."""
+        limit = self.setup.executor.limit(definition)
+        if limit is not None and seconds > limit:
+            self.draft.notes += ("over_time_limit",)
+            log_over_time(definition.name, seconds, limit)
+
     def _taint(self) -> None:
         definition = self.draft.hydrated.definition
         if definition is not None and definition.annotations.untrusted_output:
@@ -226,6 +242,8 @@ class Attempt(msgspec.Struct):
         entry = self.setup.catalog.entry(definition.name)
         if entry is None or not entry.tool.runnable:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
+        if not has_room():
+            raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _NO_ROOM, retryable=True))
         own = entry.tool.definition
         if own is not definition and own.digest != definition.digest:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))

@@ -15,6 +15,8 @@ from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from toolcrib.threads import CURRENT, Work
+
 T = TypeVar("T")
 _UNSET = object()
 
@@ -53,8 +55,13 @@ class CallThread:
                 loop.call_soon_threadsafe(lambda: settle(value, error))
 
         self._pending += 1
-        self.submit(lambda: _do(work, tell))
-        return await future
+        mine = Work()
+        self.submit(lambda: _do(work, mine, tell))
+        try:
+            return await future
+        except BaseException:
+            mine.give_up()  # if it is not over
+            raise
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do it when its turn comes; what it raises is lost."""
@@ -82,13 +89,17 @@ class CallThread:
                 work()
 
 
-def _do(work: Callable[[], Any], tell: Callable[[Any, BaseException | None], None]) -> None:
+def _do(
+    work: Callable[[], Any], mine: Work, tell: Callable[[Any, BaseException | None], None]
+) -> None:
     value: Any = None
     error: BaseException | None = None
     try:
+        CURRENT.set(mine)
         value = work()
     except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits it
         error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
     except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
         error = raised
+    mine.end()
     tell(value, error)

@@ -1,8 +1,9 @@
 """Running one tool under a time limit: the only place where an author's code is started.
 
-A coroutine is stepped once before any timer is armed: one that never suspends costs none. On a time
-limit it is cancelled and waited for. A thread cannot be killed: a blocking tool that overruns is left
-behind in a thread of its own, which no later call uses and which does not keep the process alive.
+Each call's code runs in a task of its own. On a time limit, and when its caller is cancelled, that task
+is cancelled and has GRACE seconds to end; one that goes on all the same is left behind, and its outcome
+is not known. A thread cannot be killed either: a blocking tool that overruns is left behind in a thread
+of its own, which no later call uses and which does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -10,13 +11,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import suppress
 from types import CoroutineType, coroutine
 from typing import Any, Protocol, TypeVar
 
-from toolcrib.threads import in_thread
+from toolcrib.threads import Work, in_thread
 from toolcrib.tools import Tool
 
 T = TypeVar("T")
+
+
+GRACE = 5.0  # seconds that a cancelled tool has to end
+_left_behind: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+
+
+class StillRunning(Exception):  # noqa: N818  an outcome; it never leaves the runner
+    """The tool was cancelled, did not end within the grace, and was left behind."""
 
 
 class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves the runner
@@ -26,44 +36,73 @@ class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves t
 async def execute(
     tool: Tool[..., Any], instance: Any, injected: Mapping[str, Any], seconds: float | None
 ) -> Any:
-    """The tool's own value. Raises TimeLimitExceeded, CancelledError, and what the tool raises."""
+    """The tool's own value. Raises what `limited` does, and what the tool raises."""
     if tool.blocking:
         return await limited(_from_thread(lambda: tool.invoke(instance, injected)), seconds)
-    work, value = begun(tool, instance, injected)
-    return value if work is None else await limited(work, seconds)
-
-
-def begun(
-    tool: Tool[..., Any], instance: Any, injected: Mapping[str, Any]
-) -> tuple[Coroutine[Any, Any, Any] | None, Any]:
-    """What has to be awaited for the value of a tool, stepped once; or nothing, and the value."""
-    try:
-        started = tool.invoke(instance, injected)
-        if started.__class__ is not CoroutineType:
-            return awaited(started), None
-        try:
-            return _resumed(started, started.send(None)), None
-        except StopIteration as finished:
-            return None, finished.value
-    except GeneratorExit:
-        raise _exit_of_its_own() from None
+    return await limited(_in_the_loop(lambda: tool.invoke(instance, injected)), seconds)
 
 
 async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
-    """What it gives. Raises TimeLimitExceeded once it has been cancelled and has ended."""
-    if seconds is None:
-        return await work
-    limit = asyncio.timeout(seconds)
+    """What it gives, or raises. Raises TimeLimitExceeded once it has been cancelled and has ended,
+    StillRunning if it has not; cancelled, it waits as long, and gives what came of it nevertheless."""
+    task = asyncio.ensure_future(_caught(work))
+    late = False
     try:
-        async with limit:
-            value = await work
-    except TimeoutError:
-        if limit.expired():
-            raise TimeLimitExceeded from None
+        await asyncio.wait((task,), timeout=seconds)
+        late = not task.done()
+        if late:
+            task.cancel()
+    except asyncio.CancelledError as error:
+        task.cancel(*error.args)
+    except GeneratorExit:  # the loop is gone, or whoever closed this goes on without it
+        with suppress(RuntimeError):
+            task.cancel()
         raise
-    if limit.expired():  # it caught the cancellation and went on
+    await _ended(task)
+    value, raised = task.result()
+    if late and (raised is None or isinstance(raised, asyncio.CancelledError | TimeoutError)):
         raise TimeLimitExceeded
+    try:
+        if raised is not None:
+            raise raised
+    finally:
+        raised = None  # its traceback holds this frame
     return value
+
+
+async def _caught(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    """A task's own: what it raises is judged where it is waited for, and ends no event loop."""
+    try:
+        return await work, None
+    except GeneratorExit:
+        raise  # the loop is gone
+    except BaseException as raised:  # noqa: BLE001  as said
+        return None, raised
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Wait for a task that was cancelled. Raises StillRunning if it does not end.
+
+    Who cancels again meanwhile is heard by the task, too.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + GRACE
+    while not task.done() and clock() < until:
+        try:
+            await asyncio.wait((task,), timeout=until - clock())
+        except asyncio.CancelledError as error:
+            task.cancel(*error.args)
+        except GeneratorExit:
+            with suppress(RuntimeError):
+                task.cancel()
+            raise
+    if not task.done():
+        work = Work()
+        work.give_up()
+        _left_behind.add(task)
+        task.add_done_callback(lambda _: work.end())
+        task.add_done_callback(_left_behind.discard)
+        raise StillRunning
 
 
 def cancel_requests() -> int:
@@ -123,6 +162,10 @@ async def awaited(thing: Any) -> Any:
     if thing.__class__ is CoroutineType:
         return await own(thing)
     return await thing if inspect.isawaitable(thing) else thing
+
+
+async def _in_the_loop(work: Callable[[], Any]) -> Any:
+    return await awaited(called(work))
 
 
 async def _from_thread(work: Callable[[], Any]) -> Any:

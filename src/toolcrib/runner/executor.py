@@ -12,7 +12,13 @@ from typing import Any
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import OtherArguments, instance_of
 from toolcrib.runner.call_watch import CallWatch
-from toolcrib.runner.execute import TimeLimitExceeded, cancel_requests, execute, limited
+from toolcrib.runner.execute import (
+    StillRunning,
+    TimeLimitExceeded,
+    cancel_requests,
+    execute,
+    limited,
+)
 from toolcrib.runner.injected import CapabilityFailed, Injection, execute_scoped, injection
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, report_unusable
 from toolcrib.runner.process import run_in_process
@@ -23,7 +29,12 @@ from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import CallContext
 from toolcrib.values.decision import Caller
+from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.record import CallError
+
+_STILL_RUNNING = (
+    "The tool was told to stop and did not: it was left behind, and its outcome is unknown."
+)
 
 
 class Executor:
@@ -45,6 +56,10 @@ class Executor:
         self._max_bytes = max_result_bytes
         self.injections = {e.tool.definition.name: injection(e) for e in catalog.entries}
 
+    def limit(self, definition: ToolDefinition) -> float | None:
+        """Seconds that a call of this tool may take."""
+        return definition.annotations.timeout or self._timeout
+
     def over(self, catalog: Catalog) -> Executor:
         """The same for another catalog."""
         return Executor(catalog, self._timeout, self._reporter, max_result_bytes=self._max_bytes)
@@ -65,7 +80,7 @@ class Executor:
         `cancel_requests` says before, for those who know: looking for the running task costs most.
         """
         definition = hydrated.definition
-        limit = definition.annotations.timeout or self._timeout
+        limit = self.limit(definition)
         injection = self.injections[definition.name]
         before = cancel_requests() if cancels is None else cancels
         watch = None
@@ -133,6 +148,8 @@ class Executor:
         match raised:
             case TimeLimitExceeded():
                 return Stopped(CallError.of(ErrorCode.TIMEOUT, retryable=again))
+            case StillRunning():
+                return Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN, _STILL_RUNNING))
             case asyncio.CancelledError():
                 raised.__context__ = None  # what the tool was handling just then
                 if cancel_requests() > cancels:

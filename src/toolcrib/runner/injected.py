@@ -87,10 +87,10 @@ async def execute_scoped(
     parts: Parts | None,
 ) -> Any:
     """The tool's own value. Raises what `execute` raises, and CapabilityFailed."""
-    thread = CallThread() if tool.blocking else None
-    opened = Opened(thread, seconds)
 
     async def whole() -> Any:
+        thread = CallThread() if tool.blocking else None
+        opened = Opened(thread, seconds)
         value, outcome = None, None
         try:
             given = {**injected, **await opened.all(made, context, tool.definition.name)}
@@ -99,6 +99,8 @@ async def execute_scoped(
         except BaseException as raised:  # noqa: BLE001  what was opened is closed, whatever came
             outcome = raised
         outcome = await opened.close(outcome)
+        if thread is not None:
+            thread.close()
         try:
             if outcome is not None:
                 raise outcome
@@ -106,11 +108,7 @@ async def execute_scoped(
             outcome = None  # its traceback holds this frame
         return value
 
-    try:
-        return await limited(whole(), seconds)
-    finally:
-        if thread is not None:
-            thread.close()
+    return await limited(whole(), seconds)
 
 
 class Opened:

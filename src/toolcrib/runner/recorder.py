@@ -66,6 +66,7 @@ class Draft(msgspec.Struct):
     refusal: str = ""
     edited: bool = False
     key: str = ""
+    notes: tuple[str, ...] = ()
 
     def take(self, hydrated: HydrationResult) -> None:
         """What was made of the call by a repair; size and digest stay those of what was sent."""
@@ -128,7 +129,7 @@ class Draft(msgspec.Struct):
             no_schema_mode=provenance.no_schema_mode,
             repaired=provenance.repaired,
             repaired_by=provenance.repaired_by,
-            notes=provenance.notes,
+            notes=provenance.notes + self.notes,
             validator=provenance.validator,
             approval_id=self.approval_id,
             refusal=self.refusal,

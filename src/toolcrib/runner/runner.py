@@ -28,6 +28,7 @@ from toolcrib.runner.policy import Policy, counting, denied_outright, with_stand
 from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.scope import CallScope, is_tainted_here
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
+from toolcrib.threads import Work
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import HydrationResult, Rejected, ToolCall
 from toolcrib.values.client import Plan
@@ -120,6 +121,14 @@ class ToolRunner:
         setup = self._setup._replace(catalog=catalog, executor=self._setup.executor.over(catalog))
         made._setup = setup  # noqa: SLF001  one's own copy
         return made
+
+    @property
+    def left_behind(self) -> int:
+        """How many calls were given up and still run, in threads or tasks, in this whole process.
+
+        With 100 of them no further tool is started: calls end as `not_runnable`.
+        """
+        return Work.left_behind()
 
     def denies(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         """The Deny that every call of this tool would get in what is left of a run, whatever its

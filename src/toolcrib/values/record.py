@@ -71,8 +71,9 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     call with secret arguments there is no sha256 but `arguments_mac`, made with a key: a sha256 over a
     short text can be tried out.
     `defaulted` points (JSON Pointers) to the arguments that were not sent and are the author's
-    defaults. `notes` names the liberties that were taken in reading them, `repaired_by` who repaired
-    them; `edited` says that whoever approved the call changed them, `refusal` why somebody did not. A
+    defaults. `notes` names the liberties that were taken in reading them, and `over_time_limit` says
+    that the tool completed past its limit; `repaired_by` says who repaired them, `edited` that whoever
+    approved the call changed them, `refusal` why somebody did not. A
     call with the same `idempotency_key` does not run twice: as far as this process knows, or as the
     `store` knows. A run that was begun by a call of another run says which: `parent_run_id` and
     `parent_call_id`. `origin` is the turn that made the call, `picked` why the model was offered this

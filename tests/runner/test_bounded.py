@@ -1,0 +1,211 @@
+"""A tool is bounded: what blocks, goes on or is given up is ended, noted, counted and limited."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from toolcrib import ALL, Catalog, Completed, ErrorCode, Failed, ToolCall, ToolRunner, tool
+from toolcrib.audit import AuditLog
+from toolcrib.kit import Database as KitDatabase
+from toolcrib.kit import DatabaseLimits, ReadOnlyDatabase
+from toolcrib.kit.database import query_database
+from toolcrib.testing import MemorySink
+from toolcrib.tools import capability, per_call
+
+CALL = ToolCall("call_0", "", "f", "{}")
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110  what is waited for happens in another thread
+            await asyncio.sleep(0.001)
+
+
+async def test_a_tool_that_blocks_the_event_loop_past_its_limit_is_noted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool(visible=ALL, timeout=0.01)
+    async def f(text: str) -> str:
+        """Block the event loop, and complete."""
+        time.sleep(0.05)  # noqa: ASYNC251  that is the point
+        return text
+
+    call = ToolCall("call_0", "", "f", '{"text": "canary-52aa"}')
+    with caplog.at_level(logging.WARNING, "toolcrib.tools"):
+        outcome = await ToolRunner([f]).exec(call)
+    assert isinstance(outcome, Completed)
+    assert outcome.record.notes == ("over_time_limit",)
+    assert "tool 'f' completed after 0." in caplog.text
+    assert "its time limit is 0.01 s" in caplog.text
+    assert "canary-52aa" not in caplog.text
+
+
+async def test_a_tool_within_its_limit_is_not_noted(caplog: pytest.LogCaptureFixture) -> None:
+    @tool(visible=ALL, timeout=60)
+    async def f() -> int:
+        """Be quick."""
+        await asyncio.sleep(0)
+        return 1
+
+    outcome = await ToolRunner([f]).exec(CALL)
+    assert outcome.record.notes == ()
+    assert caplog.text == ""
+
+
+@capability
+class Db(Protocol):
+    def rows(self) -> int: ...
+
+
+class Rows:
+    def rows(self) -> int:
+        return 1
+
+
+class Stubborn:
+    """What goes on whatever cancels it, until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+
+    async def wait(self) -> int:
+        self.begun.set()
+        while not self.go.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.go.wait()
+        return 1
+
+    def tools(self) -> dict[str, Any]:
+        async def function() -> int:
+            """Go on."""
+            return await self.wait()
+
+        async def parts() -> AsyncIterator[int]:
+            """Go on, after a part."""
+            yield 0
+            yield await self.wait()
+
+        async def task() -> int:
+            """Wait for a task that goes on."""
+            return await asyncio.ensure_future(self.wait())
+
+        async def made(db: Db) -> int:
+            """Go on with what is made for the call."""
+            return db.rows() + await self.wait()
+
+        return {"function": function, "parts": parts, "task": task, "made": made}
+
+
+@pytest.mark.parametrize("kind", ["function", "parts", "task", "made"])
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_tool_that_swallows_its_cancellation_is_left_behind(
+    kind: str, cancelled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
+    stubborn, sink = Stubborn(), MemorySink()
+    f = tool(visible=ALL, name="f", timeout=60 if cancelled else 0.02)(stubborn.tools()[kind])
+    catalog = Catalog([f]).bind({Db: per_call(Rows)} if f.needs else {})
+    runner = ToolRunner(catalog, sinks=[sink])
+    before = runner.left_behind
+    running = asyncio.ensure_future(runner.exec(CALL))
+    await stubborn.begun.wait()
+    if cancelled:
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    else:
+        assert isinstance(await running, Failed)
+    (record,) = sink.records
+    assert record.error is not None
+    assert record.error.code is ErrorCode.OUTCOME_UNKNOWN
+    assert record.error.message.startswith("The tool was told to stop and did not")
+    assert runner.left_behind == before + 1
+    stubborn.go.set()
+    await until(lambda: runner.left_behind == before)
+
+
+async def test_what_was_left_behind_does_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
+    stubborn = Stubborn()
+    f = tool(visible=ALL, name="f", timeout=0.02)(stubborn.tools()["function"])
+    async with AuditLog("sqlite://") as log:
+        for replayed in (False, True):
+            outcome = await ToolRunner([f], sinks=[log]).exec(CALL)
+            assert isinstance(outcome, Failed)
+            assert (outcome.error.code, outcome.replayed) == (ErrorCode.OUTCOME_UNKNOWN, replayed)
+        assert [entry.record.status for entry in await log.entries()] == ["started", "failed"]
+    stubborn.go.set()
+
+
+@pytest.mark.parametrize("made", [False, True])
+async def test_threads_that_are_left_behind_are_counted_and_limited(
+    made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, ran = threading.Event(), list[int]()
+
+    def plain() -> int:
+        """Block until it is let go."""
+        ran.append(1)
+        return int(go.wait(30))
+
+    def needs(db: Db) -> int:
+        """Block with what is made for the call."""
+        return plain() * db.rows()
+
+    f = tool(visible=ALL, name="f", timeout=0.2)(needs if made else plain)
+    catalog = Catalog([f]).bind({Db: per_call(Rows)} if made else {})
+    runner = ToolRunner(catalog)
+    before = runner.left_behind
+    monkeypatch.setattr("toolcrib.threads.MOST_LEFT_BEHIND", before + 1)
+    first = await runner.exec(CALL)
+    assert isinstance(first, Failed)
+    assert first.error.code is ErrorCode.TIMEOUT
+    assert runner.left_behind == before + 1
+    refused = await runner.exec(ToolCall("call_1", "", "f", "{}"))
+    assert isinstance(refused, Failed)
+    assert (refused.error.code, refused.error.retryable) == (ErrorCode.NOT_RUNNABLE, True)
+    assert "calls that were given up still run here" in refused.error.message
+    assert ran == [1]
+    go.set()
+    await until(lambda: runner.left_behind == before)
+    assert isinstance(await runner.exec(ToolCall("call_1", "", "f", "{}")), Completed)
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+
+
+async def test_a_question_to_a_database_ends_with_its_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process would have ten minutes."""
+    sqlite3.connect(tmp_path / "a.db").execute("CREATE TABLE t (x)").connection.close()
+    database = ReadOnlyDatabase(tmp_path / "a.db", DatabaseLimits(seconds=600))
+    processes: list[subprocess.Popen[bytes]] = []
+
+    class Spied(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            processes.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Spied)
+    runner = ToolRunner(Catalog([query_database]).bind({KitDatabase: database}))
+    before = runner.left_behind
+    call = ToolCall("call_0", "", "query_database", f'{{"sql": "{ENDLESS}"}}')
+    running = asyncio.ensure_future(runner.exec(call))
+    await until(lambda: bool(processes))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await until(lambda: runner.left_behind == before)
+    assert processes[0].returncode == -9
