@@ -31,7 +31,7 @@ TABLE: list[tuple[str, bytes, Events]] = [
      [(b"", b"a\x0b\x0c\x1c\x85\xe2\x80\xa8b")]),
     ("no end at all", b"data: a", [(b"", b"a")]),
     ("no blank line", b"data: a\n", [(b"", b"a")]),
-    ("torn field", b"data: a\n\ndat", [(b"", b"a")]),
+    ("torn field", b"data: a\n\ndat", [(b"", b"a"), (b"", b"dat")]),
     ("nothing", b"", []),
 ]  # fmt: skip
 

@@ -220,6 +220,12 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
     "true is not 1": ("openai-chat", body('{"p":1}{"p":true}'), CONTRADICTORY),
     "two objects": ("openai-chat", body(A + B), CONTRADICTORY),
     "two objects in pieces": ("openai-chat", sse(WHOLE, chunk(piece(B)), END, DONE), CONTRADICTORY),
+    "a legacy call beside another one": (
+        "openai-chat",
+        sse(chunk(piece(A, "f"), function_call={"name": "f", "arguments": B}), END, DONE),
+        CONTRADICTORY,
+    ),
+    "the torn beginning of a line": ("openai-chat", sse(WHOLE, END) + b"dat", TRUNCATED),
     # Anthropic
     "begun, never delivered nor stopped": ("anthropic", sse(start(), why(), OVER), TRUNCATED),
     "begun, half delivered": ("anthropic", sse(start(), given('{"a":'), why(), OVER), TRUNCATED),
@@ -247,6 +253,11 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
     "more after its end": (
         "anthropic",
         sse(start(), given("{}"), stop(), given(A), why(), OVER),
+        CONTRADICTORY,
+    ),
+    "one id for two tools": (
+        "anthropic",
+        sse(start(), start(name="g"), given(A), stop(), why(), OVER),
         CONTRADICTORY,
     ),
     # Bedrock
@@ -383,6 +394,18 @@ GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
     "anthropic: begun twice": (
         "anthropic",
         sse(start(), start(), given(A), stop(), why(), OVER),
+        A,
+        (),
+    ),
+    "anthropic: a piece without a type": (
+        "anthropic",
+        sse(start(), given(A) | {"delta": {"partial_json": A}}, stop(), why(), OVER),
+        A,
+        (),
+    ),
+    "a legacy copy of the call": (
+        "openai-chat",
+        sse(chunk(piece(A, "f"), function_call={"name": "f", "arguments": '{"a":1}'}), END, DONE),
         A,
         (),
     ),

@@ -64,6 +64,8 @@ class EventStream:
     def close(self) -> Event | None:
         """What was left without an end: an event, whole or only the beginning of one."""
         tail, self._tail = b"".join(self._tail), []
+        if tail and b":" not in tail and any(known.startswith(tail) for known in _FIELDS):
+            return Event(b"", tail)  # the torn beginning of a field is the beginning of an event
         events = self._lines([tail, b""] if tail else [b""])
         return events[0] if events else None
 

@@ -29,7 +29,10 @@ _DIRECT = ({"type": "direct"}, None)
 def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
     """The kind of block that a delta adds to, and the member that it brings; empty if unknown."""
     kind = delta.get("type")
-    return _DELTAS.get(kind, ("", "")) if isinstance(kind, str) else ("", "")
+    if isinstance(kind, str) and kind in _DELTAS:
+        return _DELTAS[kind]
+    is_input = isinstance(delta.get("partial_json"), str)  # whatever it calls itself
+    return _DELTAS["input_json_delta"] if is_input else ("", "")
 
 
 class Block:
@@ -59,6 +62,14 @@ class Block:
         if self.stopped and not self.form.get("id"):
             return False
         return all(form.get(key) == self.form.get(key) for key in ("type", "id", "name"))
+
+    def is_other(self, form: Any) -> bool:
+        """Whether a beginning at the same index gives the id of this call to another tool."""
+        given = self.form.get("id")
+        is_call = (
+            self.kind == "tool_use" and isinstance(form, dict) and form.get("type") == self.kind
+        )
+        return is_call and bool(given) and form.get("id") == given
 
     @property
     def announced(self) -> bool:

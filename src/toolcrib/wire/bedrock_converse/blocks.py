@@ -48,6 +48,12 @@ class Block:
             return False
         return all(use.get(key) == own.get(key) for key in ("toolUseId", "name"))
 
+    def is_other(self, form: Any) -> bool:
+        """Whether a beginning at the same index gives the id of this call to another tool."""
+        use = form.get("toolUse") if isinstance(form, dict) else None
+        given = self.form["toolUse"].get("toolUseId") if self.ours else None
+        return isinstance(use, dict) and bool(given) and use.get("toolUseId") == given
+
     @property
     def announced(self) -> bool:
         """Whether a call began with its name, and not with a piece of its input."""

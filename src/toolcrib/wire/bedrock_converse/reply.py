@@ -120,7 +120,10 @@ class BedrockReply:
                 self._calls.doubt(before.number, CONTRADICTORY)
             return
         block = self._begin(form, index, given, parts)
-        if before is not None and before.ours and not before.announced:
+        if before is not None and before.is_other(form):
+            self._calls.doubt(before.number, CONTRADICTORY)
+            self._calls.doubt(block.number, CONTRADICTORY)
+        elif before is not None and before.ours and not before.announced:
             self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
 
     def _begin(self, form: Any, index: object, given: str, parts: Parts) -> Block:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolcrib.errors import WireError
+from toolcrib.values.call import ToolCall
 from toolcrib.values.message import Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.calls import CallAssembler, index_of
+from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, index_of
 from toolcrib.wire.ending import NATURAL, Ending
-from toolcrib.wire.json_text import mended
+from toolcrib.wire.json_text import mended, same_json
 from toolcrib.wire.openai_chat.beside import check_error, spent, usage_in
 from toolcrib.wire.openai_chat.kept import KeptMembers
 from toolcrib.wire.openai_chat.source import Source
@@ -192,11 +195,24 @@ class ChatReply:
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
         self._ending.stopped(ended=ended, torn=self.torn)
-        calls = self._ending.calls(self._calls) or self._ending.calls(self._legacy)
+        calls = self._held_together(
+            self._ending.calls(self._calls), self._ending.calls(self._legacy)
+        )
         usage, state = spent(self._usage), self._state()
         return self._ending.reply(
             self._text, calls, usage, raw=raw, state=state, refused=self._refused
         )
+
+    @staticmethod
+    def _held_together(
+        calls: tuple[ToolCall, ...], legacy: tuple[ToolCall, ...]
+    ) -> tuple[ToolCall, ...]:
+        """The calls; a `function_call` beside them is a copy of one of them."""
+        for copy in legacy if calls else ():
+            if any(c.name == copy.name and same_json(c.arguments, copy.arguments) for c in calls):
+                continue
+            return tuple(replace(c, complete=False, fault=CONTRADICTORY) for c in calls)
+        return calls or legacy
 
     def _state(self) -> Any:
         """What has to go back as it came."""
