@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from toolcrib import ALL, ToolDefinition, tool
+from toolcrib.errors import DefinitionError
 from toolcrib.tools.build import check_name
 from toolcrib.values.definition import All, Annotations
 
@@ -142,3 +144,41 @@ def test_examples() -> None:
         ("look at 3", {"a": 3}),
         ("look", {"a": 1, "pin": "é"}),
     ]
+
+
+def test_marks_are_for_policies_to_read_and_for_nobody_to_change() -> None:
+    given: Any = {"pii": True, "owners": ["ada"]}
+
+    @tool(visible=ALL, marks=given)
+    def look(a: int) -> int:
+        """Look."""
+        return a
+
+    given["owners"].append("eve")
+    marks = look.definition.annotations.marks
+    assert marks == {"pii": True, "owners": ["ada"]}
+    marks["pii"] = False
+    assert look.definition.annotations.marks["pii"] is True
+    assert look.definition.annotations.to_dict()["marks"] == {"pii": True, "owners": ["ada"]}
+
+
+def test_marks_are_in_the_digest_and_those_without_keep_theirs() -> None:
+    def made(**options: Any) -> Any:
+        @tool(visible=ALL, **options)
+        def look(a: int) -> int:
+            """Look."""
+            return a
+
+        return look.definition
+
+    assert made(marks={"pii": True}).digest != made().digest
+    assert made(marks={"pii": True}).digest != made(marks={"pii": False}).digest
+    assert made(marks={"a": 1, "b": 2}).digest == made(marks={"b": 2, "a": 1}).digest
+    assert made(marks={}).digest == made().digest
+    assert "marks" not in json.dumps(made().annotations.to_dict())
+
+
+@pytest.mark.parametrize("marks", [["pii"], {"x": object()}, {1: 2}, {"x": float("nan")}, 5])
+def test_marks_are_json(marks: Any) -> None:
+    with pytest.raises(DefinitionError, match="marks is a dictionary of JSON values"):
+        tool(visible=ALL, name="look", marks=marks)(lambda: None)

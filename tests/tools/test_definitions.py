@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -22,8 +23,10 @@ from toolcrib import (
     hydrate,
     tool,
 )
-from toolcrib.errors import DefinitionError
-from toolcrib.tools import tool_of
+from toolcrib.errors import CatalogError, DefinitionError
+from toolcrib.tools import as_tools, tool_of
+from toolcrib.wire import FORMS, ToolForm
+from toolcrib.wire.names import wire_names
 
 
 @dataclass
@@ -318,3 +321,55 @@ def test_the_authors_own_dictionary_may_change_afterwards() -> None:
     }
     assert tool_of(look).definition.digest == before
     assert not hydrate(ToolCall("c", "", "look", "{}"), Catalog([look])).success
+
+
+PARAMETERS: Any = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+SAID: dict[str, Any] = {"name": "get-user.v1", "description": "Get a user."}
+OWN = SAID | {"input_schema": PARAMETERS}
+
+
+@pytest.mark.parametrize(
+    ("given", "strict"),
+    [
+        (OWN, None),
+        ({"type": "function", "function": SAID | {"parameters": PARAMETERS}}, None),
+        ({"type": "function", "function": SAID | {"parameters": PARAMETERS, "strict": True}}, True),
+        ({"type": "function", **SAID, "parameters": PARAMETERS, "strict": False}, False),
+        ({"type": "custom", **OWN}, None),
+        (OWN | {"strict": True}, True),
+    ],
+)
+def test_the_forms_of_providers_are_taken(given: dict[str, Any], strict: bool | None) -> None:
+    before = json.dumps(given)
+    (made,) = Catalog.from_definitions([given])
+    assert made.get_definition().to_dict() == OWN
+    assert made.get_definition().strict is strict
+    assert as_tools([given])[0].get_definition().to_dict() == OWN
+    assert json.dumps(given) == before
+
+
+def test_a_function_of_a_provider_may_have_no_parameters() -> None:
+    (made,) = Catalog.from_definitions([{"type": "function", "function": {"name": "now"}}])
+    schema: Any = made.get_definition().input_schema
+    assert schema["properties"] == {}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=str)
+@pytest.mark.parametrize(
+    "name", ["get-user", "get.user", "v1.get-user", "-a", ".a", "1-a", "a" * 128]
+)
+def test_each_wire_takes_a_name_with_hyphens_and_dots(form: ToolForm, name: str) -> None:
+    (made,) = Catalog.from_definitions([OWN | {"name": name}])
+    sent = wire_names(form.names, [made.get_definition().name])[name]
+    assert form.names.legal(sent)
+    assert len(sent) <= form.names.limit
+    assert (sent == name) is form.names.legal(name)
+    other = wire_names(form.names, [name, sent] if sent != name else [name])
+    assert len(set(other.values())) == len(other)
+
+
+def test_names_that_wires_would_make_alike_are_confused() -> None:
+    for other in ("get_user", "getUser", "get.user", "get--user"):
+        with pytest.raises(CatalogError, match="differ only in case and underscores"):
+            Catalog.from_definitions([OWN | {"name": "get-user"}, OWN | {"name": other}])
+    Catalog.from_definitions([OWN | {"name": "v1-1"}, OWN | {"name": "v11"}])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.table import Table
 
@@ -85,7 +84,7 @@ def _whole(definition: ToolDefinition) -> JsonObject:
     return {
         **definition.to_dict(),
         "digest": definition.digest,
-        "annotations": msgspec.to_builtins(definition.annotations),
+        "annotations": definition.annotations.to_dict(),
         "visible": "ALL" if isinstance(visible, All) else list(visible or ()),
         "secret": list(definition.secret),
         "tags": list(definition.tags),

@@ -26,7 +26,7 @@ from toolcrib.values.definition import (
 )
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json
 
-_NAME = re.compile(r"[a-zA-Z0-9_]{1,128}")
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 MODES = ("read-only", "human-approval", "full")
 
 
@@ -135,10 +135,13 @@ _NOTHING_SAID = _Said(Annotations(), (), None)
 
 
 def _annotations(name: str, given: AnnotationOptions) -> _Said:
-    rest = {key: value for key, value in given.items() if key not in ("tags", "strict")}
-    unknown = rest.keys() - set(Annotations.__struct_fields__)
+    apart = ("tags", "strict", "marks")
+    rest: dict[str, Any] = {key: value for key, value in given.items() if key not in apart}
+    unknown = rest.keys() - (set(Annotations.__struct_fields__) - {"marks_json"})
     if unknown:
         raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(sorted(unknown))}")
+    if given.get("marks"):
+        rest["marks_json"] = _marks(name, given["marks"])
     try:
         return _Said(
             msgspec.convert(rest, Annotations),
@@ -149,10 +152,25 @@ def _annotations(name: str, given: AnnotationOptions) -> _Said:
         raise DefinitionError(f"tool '{name}': a wrong annotation: {error}") from None
 
 
+def _marks(name: str, marks: Mapping[str, Any]) -> str:
+    """As JSON text, which nobody can change."""
+    try:
+        return schema_text(dict(marks))
+    except (TypeError, ValueError, SchemaError):
+        raise DefinitionError(
+            f"tool '{name}': marks is a dictionary of JSON values, such as {{'pii': True}}"
+        ) from None
+
+
 def check_name(name: object) -> str:
-    """Raises DefinitionError unless it is 1 to 128 of `[a-zA-Z0-9_]`."""
+    """Raises DefinitionError unless it is 1 to 128 of `[a-zA-Z0-9_.-]`.
+
+    A wire that takes fewer gets a name that it takes, and calls by that name are understood.
+    """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise DefinitionError(f"tool name {str(name)[:80]!r}: use 1 to 128 of a-z, A-Z, 0-9 and _")
+        raise DefinitionError(
+            f"tool name {str(name)[:80]!r}: use 1 to 128 of a-z, A-Z, 0-9, '_', '-' and '.'"
+        )
     return name
 
 

@@ -16,7 +16,14 @@ from pydantic import BaseModel
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Validator, derive_input, derive_output
-from toolcrib.schema.derive import NO_DEFAULT, converters_for, defaults_of, derive_object
+from toolcrib.schema.derive import (
+    NO_DEFAULT,
+    check_types,
+    converters_for,
+    defaults_of,
+    derive_object,
+    readable,
+)
 from toolcrib.tools.apart import check_apart, refuse_class
 from toolcrib.tools.build import (
     MODES,
@@ -43,6 +50,7 @@ from toolcrib.values.json import JsonObject
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
+_SAID = frozenset(ToolOptions.__struct_fields__) - {"annotations", "validator"}
 _COMBINERS = ("$ref", "allOf", "anyOf", "oneOf", "if")
 
 
@@ -55,7 +63,8 @@ class ToolDecorator(Protocol):
     def __call__(self, target: Callable[P, R], /) -> Tool[P, R]: ...
 
 
-def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
+@overload
+def tool(
     *,
     visible: Sequence[str] | All,
     model_visible: Sequence[str] | All = ALL,
@@ -71,43 +80,48 @@ def tool(  # noqa: PLR0913  what an author may say of a tool, each by keyword
     lazy: bool = False,
     subprocess: bool = False,
     **annotations: Unpack[AnnotationOptions],
-) -> ToolDecorator:
-    """Make a tool of a function or of a class.
+) -> ToolDecorator: ...
+@overload
+def tool(
+    target: Callable[P, R], /, *, visible: Sequence[str] | All, **options: Any
+) -> Tool[P, R]: ...
+def tool(target: Any = None, /, **options: Any) -> Any:
+    """Make a tool of a function or of a class: `@tool(visible=…)`, or `tool(function, visible=…)`.
 
     `visible` names the result fields that UI, logs and audit may show (dotted paths, `ALL` for
     every one); there is no default, so that nothing shows by accident. `input_schema` (also
-    `parameters`) replaces the schema derived from the signature. `examples` are pairs of a request
-    and the arguments that answer it. With `lazy` the schemas are checked now and compiled at the
-    first call (examples are checked now, and so compile it). With `subprocess` a plain function runs
-    in a process of its own, which can be killed. Raises DefinitionError.
+    `parameters`) replaces the schema derived from the signature; hints that cannot be read are then not
+    read. `examples` are pairs of a request and the arguments that answer it. `marks` are the author's
+    own annotations, JSON that policies can read (`definition.annotations.marks`). With `lazy` the
+    schemas are checked now and compiled at the first call (examples are checked now, and so compile
+    it). With `subprocess` a plain function runs in a process of its own, which can be killed. Raises
+    DefinitionError.
     """
-    if input_schema is not None and parameters is not None:
-        raise DefinitionError("@tool: parameters is another name for input_schema; give one")
-    if visible is None:
-        raise DefinitionError("@tool: visible is a list of paths such as ['total'], or ALL")
-    options = ToolOptions(
-        visible=visible,
-        model_visible=model_visible,
-        secret=secret,
-        name=name,
-        description=description,
-        input_schema=parameters if input_schema is None else input_schema,
-        output_schema=output_schema,
-        examples=examples,
-        allow_no_schema=allow_no_schema,
-        no_schema_mode=no_schema_mode,
-        lazy=lazy,
-        subprocess=subprocess,
-        annotations=annotations,
-    )
+    read = _options(options)
     frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
 
     def decorate(target: Any) -> Any:
         if isinstance(target, type):
-            return _decorate_class(target, options, frame_locals)
-        return make_function_tool(target, options, frame_locals)
+            return _decorate_class(target, read, frame_locals)
+        return make_function_tool(target, read, frame_locals)
 
-    return cast("ToolDecorator", decorate)
+    return decorate if target is None else decorate(target)
+
+
+def _options(said: Mapping[str, Any]) -> ToolOptions:
+    """What was said by keyword; what is no option of a tool is an annotation."""
+    given = dict(said)
+    parameters = given.pop("parameters", None)
+    if parameters is not None:
+        if given.get("input_schema") is not None:
+            raise DefinitionError("@tool: parameters is another name for input_schema; give one")
+        given["input_schema"] = parameters
+    if given.get("visible") is None:
+        raise DefinitionError(
+            "@tool(visible=…): visible is a list of paths such as ['total'], or ALL"
+        )
+    annotations = {key: given.pop(key) for key in list(given) if key not in _SAID}
+    return ToolOptions(**given, annotations=cast("AnnotationOptions", annotations))
 
 
 def make_function_tool(
@@ -115,7 +129,7 @@ def make_function_tool(
 ) -> Tool[..., Any]:
     """A `Tool` of a plain function. Raises DefinitionError."""
     check_function(function)
-    signature = read_function(function, frame_locals)
+    signature = read_function(function, frame_locals, lenient=options.input_schema is not None)
     if options.subprocess:
         check_apart(function, signature)
     definition, checks = _define(function.__name__, signature, options, sole=None)
@@ -135,7 +149,7 @@ def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, 
     check_class(cls)
     if options.subprocess:
         refuse_class(cls)
-    signature = read_class(cls, frame_locals)
+    signature = read_class(cls, frame_locals, lenient=options.input_schema is not None)
     is_model = issubclass(cls, BaseModel)
     sole = cls if is_model else sole_object(signature)
     definition, checks = _define(cls.__name__, signature, options, sole=sole)
@@ -197,9 +211,12 @@ def _input(
     if options.input_schema is not None:
         given = check_input(name, options.input_schema)
         _check_accepts(name, signature, given.schema)
+        declared: Any = given.schema.get("properties", {})
+        parameters = _derived(name, partial(readable, declared), signature.parameters)
+        _derived(name, partial(check_types, given.schema), parameters)
         checks: dict[str, Any] = {
-            "converters": converters_for(signature.parameters),
-            "defaults": _derived(name, defaults_of, signature.parameters),
+            "converters": converters_for(parameters),
+            "defaults": _derived(name, defaults_of, parameters),
         }
         if not signature.takes_any:
             checks["accepts"] = frozenset(p.name for p in signature.parameters)

@@ -1,4 +1,8 @@
-"""Tools and dictionaries: `{name, description, input_schema, output_schema?}`, both ways."""
+"""Tools and dictionaries: `{name, description, input_schema, output_schema?}`, both ways.
+
+The forms in which OpenAI (Chat Completions and Responses) and Anthropic are told of a tool are taken,
+too: what is written for a request anyway need not be written twice.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from toolcrib.values.definition import (
     HasDefinition,
     ImportedForm,
     ToolDefinition,
+    own_form,
 )
 from toolcrib.values.json import JsonObject
 
@@ -75,7 +80,9 @@ def tool_from_dict(
     """
     if not isinstance(given, Mapping):
         raise DefinitionError(f"a definition is a dictionary, not a {type(given).__name__}")
+    given = own_form(given)
     name = _checked_keys(given)
+    said: AnnotationOptions = {"strict": given["strict"]} if "strict" in given else {}
     strict = given.strictness() if isinstance(given, ImportedForm) else {}
     options = ToolOptions(
         visible=visible,
@@ -85,7 +92,7 @@ def tool_from_dict(
         output_schema=given.get("output_schema"),
         lazy=lazy,
         validator=factory,
-        annotations={**(marks or {}), **strict},
+        annotations={**said, **(marks or {}), **strict},
     )
     if options.input_schema is not None and name in handlers:
         made = make_function_tool(handlers[name], options, frame_locals or {})
@@ -122,7 +129,8 @@ def _checked_keys(given: Mapping[str, Any]) -> str:
             f"a definition has no name; it has {found}; known: {', '.join(_KEYS)}"
         )
     name = check_name(given["name"])
-    unknown = sorted((key for key in given if key not in _KEYS), key=lambda key: key not in _MEANT)
+    known = (*_KEYS, "strict")
+    unknown = sorted((key for key in given if key not in known), key=lambda key: key not in _MEANT)
     if unknown:
         meant = _MEANT.get(unknown[0]) if isinstance(unknown[0], str) else None
         hint = f" (it is called {meant} here)" if meant else ""

@@ -268,7 +268,7 @@ def write_lock(lock: Lock, path: str | Path) -> None:
 
 def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool:
     given = definition
-    annotations: JsonValue = msgspec.to_builtins(given.annotations)
+    annotations = given.annotations.to_dict()
     return LockedTool(
         digest=given.digest,
         description=digest(given.description),

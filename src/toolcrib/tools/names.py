@@ -1,7 +1,8 @@
 """Which names may stand in one catalog: each once, and no two that a reader or a model would confuse.
 
-Two names are confused if they differ only in case and underscores (`getUser`, `get_user`), or only in
-characters that look alike: `I`, `1` and `l`; `O`, `0` and `o`. An underscore between two digits counts,
+Two names are confused if they differ only in case, underscores, hyphens and dots (`getUser`,
+`get_user`, `get-user`), which some wires replace, or only in characters that look alike: `I`, `1` and
+`l`; `O`, `0` and `o`. An underscore between two digits counts,
 since it separates numbers: `v1_1` is not `v11`. A small `i` is no `l`: `get_mail` is not `get_mall`.
 """
 
@@ -11,7 +12,8 @@ import re
 
 from toolcrib.errors import CatalogError
 
-_UNDERSCORES = re.compile(r"(?<![0-9_])_+|_+(?![0-9_])|(?<=_)_+")
+_UNDERSCORES = re.compile(r"(?<![0-9_.-])[_.-]+|[_.-]+(?![0-9_.-])|(?<=[_.-])[_.-]+")
+_SEPARATORS = str.maketrans("-.", "__")
 _LOOKALIKES = str.maketrans("I10", "llo")
 
 
@@ -28,7 +30,7 @@ class Names:
         """Raises CatalogError, naming both tools and their sources, for a name that is refused."""
         if name in self._sources:
             raise CatalogError(f"two tools are called '{name}'{self._both(name, source)}: {_MEND}")
-        bare = _UNDERSCORES.sub("", name)
+        bare = _UNDERSCORES.sub("", name).translate(_SEPARATORS)
         for key in {bare.casefold(), bare.translate(_LOOKALIKES).casefold()}:
             other = self._seen.setdefault(key, name)
             if other != name:
@@ -48,9 +50,13 @@ class Names:
 _MEND = "rename one, or use .prefixed()"
 
 
+def _only_letters(name: str) -> str:
+    return re.sub("[_.-]", "", name.casefold())
+
+
 def _difference(name: str, other: str) -> str:
     if name.casefold() == other.casefold():
         return "differ only in case"
-    if name.casefold().replace("_", "") == other.casefold().replace("_", ""):
+    if _only_letters(name) == _only_letters(other):
         return "differ only in case and underscores"
     return "look alike"

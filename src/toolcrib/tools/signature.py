@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, read_docstring
 from toolcrib.schema.derive import NO_DEFAULT, Factory
+from toolcrib.schema.derive.hints import annotated_text
 from toolcrib.schema.docstring import DocumentedSignature, class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
 from toolcrib.tools.parameters import (
@@ -56,16 +57,21 @@ class Signature(NamedTuple):
     streams: bool = False
 
 
-def read_function(function: Callable[..., Any], frame_locals: Mapping[str, Any]) -> Signature:
-    """Raises DefinitionError, naming the function and the parameter, for what cannot be read."""
+def read_function(
+    function: Callable[..., Any], frame_locals: Mapping[str, Any], *, lenient: bool = False
+) -> Signature:
+    """Raises DefinitionError, naming the function and the parameter, for what cannot be read.
+
+    If `lenient`, a hint that cannot be read is as good as none: a schema was given.
+    """
     name = function.__qualname__
-    hints = read_hints(function, name, frame_locals)
+    hints = read_hints(function, name, frame_locals, lenient=lenient)
     documented = read_docstring(function.__doc__)
     signature = _split(name, parameters_of(function), hints, documented)
     return _streaming(name, signature) if inspect.isasyncgenfunction(function) else signature
 
 
-def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
+def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = False) -> Signature:
     """The constructor gives the parameters, `run` the capabilities, the result and the context."""
     name, run = cls.__qualname__, getattr(cls, "run", None)
     streams = inspect.isasyncgenfunction(run)
@@ -73,7 +79,7 @@ def read_class(cls: type, frame_locals: Mapping[str, Any]) -> Signature:
         raise DefinitionError(f"{name} needs an `async def run(self, …)`")
     constructor = inspect.getattr_static(cls, "__init__")
     _check_constructed(cls, constructor)
-    hints = read_hints(_hinted(cls, constructor), name, frame_locals)
+    hints = read_hints(_hinted(cls, constructor), name, frame_locals, lenient=lenient)
     documented = read_docstring(class_doc(cls))
     texts = {**read_docstring(constructor.__doc__).parameters, **documented.parameters}
     taken = _with_factories(cls, parameters_of(cls))
@@ -219,7 +225,8 @@ def _sorted(
                 hint = Any
             hint = hint.type if isinstance(hint, InitVar) else hint
             given = _default(name, hint, default)
-            parameters.append(Parameter(name, hint, given, texts.get(name, "")))
+            text = annotated_text(hint) or texts.get(name, "")
+            parameters.append(Parameter(name, hint, given, text))
     if len(contexts) > 1:
         raise DefinitionError(f"{' and '.join(contexts)} are both the CallContext: take it once")
     return Signature(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,8 +20,26 @@ from toolcrib.schema.derive.annotations import MAX_LEVELS, quick_hints, too_deep
 _TOO_DEEP = f"(it is nested deeper than {MAX_LEVELS})"
 
 
-def read_hints(thing: Any, name: str, frame_locals: Mapping[str, Any]) -> dict[str, Any]:
-    """By parameter, and `return`. Raises DefinitionError, naming `name` and the parameter."""
+def read_hints(
+    thing: Any, name: str, frame_locals: Mapping[str, Any], *, lenient: bool = False
+) -> dict[str, Any]:
+    """By parameter, and `return`. Raises DefinitionError, naming `name` and the parameter.
+
+    If `lenient`, those that can be read, each by itself.
+    """
+    if not lenient:
+        return _all_hints(thing, name, frame_locals)
+    try:
+        return _all_hints(thing, name, frame_locals)
+    except DefinitionError:
+        return {
+            parameter: hint
+            for parameter, hint in _one_by_one(thing, frame_locals)
+            if not isinstance(hint, Exception)
+        }
+
+
+def _all_hints(thing: Any, name: str, frame_locals: Mapping[str, Any]) -> dict[str, Any]:
     is_function = inspect.isfunction(thing)
     local = is_function and "<locals>" in thing.__qualname__
     if is_function and not hasattr(thing, "__wrapped__"):
@@ -52,7 +70,9 @@ def _read_by_typing(
 
 
 def _unreadable(name: str, where: str, why: str) -> DefinitionError:
-    return DefinitionError(f"{name}: its type hints cannot be read: {where} {why}")
+    return DefinitionError(
+        f"{name}: its type hints cannot be read: {where} {why}; with input_schema=… they need not be"
+    )
 
 
 def _why(error: Exception) -> str:
@@ -69,15 +89,26 @@ def _place(parameter: str) -> str:
 
 
 def _first_unreadable(thing: Any, frame_locals: Mapping[str, Any]) -> str:
+    for parameter, hint in _one_by_one(thing, frame_locals):
+        if isinstance(hint, Exception):
+            return _place(parameter)
+    return "one of them"
+
+
+def _one_by_one(thing: Any, frame_locals: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each hint by itself, or the error for the sake of which it cannot be read."""
     owners = reversed(thing.__mro__) if isinstance(thing, type) else [inspect.unwrap(thing)]
     for owner in owners:
         for parameter, hint in inspect.get_annotations(owner).items():
             alone = SimpleNamespace(__annotations__={parameter: hint})
             try:
-                typing.get_type_hints(alone, _globals(owner), dict(frame_locals))
-            except Exception:  # noqa: BLE001  the one that is looked for
-                return _place(parameter)
-    return "one of them"
+                found = typing.get_type_hints(
+                    alone, _globals(owner), dict(frame_locals), include_extras=True
+                )
+                unusable = RecursionError() if too_deep(found[parameter]) else found[parameter]
+                yield parameter, unusable
+            except Exception as error:  # noqa: BLE001  a hint is code of its author's
+                yield parameter, error
 
 
 def _globals(thing: Any) -> dict[str, Any]:

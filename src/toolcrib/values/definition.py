@@ -28,6 +28,9 @@ from toolcrib.values.json import (
 NoSchemaMode: TypeAlias = Literal["read-only", "human-approval", "full"]
 
 
+NO_MARKS: Final = "{}"
+
+
 class All:
     """The type of `ALL`; it stands for every field and has to be written out."""
 
@@ -64,14 +67,16 @@ class AnnotationOptions(TypedDict, total=False):
     untrusted_output: bool
     tags: tuple[str, ...] | list[str]
     strict: bool | None
+    marks: Mapping[str, Any]
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     """What policies, pickers and runners read without parsing a schema.
 
     `cost` is in the unit that the application's budget uses, from 0; `timeout` in seconds, above 0,
-    None for the runner's own; empty `allowed_roles` means everybody. Raises ValueError for numbers
-    that are not so.
+    None for the runner's own; empty `allowed_roles` means everybody. `marks` are the author's own
+    words for policies to read (`{"pii": True}`); toolcrib gives them no meaning. Raises ValueError for
+    numbers that are not so.
     """
 
     safe: bool = True
@@ -85,6 +90,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     exclusive: bool = False
     untrusted_output: bool = False
+    marks_json: str = NO_MARKS
 
     def __post_init__(self) -> None:
         if not 0 <= self.cost < inf:
@@ -93,6 +99,17 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(
                 f"timeout must be a finite number of seconds above 0, not {self.timeout}"
             )
+
+    @property
+    def marks(self) -> JsonObject:
+        """A fresh copy, so that nobody can change what another policy reads."""
+        return json_copy(self.marks_json)
+
+    def to_dict(self) -> JsonObject:
+        """All of them as JSON; `marks` only where there are some."""
+        plain: JsonObject = msgspec.to_builtins(self)
+        del plain["marks_json"]
+        return plain if self.marks_json == NO_MARKS else {**plain, "marks": self.marks}
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -191,7 +208,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         marks = self.annotations
         texts = [self.name, self.description, self.input_schema_json or ""]
         texts += [self.output_schema_json or "", self.defaults_json or "", *self.tags, *self.secret]
-        texts += [*marks.allowed_roles, *marks.features]
+        texts += [*marks.allowed_roles, *marks.features, marks.marks_json]
         for paths in (self.visible, self.model_visible):
             texts += () if isinstance(paths, All) else paths or ()
         for example in self.examples:
@@ -224,7 +241,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 @lru_cache(maxsize=1024)
 def _annotations_text(annotations: Annotations) -> str:
-    return canonical_json(msgspec.to_builtins(annotations))
+    return canonical_json(annotations.to_dict())
 
 
 def _visibility(paths: Visibility | None) -> str:
@@ -257,6 +274,41 @@ class ImportedForm(dict[str, Any]):
         if self.hints.get("openWorldHint") is True:
             made["untrusted_output"] = True
         return made
+
+
+_NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """OpenAI's or Anthropic's form of a tool as our own, `{name, description, input_schema, strict?}`.
+
+    Anything else is given as it is. Raises DefinitionError for a tool that runs at its provider.
+    https://platform.openai.com/docs/api-reference/chat/create (`tools`), likewise of Responses;
+    https://platform.claude.com/docs/en/api/messages/create (`tools`): `custom` may be left out there.
+    """
+    kind = given.get("type")
+    if not isinstance(kind, str):
+        return given
+    if kind == "custom" and "input_schema" in given:
+        made = {key: value for key, value in given.items() if key != "type"}
+    elif kind != "function":
+        raise DefinitionError(
+            f"a {kind[:40]!r} tool runs at its provider: give it to the client, not as a definition"
+        )
+    else:
+        inner = given.get("function", given)
+        if not isinstance(inner, Mapping):
+            raise DefinitionError(
+                "a definition of type 'function' has a dictionary as its 'function'"
+            )
+        made = {key: inner[key] for key in inner if key not in ("type", "parameters", "strict")}
+        parameters = inner.get(
+            "parameters"
+        )  # "omitting parameters defines an empty parameter list"
+        made["input_schema"] = _NO_PARAMETERS if parameters is None else parameters
+        if inner.get("strict") is not None:
+            made["strict"] = inner["strict"]
+    return ImportedForm(made, given.hints) if isinstance(given, ImportedForm) else made
 
 
 def marks_of_form(form: Mapping[str, Any]) -> Annotations:
@@ -344,6 +396,7 @@ def definition_of_form(
     `text` makes the JSON text of a schema (name, schema), and may refuse it. Raises DefinitionError
     for a form without a name, or whose schema is no JSON object or has another name.
     """
+    form = own_form(form)
     name, schema = form.get("name"), form.get("input_schema")
     description, strict = form.get("description") or "", form.get("strict")
     if not isinstance(name, str) or not name:

@@ -14,7 +14,9 @@ from typing import Annotated, Any, Generic, NamedTuple, NotRequired, Required, T
 import pytest
 from named import named
 from pydantic import BaseModel, Field
+from typing_extensions import Doc
 
+from toolcrib import ALL, tool
 from toolcrib.schema import Parameter, compile_validator, derive_input, derive_output
 from toolcrib.schema.derive import derive_object
 
@@ -223,3 +225,36 @@ def test_an_odd_class_name_is_made_plain() -> None:
     odd: Any = types.new_class("A/../b~ \n", (BaseModel,))
     held: Any = Box[odd]
     assert list(_names(held)) == ["b", "Box_b"]
+
+
+class Written(BaseModel):
+    x: Annotated[int, "To the right."]
+    y: Annotated[int, "Up.", Field(description="Its own.")]
+
+
+@dataclass
+class AlsoWritten:
+    x: Annotated[int, Doc("To the right.")]
+    y: Annotated[int, Field(description="Its own."), "Up."]
+
+
+@pytest.mark.parametrize("hint", [Written, AlsoWritten])
+def test_the_text_of_a_hint_describes_a_field(hint: Any) -> None:
+    properties: Any = derive_object(hint).schema["properties"]
+    assert properties["x"]["description"] == "To the right."
+    assert properties["y"]["description"] == "Its own."
+
+
+def test_the_text_of_a_hint_describes_a_parameter() -> None:
+    @tool(visible=ALL)
+    def pay(cents: Annotated[int, "How much."], to: str, note: Annotated[str, Doc("Why.")]) -> None:
+        """Pay.
+
+        Args:
+            cents: By the docstring.
+            to: Whom.
+        """
+
+    schema: Any = pay.definition.input_schema
+    said = {name: node["description"] for name, node in schema["properties"].items()}
+    assert said == {"cents": "How much.", "to": "Whom.", "note": "Why."}

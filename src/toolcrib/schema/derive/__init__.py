@@ -9,6 +9,7 @@ only a part of it, is an error.
 
 from toolcrib.schema.derive.adapters import KEPT_AS_IT_IS, Converter
 from toolcrib.schema.derive.defaults import Default, Factory
+from toolcrib.schema.derive.given import check_types, readable
 from toolcrib.schema.derive.parameters import (
     NO_DEFAULT,
     DerivedInput,
@@ -33,10 +34,12 @@ __all__ = [
     "DerivedObject",
     "Factory",
     "Parameter",
+    "check_types",
     "converter_for",
     "converters_for",
     "defaults_of",
     "derive_input",
     "derive_object",
     "derive_output",
+    "readable",
 ]

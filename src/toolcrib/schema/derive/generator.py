@@ -16,14 +16,16 @@ import inspect
 import re
 from collections.abc import Iterable
 from dataclasses import is_dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
 
 from toolcrib.schema.derive import tight
+from toolcrib.schema.derive.annotations import quick_class_hints
 from toolcrib.schema.derive.defaults import STEADY, can_be_shown, steady_json
+from toolcrib.schema.derive.hints import annotated_text
 from toolcrib.schema.docstring import class_doc, read_docstring
 from toolcrib.schema.keywords import IN_PLACE
 
@@ -262,6 +264,7 @@ def _documented(made: Json, cls: Any) -> Json:
 
     What the author said elsewhere (`Field(description=…)`, `json_schema_extra`) stands.
     """
+    _describe_annotated(made.get("properties", {}), cls)
     text = class_doc(cls) if isinstance(cls, type) else None
     if not text:
         return made
@@ -278,6 +281,21 @@ def _documented(made: Json, cls: Any) -> Json:
         if isinstance(properties.get(name), dict):
             properties[name].setdefault("description", description)
     return made
+
+
+def _describe_annotated(properties: Json, cls: Any) -> None:
+    """The texts in the hints of a class, `Annotated[int, "how many"]`; a `Field` says more."""
+    if not isinstance(cls, type) or not properties:
+        return
+    if issubclass(cls, BaseModel):
+        fields = cls.model_fields.items()
+        hints = {name: Annotated[(Any, *info.metadata)] for name, info in fields if info.metadata}
+    else:
+        hints = quick_class_hints(cls) or {}
+    for name, hint in hints.items():
+        text = annotated_text(hint)
+        if text and isinstance(properties.get(name), dict):
+            properties[name].setdefault("description", text)
 
 
 def without(node: Json, *keys: str) -> Json:

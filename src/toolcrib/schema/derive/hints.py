@@ -64,6 +64,16 @@ def is_plain(hint: Any) -> bool:
     return False
 
 
+def annotated_text(hint: Any) -> str:
+    """The text of `Annotated[int, "how many"]` or `Annotated[int, Doc("how many")]` (PEP 727)."""
+    if get_origin(hint) is Annotated:
+        for extra in hint.__metadata__:
+            text = extra if isinstance(extra, str) else getattr(extra, "documentation", None)
+            if isinstance(text, str):
+                return text
+    return ""
+
+
 def with_lists(hint: Any) -> Any:
     """A list for each Iterable, Collection and Container, however deep in the hint.
 

@@ -1,0 +1,124 @@
+"""A schema that was given: its types, and the hints that are then not needed."""
+
+from __future__ import annotations
+
+import urllib.request
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pytest
+from pydantic import BeforeValidator
+
+from toolcrib import ALL, Catalog, Hydrated, ToolCall, hydrate, tool
+from toolcrib.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from nowhere import Auth, Options  # type: ignore[import-not-found]
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def made(hint: Any, declared: Any, **more: Any) -> Any:
+    def pay(a):  # type: ignore[no-untyped-def]
+        """Pay."""
+        return a
+
+    pay.__annotations__ = {"a": hint}
+    schema = {"type": "object", "properties": {"a": declared}, "required": ["a"], **more}
+    return tool(visible=ALL, input_schema=schema)(pay)
+
+
+NUMBER_OR_TEXT = {"anyOf": [{"type": "number"}, {"type": "string"}]}
+REFUSED: list[tuple[Any, Any, str]] = [
+    (int, {"type": "string"}, "input_schema says string, its type hint reads integer"),
+    (str, {"type": "integer"}, "says integer, its type hint reads string"),
+    (bool, {"type": ["integer", "string"]}, "says integer or string, its type hint reads boolean"),
+    (list[int], {"type": "object"}, "says object, its type hint reads array"),
+    (Point, {"type": "array"}, "says array, its type hint reads object"),
+    (date, {"type": "integer"}, "says integer, its type hint reads string"),
+    (Color, {"enum": [1, 2]}, "says integer, its type hint reads string"),
+    (Literal["a"], {"const": None}, "says null, its type hint reads string"),
+    (
+        int | None,
+        NUMBER_OR_TEXT | {"type": "string"},
+        "says string, its type hint reads integer or null",
+    ),
+    (str, {"$ref": "#/$defs/N"}, "says number, its type hint reads string"),
+    (str, {"allOf": [{"type": ["string", "null"]}, {"type": "null"}]}, "says null"),
+]
+
+
+@pytest.mark.parametrize(("hint", "declared", "text"), REFUSED, ids=str)
+def test_types_that_contradict_the_hint_are_refused(hint: Any, declared: Any, text: str) -> None:
+    with pytest.raises(DefinitionError, match=f"tool 'pay': parameter 'a': .*{text}"):
+        made(hint, declared, **{"$defs": {"N": {"type": "number"}}})
+
+
+FINE: list[tuple[Any, Any]] = [
+    (int, {"type": "integer"}), (int, {"type": "number"}), (float, {"type": "integer"}), (int, {}),
+    (int, True), (Any, {"type": "string"}), (str | None, {"type": "string"}), (int, NUMBER_OR_TEXT),
+    (date, {"type": "string"}), (Path, {"type": "string"}), (Color, {"enum": ["red", 1]}),
+    (Point, {"type": "object"}), (Point, {"$ref": "#/$defs/N"}), (list[int], {"type": "array"}),
+    (Annotated[int, BeforeValidator(int)], {"type": "string"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hint", "declared"), FINE, ids=str)
+def test_types_that_have_something_in_common_are_taken(hint: Any, declared: Any) -> None:
+    made(hint, declared, **{"$defs": {"N": {"type": "object"}}})
+
+
+SCHEMA: Any = {
+    "type": "object",
+    "properties": {"url": {"type": "string"}, "times": {"type": "integer"}},
+    "required": ["url"],
+    "additionalProperties": False,
+}
+
+
+def fetch(url: str, times: int = 1, options: Options = None, **auth: Auth) -> str:
+    """Fetch a page."""
+    return url * times
+
+
+def test_hints_that_cannot_be_read_are_not_read_where_a_schema_is_given() -> None:
+    fetched = tool(fetch, parameters=SCHEMA, visible=ALL)
+    assert fetched("a", 2) == "aa"
+    call = ToolCall("1", "", "fetch", '{"url": "a", "times": 2.0}')
+    hydrated = hydrate(call, Catalog([fetched]))
+    assert isinstance(hydrated, Hydrated)
+
+
+def test_without_a_schema_the_error_says_what_to_give() -> None:
+    with pytest.raises(DefinitionError, match=r"'options' .*with input_schema=… they need not be"):
+        tool(fetch, visible=ALL)
+
+
+def test_a_function_of_the_standard_library_is_taken() -> None:
+    schema: Any = {"type": "object", "properties": {"url": {"type": "string"}}, "required": ["url"]}
+    opened = tool(urllib.request.urlopen, input_schema=schema, visible=ALL)
+    assert opened.definition.name == "urlopen"
+    assert opened.defaults["timeout"].shown == {"default": "object"}
+
+
+def test_a_hint_that_json_lacks_needs_no_reading_where_nobody_can_send_it() -> None:
+    class Session:
+        pass
+
+    def ask(url: str, session: Session | None = None) -> str:
+        """Ask."""
+        return url
+
+    assert tool(ask, parameters=SCHEMA | {"properties": {"url": {}}}, visible=ALL).converters == {}
+    with pytest.raises(DefinitionError, match="parameter 'session'"):
+        tool(ask, parameters=SCHEMA | {"properties": {"url": {}, "session": {}}}, visible=ALL)
