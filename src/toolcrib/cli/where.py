@@ -20,7 +20,7 @@ import orjson
 from toolcrib import kit
 from toolcrib.errors import DefinitionError, MissingExtraError, SourceError
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
-from toolcrib.values.definition import HasDefinition, ToolDefinition, marks_of_form
+from toolcrib.values.definition import HasDefinition, ToolDefinition, marks_of_form, own_form
 
 _LISTED = 20
 
@@ -94,6 +94,7 @@ def load_for_picking(where: str | None) -> tuple[HasDefinition, ...]:
 
 
 def _listed(given: Mapping[str, Any], where: str) -> Listed:
+    given = own_form(given)
     name, schema = given.get("name"), given.get("input_schema")
     if not isinstance(name, str) or not name:
         raise DefinitionError(f"--tools {where}: a definition has no name")
