@@ -119,6 +119,7 @@ def test_a_hint_that_json_lacks_needs_no_reading_where_nobody_can_send_it() -> N
         """Ask."""
         return url
 
-    assert tool(ask, parameters=SCHEMA | {"properties": {"url": {}}}, visible=ALL).converters == {}
+    asked = tool(ask, parameters=SCHEMA | {"properties": {"url": {}}}, visible=ALL)
+    assert "session" not in asked.converters
     with pytest.raises(DefinitionError, match="parameter 'session'"):
         tool(ask, parameters=SCHEMA | {"properties": {"url": {}, "session": {}}}, visible=ALL)
