@@ -225,6 +225,11 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
         sse(chunk(piece(A, "f"), function_call={"name": "f", "arguments": B}), END, DONE),
         CONTRADICTORY,
     ),
+    "a torn legacy call beside another one": (
+        "openai-chat",
+        sse(chunk(piece(A, "f"), function_call={"name": "f", "arguments": '{"a":'}), END, DONE),
+        TRUNCATED,
+    ),
     "the torn beginning of a line": ("openai-chat", sse(WHOLE, END) + b"dat", TRUNCATED),
     # Anthropic
     "begun, never delivered nor stopped": ("anthropic", sse(start(), why(), OVER), TRUNCATED),

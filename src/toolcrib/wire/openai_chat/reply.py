@@ -195,20 +195,18 @@ class ChatReply:
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
         self._ending.stopped(ended=ended, torn=self.torn)
-        calls = self._held_together(
-            self._ending.calls(self._calls), self._ending.calls(self._legacy)
-        )
+        legacy = self._ending.calls(self._legacy)  # first: what cuts one of them cuts all
+        calls = self._held_together(self._ending.calls(self._calls), legacy)
         usage, state = spent(self._usage), self._state()
         return self._ending.reply(
             self._text, calls, usage, raw=raw, state=state, refused=self._refused
         )
 
-    @staticmethod
     def _held_together(
-        calls: tuple[ToolCall, ...], legacy: tuple[ToolCall, ...]
+        self, calls: tuple[ToolCall, ...], legacy: tuple[ToolCall, ...]
     ) -> tuple[ToolCall, ...]:
         """The calls; a `function_call` beside them is a copy of one of them."""
-        for copy in legacy if calls else ():
+        for copy in legacy if calls and self._ending.cut is None else ():
             if any(c.name == copy.name and same_json(c.arguments, copy.arguments) for c in calls):
                 continue
             return tuple(replace(c, complete=False, fault=CONTRADICTORY) for c in calls)
