@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
+from typing import Any
 
 import pytest
 
@@ -39,7 +41,7 @@ async def test_an_answer_that_does_not_fit_goes_back_without_its_text() -> None:
     assert result.output == Answer("Oslo", 3.0)
     complaint = client.requests[1].messages[-1]
     assert complaint.role == "user"
-    assert "/degrees: float_parsing" in complaint.content
+    assert "/degrees: expected number, got string" in complaint.content
     assert "canary" not in complaint.content
 
 
@@ -47,6 +49,45 @@ async def test_a_model_that_never_fits_reaches_its_limit() -> None:
     agent = Agent(ScriptedClient(["no"] * 5), output=int, limits=Limits(turns=3))
     result = await agent.run("go")
     assert (result.status, result.limit, result.output) == ("limited", "turns", None)
+
+
+async def test_corrections_have_a_limit_of_their_own() -> None:
+    client = ScriptedClient(["no"] * 5)
+    result = await Agent(client, output=int, limits=Limits(corrections=1)).run("go")
+    assert (result.status, result.limit, result.output) == ("limited", "corrections", None)
+    assert len(client.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (int, '"7"'),
+        (int, "true"),
+        (bool, "1"),
+        (Answer, '{"city": "Oslo", "degrees": 3, "canary": 1}'),
+        (Answer, '{"city": "Oslo", "city": "Rome", "degrees": 3}'),
+        (Answer, '{"city": 5, "degrees": "3"}'),
+        (list[int], "[1, 2.5]"),
+    ],
+)
+async def test_an_answer_is_read_as_strictly_as_arguments(kind: Any, text: str) -> None:
+    client = ScriptedClient([text])
+    result = await Agent(client, output=kind, limits=Limits(corrections=0)).run("go")
+    assert (result.status, result.limit, result.output) == ("limited", "corrections", None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (int, "7.0", 7),
+        (date, '"2026-01-31"', date(2026, 1, 31)),
+        (list[int], "[1]", [1]),
+        (float, "1", 1.0),
+    ],
+)
+async def test_what_fits_is_read(kind: Any, text: str, value: Any) -> None:
+    result = await Agent(ScriptedClient([text]), output=kind).run("go")
+    assert (result.output, type(result.output)) == (value, type(value))
 
 
 def test_a_type_that_json_cannot_express_is_refused() -> None:

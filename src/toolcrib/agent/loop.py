@@ -80,6 +80,7 @@ class Run:
         self._limits = terms.limits
         self._output_type = terms.output
         self._output: Any = None
+        self._corrections = 0
         self._emit, self._streaming = listener
         self._run_id = state.run_id
         self._started_at, self._started = time.time(), time.monotonic()
@@ -198,9 +199,14 @@ class Run:
         if self._output_type is None:
             return True
         self._output, complaint = self._output_type.read(text)
-        if complaint is not None:
-            self._history.append(Message.user(complaint))
-        return complaint is None
+        if complaint is None:
+            return True
+        limit = self._limits.corrections
+        if limit is not None and self._corrections >= limit:
+            raise _Limit("corrections")
+        self._corrections += 1
+        self._history.append(Message.user(complaint))
+        return False
 
     async def _ask(self) -> Reply:
         request = ChatRequest(

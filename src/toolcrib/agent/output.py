@@ -1,15 +1,24 @@
-"""A typed answer: what the model is told to write, and what its text is read as."""
+"""A typed answer: what the model is told to write, and what its text is read as.
+
+Rule: an answer is read as arguments are. The text is whole JSON, the schema that the model was told
+judges it, and the reader of tools reads it, strictly: no key is dropped, no kind becomes another.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import orjson
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 
-from toolcrib.errors import DefinitionError
+from toolcrib.errors import DefinitionError, ToolError
+from toolcrib.hydrate import ParseFailure, parse_json
+from toolcrib.schema import Parameter, compile_validator, derive_input
+from toolcrib.tools.component import NotAcceptedError, read_typed
+from toolcrib.values.json import JsonValue
 
 _FENCES = ("```json", "```")
+_ANSWER = "answer"
+_SHOWN = 10
 
 
 class OutputType:
@@ -17,11 +26,15 @@ class OutputType:
 
     def __init__(self, kind: Any) -> None:
         try:
-            self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
-            schema = self._adapter.json_schema()
-        except (PydanticSchemaGenerationError, PydanticUserError, TypeError) as error:
-            first = str(error).partition("\n")[0]
-            raise DefinitionError(f"output={kind!r} cannot be read from JSON ({first})") from None
+            derived = derive_input([Parameter(_ANSWER, kind)])
+        except DefinitionError as error:
+            raise DefinitionError(f"output={kind!r} cannot be read from JSON ({error})") from None
+        properties: Any = derived.schema["properties"]
+        schema = {**properties[_ANSWER]}
+        if "$defs" in derived.schema:
+            schema["$defs"] = derived.schema["$defs"]
+        self._validator = compile_validator(schema)
+        self._converter = derived.converters.get(_ANSWER)
         self.instructions = (
             "When you have the answer, write it as one JSON value and nothing else, valid by this "
             f"JSON Schema: {orjson.dumps(schema).decode()}"
@@ -29,18 +42,34 @@ class OutputType:
 
     def read(self, text: str) -> tuple[Any, str | None]:
         """The value; or what the model is told, with places and kinds but nothing of its text."""
+        found = parse_json(_unfenced(text))
+        if isinstance(found, ParseFailure):
+            return None, _complaint([found.message])
+        (value,) = found
+        if not self._validator.is_valid(value):
+            violations = self._validator.violations(value)[:_SHOWN]
+            return None, _complaint(
+                [f"{path or 'the top'}: {said}" for path, _, said in violations]
+            )
         try:
-            return self._adapter.validate_json(_unfenced(text)), None
-        except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)
-            places = "; ".join(
-                f"/{'/'.join(str(step) for step in fault['loc'])}: {fault['type']}"
-                for fault in found[:10]
+            return self._typed(value), None
+        except NotAcceptedError as error:
+            faults = error.faults[:_SHOWN]
+            return None, _complaint(
+                [f"/{'/'.join(map(str, where[1:]))}: {said}" for where, said in faults]
             )
-            return (
-                None,
-                f"That is not the JSON value that was asked for ({places}). Write it again.",
-            )
+        except ToolError as error:  # an author's text for the model
+            return None, _complaint([str(error.safe_text)])
+        except Exception:  # noqa: BLE001  an author's validator; its text may hold anything
+            return None, _complaint(["it is not accepted"])
+
+    def _typed(self, value: JsonValue) -> Any:
+        return value if self._converter is None else read_typed(self._converter, value, _ANSWER)
+
+
+def _complaint(faults: list[str]) -> str:
+    said = f" ({'; '.join(faults)})" if faults else ""
+    return f"That is not the JSON value that was asked for{said}. Write it again."
 
 
 def _unfenced(text: str) -> str:

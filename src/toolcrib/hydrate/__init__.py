@@ -2,7 +2,7 @@
 
 from toolcrib.hydrate.hydrate import OtherArguments, hydrate, instance_of
 from toolcrib.hydrate.model_repair import ModelRepairer
-from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments
+from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments, parse_json
 from toolcrib.hydrate.repair import Repairer, RepairRequest, check_repairer, repair, repairable
 from toolcrib.hydrate.sanitizer import Sanitizer
 
@@ -18,6 +18,7 @@ __all__ = [
     "hydrate",
     "instance_of",
     "parse_arguments",
+    "parse_json",
     "repair",
     "repairable",
 ]

@@ -97,6 +97,18 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
     return Parsed(value, data) if isinstance(value, dict) else _unwrapped(value)
 
 
+def parse_json(text: str) -> tuple[JsonValue] | ParseFailure:
+    """One JSON value of any kind from a model's text, within the limits of arguments. Never raises."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        return ParseFailure(ErrorCode.INVALID_JSON, "the text holds a lone surrogate")
+    if len(data) > MAX_BYTES:
+        return ParseFailure(ErrorCode.TOO_LARGE, f"it is longer than {MAX_BYTES} bytes")
+    value, failure = _read(data)
+    return failure or (value,)
+
+
 def _unwrapped(value: JsonValue) -> Parsed | ParseFailure:
     if value is None:
         return Parsed({}, b"{}", ("empty_arguments",))

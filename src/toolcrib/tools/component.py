@@ -139,6 +139,16 @@ def _read(reader: Reader, sent: JsonValue, at: At, found: Found) -> tuple[Any, A
         raise NotAcceptedError(((steps(at), "the tool does not accept this value"),)) from None
 
 
+def read_typed(converter: Converter, sent: JsonValue, name: str) -> Any:
+    """The typed value of valid JSON, as a parameter called `name` gets it. Raises NotAcceptedError."""
+    if isinstance(converter, Reader):
+        return _read(converter, sent, (None, name), Found())[0]
+    try:
+        return converter(sent)
+    except (ValueError, OverflowError):
+        raise NotAcceptedError((((name,), "the tool does not accept this value"),)) from None
+
+
 class Tool(Generic[P, R]):
     """A definition with what is needed to check and to run it; callable as the original function.
 
