@@ -64,6 +64,13 @@ def frames(body: bytes) -> list[bytes]:
     return found
 
 
+def unframed(data: bytes) -> bytes:
+    """An event of Anthropic's out of the frame that carried it."""
+    headers = int.from_bytes(data[4:8])
+    payload = json.loads(data[12 + headers : -4])
+    return b"data: " + base64.b64decode(payload["bytes"]) + b"\n\n"
+
+
 def says(event: bytes) -> Any:
     """The JSON of an event; empty if it has none."""
     data = b"".join(
@@ -102,10 +109,17 @@ def is_piece(wire: str, event: bytes) -> bool:
 
 
 def recordings(shared_data: Path, wire: str) -> list[Recording]:
+    """The streams of a wire; those of Anthropic's that Bedrock carried in frames of its own, too."""
     made = []
-    for row in recorded(shared_data, wire):
+    rows = recorded(shared_data, wire)
+    if wire == "anthropic":
+        invoked = recorded(shared_data, "bedrock-invoke")
+        rows += [row for row in invoked if "anthropic_version" in (row["request"] or {})]
+    for row in rows:
         if row["streaming"] and row["status"] == 200:
-            events = SPLIT.get(wire, blocks)(bytes_of(row))
+            data = bytes_of(row)
+            framed = wire == "anthropic" and row.get("response_encoding") == "base64"
+            events = list(map(unframed, frames(data))) if framed else SPLIT.get(wire, blocks)(data)
             pieces = [is_piece(wire, event) for event in events]
             spoken = wire_of(wire).at(row["provider"])
             made.append(Recording(spoken, row["id"], events, pieces))
