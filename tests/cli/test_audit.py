@@ -687,3 +687,13 @@ def test_a_log_that_was_erased_is_found(toolcrib: Toolcrib) -> None:
     with closing(sqlite3.connect("crib.db")) as connection, connection:
         connection.executescript("DELETE FROM audit_entries; DELETE FROM audit_head")
     assert toolcrib("audit", "verify").code == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+def test_an_export_is_its_owners_and_one_that_is_there_keeps_its_mode(toolcrib: Toolcrib) -> None:
+    written(record("a"))
+    toolcrib("audit", "export", "log.jsonl")
+    assert stat.S_IMODE(Path("log.jsonl").stat().st_mode) == 0o600
+    Path("log.jsonl").chmod(0o664)
+    toolcrib("audit", "export", "log.jsonl")
+    assert stat.S_IMODE(Path("log.jsonl").stat().st_mode) == 0o664

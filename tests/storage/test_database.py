@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
+import stat
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -224,3 +227,37 @@ async def test_statements_can_be_logged_without_what_is_in_them(
         await store.aclose()
     assert "INSERT INTO approvals" in caplog.text
     assert CANARY not in caplog.text
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize("mode", [None, 0o660])
+@pytest.mark.parametrize("form", ["sqlite:///{}/a.db", "sqlite:///file:{}/a.db?uri=true"])
+async def test_a_file_that_is_made_is_its_owners(
+    tmp_path: Path, umask: int, mode: int | None, form: str
+) -> None:
+    """And so are the files that SQLite keeps beside it; a group's server says so."""
+    url = form.format(tmp_path)
+    before = os.umask(umask)
+    try:
+        database = Database(url) if mode is None else Database(url, mode=mode)
+        await database.write("CREATE TABLE one (two INTEGER)")
+        assert modes(tmp_path) == dict.fromkeys(("a.db", "a.db-wal", "a.db-shm"), mode or 0o600)
+        await database.aclose()
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+async def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "a.db"
+    file.touch()
+    file.chmod(0o644)
+    database = Database(f"sqlite:///{file}")
+    await database.write("CREATE TABLE one (two INTEGER)")
+    assert set(modes(tmp_path).values()) == {0o644}
+    await database.aclose()

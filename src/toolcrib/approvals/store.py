@@ -15,7 +15,7 @@ import msgspec
 from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.runner.approval import checked_answer, differing, mismatch
-from toolcrib.storage import Database, Row, Transaction
+from toolcrib.storage import OWNERS, Database, Row, Transaction
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 
 T = TypeVar("T")
@@ -36,12 +36,13 @@ class ApprovalStore(Closing):
     """An approver that saves each question, and answers it once somebody has: `ApprovalStore(url)`.
 
     The process that answers needs neither agent nor tools. `url` is SQLAlchemy's, such as
-    `sqlite:///crib.db`; whoever may write to that database may approve. All methods raise SourceError
-    if it cannot be used, MissingExtraError without SQLAlchemy.
+    `sqlite:///crib.db`; whoever may write to that database may approve. A SQLite file that is made is
+    its owner's alone, unless `mode` is another one, for a group. All methods raise SourceError if it
+    cannot be used, MissingExtraError without SQLAlchemy.
     """
 
-    def __init__(self, url: str) -> None:
-        self._database = Database(url)
+    def __init__(self, url: str, *, mode: int = OWNERS) -> None:
+        self._database = Database(url, mode=mode)
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
         """The answer; None while there is none. A yes is given out once, a no stays a no.

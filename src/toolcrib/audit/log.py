@@ -40,7 +40,7 @@ from toolcrib.audit.verify import end_line, verify_database, verify_lines
 from toolcrib.audit.writer import GroupWriter
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import Database, Transaction, UnreachableError
+from toolcrib.storage import OWNERS, Database, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord, standing
@@ -54,8 +54,9 @@ class AuditLog(Closing):
 
     Several processes may write to one log. Without a `key`, whoever can write to the database can
     recompute the chain after changing it: give a key (for HMAC-SHA256; keep it elsewhere), or keep
-    `head()` elsewhere and give it to `verify`. Raises SourceError where the database cannot be used,
-    MissingExtraError without SQLAlchemy; either way, the next call tries again.
+    `head()` elsewhere and give it to `verify`, or have `checkpoints` signed. A SQLite file that is made
+    is its owner's alone, unless `mode` is another one, for a group. Raises SourceError where the
+    database cannot be used, MissingExtraError without SQLAlchemy; either way the next call tries again.
     """
 
     intents = True
@@ -66,8 +67,9 @@ class AuditLog(Closing):
         *,
         key: str | bytes | None = None,
         checkpoints: Checkpoints | None = None,
+        mode: int = OWNERS,
     ) -> None:
-        self._database = Database(url)
+        self._database = Database(url, mode=mode)
         self._seal = Seal(key)
         self._checkpoints = checkpoints
         self._writer = GroupWriter(self._commit, self._sign)

@@ -28,6 +28,7 @@ from toolcrib.cli.options import JsonOption
 from toolcrib.cli.render import json_text, out, print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import SourceError
+from toolcrib.storage import mode_of
 
 UNSEALED = 3
 
@@ -254,6 +255,8 @@ def _opened(target: Path) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(handle, "wb") as part:
             yield part
+            if place.exists() and os.name == "posix":
+                os.fchmod(handle, mode_of(place))  # a file that is replaced keeps its own
             part.flush()
             os.fsync(part.fileno())
         Path(name).replace(place)

@@ -17,10 +17,19 @@ from toolcrib.values.record import CallError, ToolInvocationRecord
 out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
-# C0 and C1 controls but tab and line feed, and the characters that reorder or hide text.
-_UNPRINTABLE = re.compile(
+# What a terminal acts upon: C0 and C1 controls but tab and line feed, and the characters that reorder
+# or hide text.
+_ACTED_UPON = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     "\U000e0000-\U000e007f]"
+)
+# And all that nobody sees: the categories Cf, Zl and Zp, what Unicode calls default ignorable (fillers,
+# joiners, variation selectors), and the blank Braille pattern.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2"
+    "\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
+    "\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _MAX_SHOWN = 400
 
@@ -28,6 +37,11 @@ _MAX_SHOWN = 400
 def printable(text: str) -> str:
     """The text with whatever a terminal would act upon written out as `\\x1b`."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def spoken(text: str) -> str:
+    """What a model says, in which emoji, Arabic and Indic text need characters that nobody sees."""
+    return _ACTED_UPON.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def print_json(value: Any) -> None:

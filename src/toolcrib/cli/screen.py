@@ -10,7 +10,7 @@ from typing import assert_never
 from rich.status import Status
 from rich.text import Text
 
-from toolcrib.cli.render import call_line, err, out, printable
+from toolcrib.cli.render import call_line, err, out, printable, spoken
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import (
     ApprovalRequested,
@@ -60,7 +60,7 @@ class Screen:
                 self._wait(self._waiting_for)
             case TextDelta(text=text):
                 self._stop_waiting()
-                out.print(printable(text), end="")
+                out.print(spoken(text), end="")
                 self._in_text = True
             case ToolCallStarted(name=name):
                 self._end_text()

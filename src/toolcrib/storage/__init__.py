@@ -1,6 +1,14 @@
 """The database: engine, migrations, transactions. Knows no meaning."""
 
-from toolcrib.storage.cache_folder import create_private
+from toolcrib.storage.cache_folder import OWNERS, create_private, mode_of
 from toolcrib.storage.database import Database, Row, Transaction, UnreachableError
 
-__all__ = ["Database", "Row", "Transaction", "UnreachableError", "create_private"]
+__all__ = [
+    "OWNERS",
+    "Database",
+    "Row",
+    "Transaction",
+    "UnreachableError",
+    "create_private",
+    "mode_of",
+]

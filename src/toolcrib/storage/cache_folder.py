@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import BinaryIO
 
 from toolcrib.errors import SourceError
+
+OWNERS = 0o600  # the mode of what only its owner can read and write
 
 
 def cache_folder() -> Path:
@@ -23,14 +26,26 @@ def cache_folder() -> Path:
         raise SourceError("there is no home folder for a cache: set TOOLCRIB_CACHE") from None
 
 
-def create_private(path: Path, *, new: bool = False, mode: int = 0o600) -> BinaryIO:
+def create_private(path: Path, *, new: bool = False, mode: int = OWNERS) -> BinaryIO:
     """Open a file to write it anew; only its owner can read it, unless it is there and says otherwise.
 
-    With `new` it is a FileExistsError if it is there.
+    Another `mode` is for a file that a group shares. With `new` it is a FileExistsError if it is there.
     """
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if new else os.O_TRUNC)
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-    return os.fdopen(os.open(path, flags, mode), "wb")
+    there = not new and path.exists()
+    handle = os.open(path, flags, mode)
+    if mode != OWNERS and not there and os.name == "posix":
+        os.fchmod(handle, mode)  # whatever the umask is: it was asked for
+    return os.fdopen(handle, "wb")
+
+
+def mode_of(path: Path) -> int:
+    """The mode of a file that is about to be replaced: it keeps its own, a new one is its owner's."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return OWNERS
 
 
 def _system_cache() -> Path:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from toolcrib.errors import SourceError
+from toolcrib.storage.cache_folder import OWNERS
 from toolcrib.storage.dialect import (
     advice,
     code_of,
@@ -93,8 +94,9 @@ class Database:
     them (of SQLite's file it would lose the locks, and a server would hear two at once).
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, mode: int = OWNERS) -> None:
         self._url = url
+        self._mode = mode  # of a SQLite file that is made
         self._open: _Open | None = None
         self._opening = threading.Lock()
 
@@ -136,7 +138,7 @@ class Database:
     def _opened(self) -> _Open:
         with self._opening:
             if self._open is None:
-                engine = open_engine(self._url)
+                engine = open_engine(self._url, self._mode)
                 try:
                     _to_newest(engine)
                 except BaseException:

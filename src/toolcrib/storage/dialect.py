@@ -11,9 +11,14 @@ import logging
 import os
 import sqlite3
 import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from toolcrib.errors import MissingExtraError
+from toolcrib.storage.cache_folder import OWNERS, create_private
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -39,8 +44,11 @@ _UNREACHABLE = {
 }
 
 
-def open_engine(url: str) -> Engine:
-    """An engine of which nothing has been asked yet; raises SQLAlchemyError for an unusable URL."""
+def open_engine(url: str, mode: int = OWNERS) -> Engine:
+    """An engine of which nothing has been asked yet; raises SQLAlchemyError for an unusable URL.
+
+    A SQLite file that is not there is made with that mode, and so are the files beside it.
+    """
     sa = sqlalchemy()
     try:
         parsed = sa.engine.make_url(url)
@@ -59,6 +67,7 @@ def open_engine(url: str) -> Engine:
         parsed = parsed.set(database=os.path.abspath(parsed.database))  # noqa: PTH100  a link stays
     engine: Engine = sa.create_engine(parsed, **options)
     if engine.dialect.name == "sqlite":
+        sa.event.listen(engine, "do_connect", partial(_make_file, mode))
         sa.event.listen(engine, "connect", _set_pragmas)
         sa.event.listen(engine, "begin", _begin_sqlite)
     elif engine.dialect.name == "postgresql":
@@ -147,6 +156,21 @@ def sqlalchemy() -> Any:
     except ImportError:
         raise MissingExtraError("audit", "a database") from None
     return sqlalchemy
+
+
+def _make_file(
+    mode: int, _dialect: object, _record: object, arguments: list[Any], _options: object
+) -> None:
+    """SQLite would make the file with whatever the umask leaves; `-wal` and `-shm` get its mode."""
+    name = str(arguments[0]) if arguments else ""
+    if name.startswith("file:"):
+        parsed = urlsplit(name)
+        asked = parse_qs(parsed.query).get("mode", ["rwc"])[0]
+        name = unquote(parsed.path) if asked == "rwc" else ""
+    if name in ("", ":memory:"):
+        return
+    with suppress(OSError):  # it is there; or it cannot be made, which SQLite tells
+        create_private(Path(name), new=True, mode=mode).close()
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:

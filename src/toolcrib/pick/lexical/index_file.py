@@ -22,6 +22,7 @@ import msgspec
 
 from toolcrib.errors import PickError
 from toolcrib.pick.lexical.postings import Posting, WordIndex
+from toolcrib.storage import create_private
 from toolcrib.values.definition import ToolDefinition
 
 _VERSION = 1
@@ -56,7 +57,7 @@ class IndexFolder:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise PickError(
                 f"the folder {self._folder} for indexes cannot be made ({error.strerror})"
@@ -88,7 +89,7 @@ class IndexFolder:
         with suppress(OSError):
             unfinished = self._folder / (uuid4().hex + _UNFINISHED)
             try:
-                with unfinished.open("wb") as file:
+                with create_private(unfinished) as file:
                     file.write(_MAGIC + _hash(key, payload))
                     file.write(payload)
                 unfinished.replace(self._path(key))

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolcrib.errors import SourceError
+from toolcrib.storage import create_private, mode_of
 
 _VERSION = 1
 _ANEW = "record it anew"
@@ -151,7 +152,8 @@ def write(path: Path, exchanges: list[Exchange]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            aside.write_text(f"{text}\n", encoding="utf-8", newline="\n")
+            with create_private(aside, mode=mode_of(path)) as file:
+                file.write(f"{text}\n".encode())
             aside.replace(path)
         finally:
             aside.unlink(missing_ok=True)

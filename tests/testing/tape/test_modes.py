@@ -1,0 +1,23 @@
+"""A cassette holds what was said: a new one is its owner's, one that is there keeps its mode."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolcrib.testing.tape import exchange
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+def test_who_can_read_a_cassette(tmp_path: Path) -> None:
+    path = tmp_path / "cassette.json"
+    exchange.write(path, [])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for mode in (0o644, 0o666, 0o400):
+        path.chmod(mode)
+        exchange.write(path, [])
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert [file.name for file in tmp_path.iterdir()] == ["cassette.json"]
