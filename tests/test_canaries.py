@@ -217,10 +217,10 @@ async def test_no_later_prompt_or_choice_holds_what_a_tool_gave_or_was_given(
         result = await agent.run("go")
         exported = "".join([line async for line in audit.export()])
     assert [record.name for record in memory.records] == ["given", "locked", "note"]
-    assert CANARY in repr(result.messages)
+    assert CANARY in _both_ways(result.messages)
     assert CANARY not in _both_ways([memory.records, memory.attachments])
     assert CANARY not in exported + _bytes_of(tmp_path)
-    assert CANARY not in repr((result.state.origin, result.state.choice))
+    assert CANARY not in _both_ways((result.state.origin, result.state.choice))
     digests = [record.arguments_mac for record in memory.records]
     assert [bool(told) for told in digests] == [False, True, False]
 
@@ -237,13 +237,13 @@ async def _run(plant: Plant, folder: Path) -> dict[str, str]:
     memory, questions, hooked, events = MemorySink(), list[str](), list[str](), list[Event]()
 
     async def approver(request: ApprovalRequest) -> Answer:
-        questions.append(repr(request) + question(request))
+        questions.append(_both_ways(request) + question(request))
         if isinstance(plant.answer, Exception):
             raise plant.answer
         return plant.answer
 
     def hook(call: ToolCall, raised: BaseException) -> None:
-        hooked.append(repr(call) + _whole(raised))
+        hooked.append(_both_ways(call) + _whole(raised))
 
     options = dict(plant.options)
     audit = AuditLog(f"sqlite:///{folder}/crib.db")
@@ -295,7 +295,7 @@ async def _run(plant: Plant, folder: Path) -> dict[str, str]:
         "audit": files + "".join(exported),
         "told": _text([m for m in messages if m["role"] != "assistant"]),
         "own": _text([m for m in messages if m["role"] == "assistant"]),
-        "question": "".join(questions) + repr([e for e in events if type(e) is ApprovalRequested]),
+        "question": "".join(questions) + "".join(map(_asked, events)),
         "caller": _whole(raised),
         "hook": "".join(hooked),
     }  # fmt: skip
@@ -310,13 +310,17 @@ def _bytes_of(folder: Path) -> str:
     return "".join(path.read_bytes().decode("latin-1") for path in folder.iterdir())
 
 
+def _asked(event: Event) -> str:
+    return _both_ways(event) if isinstance(event, ApprovalRequested) else ""
+
+
 def _public(event: Event) -> str:
     match event:
         case ToolArgumentsDelta() | ApprovalRequested():
             return ""
         case Done(result=result):
-            return repr((result.text, result.records, result.usage, result.limit))
-    return repr(event)
+            return _both_ways((result.text, result.records, result.usage, result.limit))
+    return _both_ways(event)
 
 
 def _text(value: object) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import io
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -22,6 +22,7 @@ from toolcrib.clients.proxy import proxy_of
 from toolcrib.clients.secret import secrets_of
 from toolcrib.clients.way import Timeouts, Way
 from toolcrib.errors import ClientError, RequestError
+from toolcrib.values.json import Veiled
 
 if TYPE_CHECKING:
     import aiohttp
@@ -32,8 +33,10 @@ LINGER = 0.2
 _LARGE = 1 << 20
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+class Outgoing(Veiled, msgspec.Struct, frozen=True, kw_only=True):
     """A request as it is sent. Its headers hold the key, so it shows nothing of them."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("url", "headers", "body")
 
     method: str
     url: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from math import isinf
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jiter
 import msgspec
@@ -18,7 +18,7 @@ import orjson
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate.round_trip import MAX_DEPTH, SHORT, is_same, written_again
 from toolcrib.schema.validator import kind_of
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonObject, JsonValue, Veiled
 
 MAX_BYTES = 1_048_576
 MAX_NODES = 100_000
@@ -43,9 +43,11 @@ _REASONS = {
 }
 
 
-class Parsed(msgspec.Struct, frozen=True, gc=False):
+class Parsed(Veiled, msgspec.Struct, frozen=True, gc=False):
     """An object and the JSON text that it was read from; `notes` names the liberties taken in finding
     that: `empty_arguments`, `single_quotes` and the like."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("value", "data")
 
     value: JsonObject
     data: bytes

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
 from toolcrib.errors import CapabilityError, MissingExtraError, ToolError
 from toolcrib.failures import Explained
 from toolcrib.runner.output import Step, Unusable, too_large
+from toolcrib.values.json import Veiled
 
 PART, RESULT, ENDING = b"p", b"r", b"e"
 _HEAD = struct.Struct(">cQ")
 _ENDING_BYTES = 1_048_576  # an ending is a sentence, whatever the limit for results
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(Veiled, msgspec.Struct, frozen=True):
     """Which function to run, and for what call. `file` is where its module was loaded from.
 
     `arguments` and `pinned` are JSON text: what was sent, validated already, and what default factories
@@ -30,6 +31,8 @@ class Request(msgspec.Struct, frozen=True):
     tool does not run. `deadline` is on the clock of `time.monotonic()`,
     which is one clock for all processes of a machine.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("arguments", "pinned")
 
     module: str
     qualname: str

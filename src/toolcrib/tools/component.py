@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 from pydantic import ValidationError
@@ -28,7 +28,7 @@ from toolcrib.tools.checked import compile_schema
 from toolcrib.tools.faults import NotAcceptedError, value_faults
 from toolcrib.tools.trust import Imported, Pins, Trust, trusted_by
 from toolcrib.values.definition import HasDefinition, ToolDefinition, asking
-from toolcrib.values.json import JsonObject, JsonValue, canonical_bytes
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes
 
 __all__ = [
     "ATTRIBUTE",
@@ -80,8 +80,10 @@ class ToolComponent(ABC):
 
 
 @ToolComponent.register  # one is made for every call, and a struct is made in C
-class BoundCall(msgspec.Struct, frozen=True):
+class BoundCall(Veiled, msgspec.Struct, frozen=True):
     """A function with the arguments of one call, all but the injected ones."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
     function: Callable[..., Any]
     arguments: Mapping[str, Any]

@@ -6,13 +6,13 @@ text, exactly as the model sent them, until hydration has read them.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.definition import NoSchemaMode, ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, fresh
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, fresh
 
 
 class PayloadRef(msgspec.Struct, frozen=True, gc=False):
@@ -39,7 +39,7 @@ class CallFault(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
 
 
-class ToolCall(msgspec.Struct, frozen=True, gc=False):
+class ToolCall(Veiled, msgspec.Struct, frozen=True, gc=False):
     """One call as decoded from a reply.
 
     `id` is ours, unique in the thread; `provider_id` is what the provider calls it (may be empty or
@@ -54,6 +54,8 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     * `streamed_otherwise`: its pieces said something else than the whole that followed them;
     * `after_end`: the provider sent more after it had said that this was the end.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
     id: str
     provider_id: str
@@ -85,7 +87,7 @@ class HydrationError(msgspec.Struct, frozen=True, gc=False):
     path: str = ""
 
 
-class Provenance(msgspec.Struct, frozen=True, gc=False):
+class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
     """How the arguments came to be: for the application and for audit, never for UI or logs.
 
     `sent` is the JSON text that was read, and `parsed` what it says, None where parsing failed: what
@@ -95,6 +97,8 @@ class Provenance(msgspec.Struct, frozen=True, gc=False):
     the author's terms. Of a repaired call, `repaired_arguments` is the text that was judged in place
     of `arguments`, which stay as the model sent them, and `repaired_by` says who made it.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("arguments", "sent", "repaired_arguments")
 
     provider_id: str
     arguments: str
@@ -128,7 +132,7 @@ class Building(Protocol):
         ...
 
 
-class Hydrated(msgspec.Struct, frozen=True):
+class Hydrated(Veiled, msgspec.Struct, frozen=True):
     """A call that was whole, parsed and valid. Nothing has run.
 
     `canonical` is the one value that counts, the effective arguments: what was sent, in canonical form
@@ -136,6 +140,8 @@ class Hydrated(msgspec.Struct, frozen=True):
     looks at `arguments` or `tool` gets one of their own: nothing that is done to it reaches anybody
     else, or the instance that runs.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("canonical", "building")
 
     call: ToolCall
     definition: ToolDefinition

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
 from toolcrib.errors import ErrorCode
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, Veiled
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
@@ -73,8 +73,10 @@ class ApprovalRequest(msgspec.Struct, frozen=True, gc=False):
         return (time.time() if now is None else now) >= self.expires_at
 
 
-class Approve(msgspec.Struct, frozen=True, tag="approve"):
+class Approve(Veiled, msgspec.Struct, frozen=True, tag="approve"):
     """Yes, by `by`; with `arguments`, yes to these instead (they are hydrated anew)."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
     by: str
     arguments: JsonObject | None = None

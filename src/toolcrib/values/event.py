@@ -6,12 +6,12 @@ A run gives exactly one `RunStarted`, and exactly one `Done`, last. A call keeps
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
 from toolcrib.values.decision import ApprovalRequest
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonObject, JsonValue, Veiled
 from toolcrib.values.message import Usage
 from toolcrib.values.origin import Choice
 from toolcrib.values.record import ToolInvocationRecord
@@ -36,7 +36,8 @@ class ToolsOffered(msgspec.Struct, frozen=True, tag="tools_offered"):
     choice: Choice | None = None
 
 
-class TextDelta(msgspec.Struct, frozen=True, tag="text_delta"):
+class TextDelta(Veiled, msgspec.Struct, frozen=True, tag="text_delta"):
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
     text: str
 
 
@@ -48,8 +49,10 @@ class ToolCallStarted(msgspec.Struct, frozen=True, tag="tool_call_started"):
     arguments: JsonObject | None
 
 
-class ToolArgumentsDelta(msgspec.Struct, frozen=True, tag="tool_arguments_delta"):
+class ToolArgumentsDelta(Veiled, msgspec.Struct, frozen=True, tag="tool_arguments_delta"):
     """Arguments as they stream, for display; not given for tools with secret arguments."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
 
     id: str
     name: str

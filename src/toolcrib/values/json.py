@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from math import isfinite
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 import orjson
 from pydantic_core import from_json
@@ -158,3 +158,45 @@ def digest(value: Any) -> str:
 def json_copy(text: str | bytes) -> JsonObject:
     """A fresh object from JSON text of our own making."""
     return cast("JsonObject", orjson.loads(text))
+
+
+class Veiled:
+    """A value whose repr shows of some fields only how much they hold: they may be secret.
+
+    Reprs end in logs, tracebacks and tickets. What was said, what a tool is called with and what it
+    gave are in the fields themselves, for whoever asks for them by name.
+    """
+
+    __slots__ = ()
+    veiled: ClassVar[tuple[str, ...]] = ()
+    __struct_fields__: ClassVar[tuple[str, ...]]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({fields})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What rich shows, in tracebacks too."""
+        told = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            told.append((name, _Veil(value) if value and name in self.veiled else value))
+        return told
+
+
+class _Veil:
+    """Stands for a value in a repr."""
+
+    def __init__(self, value: object) -> None:
+        match value:
+            case str():
+                self._told = f"<{len(value)} characters>"
+            case bytes():
+                self._told = f"<{len(value)} bytes>"
+            case list() | tuple() | dict():
+                self._told = f"<{len(value)} items>"
+            case _:
+                self._told = f"<{type(value).__name__}>"
+
+    def __repr__(self) -> str:
+        return self._told

@@ -6,13 +6,13 @@ These are semantic types; how a provider spells them is known only in `wire/`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from toolcrib.values.call import PayloadRef, ToolCall
 from toolcrib.values.definition import HasDefinition
-from toolcrib.values.json import JsonValue
+from toolcrib.values.json import JsonValue, Veiled
 from toolcrib.values.offer import Offer
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
@@ -22,11 +22,13 @@ FinishReason: TypeAlias = Literal[
 """`doubtful`: the reply ended for a reason that its wire does not list, or no call in it is whole."""
 
 
-class Image(msgspec.Struct, frozen=True, omit_defaults=True):
+class Image(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     """A picture: base64 text with its media type (`image/png`), or an address. Raises ValueError.
 
     Of an address the media type may be unknown; some providers need it all the same.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("data", "url")
 
     media_type: str = ""
     data: str = ""
@@ -43,24 +45,28 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
 
-class ProviderState(msgspec.Struct, frozen=True):
+class ProviderState(Veiled, msgspec.Struct, frozen=True):
     """JSON that must be sent back as it came, to the provider that sent it.
 
     Thought signatures, reasoning items, blocks of the provider's own tools. `wire` names the wire, and
     the server where others of its format would refuse it: `openai-chat at api.deepseek.com`.
     """
 
+    veiled: ClassVar[tuple[str, ...]] = ("data",)
+
     wire: str
     data: Any
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     """One message. `tool_calls` only on the assistant's; `call_id` and `is_error` only on a tool's.
 
     `images` are a user's; they come before the text. `provider_state` is opaque. `untrusted` marks what
     was said in a run that had read untrusted content by then: whoever goes on with the conversation
     knows by it. No provider is sent it.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("content",)
 
     role: Role
     content: str = ""
@@ -112,12 +118,14 @@ class Usage(msgspec.Struct, frozen=True):
         )
 
 
-class Settings(msgspec.Struct, frozen=True):
+class Settings(Veiled, msgspec.Struct, frozen=True):
     """Sampling settings. `extra` members go into the request body as they stand.
 
     `provider_tools` are tools that the provider has and runs itself, such as a web search, in its own
     form: they go behind the request's tools, as they stand.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("extra", "provider_tools")
 
     temperature: float | None = None
     max_tokens: int | None = None
@@ -151,7 +159,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     parallel_calls: bool | None = None
 
 
-class Reply(msgspec.Struct, frozen=True):
+class Reply(Veiled, msgspec.Struct, frozen=True):
     """A model's answer, decoded.
 
     `finish` is `tool_calls` if and only if `tool_calls` holds calls that may run; calls of a cut
@@ -162,6 +170,8 @@ class Reply(msgspec.Struct, frozen=True):
     was said; `events` are the data of a stream's events as they came, up to 256 KiB of them; `payload`
     is the reference that its calls have, too.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("raw", "events")
 
     message: Message
     finish: FinishReason
@@ -183,14 +193,18 @@ class Reply(msgspec.Struct, frozen=True):
         return self.message.tool_calls
 
 
-class TextPart(msgspec.Struct, frozen=True):
+class TextPart(Veiled, msgspec.Struct, frozen=True):
     """A piece of text, as it streams."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
 
 
-class ArgumentsPart(msgspec.Struct, frozen=True):
+class ArgumentsPart(Veiled, msgspec.Struct, frozen=True):
     """A piece of a call's arguments, as it streams: for display only, never to be run."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
 
     call_id: str
     name: str

@@ -8,12 +8,12 @@ the SHA-256 of its text, so that whoever reads it can check it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from toolcrib.values.definition import HasDefinition
-from toolcrib.values.json import canonical_json, encodable, sha256_hex
+from toolcrib.values.json import Veiled, canonical_json, encodable, sha256_hex
 from toolcrib.values.message import Image, Message
 
 PEOPLE = ("system", "user")
@@ -82,13 +82,19 @@ AttachmentKind: TypeAlias = Literal["definition", "prompt", "choice"]
 
 
 class Attachment(
-    msgspec.Struct, frozen=True, omit_defaults=True, rename={"digest": "id", "kind": "status"}
+    Veiled,
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"digest": "id", "kind": "status"},
 ):
     """What records refer to by digest: a tool's definition, a run's prompt, its choice of tools.
 
     `digest` is `sha256:` and the SHA-256 of `text`, which is canonical JSON (RFC 8785). `name` is a
     defined tool's; a definition belongs to no run, the others belong to run `run_id`.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
 
     digest: str
     kind: AttachmentKind

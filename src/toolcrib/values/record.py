@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from hashlib import sha256
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -16,7 +16,7 @@ from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
 from toolcrib.values.decision import ApprovalRequest, Decision
 from toolcrib.values.definition import NoSchemaMode
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonObject, JsonValue, Veiled
 from toolcrib.values.origin import Attachment, Candidate, Origin
 
 
@@ -161,13 +161,15 @@ def standing(records: Sequence[ToolInvocationRecord]) -> ToolInvocationRecord:
     return next(filter(is_final, begun), begun[-1])
 
 
-class Completed(msgspec.Struct, frozen=True):
+class Completed(Veiled, msgspec.Struct, frozen=True):
     """The tool ran: `value` for the application, `model` for the model, `public` for everyone else.
 
     `notice` is for the model, beside the result: that somebody changed its arguments. The outcome
     of a call that had run before is `replayed`: it was not run again. What another process had run is
     known by its record alone: then `value` and `model` are the public view, too.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("value", "model")
 
     record: ToolInvocationRecord
     value: Any

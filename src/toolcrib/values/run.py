@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from toolcrib.errors import SourceError
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
-from toolcrib.values.json import JsonObject, canonical_json, keyed_digest
+from toolcrib.values.json import JsonObject, Veiled, canonical_json, keyed_digest
 from toolcrib.values.message import Message, Usage
 from toolcrib.values.origin import Choice, Origin
 from toolcrib.values.record import ToolInvocationRecord
@@ -32,14 +32,16 @@ class Limits(msgspec.Struct, frozen=True):
     corrections: int | None = 3
 
 
-class RepairedText(msgspec.Struct, frozen=True):
+class RepairedText(Veiled, msgspec.Struct, frozen=True):
     """What `by` made of the arguments of a call."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
     by: str
 
 
-class RunState(msgspec.Struct, frozen=True):
+class RunState(Veiled, msgspec.Struct, frozen=True):
     """All that a run needs to go on in another process: JSON, no pickle.
 
     `offered` names the tools that the model could see in the turn that waits; `elapsed` is in
@@ -52,6 +54,8 @@ class RunState(msgspec.Struct, frozen=True):
     turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
     picks. `signature` is that of an agent with a `state_key`, over all the rest.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
 
     run_id: str
     turn: int
@@ -154,11 +158,13 @@ class WatchesRuns(Protocol):
     def write_run(self, record: RunRecord) -> Awaitable[None] | None: ...
 
 
-class RunResult(msgspec.Struct, frozen=True):
+class RunResult(Veiled, msgspec.Struct, frozen=True):
     """How a run ended. `messages` is the whole history; `pending` what it waits for.
 
     `limit` names the limit that ended it, when `status` is `limited`.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("text", "output")
 
     status: RunStatus
     text: str

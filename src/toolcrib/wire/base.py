@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -17,7 +17,7 @@ from toolcrib.errors import SchemaError
 from toolcrib.schema.shape import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.definition import HasDefinition, offered_tools
-from toolcrib.values.json import JsonObject, json_copy
+from toolcrib.values.json import JsonObject, Veiled, json_copy
 from toolcrib.values.message import ArgumentsPart, ChatRequest, FinishReason, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.forms import ToolForm
@@ -31,8 +31,10 @@ MAX_STREAM_BYTES = 4 * MAX_BYTES
 """The most that a whole stream may measure (bytes)."""
 
 
-class HttpRequest(msgspec.Struct, frozen=True):
+class HttpRequest(Veiled, msgspec.Struct, frozen=True):
     """A request without its server and key. `path` is below the client's base URL."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("headers", "body")
 
     method: str
     path: str

@@ -14,13 +14,14 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from toolcrib.errors import SourceError
 from toolcrib.storage import create_private, mode_of
+from toolcrib.values.json import Veiled
 
 _VERSION = 1
 _ANEW = "record it anew"
@@ -28,9 +29,16 @@ _LINE = re.compile(r"[^\n]*\n+|[^\n]+")
 
 
 class Asked(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+    Veiled,
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
 ):
     """A request without its headers. `body` is its JSON; `base64` what is none."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("url", "body", "base64")
 
     method: str
     url: str
@@ -39,11 +47,18 @@ class Asked(
 
 
 class Answer(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+    Veiled,
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
 ):
     """A response. `error` is how its connection broke, and `retryable` whether trying again may help;
     `left` says that its reader went away.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("headers", "text", "base64")
 
     status: int
     headers: dict[str, str] = {}

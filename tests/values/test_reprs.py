@@ -1,0 +1,137 @@
+"""No repr shows what may be secret: what was said, what a tool is called with, what it gave."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from rich.pretty import pretty_repr
+
+import toolcrib
+from toolcrib import (
+    Agent,
+    Approve,
+    Completed,
+    Message,
+    RunResult,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
+from toolcrib.audit import AuditLog, Checkpoints, PublicKey, SigningKey
+from toolcrib.clients import OpenAIClient
+from toolcrib.hydrate import hydrate
+from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.json import Veiled
+from toolcrib.values.message import Settings
+
+CANARY = "canary-7be1"
+
+
+def structs() -> Iterator[type[msgspec.Struct]]:
+    """Every value of the package."""
+    for module in pkgutil.walk_packages(toolcrib.__path__, "toolcrib."):
+        if module.name.endswith("__main__") or ".local" in module.name:
+            continue
+        for _, found in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if issubclass(found, msgspec.Struct) and found.__module__ == module.name:
+                yield found
+
+
+# What holds what was said, sent or given, by the names that such fields have in this package.
+TELLING = {
+    "arguments", "sent", "canonical", "repaired_arguments", "value", "content", "body", "raw",
+    "restored", "pinned", "text", "output", "headers", "extra", "provider_tools", "model_value",
+}  # fmt: skip
+# Fields of those names that hold nothing of it, or public views only, or are for tests.
+HARMLESS = {
+    "ApprovalRequest.arguments",  # the masked ones, which are shown to whoever is asked
+    "ToolInvocationRecord.arguments",  # likewise
+    "ToolCallStarted.arguments",  # likewise
+}
+INTERNAL = (
+    ".runner.gate.",
+    ".runner.pipe.",
+    ".schema.",
+    ".kit.",
+    ".wire.",
+    ".testing.loopback",
+    ".testing.script",
+    ".audit.",
+    ".cli.",
+    ".pick.",
+    ".lint.",
+)
+
+
+def test_every_value_that_can_hold_a_secret_is_veiled() -> None:
+    """A field that is added later, under one of these names, is veiled or said to be harmless."""
+    open_ones = [
+        f"{kind.__name__}.{field}"
+        for kind in structs()
+        for field in kind.__struct_fields__
+        if field in TELLING
+        and not any(part in f"{kind.__module__}." for part in INTERNAL)
+        and not kind.__name__.startswith("_")
+        and field not in getattr(kind, "veiled", ())
+    ]
+    assert sorted(set(open_ones) - HARMLESS) == []
+
+
+def test_what_is_veiled_is_a_field() -> None:
+    for kind in structs():
+        if issubclass(kind, Veiled):
+            assert set(kind.veiled) <= set(kind.__struct_fields__), kind
+
+
+@tool(visible=["ok"])
+async def pay(token: str) -> dict[str, Any]:
+    """Pay with a token."""
+    return {"ok": True, "receipt": f"{CANARY}{token}"}
+
+
+def shows(value: object) -> bool:
+    return CANARY in repr(value) or CANARY in pretty_repr(value)
+
+
+async def test_no_value_on_the_way_of_a_call_shows_it() -> None:
+    sent = ToolCall("call_1", "", "pay", f'{{"token": "{CANARY}"}}')
+    hydrated = hydrate(sent, [pay])
+    outcome = await ToolRunner([pay]).exec(sent)
+    assert isinstance(outcome, Completed)
+    assert CANARY in str(outcome.value)
+    client = ScriptedClient([call("pay", token=CANARY), f"Paid {CANARY}."])
+    result: RunResult = await Agent(client, ToolRunner([pay])).run(f"Pay with {CANARY}.")
+    values = [
+        sent,
+        hydrated,
+        hydrated.provenance,
+        msgspec.structs.replace(outcome, record=None),
+        Message.user(CANARY),
+        Settings(extra={"key": CANARY}),
+        Approve("grace", {"token": CANARY}),
+        *(message for message in result.messages),
+        result.state.restored,
+        msgspec.structs.replace(result, records=(), state=None),
+    ]
+    assert [value for value in values if shows(value)] == []
+
+
+async def test_no_client_log_or_key_shows_its_secret() -> None:
+    client = OpenAIClient("m", api_key=CANARY, base_url="http://127.0.0.1:9")
+    log = AuditLog("sqlite://", key=CANARY)
+    secret = SigningKey(PublicKey("shop", b"k" * 32), lambda _: CANARY.encode())
+    values: list[object] = [client, log, vars(log)["_seal"], secret, Checkpoints(secret, print)]
+    assert [value for value in values if shows(value)] == []
+    await client.aclose()
+
+
+@pytest.mark.parametrize("value", [ToolCall("1", "", "a", "x" * 12), Message.user("x" * 12)])
+def test_a_repr_says_how_much_there_is(value: object) -> None:
+    assert "<12 characters>" in repr(value)
+    assert "x" * 12 not in repr(value)
