@@ -48,7 +48,9 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
     task = asyncio.ensure_future(_caught(work))
     late = False
     try:
-        await asyncio.wait((task,), timeout=seconds)
+        await asyncio.sleep(0)  # its first step; what never suspends needs no timer
+        if not task.done():
+            await asyncio.wait((task,), timeout=seconds)
         late = not task.done()
         if late:
             task.cancel()
@@ -58,7 +60,8 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
         with suppress(RuntimeError):
             task.cancel()
         raise
-    await _ended(task)
+    if not task.done():
+        await _ended(task)
     value, raised = task.result()
     if late and (raised is None or isinstance(raised, asyncio.CancelledError | TimeoutError)):
         raise TimeLimitExceeded
