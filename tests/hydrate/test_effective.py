@@ -27,6 +27,7 @@ from pydantic import (
 
 from toolcrib import (
     ALL,
+    Agent,
     Allow,
     ApprovalRequest,
     Approve,
@@ -37,15 +38,18 @@ from toolcrib import (
     Hydrated,
     PolicyContext,
     Rejected,
+    RunState,
     ToolCall,
     ToolError,
     ToolRunner,
+    Waiting,
     hydrate,
     tool,
 )
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.runner import CallScope
-from toolcrib.testing import MemorySink
+from toolcrib.testing import MemorySink, ScriptedClient
+from toolcrib.testing import call as scripted
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Decision
 from toolcrib.values.json import canonical_json
@@ -453,6 +457,35 @@ def test_a_pinned_value_is_used_again_and_stays_unset() -> None:
     other = hydrate(call("take", x={"text": "a"}), catalog)
     assert isinstance(other, Hydrated)
     assert other.canonical != first.canonical
+
+
+@pytest.mark.parametrize("saved", [True, False])
+async def test_a_call_that_waits_keeps_what_its_factories_made(saved: bool) -> None:
+    """Approved is what was shown, in a run that is saved and goes on, and in a call made again."""
+    made, following = counting()
+    asked: list[ApprovalRequest] = []
+    answers: dict[str, Approve] = {}
+
+    async def later(request: ApprovalRequest) -> Approve | None:
+        asked.append(request)
+        return answers.get(request.id)
+
+    runner = ToolRunner([taking(made, requires_approval=True)], approver=later)
+    if saved:
+        client = ScriptedClient([scripted("take", x={"name": "a"}), "Done."])
+        waiting = await Agent(client, runner).run("go")
+        state = RunState.from_json(waiting.state.to_json())
+        (request,) = state.pending
+        done = await Agent(client, runner).resume(state, {request.id: Approve("grace")})
+        assert done.status == "completed"
+    else:
+        one = call("take", x={"name": "a"})
+        assert isinstance(await runner.exec(one), Waiting)
+        answers[asked[0].id] = Approve("grace")
+        assert isinstance(await runner.exec(one), Completed)
+    (got,) = GOT
+    assert got.number == 1
+    assert following() == 2
 
 
 # --- edited by an approver

@@ -164,6 +164,9 @@ class Attempt(msgspec.Struct):
         if setup.intents.ledger is None:
             stands = outcome
         if isinstance(outcome, Waiting) or not (self.begun or self.held):
+            hydrated = self.draft.hydrated
+            if isinstance(outcome, Waiting) and isinstance(hydrated, Hydrated):
+                setup.memory.pin(key, hydrated.call, hydrated.building.pinned)
             setup.memory.release(key)
         elif stands is None or isinstance(stands, Waiting):
             setup.memory.hold(key, outcome)

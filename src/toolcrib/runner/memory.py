@@ -14,9 +14,10 @@ import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.stopped import EndedBefore, Stopped
-from toolcrib.values.call import Hydrated
+from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Caller
-from toolcrib.values.record import CallError, Completed, Failed
+from toolcrib.values.json import JsonValue
+from toolcrib.values.record import CallError, Completed, Failed, key_of
 
 Print: TypeAlias = tuple[str, str, bytes | None, str]
 
@@ -59,6 +60,24 @@ class CallMemory:
         self._known: dict[str, _Known] = {}
         self._finished: deque[str] = deque()
         self._lock = threading.Lock()
+        self._pinned: dict[str, tuple[ToolCall, dict[str, JsonValue]]] = {}
+
+    def pin(self, key: str, call: ToolCall, pinned: dict[str, JsonValue]) -> None:
+        """What default factories made of a call that waits: they run once a call."""
+        if not pinned:
+            return
+        self._pinned[key] = call, pinned
+        with self._lock:
+            while len(self._pinned) > self._limit:
+                del self._pinned[next(iter(self._pinned))]
+
+    def pinned(self, run_id: str, call: ToolCall) -> dict[str, JsonValue]:
+        """What was pinned of this very call, if it waited here before."""
+        if not self._pinned:
+            return {}
+        known, pinned = self._pinned.get(key_of(run_id, call.id), (None, {}))
+        same = known is not None and (known.name, known.arguments) == (call.name, call.arguments)
+        return pinned if same else {}
 
     def claim(self, key: str, print_: Print) -> Completed | Failed | None:
         """The key is this call's until it is released, kept or held; the outcome, if one is held.

@@ -164,9 +164,9 @@ class ToolRunner:
         Raises only what a sink raises, SourceError where an approver's store cannot be used, and
         CancelledError.
         """
-        hydrated = hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
         cancels = cancel_requests()
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
+        hydrated = self._hydrated(call, scope)
         if is_tainted_here():
             scope.tally.tainted = True
         draft = self._recorder.draft(hydrated, caller, scope)
@@ -258,9 +258,13 @@ class ToolRunner:
                 task.cancel()
             with suppress(asyncio.CancelledError):  # once more; it is over when all of them are
                 await asyncio.gather(*tasks, return_exceptions=True)
-            left = (self._hydrated(call) for at, call in enumerate(given) if at not in begun)
+            left = (self._hydrated(call, scope) for at, call in enumerate(given) if at not in begun)
             await self.refuse_all(left, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
             raise
 
-    def _hydrated(self, call: ToolCall | HydrationResult) -> HydrationResult:
-        return hydrate(call, self.catalog) if isinstance(call, ToolCall) else call
+    def _hydrated(self, call: ToolCall | HydrationResult, scope: CallScope) -> HydrationResult:
+        """A call that waited here before has what its default factories made then."""
+        if not isinstance(call, ToolCall):
+            return call
+        pinned = self._setup.memory.pinned(scope.tally.run_id, call)
+        return hydrate(call, self.catalog, pinned=pinned)
