@@ -6,7 +6,7 @@ and a second reply that is the provider's failure, so that there is an exception
 
     delta     what streams of the arguments (`ToolArgumentsDelta`), before anything was judged
     event     all other events, but for questions, and but for the history that `Done` brings
-    record    the records that sinks are given, and what those refer to (definitions, prompts, choices)
+    record    the records of calls and runs that sinks are given, and what those refer to
     log       all that is logged, by whomever, at any level
     span      spans and metrics; content: those with `content=True`
     audit     every byte of the SQLite files, and the export
@@ -218,7 +218,7 @@ async def test_no_later_prompt_or_choice_holds_what_a_tool_gave_or_was_given(
         exported = "".join([line async for line in audit.export()])
     assert [record.name for record in memory.records] == ["given", "locked", "note"]
     assert CANARY in _both_ways(result.messages)
-    assert CANARY not in _both_ways([memory.records, memory.attachments])
+    assert CANARY not in _both_ways([memory.records, memory.attachments, memory.runs])
     assert CANARY not in exported + _bytes_of(tmp_path)
     assert CANARY not in _both_ways((result.state.origin, result.state.choice))
     digests = [record.arguments_mac for record in memory.records]
@@ -288,7 +288,7 @@ async def _run(plant: Plant, folder: Path) -> dict[str, str]:
     return {
         "delta": "".join(e.text for e in events if isinstance(e, ToolArgumentsDelta)),
         "event": "".join(map(_public, events)),
-        "record": _both_ways(memory.records) + _both_ways(memory.attachments),
+        "record": "".join(map(_both_ways, (memory.records, memory.attachments, memory.runs))),
         "log": "\n".join(logged),
         "span": _measured(spans, metrics),
         "content": _measured(full_spans, full_metrics),

@@ -229,6 +229,9 @@ async def test_without_a_key_they_are_told_apart_in_one_process(url: str) -> Non
         again = await opened(log, "1234")
         assert isinstance(again, Completed)
         assert again.replayed
+        if url != "sqlite://":
+            async with AuditLog(url) as other:  # of another runner in this process
+                assert isinstance(await opened(other, "4321"), Failed)
 
 
 async def test_a_record_without_a_digest_or_by_another_key_is_judged_by_what_shows() -> None:
@@ -267,3 +270,23 @@ def test_what_the_key_makes_for_arguments_is_no_seal() -> None:
     forged = '{"hash":"00","seq":1}'
     assert log._seal(forged) not in log.mac(forged)
     assert log._macs != b"k"
+
+
+async def test_a_call_does_not_run_where_its_definition_cannot_be_kept() -> None:
+    """Its record would refer to what nobody can read."""
+    ran = []
+
+    @tool(visible=ALL)
+    async def count() -> int:
+        """Count."""
+        ran.append(1)
+        return 1
+
+    class Stuck(AuditLog):
+        async def attach(self, attachment: Attachment) -> None:
+            raise OSError("the disk is full")
+
+    async with Stuck("sqlite://") as log:
+        with pytest.raises(OSError, match="the disk is full"):
+            await ToolRunner([count], sinks=[log]).exec(ToolCall("c", "", "count", "{}"))
+    assert ran == []

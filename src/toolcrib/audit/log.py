@@ -47,6 +47,7 @@ from toolcrib.values.record import ToolInvocationRecord, standing
 from toolcrib.values.run import RunRecord
 
 _PAGE = 100  # a record may have 4 MB
+_OF_THIS_PROCESS = os.urandom(32)  # the key of logs that have none of their own
 
 
 class AuditLog(Closing):
@@ -73,7 +74,7 @@ class AuditLog(Closing):
         self._seal = Seal(key)
         self._checkpoints = checkpoints
         self._writer = GroupWriter(self._commit, self._sign)
-        self._macs = self._seal.subkey("arguments") or os.urandom(32)
+        self._macs = self._seal.subkey("arguments") or _OF_THIS_PROCESS
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
         """Done when the record is committed, for good. From any event loop.
@@ -115,7 +116,7 @@ class AuditLog(Closing):
         """A digest of texts that nobody can try out who has not the log's key.
 
         It is how two calls with different secrets under one idempotency key are told apart. Without a
-        key of the log's own it holds for this object only, and not for other processes.
+        key of the log's own it holds in this process only.
         """
         return keyed_digest(self._macs, *parts)
 

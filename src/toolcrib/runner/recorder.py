@@ -40,6 +40,7 @@ from toolcrib.values.run import RunRecord, WatchesRuns
 _LONGEST_NOTICE = 2_000
 _NOT_OVER = ("started", "planned", "rejected")  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
+_OF_THIS_PROCESS = os.urandom(32)  # the key of digests where no ledger has one
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
@@ -180,7 +181,7 @@ class Recorder:
         self._ledger = ledger
         self.key_scope: KeyScope = "process" if ledger is None else "store"
         mac = getattr(ledger, "mac", None)
-        self._mac = mac if callable(mac) else partial(keyed_digest, os.urandom(32))
+        self._mac = mac if callable(mac) else partial(keyed_digest, _OF_THIS_PROCESS)
         keepers = [sink for sink in sinks if isinstance(sink, KeepsAttachments)]
         self._attached = {id(keeper): set[str]() for keeper in keepers}
 
