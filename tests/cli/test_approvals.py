@@ -168,6 +168,14 @@ def test_a_batch_and_the_login_name(command: Command, monkeypatch: pytest.Monkey
     assert answer_to(one) == answer_to(two) == Refuse("no", "lin")
 
 
+def test_a_yes_to_the_tool_for_the_run(command: Command) -> None:
+    ask(question("one"))
+    result = command("approve", "apr_one", "--by", "grace", "--for-run", "--json")
+    assert json.loads(result.out)["answer"] == {
+        "type": "approve", "by": "grace", "arguments": None, "for_run": True,
+    }  # fmt: skip
+
+
 def test_edited_arguments(command: Command) -> None:
     one = question("one")
     ask(one)

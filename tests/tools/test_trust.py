@@ -9,19 +9,36 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib import ALL, Catalog, Offer, ToolCall, ToolDefinition, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Agent,
+    ApprovalRequest,
+    Approve,
+    Caller,
+    Catalog,
+    Offer,
+    Refuse,
+    RunState,
+    ToolCall,
+    ToolDefinition,
+    ToolRunner,
+    tool,
+)
+from toolcrib.approvals import ApprovalStore
 from toolcrib.cli import run as cli
 from toolcrib.errors import CatalogError, DefinitionError, SourceError
 from toolcrib.pick import PickOptions, pick_tools
 from toolcrib.runner import CallScope
+from toolcrib.testing import ScriptedClient, call
 from toolcrib.tools import ReadOnly, Trusted, as_tools, discover, read_definitions
 from toolcrib.tools.lock import lock_catalog, read_lock, write_lock
-from toolcrib.values.context import RunTally
-from toolcrib.values.definition import Annotations
+from toolcrib.values.context import RunTally, ToolApproval
+from toolcrib.values.definition import Annotations, ImportedForm
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -123,8 +140,7 @@ def runnable(folder: Path, **said: Any) -> Catalog:
 
 async def ran(catalog: Catalog, *, tainted: bool = False) -> tuple[str, bool]:
     tally = RunTally(tainted=tainted)
-    call = ToolCall("1", "", "read_file", '{"path": "a"}')
-    outcome = await ToolRunner(catalog).exec(call, scope=CallScope(tally))
+    outcome = await ToolRunner(catalog).exec(call_of(1), scope=CallScope(tally))
     return outcome.record.status, tally.tainted
 
 
@@ -282,6 +298,108 @@ async def test_an_imported_tool_is_offered_and_picked_with_its_marks(tmp_path: P
         assert offered.get_definition().annotations.requires_approval
     picked = await pick_tools("read erase", definitions, PickOptions(min_score=0.0))
     assert [one.definition.name for one in picked] == ["read_file"]
+
+
+class Once:
+    """Says yes to the tool for the run the first time, and no from then on."""
+
+    def __init__(self, **said: Any) -> None:
+        self.asked: list[str] = []
+        self._said = said
+
+    async def __call__(self, request: ApprovalRequest) -> Approve | Refuse:
+        self.asked.append(request.reason)
+        return Approve("ada", **self._said) if len(self.asked) == 1 else Refuse(by="ada")
+
+
+def call_of(number: int, **more: Any) -> ToolCall:
+    return ToolCall(str(number), "", "read_file", f'{{"path": "{number}"}}', **more)
+
+
+async def test_a_person_may_approve_a_tool_for_a_run(tmp_path: Path) -> None:
+    file_of([OURS], tmp_path)
+    approver = Once(for_run=True)
+    runner = ToolRunner(runnable(tmp_path), approver=approver)
+    scope, ada, bob = CallScope(RunTally("r")), Caller("ada"), Caller("bob")
+    records = [(await runner.exec(call_of(n), scope=scope, caller=ada)).record for n in (1, 2, 3)]
+    assert [(r.status, r.approved_by) for r in records] == [("completed", "ada")] * 3
+    assert len({r.approval_id for r in records}) == 1
+    assert scope.tally.tainted  # by the first, and the others went on
+    assert len(approver.asked) == 1
+    for one, caller, other in [
+        (call_of(4), bob, scope),  # it was said for another caller
+        (call_of(4), ada, CallScope(RunTally("s"))),  # and another run
+        (call_of(5, notes=("written_in_text",)), ada, scope),  # nor for what is doubtful
+    ]:
+        refused = await runner.exec(one, scope=other, caller=caller)
+        assert refused.record.error.code == "approval_refused"  # type: ignore[union-attr]
+    changed = ToolRunner(
+        Catalog.from_definitions(
+            [ImportedForm({**OURS, "description": "Read it."})], handlers={"read_file": read_file}
+        ),
+        approver=approver,
+    )
+    refused = await changed.exec(call_of(6), scope=scope, caller=ada)
+    assert refused.record.error.code == "approval_refused"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("marks", "asked"),
+    [
+        ({"requires_approval": True}, 1),
+        ({}, 1),  # it asks in a tainted run only
+        ({"safe": False}, 2),
+        ({"threat_level": "high"}, 2),
+    ],
+)
+async def test_what_an_approval_for_a_run_covers(marks: Any, asked: int) -> None:
+    catalog = Catalog.from_definitions(
+        [OURS], handlers={"read_file": read_file}, marks={"read_file": marks}
+    )
+    approver = Once(for_run=True)
+    runner = ToolRunner(catalog, approver=approver)
+    scope = CallScope(RunTally("r", tainted=True))
+    for number in (1, 2):
+        await runner.exec(call_of(number), scope=scope)
+    assert len(approver.asked) == asked
+
+
+async def test_an_approval_of_a_call_is_of_that_call_only(tmp_path: Path) -> None:
+    file_of([OURS], tmp_path)
+    approver = Once()
+    runner = ToolRunner(runnable(tmp_path), approver=approver)
+    scope = CallScope(RunTally("r"))
+    statuses = [(await runner.exec(call_of(n), scope=scope)).record.status for n in (1, 2)]
+    assert statuses == ["completed", "failed"]
+    assert scope.tally.approved == ()
+
+
+async def test_an_approval_for_a_run_goes_with_a_saved_run(tmp_path: Path) -> None:
+    file_of([OURS], tmp_path)
+    async with ApprovalStore(f"sqlite:///{tmp_path / 'crib.db'}") as store:
+        turns: list[Any] = [call("read_file", path="a"), call("read_file", path="b"), "Done."]
+        runner = ToolRunner(runnable(tmp_path), approver=store)
+        agent = Agent(ScriptedClient(turns), runner)
+        waits = (await agent.run("Read.")).state
+        (request,) = waits.pending
+        await store.answer(request.id, Approve("ada", for_run=True))
+        done = await agent.resume(RunState.from_json(waits.to_json()))
+    assert done.text == "Done."
+    assert [(r.status, r.approved_by) for r in done.records] == [("completed", "ada")] * 2
+    (given,) = done.state.tally.approved
+    assert (given.by, given.id) == ("ada", request.id)
+
+
+async def test_an_approval_that_nobody_gave_is_found_in_a_saved_run(tmp_path: Path) -> None:
+    file_of([OURS], tmp_path)
+    async with ApprovalStore(f"sqlite:///{tmp_path / 'crib.db'}") as store:
+        runner = ToolRunner(runnable(tmp_path), approver=store)
+        agent = Agent(ScriptedClient([call("read_file", path="a")]), runner)
+        waits = (await agent.run("Read.")).state
+        given = ToolApproval("made_up", "ada", waits.pending[0].definition_digest, waits.caller.id)
+        tally = msgspec.structs.replace(waits.tally, approved=(given,))
+        with pytest.raises(SourceError, match=r"tally.approved\[0\]: no call of this run"):
+            await agent.resume(msgspec.structs.replace(waits, tally=tally))
 
 
 def test_check_prints_the_line_to_paste(

@@ -51,6 +51,10 @@ def check_state(state: RunState) -> None:
         raise changed("tally.calls", "it is not the number of the calls that were made")
     if not math.isclose(tally.cost, sum(tally.cost_per_tool.values()), abs_tol=1e-9):
         raise changed("tally.cost", "it is not the cost of the calls that were made")
+    told = {(record.approval_id, record.approved_by) for record in state.records}
+    for at, given in enumerate(tally.approved):
+        if (given.id, given.by) not in told or given.caller != state.caller.id:
+            raise changed(f"tally.approved[{at}]", "no call of this run was approved so")
     if tally.tokens != state.usage.input_tokens + state.usage.output_tokens:
         raise changed("tally.tokens", "it is not what `usage` says")
 

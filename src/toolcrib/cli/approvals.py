@@ -85,13 +85,17 @@ def approve(
         str | None,
         typer.Option("--arguments", metavar="JSON", help="Run it with these arguments instead."),
     ] = None,
+    for_run: Annotated[
+        bool,
+        typer.Option("--for-run", help="Do not ask about this tool again in this run."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Approve questions: their calls may run, once, with exactly the arguments that are shown."""
     if arguments is not None and len(set(ids)) > 1:
         raise UnusableError("--arguments goes with one question: approve the others by themselves")
     edited = None if arguments is None else _edited(arguments)
-    _answer(ids, Approve(_name(by), edited), store, as_json=as_json)
+    _answer(ids, Approve(_name(by), edited, for_run), store, as_json=as_json)
 
 
 @app.command("refuse")

@@ -145,9 +145,10 @@ def checked_answer(answer: object) -> Answer:
     by = encodable(answer.by)
     if isinstance(answer, Refuse):
         return Refuse(encodable(str(answer.reason)), by)
-    if answer.arguments is None:
-        return Approve(by)
-    return Approve(by, _checked_arguments(answer.arguments))
+    if not isinstance(answer.for_run, bool):
+        raise ApprovalError("Approve(for_run=…) is True or False")
+    arguments = answer.arguments
+    return Approve(by, None if arguments is None else _checked_arguments(arguments), answer.for_run)
 
 
 def _checked_arguments(arguments: object) -> JsonObject:

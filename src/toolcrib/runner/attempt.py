@@ -29,8 +29,17 @@ from toolcrib.runner.stopped import EndedBefore, Reporter, Stopped, accepted
 from toolcrib.threads import MOST_LEFT_BEHIND, has_room
 from toolcrib.tools import Catalog, Tool
 from toolcrib.values.call import Hydrated
-from toolcrib.values.context import PolicyContext
-from toolcrib.values.decision import Allow, ApprovalRequest, Approver, Ask, Decision, Deny, Refuse
+from toolcrib.values.context import PolicyContext, ToolApproval
+from toolcrib.values.decision import (
+    Allow,
+    ApprovalRequest,
+    Approve,
+    Approver,
+    Ask,
+    Decision,
+    Deny,
+    Refuse,
+)
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.record import (
     CallError,
@@ -103,7 +112,9 @@ class Attempt(msgspec.Struct):
         if self.held is not None:
             raise EndedBefore(self.held)
         decision = self._decide(hydrated)
-        if not isinstance(decision, Allow):
+        if isinstance(decision, Allow):
+            self._approved_before(hydrated)
+        else:
             approved = await self._asked(hydrated, decision, key)
             if isinstance(approved, Waiting):
                 return approved
@@ -295,7 +306,23 @@ class Attempt(msgspec.Struct):
         again = self._decide(approved)  # the run may have spent more meanwhile
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))
+        if isinstance(answer, Approve) and answer.for_run:
+            self._approve_tool(approved, answer, request)
         return approved
+
+    def _approve_tool(self, hydrated: Hydrated, answer: Approve, request: ApprovalRequest) -> None:
+        """Remember a yes to the tool for the rest of the run."""
+        tally, digest, caller = self.scope.tally, hydrated.definition.digest, self.context.caller.id
+        if tally.approval_of(digest, caller) is None:
+            given = ToolApproval(request.id, answer.by, digest, caller)
+            tally.approved = (*tally.approved, given)
+
+    def _approved_before(self, hydrated: Hydrated) -> None:
+        """Record who approved the tool for the run, if it runs because of that."""
+        definition, tally = hydrated.definition, self.scope.tally
+        given = tally.approved and tally.approval_of(definition.digest, self.context.caller.id)
+        if given:
+            self.draft.approval_id, self.draft.approved_by = given.id, given.by
 
     def _unanswered(self, hydrated: Hydrated, raised: BaseException) -> None:
         """The approver failed, or gave no answer: its author is told."""

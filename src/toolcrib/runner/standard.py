@@ -2,7 +2,8 @@
 
 Roles deny. What is marked as risky, what nobody checked, what somebody else may have steered and what
 was doubtful in how the call arrived asks. A doubt stands in the call's notes (`_DOUBTS`); about a tool
-that only reads it does not ask.
+that only reads it does not ask. Who approved a tool for the whole run is not asked again for what the
+tool is, or for what the run has read.
 """
 
 from __future__ import annotations
@@ -83,7 +84,11 @@ class Standard(msgspec.Struct, frozen=True):
     def _reasons(self, hydrated: Hydrated, context: PolicyContext) -> Iterator[str]:
         """All of them: whoever is asked has to know of the repair, not only of the tool's marks."""
         marks, mode = hydrated.definition.annotations, hydrated.definition.no_schema_mode
-        if marks.requires_approval:
+        risky = context.run.tainted and not marks.read_only
+        approved = (marks.requires_approval or risky) and context.run.approval_of(
+            hydrated.definition.digest, context.caller.id
+        )
+        if marks.requires_approval and not approved:
             yield "the tool requires an approval"
         if not marks.safe:
             yield "the tool is marked as not safe"
@@ -97,7 +102,7 @@ class Standard(msgspec.Struct, frozen=True):
             yield "its arguments were repaired"
         if not marks.read_only:
             yield from _doubts(hydrated)
-        if context.run.tainted and not marks.read_only:
+        if risky and not approved:
             yield "the run has read untrusted content, and this tool may have side effects"
 
 

@@ -12,11 +12,21 @@ from toolcrib.values.json import JsonValue
 from toolcrib.values.record import Outcome
 
 
+class ToolApproval(msgspec.Struct, frozen=True):
+    """Somebody's yes to a tool for a whole run; `id` is that of the question that it answered."""
+
+    id: str
+    by: str
+    definition_digest: str
+    caller: str
+
+
 class RunTally(msgspec.Struct):
     """What a run has spent so far; the runner counts, policies read. The one mutable value here.
 
     `nonce` is the run's own secret, in no record and no event. `tokens` are those of the model's
-    replies, `seconds_per_tool` those of the calls that are over.
+    replies, `seconds_per_tool` those of the calls that are over; `approved` are the tools that
+    somebody approved for the whole run (`Approve.for_run`).
     """
 
     run_id: str = ""
@@ -29,6 +39,18 @@ class RunTally(msgspec.Struct):
     per_tool: dict[str, int] = {}
     cost_per_tool: dict[str, float] = {}
     seconds_per_tool: dict[str, float] = {}
+    approved: tuple[ToolApproval, ...] = ()
+
+    def approval_of(self, definition_digest: str, caller: str) -> ToolApproval | None:
+        """Return the approval of all calls of this tool by this caller, if there is one."""
+        return next(
+            (
+                one
+                for one in self.approved
+                if (one.definition_digest, one.caller) == (definition_digest, caller)
+            ),
+            None,
+        )
 
     def count(self, tool: str, cost: float) -> None:
         """One call is about to run."""

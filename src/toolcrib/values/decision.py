@@ -74,12 +74,19 @@ class ApprovalRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Approve(Veiled, msgspec.Struct, frozen=True, tag="approve"):
-    """Yes, by `by`; with `arguments`, yes to these instead (they are hydrated anew)."""
+    """Yes, by `by`; with `arguments`, yes to these instead (they are hydrated anew).
+
+    With `for_run` it is yes to the tool for the rest of the run as well: further calls of this very
+    definition by this caller do not ask for what the tool is (`requires_approval`, as imported tools
+    have it) or for what the run has read. Each is recorded as approved by `by`. What else asks (what is
+    marked as not safe, doubts about a call, other policies) asks as before.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
     by: str
     arguments: JsonObject | None = None
+    for_run: bool = False
 
 
 class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
