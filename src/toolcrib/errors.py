@@ -311,6 +311,8 @@ class ToolError(Exception):
     """
 
     def __init__(self, safe_text: str, *, retryable: bool | None = None) -> None:
+        if not isinstance(safe_text, str):
+            raise TypeError(f"ToolError: safe_text is a str; this is a {type(safe_text).__name__}")
         super().__init__(safe_text)
         self.safe_text = safe_text
         self.retryable = retryable

@@ -438,7 +438,7 @@ async def test_a_stream_that_called_nothing_leaves_the_session_as_it_was() -> No
         await session.stream("go").result()
     assert session.messages == kept
     assert (await session.send("there?")).text == "yes"
-    with pytest.raises(AttributeError):
+    with pytest.raises(TypeError, match="prompt is a str"):
         session.stream(None)  # type: ignore[arg-type]
     assert (await session.send("still there?")).status == "completed"
 

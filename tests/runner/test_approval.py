@@ -197,8 +197,6 @@ class Yes(str):
         ({"type": "approve", "by": "eve"}, ErrorCode.APPROVAL_FAILED, "a dict is no answer"),
         (Approve(by=""), ErrorCode.APPROVAL_FAILED, "needs the name"),
         (Approve(by=" \n"), ErrorCode.APPROVAL_FAILED, "needs the name"),
-        (Approve(by=7), ErrorCode.APPROVAL_FAILED, "needs the name"),  # type: ignore[arg-type]
-        (Approve("ada", [1]), ErrorCode.INVALID_ARGUMENTS, "not a list"),  # type: ignore[arg-type]
         (Approve("ada", {"n": float("nan")}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
         (Approve("ada", {"n": float("-inf")}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
         (Approve("ada", {"n": "\ud800"}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),

@@ -381,7 +381,6 @@ class Nothing:
         (error(StopIteration()), ErrorCode.CAPABILITY_ERROR, FIXED),
         (error(CapabilityError("no db today")), ErrorCode.CAPABILITY_ERROR, "no db today"),
         (async_error(ToolError("no db today")), ErrorCode.CAPABILITY_ERROR, "no db today"),
-        (error(CapabilityError(ValueError(CANARY))), ErrorCode.CAPABILITY_ERROR, FIXED),  # type: ignore[arg-type]
         (error(MissingExtraError("db", "x")), ErrorCode.NOT_RUNNABLE, "toolcrib[db]"),
         (lambda: EnterFails([]), ErrorCode.CAPABILITY_ERROR, FIXED),
         (lambda: Nothing(), ErrorCode.CAPABILITY_ERROR, FIXED),  # noqa: PLW0108

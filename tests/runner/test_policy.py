@@ -110,8 +110,7 @@ NO_DECISIONS: list[tuple[Policy, str]] = [
     (giving("allow"), "the policy gave no decision"),
     (giving(lambda: Allow), "the policy gave no decision"),
     (giving(never_awaited), "the policy gave no decision"),
-    (giving(Deny(reason=7)), "the policy gave no decision"),  # type: ignore[arg-type]
-    (giving(Ask(reason="hm", policy=None)), "the policy gave no decision"),  # type: ignore[arg-type]
+    (raising(TypeError("Deny: reason is a str; this is an int")), "the policy failed"),
 ]
 
 
@@ -126,11 +125,11 @@ def test_who_interrupts_the_program_is_heard() -> None:
         decide([raising(KeyboardInterrupt())], call_of(), context_of())
 
 
-@pytest.mark.parametrize("code", [*ErrorCode, "denied", None, 7])
-def test_a_deny_has_a_code_of_its_stage(code: Any) -> None:
+@pytest.mark.parametrize("code", [*ErrorCode])
+def test_a_deny_has_a_code_of_its_stage(code: ErrorCode) -> None:
     decision = decide([giving(Deny("no", "p", code))], call_of(), context_of())
     own = {ErrorCode.DENIED, ErrorCode.BUDGET_EXCEEDED, ErrorCode.RATE_LIMITED}
-    expected = code if isinstance(code, ErrorCode) and code in own else ErrorCode.DENIED
+    expected = code if code in own else ErrorCode.DENIED
     assert decision == Deny("no", "p", expected)
 
 

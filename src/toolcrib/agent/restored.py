@@ -44,7 +44,7 @@ def check_state(state: RunState) -> None:
     for name, number in counted.items():
         if not 0 <= number < math.inf:
             raise changed(name, "it is no count")
-    if tally.run_id != state.run_id:
+    if tally.run_id not in ("", state.run_id):
         raise changed("tally.run_id", "it is another run's")
     completed = sum(record.status == "completed" for record in state.records)
     if tally.calls != sum(tally.per_tool.values()) or tally.calls < completed:

@@ -22,6 +22,7 @@ from toolcrib.values.json import canonical_json
 from toolcrib.values.message import Message
 from toolcrib.values.record import CallError
 from toolcrib.values.run import RunResult, check_signature
+from toolcrib.values.typed import came, check_each, check_type
 
 if TYPE_CHECKING:  # an agent makes its sessions
     from toolcrib.agent.agent import Agent
@@ -50,9 +51,11 @@ class Session:
     def __init__(
         self, agent: Agent, messages: tuple[Message, ...] = (), offered: tuple[str, ...] = ()
     ) -> None:
+        if not callable(getattr(agent, "start", None)):
+            raise TypeError(f"agent is an Agent; {came(agent)}")
         self.agent = agent
-        self.messages = messages
-        self.offered = offered
+        self.messages = check_each("messages", messages, Message, "a list of Message")
+        self.offered = check_each("offered", offered, str, "a list of names")
         self._busy = False
 
     async def send(self, text: str, *, caller: Caller = ANONYMOUS) -> RunResult:
@@ -126,6 +129,7 @@ class Session:
     def from_json(cls, agent: Agent, text: str | bytes) -> Session:
         """Raises SourceError if the text is not a saved session, or not as an agent with the same
         `state_key` has saved it."""
+        check_type("text", text, (str, bytes), "the JSON of a saved session, str or bytes")
         try:
             saved = msgspec.json.decode(text, type=_Saved | tuple[Message, ...])
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

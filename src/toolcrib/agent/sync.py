@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable
 from typing import TypeVar
 
 from toolcrib.errors import ToolcribError
+from toolcrib.values.typed import came
 
 T = TypeVar("T")
 
 
 def run_sync(awaitable: Awaitable[T]) -> T:
     """Run to the end and give the result. Raises ToolcribError inside a running event loop."""
+    if not inspect.isawaitable(awaitable):
+        raise TypeError(
+            f"awaitable is what agent.run(…) gives, or an async call; {came(awaitable)}"
+        )
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -28,6 +28,7 @@ from toolcrib.tools import ToolLike, as_tools
 from toolcrib.values.client import Plan
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings, StreamPart, TextPart
+from toolcrib.values.typed import check_type
 from toolcrib.wire import Decoder, Memo, TextSyntax, Wire, decoder, encode, syntax_of, wire_of
 
 Tools: TypeAlias = Iterable[Any] | ToolLike
@@ -130,6 +131,7 @@ class WireClient(Closing):
             self.wire = msgspec.structs.replace(self.wire, text_calls=syntax_of(text_calls))
         if text_calls_trusted:
             self.wire = _trusting(self.wire)
+        check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
         self.settings = settings
         self._model = model
         self._base = checked_url(base_url)

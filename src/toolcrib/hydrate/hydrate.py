@@ -33,6 +33,7 @@ from toolcrib.values.call import (
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, encodable, fresh
 from toolcrib.values.offer import Offer, WayBack
+from toolcrib.values.typed import check_type
 
 _TOO_MANY_WAYS = "The arguments fit too many alternatives of the tool's schema. Send less."
 
@@ -50,6 +51,7 @@ def hydrate(
     Pointer into the arguments. `pinned` has what the default factories of this call made before
     (`Hydrated.building.pinned`): they run once a call.
     """
+    check_type("call", call, ToolCall, "a ToolCall")
     started = time.perf_counter()
     if not call.complete or call.fault is not None:
         fault = call.fault or CallFault(ErrorCode.TRUNCATED)

@@ -22,6 +22,7 @@ from toolcrib.pick.scoring.scorer import Score, Scorer, scorer_name
 from toolcrib.pick.text.query import Query, query_of
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
+from toolcrib.values.typed import check_type
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ async def pick_tools(
     Raises PickError for a scorer that raises or gives no score in 0..1, for tools without a
     definition, and for an input that has no text.
     """
+    check_type("options", options, PickOptions, "a PickOptions")
     candidates = candidates_of(tools, options.filters(), options.quota)
     scorer = options.chosen_scorer()
     request = request_for(input, candidates, options)

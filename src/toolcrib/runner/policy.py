@@ -24,6 +24,7 @@ from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError, ToolInvocationRecord
+from toolcrib.values.typed import came
 
 Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
 
@@ -78,6 +79,8 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
     Raises ToolcribError for what is no policy, for one whose `denies` is no method that can be asked
     (it would hide every tool), and for a second `Standard`.
     """
+    if not callable(policies) and not isinstance(policies, Iterable):
+        raise TypeError(f"policy is a function, or a list of them; {came(policies)}")
     given = [policies] if callable(policies) else list(policies)
     for policy in given:
         if not callable(policy) or isinstance(policy, type):

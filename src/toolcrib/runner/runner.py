@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from types import NoneType
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import Repairer, check_repairer, hydrate, repair
@@ -30,7 +31,7 @@ from toolcrib.runner.scope import CallScope, is_tainted_here
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
 from toolcrib.threads import Work
 from toolcrib.tools import Catalog, ToolLike, Tools
-from toolcrib.values.call import HydrationResult, Rejected, ToolCall
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.client import Plan
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny
@@ -40,9 +41,12 @@ from toolcrib.values.offer import Offer
 from toolcrib.values.origin import Origin, prompt_of
 from toolcrib.values.record import CallError, Outcome, Sink
 from toolcrib.values.run import RunRecord
+from toolcrib.values.typed import check_each, check_type
 
 DEFAULT_TIMEOUT = 60.0
 REMEMBERED = 1_000
+_CALLS = (ToolCall, Hydrated, Rejected)
+_SCOPES = (CallScope, NoneType)
 
 
 class ToolRunner:
@@ -164,6 +168,9 @@ class ToolRunner:
         Raises only what a sink raises, SourceError where an approver's store cannot be used, and
         CancelledError.
         """
+        check_type("call", call, _CALLS, "a ToolCall, or what hydrate gives")
+        check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
+        check_type("scope", scope, _SCOPES, "a CallScope, or None")
         cancels = cancel_requests()
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
         hydrated = self._hydrated(call, scope)
@@ -241,6 +248,7 @@ class ToolRunner:
         If one raises (a sink), or this is cancelled, the others are cancelled and waited for; those
         that had not begun are recorded as cancelled, too.
         """
+        calls = check_each("calls", calls, _CALLS, "a list of ToolCall, or of what hydrate gives")
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
         given, begun = list(calls), set[int]()
         if len(given) == 1:

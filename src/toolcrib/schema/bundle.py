@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -19,6 +20,7 @@ from toolcrib.schema.references import Place, subschemas
 from toolcrib.schema.schema_files import SchemaFile, SchemaFiles
 from toolcrib.schema.shape import MAX_NODES, schema_text
 from toolcrib.values.json import JsonObject, json_copy
+from toolcrib.values.typed import check_type
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 _HOLDS = frozenset((Role.ONE, Role.MANY, Role.NAMED, Role.PATTERNS, Role.SHELF))
@@ -37,6 +39,8 @@ def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObje
     Raises SourceError if the file itself cannot be read, SchemaError, naming file and pointer, for
     anything else: a reference outward or to nothing, a file that is no JSON, too much of them.
     """
+    check_type("path", path, (str, Path), "the path of a file, str or Path")
+    check_type("root", root, (str, Path, NoneType), "the path of a folder, str or Path, or None")
     files = SchemaFiles(Path(path), None if root is None else Path(root))
     made = json_copy(schema_text(_Bundle(files).whole()))
     check_schema(made)

@@ -17,6 +17,7 @@ import msgspec
 
 from toolcrib.errors import BindingError, DefinitionError
 from toolcrib.values.context import CallContext
+from toolcrib.values.typed import check_type
 
 T = TypeVar("T")
 _MARK = "__toolcrib_capability__"
@@ -62,6 +63,7 @@ class PerCall(msgspec.Struct, frozen=True, eq=False):
 
 def capability(cls: type[T]) -> type[T]:
     """Mark a Protocol of one's own as something that tools are given, never the model."""
+    check_type("cls", cls, type, "a class, a Protocol")
     setattr(cls, _MARK, True)
     return cls
 

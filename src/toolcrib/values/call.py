@@ -13,6 +13,7 @@ import msgspec
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.definition import NoSchemaMode, ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, fresh
+from toolcrib.values.typed import check_fields
 
 
 class PayloadRef(msgspec.Struct, frozen=True, gc=False):
@@ -65,6 +66,9 @@ class ToolCall(Veiled, msgspec.Struct, frozen=True, gc=False):
     notes: tuple[str, ...] = ()
     fault: CallFault | None = None
     payload: PayloadRef | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class ValidatorInfo(msgspec.Struct, frozen=True, gc=False):

@@ -10,6 +10,7 @@ import msgspec
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import Outcome
+from toolcrib.values.typed import check_fields
 
 
 class ToolApproval(msgspec.Struct, frozen=True):
@@ -100,6 +101,9 @@ class CallContext(msgspec.Struct, frozen=True):
     caller: Caller
     deadline: float | None
     observer: Observer | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def progress(self, part: JsonValue) -> None:
         """Tell whoever watches the run; `part` is shown as it is, so put nothing secret in it.

@@ -10,6 +10,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.values.json import JsonObject, Veiled
+from toolcrib.values.typed import check_fields
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
@@ -17,6 +18,9 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     roles: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 ANONYMOUS = Caller("anonymous")
@@ -28,6 +32,9 @@ class Allow(msgspec.Struct, frozen=True, tag="allow", gc=False):
     reason: str = ""
     policy: str = ""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class Deny(msgspec.Struct, frozen=True, tag="deny", gc=False):
     """The call may not run; `code` is `denied`, `budget_exceeded` or `rate_limited`."""
@@ -36,12 +43,18 @@ class Deny(msgspec.Struct, frozen=True, tag="deny", gc=False):
     policy: str = ""
     code: ErrorCode = ErrorCode.DENIED
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", gc=False):
     """The call may run if a person approves it."""
 
     reason: str
     policy: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 Decision: TypeAlias = Allow | Deny | Ask
@@ -69,6 +82,9 @@ class ApprovalRequest(msgspec.Struct, frozen=True, gc=False):
     asked_at: float = 0.0
     defaults: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def expired(self, now: float | None = None) -> bool:
         return (time.time() if now is None else now) >= self.expires_at
 
@@ -88,12 +104,18 @@ class Approve(Veiled, msgspec.Struct, frozen=True, tag="approve"):
     arguments: JsonObject | None = None
     for_run: bool = False
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
     """No, and why: for the record. The model is told that it was refused, not the reason."""
 
     reason: str = ""
     by: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 Answer: TypeAlias = Approve | Refuse

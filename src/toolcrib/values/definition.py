@@ -24,6 +24,7 @@ from toolcrib.values.json import (
     json_copy,
     sha256_hex,
 )
+from toolcrib.values.typed import check_fields
 
 NoSchemaMode: TypeAlias = Literal["read-only", "human-approval", "full"]
 
@@ -157,6 +158,10 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     defaults_json: str | None = None
 
     def __post_init__(self) -> None:
+        try:
+            check_fields(self)
+        except TypeError as wrong:
+            raise DefinitionError(str(wrong)) from None
         try:
             "".join(self._texts()).encode()
         except (UnicodeEncodeError, TypeError):

@@ -14,6 +14,7 @@ from toolcrib.values.call import PayloadRef, ToolCall
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonValue, Veiled
 from toolcrib.values.offer import Offer
+from toolcrib.values.typed import check_fields
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal[
@@ -78,6 +79,9 @@ class Message(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     images: tuple[Image, ...] = ()
     untrusted: bool = False
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @staticmethod
     def system(text: str) -> Message:
         return Message("system", text)
@@ -108,6 +112,9 @@ class Usage(msgspec.Struct, frozen=True):
     cache_read: int = 0
     cache_written: int = 0
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.requests + other.requests,
@@ -132,6 +139,9 @@ class Settings(Veiled, msgspec.Struct, frozen=True):
     extra: Mapping[str, JsonValue] = {}
     provider_tools: tuple[Mapping[str, JsonValue], ...] = ()
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 class ToolChoice(msgspec.Struct, frozen=True):
     """What the model is asked to do about tools: its choice, none, at least one, or one by name.
@@ -142,6 +152,9 @@ class ToolChoice(msgspec.Struct, frozen=True):
     mode: Literal["auto", "none", "required", "tool"] = "auto"
     name: str | None = None
     allowed: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
@@ -157,6 +170,9 @@ class ChatRequest(msgspec.Struct, frozen=True):
     settings: Settings = Settings()
     id_prefix: str = "call_"
     parallel_calls: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Reply(Veiled, msgspec.Struct, frozen=True):
@@ -183,6 +199,9 @@ class Reply(Veiled, msgspec.Struct, frozen=True):
     events: tuple[str, ...] = ()
     payload: PayloadRef | None = None
     provider: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def text(self) -> str:

@@ -15,6 +15,7 @@ from toolcrib.values.json import JsonObject, Veiled, canonical_json, keyed_diges
 from toolcrib.values.message import Message, Usage
 from toolcrib.values.origin import Choice, Origin
 from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.typed import check_fields, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
 
@@ -30,6 +31,9 @@ class Limits(msgspec.Struct, frozen=True):
     seconds: float | None = None
     cost: float | None = None
     corrections: int | None = 3
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class RepairedText(Veiled, msgspec.Struct, frozen=True):
@@ -75,6 +79,9 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
     version: int = 1
     signature: str = ""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
 
@@ -94,6 +101,7 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
     @staticmethod
     def from_json(text: str | bytes) -> RunState:
         """Raises SourceError if the text is not a saved state."""
+        check_type("text", text, (str, bytes), "the JSON of a saved state, str or bytes")
         try:
             state = msgspec.json.decode(text, type=RunState)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

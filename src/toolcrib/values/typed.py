@@ -1,0 +1,138 @@
+"""What is of another type than it says is told at once, in one sentence, to whoever made it.
+
+A value that applications make checks its fields when it is made, once: `Caller("ada", "admin")` is an
+error there, not a character for each role at the first call. Lists are taken where tuples are meant.
+The sentence names the parameter, what it has to be and what came; never the value.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+_WORDS = {type(None): "None", Mapping: "mapping", Callable: "function"}
+_NOTES = {
+    ("ToolCall", "arguments"): ", the JSON text that the model sent (json.dumps(…))",
+    ("Message", "tool_calls"): ", of ToolCall",
+}
+
+
+class _Kind(NamedTuple):
+    """What a field may be: an instance of one of `types`, each element one of `each`, of `choices`."""
+
+    types: tuple[Any, ...]
+    each: tuple[Any, ...] = ()
+    choices: tuple[Any, ...] = ()
+
+    def fits(self, value: Any) -> bool:
+        if not isinstance(value, self.types):
+            return False
+        if value.__class__ is bool and bool not in self.types and object not in self.types:
+            return False  # to Python it is an int
+        if self.each and isinstance(value, tuple):
+            return all(isinstance(element, self.each) for element in value)
+        return not self.choices or value in self.choices
+
+    def __str__(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(map(repr, self.choices))}"
+        named = [_WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in self.types]
+        of = f" of {' or '.join(kind.__name__ for kind in self.each)}" if self.each else ""
+        return (
+            " or ".join(dict.fromkeys(name for name in named if name != "bool" or len(named) < 3))
+            + of
+        )
+
+
+def check_fields(made: msgspec.Struct) -> None:
+    """Raises TypeError for a field that is not of the type that its class says."""
+    for name, kind, plain in _fields(type(made)):
+        value = getattr(made, name)
+        if value.__class__ in plain:  # as nearly all are
+            continue
+        if value.__class__ is list and tuple in kind.types:
+            value = tuple(value)
+            msgspec.structs.force_setattr(made, name, value)
+        if not kind.fits(value):
+            owner = type(made).__name__
+            note = _NOTES.get((owner, name), "")
+            raise TypeError(
+                f"{owner}: {name} is {_article(str(kind))}{note}; {came(value, kind.each)}"
+            )
+
+
+def check_type(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
+    """Raises TypeError unless `value` is a `kind`; `wanted` says in words what it has to be."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {wanted}; {came(value)}")
+
+
+def check_each(
+    name: str, values: object, kind: type | tuple[type, ...], wanted: str
+) -> tuple[Any, ...]:
+    """The values of a list or another iterable. Raises TypeError unless each of them is a `kind`."""
+    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name} is {wanted}; {came(values)}")
+    given = tuple(values)
+    for at, value in enumerate(given):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is {wanted}; {name}[{at}]: {came(value)}")
+    return given
+
+
+def came(value: object, each: tuple[Any, ...] = ()) -> str:
+    """What was given, by its type: of a tuple with wrong elements, that of the first of them."""
+    if each and isinstance(value, tuple):
+        value = next(element for element in value if not isinstance(element, each))
+        return f"this one holds {_article(type(value).__name__)}"
+    return f"this is {_article(type(value).__name__)}"
+
+
+def _article(word: str) -> str:
+    if word.startswith(("one of", "None")):
+        return word
+    return f"{'an' if word[0] in 'aeioAEIO' else 'a'} {word}"
+
+
+@lru_cache(maxsize=256)
+def _fields(made: Any) -> tuple[tuple[str, _Kind, frozenset[Any]], ...]:
+    """Each field that can be checked, its kind, and the classes that need no second look."""
+    hints = get_type_hints(made)
+    names = made.__struct_fields__
+    kinds = ((name, _kind(hints[name])) for name in names)
+    return tuple(
+        (name, kind, frozenset(() if kind.each or kind.choices else kind.types))
+        for name, kind in kinds
+        if kind is not None
+    )
+
+
+def _kind(hint: Any) -> _Kind | None:
+    """None for a hint that says nothing that could be checked."""
+    origin = get_origin(hint)
+    if origin is Literal:
+        return _Kind(tuple({type(choice) for choice in get_args(hint)}), (), get_args(hint))
+    if origin in (Union, types.UnionType):
+        kinds = [_kind(part) for part in get_args(hint)]
+        known = [kind for kind in kinds if kind is not None]
+        if len(known) < len(kinds):
+            return None
+        each = tuple(kind for one in known for kind in one.each)
+        return _Kind(tuple(kind for one in known for kind in one.types), each)
+    if origin is tuple:
+        element = _kind(get_args(hint)[0])
+        return _Kind((tuple,), element.types if element is not None else ())
+    kind = origin or hint
+    if kind is Any:
+        return None
+    if kind is float:
+        return _Kind((float, int))
+    if isinstance(kind, type) and issubclass(kind, Mapping):
+        return _Kind((Mapping,))
+    if not isinstance(kind, type) or getattr(kind, "_is_protocol", False) or kind is object:
+        return None
+    return _Kind((kind,))
