@@ -352,25 +352,25 @@ class UnionPart(Part):
     """The first branch that the value can have come from; a pair is looked at once, however deep."""
 
     def __init__(self, choices: Sequence[Part]) -> None:
-        self._choices = choices
+        self.choices = choices
         self.takes_float = any(getattr(c, "takes_float", False) for c in choices)
 
     def whole(self, sent: JsonValue) -> JsonValue:
         if sent.__class__ is float and self.takes_float:
             return sent
-        for choice in self._choices:
+        for choice in self.choices:
             sent = choice.whole(sent)
         return sent
 
     def fits(self, value: Any) -> bool:
-        return any(choice.fits(value) for choice in self._choices)
+        return any(choice.fits(value) for choice in self.choices)
 
     def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
         key = (id(self), id(value), id(sent))
         if key in found.known:
             return self._known(found, key, at)
         mark = found.mark()
-        for choice in self._choices:
+        for choice in self.choices:
             if not choice.fits(value):
                 continue
             try:
@@ -587,7 +587,10 @@ class FieldsPart(Part):
         return made
 
     def fits(self, value: Any) -> bool:
-        return isinstance(value, dict if self._cls is None else self._cls)
+        """A subclass has fields that this plan does not know."""
+        if self._cls is None:
+            return isinstance(value, dict)
+        return value.__class__ is self._cls
 
     def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
         if not self.fits(value):

@@ -187,7 +187,7 @@ class _Planner:
         """A validator of a whole object is no leave to change its fields."""
         inner = self.plan(core["schema"], config)
         if _is_pydantics(core):
-            if isinstance(inner, _CONTAINERS):
+            if isinstance(inner, _CONTAINERS) and not _is_scalars(inner):
                 return InsidePart(lambda: inner)
             return inner if isinstance(inner, AuthoredPart) else LeafPart(core, config)
         return inner if isinstance(inner, FieldsPart) else AuthoredPart(inner)
@@ -261,6 +261,11 @@ class _Planner:
             factory=_has_factory(core),
             init_only=bool(said.get("init_only")),
         )
+
+
+def _is_scalars(part: Part) -> bool:
+    """A text or a number of which pydantic makes a value of its own, such as a size in bytes."""
+    return isinstance(part, UnionPart) and all(isinstance(c, ScalarPart) for c in part.choices)
 
 
 def _has_factory(core: Any) -> bool:
