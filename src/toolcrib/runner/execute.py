@@ -62,7 +62,7 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
         raise
     if not task.done():
         await _ended(task)
-    value, raised = task.result()
+    value, raised = task.result().taken()
     if late and (raised is None or isinstance(raised, asyncio.CancelledError | TimeoutError)):
         raise TimeLimitExceeded
     try:
@@ -73,14 +73,30 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
     return value
 
 
-async def _caught(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+class _Ended:
+    """What a tool gave, or raised. Its repr says neither: asyncio, when it debugs, logs tasks with
+    their results."""
+
+    __slots__ = ("_raised", "_value")
+
+    def __init__(self, value: Any, raised: BaseException | None) -> None:
+        self._value, self._raised = value, raised
+
+    def taken(self) -> tuple[Any, BaseException | None]:
+        """Once: nothing is kept of it."""
+        taken = self._value, self._raised
+        self._value = self._raised = None
+        return taken
+
+
+async def _caught(work: Coroutine[Any, Any, Any]) -> _Ended:
     """A task's own: what it raises is judged where it is waited for, and ends no event loop."""
     try:
-        return await work, None
+        return _Ended(await work, None)
     except GeneratorExit:
         raise  # the loop is gone
     except BaseException as raised:  # noqa: BLE001  as said
-        return None, raised
+        return _Ended(None, raised)
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
