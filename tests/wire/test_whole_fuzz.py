@@ -26,7 +26,7 @@ from wire.recorded_helpers import Row, recorded
 
 from toolcrib.errors import ClientError
 from toolcrib.hydrate.parse import Parsed, parse_arguments
-from toolcrib.wire import Wire, decode, decoder, wire_of
+from toolcrib.wire import Wire, decoder, wire_of
 
 SAMPLE = 700
 SEED = 13
@@ -160,22 +160,9 @@ def mutants(recording: Recording) -> Iterator[tuple[str, list[bytes]]]:
             yield f"swapped {at}", [*events[: at - 1], event, events[at - 1], *events[at + 1 :]]
 
 
-def lost_cut(recording: Recording, body: bytes) -> bool:
-    """What a chat's wire cannot show: the only event that said that the reply was cut is gone, and
-    `[DONE]` is there all the same."""
-    if recording.wire.name not in ("openai-chat", "mistral"):
-        return False
-    try:
-        whole = decode(recording.wire, b"".join(recording.events))
-    except ClientError:
-        return False
-    return whole.finish not in ("stop", "tool_calls") and b"[DONE]" in body
-
-
 def too_much(recording: Recording, whole: Runs, body: bytes) -> Runs:
     """What runs of a mutant, and not of the whole recording."""
-    more = runs(recording.wire, body) - whole
-    return Counter() if more and lost_cut(recording, body) else more
+    return runs(recording.wire, body) - whole
 
 
 WIRES = (
