@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import Any, TextIO
 
+import msgspec
 import pytest
 
 from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
@@ -81,6 +82,16 @@ def test_nothing_in_a_question_moves_the_cursor_or_passes_for_something_else(hos
     text = question(asked)
     assert text.isascii()
     assert text.isprintable()
+
+
+def test_a_question_marks_defaults() -> None:
+    asked = ApprovalRequest(
+        "apr", "pay", {"cents": 5, "to": "a"}, "risky", 0.0, defaults=("/cents", "/x\u202e")
+    )
+    shown = 'Run pay {"cents": 5, "to": "a"} (defaults: /cents, /x\\u202e)? (risky) [y/N] '
+    assert question(asked) == shown
+    many = msgspec.structs.replace(asked, defaults=tuple(f"/{n}" for n in range(23)))
+    assert "/19 and 3 more)" in question(many)
 
 
 def test_a_question_is_one_line() -> None:

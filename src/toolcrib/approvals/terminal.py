@@ -93,16 +93,16 @@ def question(request: ApprovalRequest) -> str:
     """One line in ASCII: nothing in it can move a cursor or pass for another character."""
     tool = json.dumps(request.tool)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
-    defaults = f" (defaults: {places})" if (places := shown_places(request)) else ""
-    return f"Run {tool} {shown_arguments(request.arguments)}{defaults}? ({reason}) [y/N] "
+    return f"Run {tool} {shown_request(request)}? ({reason}) [y/N] "
 
 
-def shown_places(request: ApprovalRequest) -> str:
-    """Where the arguments were not sent, and are defaults: JSON Pointers, in ASCII."""
-    places = [json.dumps(place)[1:-1] for place in request.defaults]
-    text = ", ".join(places[:_MAX_PLACES])
-    more = len(places) - _MAX_PLACES
-    return text if more <= 0 else f"{text} and {more} more"
+def shown_request(request: ApprovalRequest) -> str:
+    """The arguments, and which of them were not sent and are defaults, all in ASCII."""
+    places = [json.dumps(place)[1:-1] for place in request.defaults[:_MAX_PLACES]]
+    more = len(request.defaults) - len(places)
+    rest = f" and {more} more" if more else ""
+    marked = f" (defaults: {', '.join(places)}{rest})" if places else ""
+    return f"{shown_arguments(request.arguments)}{marked}"
 
 
 def shown_arguments(arguments: JsonObject) -> str:

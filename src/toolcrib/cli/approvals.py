@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from toolcrib.approvals import ApprovalStore
-from toolcrib.approvals.terminal import shown_arguments
+from toolcrib.approvals.terminal import shown_arguments, shown_request
 from toolcrib.cli.database import DATABASE, check_holds
 from toolcrib.cli.options import JsonOption
 from toolcrib.cli.render import out, print_json, printable
@@ -125,9 +125,7 @@ def _answer(ids: list[str], answer: Answer, store: str, *, as_json: bool) -> Non
     edited = answer.arguments if isinstance(answer, Approve) else None
     for request in asked:
         instead = "" if edited is None else f", to run with {shown_arguments(edited)}"
-        out.print(
-            printable(f"{said}: {request.tool} {shown_arguments(request.arguments)}{instead}")
-        )
+        out.print(printable(f"{said}: {request.tool} {shown_request(request)}{instead}"))
 
 
 def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]]) -> T:
@@ -174,7 +172,7 @@ def _columns(request: ApprovalRequest) -> tuple[str, ...]:
     return (
         _line(request.id),
         _line(request.tool),
-        shown_arguments(request.arguments),
+        shown_request(request),
         _line(request.reason),
         _line(request.caller),
         _span(now - request.asked_at) if request.asked_at else "?",

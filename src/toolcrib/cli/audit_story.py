@@ -203,11 +203,14 @@ _VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
 
 def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[Told]:
     record = entries[-1].record
-    given = "arguments that did not validate" if record.arguments is None else ""
+    given = "arguments that did not validate"
+    if record.arguments is not None:
+        marked = f" (defaults: {', '.join(record.defaulted)})" if record.defaulted else ""
+        given = f"{short_json(record.arguments)}{marked}"
     yield Told(
         when(record.started_at),
         "asked again" if again else "asked",
-        given or short_json(record.arguments),
+        given,
     )
     if record.decision is not None:
         reason = f": {record.decision.reason}" if record.decision.reason else ""

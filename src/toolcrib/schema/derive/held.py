@@ -24,14 +24,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
 from fractions import Fraction
-from math import isfinite
 from pathlib import PurePath
 from typing import Any, TypeAlias, cast
 from uuid import UUID
 
-from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import (
     CoreConfig,
     PydanticSerializationError,
@@ -42,13 +40,11 @@ from pydantic_core import (
     to_jsonable_python,
 )
 
+from toolcrib.schema.derive.plain import MISSING, SECRETS, plain, same_json
 from toolcrib.values.json import JsonValue, canonical_json
 
 At: TypeAlias = "tuple[At, str | int] | None"
-MISSING: Any = object()
-_SECRETS = (SecretStr, SecretBytes, Secret)
 _NUMBERS = (int, float)
-_SCALARS = frozenset((str, int, float, bool, type(None)))
 IPS = tuple(
     getattr(ipaddress, f"IPv{version}{kind}")
     for version in (4, 6)
@@ -119,62 +115,6 @@ class Part:
         raise NotImplementedError
 
 
-def plain(value: Any) -> Any:
-    """A value of any kind as JSON, secrets unwrapped; `MISSING` for what is none."""
-    kind = value.__class__
-    if kind in _SCALARS:
-        return value if kind is not float or isfinite(value) else MISSING
-    if isinstance(value, Enum):
-        return plain(value.value)
-    if isinstance(value, _SECRETS):
-        return plain(value.get_secret_value())
-    if isinstance(value, dict):
-        return _plain_object(value)
-    if isinstance(value, list | tuple | deque | set | frozenset):
-        items = [plain(item) for item in value]
-        if any(item is MISSING for item in items):
-            return MISSING
-        return sorted(items, key=canonical_json) if isinstance(value, set | frozenset) else items
-    return _plain_text(value)
-
-
-def _plain_object(value: dict[Any, Any]) -> Any:
-    made = {}
-    for key, item in value.items():
-        name = plain(key)
-        made[name if isinstance(name, str) else canonical_json(name)] = plain(item)
-    whole = len(made) == len(value) and not any(item is MISSING for item in made.values())
-    return made if whole else MISSING
-
-
-def _plain_text(value: Any) -> Any:
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, Fraction):
-        return str(value)
-    try:
-        made = to_jsonable_python(value, by_alias=True, round_trip=True)
-        canonical_json(made)
-    except (PydanticSerializationError, ValueError, TypeError, RecursionError):
-        owner = type(value).__module__.partition(".")[0]
-        return str(value) if owner in ("pydantic", "pydantic_core") else MISSING
-    except Exception:  # noqa: BLE001  a serializer of the author's
-        return MISSING
-    return made
-
-
-def same_json(one: Any, other: Any) -> bool:
-    """Equal as JSON: `1` is `1.0`, and neither is `true`."""
-    kind = one.__class__
-    if kind is not other.__class__:
-        return kind in _NUMBERS and other.__class__ in _NUMBERS and one == other
-    if kind is dict:
-        return one.keys() == other.keys() and all(same_json(v, other[k]) for k, v in one.items())
-    if kind is list:
-        return len(one) == len(other) and all(map(same_json, one, other))
-    return bool(one == other)
-
-
 def untitled(config: Mapping[str, Any]) -> CoreConfig:
     """The configuration that a part takes from the class around it."""
     return cast("CoreConfig", {key: said for key, said in config.items() if key != "title"})
@@ -192,7 +132,7 @@ class LeafPart(Part):
         shown = plain(value)
         if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
             return shown
-        if isinstance(value, _SECRETS) and same_json(plain(value.get_secret_value()), sent):
+        if isinstance(value, SECRETS) and same_json(plain(value.get_secret_value()), sent):
             return sent
         if not self._reads_as(sent, value):
             raise Differs(at)
@@ -708,10 +648,10 @@ class InsidePart(Part):
         return self._inner.whole(sent)
 
     def fits(self, value: Any) -> bool:
-        return isinstance(value, _SECRETS) or self._inner.fits(value)
+        return isinstance(value, SECRETS) or self._inner.fits(value)
 
     def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
-        if isinstance(value, _SECRETS):
+        if isinstance(value, SECRETS):
             value = value.get_secret_value()
         return self._inner.hold(value, sent, at, found)
 
