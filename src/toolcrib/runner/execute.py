@@ -45,7 +45,8 @@ async def execute(
 async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
     """What it gives, or raises. Raises TimeLimitExceeded once it has been cancelled and has ended,
     StillRunning if it has not; cancelled, it waits as long, and gives what came of it nevertheless."""
-    task = asyncio.ensure_future(_caught(work))
+    end = _End()
+    task = asyncio.ensure_future(_caught(work, end))
     late = False
     try:
         await asyncio.sleep(0)  # its first step; what never suspends needs no timer
@@ -62,7 +63,10 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
         raise
     if not task.done():
         await _ended(task)
-    value, raised = task.result().taken()
+    if end.come is None:
+        task.result()  # it was cancelled before its first step: that is raised
+    value, raised = end.come or (None, None)
+    end.come = None
     if late and (raised is None or isinstance(raised, asyncio.CancelledError | TimeoutError)):
         raise TimeLimitExceeded
     try:
@@ -73,30 +77,24 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
     return value
 
 
-class _Ended:
-    """What a tool gave, or raised. Its repr says neither: asyncio, when it debugs, logs tasks with
-    their results."""
+class _End:
+    """What has come of a tool: its value, or what it raised.
 
-    __slots__ = ("_raised", "_value")
+    It is no task's result: asyncio, when it debugs, logs those, and drops that of a task which was
+    cancelled in its last step.
+    """
 
-    def __init__(self, value: Any, raised: BaseException | None) -> None:
-        self._value, self._raised = value, raised
-
-    def taken(self) -> tuple[Any, BaseException | None]:
-        """Once: nothing is kept of it."""
-        taken = self._value, self._raised
-        self._value = self._raised = None
-        return taken
+    come: tuple[Any, BaseException | None] | None = None
 
 
-async def _caught(work: Coroutine[Any, Any, Any]) -> _Ended:
+async def _caught(work: Coroutine[Any, Any, Any], end: _End) -> None:
     """A task's own: what it raises is judged where it is waited for, and ends no event loop."""
     try:
-        return _Ended(await work, None)
+        end.come = await work, None
     except GeneratorExit:
         raise  # the loop is gone
     except BaseException as raised:  # noqa: BLE001  as said
-        return _Ended(None, raised)
+        end.come = None, raised
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
