@@ -235,6 +235,25 @@ def test_a_call_is_trusted_at_a_mark_of_the_syntax_only(
 
 
 @pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ('<tool_call>{"name": "now"}</tool_call>', ("empty_arguments",)),
+        ('<tool_call>{"name": "now", "arguments": null}</tool_call>', ("empty_arguments",)),
+        ('<tool_call>{"name": "now", "arguments": ""}</tool_call>', None),
+        ('<tool_call>{"name": "now", "arguments": {}}</tool_call>', ()),
+    ],
+)
+def test_what_was_doubtful_about_the_arguments_is_noted(
+    text: str, notes: tuple[str, ...] | None
+) -> None:
+    (call,) = read("hermes", text).tool_calls
+    if notes is None:
+        assert call.arguments == '""'
+    else:
+        assert (call.arguments, call.notes) == ("{}", ("written_in_text", *notes))
+
+
+@pytest.mark.parametrize(
     ("written", "text"),
     [
         ('{"city":  "Paris"}', "I look."),

@@ -10,7 +10,7 @@ from functools import cached_property
 from toolcrib.schema.references import References
 from toolcrib.values.json import JsonObject
 from toolcrib.values.offer import Offer
-from toolcrib.wire.json_text import is_object, settled
+from toolcrib.wire.json_text import Settled, is_object, settled
 from toolcrib.wire.text_calls.cursor import NoCallError
 from toolcrib.wire.text_calls.literal import json_of
 
@@ -29,10 +29,11 @@ class Written:
         self.provider_id = ""
         self.native = False
 
-    def arguments(self) -> str:
+    def arguments(self) -> Settled:
         """The model's own text, if it is JSON; what says the same as JSON, if it is Python."""
-        text = settled("".join(self.pieces)).text
-        return text if is_object(text) else json_of(text) or text
+        given = settled("".join(self.pieces))
+        text = given.text if is_object(given.text) else json_of(given.text) or given.text
+        return given._replace(text=text)
 
 
 class Block:

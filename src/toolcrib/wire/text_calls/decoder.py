@@ -19,6 +19,8 @@ from toolcrib.values.message import ArgumentsPart, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Decoder
 from toolcrib.wire.ending import unlisted
+from toolcrib.wire.json_text import Settled
+from toolcrib.wire.text_calls.block import Written
 from toolcrib.wire.text_calls.scan import Scanner
 from toolcrib.wire.text_calls.syntax import TextSyntax
 
@@ -74,19 +76,23 @@ class TextCallDecoder:
         return msgspec.structs.replace(reply, message=message, finish=finish)
 
     def _read(self, scanner: Scanner, reply: Reply, *, whole: bool) -> tuple[ToolCall, ...]:
-        doubtful = reply.finish == "doubtful" and reply.provider_finish
         return tuple(
-            ToolCall(
-                id=f"{self._ids}{number}",
-                provider_id=call.provider_id,
-                name=self._offer.own_name(call.name),
-                arguments=call.arguments() if whole else "".join(call.pieces),
-                complete=whole,
-                notes=_TRUSTED if self._trusted and call.native else _WRITTEN,
-                fault=unlisted(doubtful) if doubtful else None,
-                payload=reply.payload and msgspec.structs.replace(reply.payload, position=number),
-            )
+            self._call(call, number, reply, whole=whole)
             for number, call in enumerate(scanner.calls)
+        )
+
+    def _call(self, call: Written, number: int, reply: Reply, *, whole: bool) -> ToolCall:
+        doubtful = reply.finish == "doubtful" and reply.provider_finish
+        given = call.arguments() if whole else Settled("".join(call.pieces))
+        return ToolCall(
+            id=f"{self._ids}{number}",
+            provider_id=call.provider_id,
+            name=self._offer.own_name(call.name),
+            arguments=given.text,
+            complete=whole,
+            notes=(*(_TRUSTED if self._trusted and call.native else _WRITTEN), *given.notes),
+            fault=unlisted(doubtful) if doubtful else None,
+            payload=reply.payload and msgspec.structs.replace(reply.payload, position=number),
         )
 
 
