@@ -17,7 +17,7 @@ one by one.)
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 from uuid import uuid4
@@ -362,14 +362,16 @@ def append(
     there = _there(transaction, drafts)
     settled: set[int] = set()
     written: list[Draft] = []
+    under: dict[str, list[Draft]] = {}  # of those, by key
     for at, draft in enumerate(drafts):
         if at in there:
             continue
-        if draft.settles and _settled(tail, draft, written):
+        if draft.settles and _settled(tail, draft, under):
             settled.add(at)
             if draft.claim or draft.told.code == UNKNOWN:
                 continue
         written.append(draft)
+        under.setdefault(draft.asked.key, []).append(draft)
     tail.add(written)
     return [
         _standing_or_error(tail, draft.asked) if at in settled else None
@@ -432,23 +434,22 @@ def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[t
         after = rows[-1][0]
 
 
-def _settled(tail: Tail, draft: Draft, before: Sequence[Draft]) -> bool:
+def _settled(tail: Tail, draft: Draft, before: Mapping[str, Sequence[Draft]]) -> bool:
     """Whether a claim comes too late, or an outcome after a final one; also if nobody can tell."""
     asked = draft.asked
     try:
         kinds = tail.kinds(asked)
     except SourceError:
         return True
-    kinds += [kind_of(other.told) for other in before if _same(asked, other.asked)]
+    kinds += [kind_of(other.told) for other in before.get(asked.key, ())]
+    if asked.earlier != asked.key:
+        whose = (asked.run_id, asked.call_id)
+        kinds += [
+            kind_of(other.told)
+            for other in before.get(asked.earlier, ())
+            if (other.asked.run_id, other.asked.call_id) == whose
+        ]
     return any(kind & (CLAIMS if draft.claim else FINAL) for kind in kinds)
-
-
-def _same(asked: Asked, other: Asked) -> bool:
-    """Whether an entry about one call is about the other, too."""
-    if other.key == asked.key:
-        return True
-    whose = (asked.earlier, asked.run_id, asked.call_id)
-    return whose == (other.key, other.run_id, other.call_id)
 
 
 def _standing(log: Checked, asked: Asked) -> AuditEntry | None:

@@ -69,6 +69,7 @@ class Seal:
             raise ToolcribError("the audit log's key is empty: anybody has that one")
         # an environment variable may hold bytes that are no text: they are the key's, as they were
         self._key = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
+        self.known: dict[str, str] = {}  # by hash, what was sealed or checked before: see `index`
 
     def __call__(self, text: str) -> str:
         data = text.encode("utf-8", "surrogatepass")

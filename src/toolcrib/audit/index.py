@@ -23,6 +23,7 @@ from toolcrib.values.json import sha256_hex
 
 _DIGITS = "0123456789abcdef"
 _MOST = 16  # keys in a node that has none below
+_REMEMBERED = 20_000  # nodes, of about a kilobyte
 _LENGTH = 32  # hexadecimal digits of a node's hash: 128 bits of HMAC-SHA256
 Inner: TypeAlias = list[str]
 Last: TypeAlias = dict[str, list[int]]
@@ -103,6 +104,7 @@ class Index:
         for place in sorted(_with_above(self._changed), key=len, reverse=True):
             content = _write(self._nodes[place]).decode()
             self._hashes[place] = own = node_hash(self._seal, place, content)
+            self._remember(place, content)
             rows.append({"prefix": place, "content": content})
             if place:
                 above = self._nodes[place[:-1]]
@@ -134,16 +136,32 @@ class Index:
                 self._split(place + digit, small)
 
     def _read(self, prefixes: Collection[str]) -> None:
-        if not prefixes:
-            return
-        found = dict(self._transaction.tuples(_NODES, prefixes=list(prefixes)))
+        known = self._seal.known
+        missing = []
         for place in prefixes:
+            content = known.get(self._hashes[place])
+            if content is None:
+                missing.append(place)
+            else:
+                self._take(place, content)
+        if not missing:
+            return
+        found = dict(self._transaction.tuples(_NODES, prefixes=missing))
+        for place in missing:
             content = found.get(place)
             if not isinstance(content, str):
                 raise ChangedIndexError
             if node_hash(self._seal, place, content) != self._hashes[place]:
                 raise ChangedIndexError
+            self._remember(place, content)
             self._take(place, content)
+
+    def _remember(self, place: str, content: str) -> None:
+        """Nobody has to read a node again for as long as the log is open: its hash says which it is."""
+        known = self._seal.known
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        known[self._hashes[place]] = content
 
     def _take(self, place: str, content: str) -> None:
         self._nodes[place] = node = _decoded(content)
