@@ -214,8 +214,11 @@ class ApprovalError(ToolcribError):
     """An approval that cannot be asked for, given or used; its call ends with `code`.
 
     The code is `approval_failed` unless another one is given: what goes wrong while somebody is asked
-    is nobody's no.
+    is nobody's no. `asked_digest` is that of the definition that somebody was asked about, where the
+    call has another one now.
     """
+
+    asked_digest: str = ""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.APPROVAL_FAILED) -> None:
         super().__init__(message)

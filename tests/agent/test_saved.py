@@ -194,6 +194,10 @@ def nobody_asked(state: dict[str, Any]) -> None:
         (tally(calls=-5, per_tool={"look": -5}), "tally.calls"),
         (tally(cost=0.0), "tally.cost"),
         (tally(tokens=7), "tally.tokens"),
+        (
+            tally(approved=[{"id": "a", "by": "eve", "definition_digest": "d", "caller": "eve"}]),
+            "tally.approved",
+        ),
         (whole(turn=-1), "turn"),
         (whole(elapsed=-60.0), "elapsed"),
     ],

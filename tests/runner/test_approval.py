@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
+import json
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -38,6 +40,7 @@ from toolcrib.errors import ApprovalError
 from toolcrib.runner import CallScope, approval_request
 from toolcrib.runner.approval import check_approver, checked_answer, differing
 from toolcrib.testing import MemorySink
+from toolcrib.tools.lock import CLOSED_NOW
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, Approver
 from toolcrib.values.json import JsonObject
@@ -609,3 +612,50 @@ async def test_two_answers_of_one_reply_cannot_be_swapped() -> None:
         outcome = await ToolRunner([pay]).exec(swapped, scope=scope)
         assert isinstance(outcome, Failed)
         assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+
+
+@dataclasses.dataclass
+class Refund:
+    order: int
+
+
+@tool(visible=ALL, safe=False)
+async def refund(r: Refund) -> str:
+    """Refund an order."""
+    return "refunded"
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_an_approval_of_before_toolcrib_closed_the_schema_lapses_and_says_so(
+    stored: bool,
+) -> None:
+    """The definition has another digest by now, and nobody has swapped the tool."""
+    now = refund.get_definition()
+    schema = json.loads(now.input_schema_json or "")
+    closed = schema["properties"]["r"] if "properties" in schema["properties"]["r"] else None
+    nested = closed or next(iter(schema["$defs"].values()))
+    del nested["additionalProperties"]
+    before = msgspec.structs.replace(now, input_schema_json=json.dumps(schema), defaults_json=None)
+    asked = ApprovalRequest(
+        "apr_before",
+        "refund",
+        {"r": {"order": 7}},
+        "risky",
+        2.0**40,
+        call_id="c1",
+        run_id="run",
+        caller="anonymous",
+        definition_digest=before.digest,
+    )
+    answers: dict[str, Answer] = {asked.id: Approve(by="grace")}
+    store = ApprovalStore("sqlite://")
+    approver = store if stored else None
+    if stored:
+        await store(asked)
+        await store.answer_all(answers)
+    scope = CallScope(RunTally("run"), {} if stored else answers, {asked.id: asked})
+    call = ToolCall("c1", "", "refund", '{"r": {"order": 7}}')
+    outcome = await ToolRunner([refund], approver=approver).exec(call, scope=scope)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+    assert CLOSED_NOW in outcome.error.message

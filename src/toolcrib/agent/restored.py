@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -44,19 +44,26 @@ def check_state(state: RunState) -> None:
     for name, number in counted.items():
         if not 0 <= number < math.inf:
             raise changed(name, "it is no count")
-    if tally.run_id not in ("", state.run_id):
-        raise changed("tally.run_id", "it is another run's")
+    for field, why, wrong in _contradictions(state):
+        if wrong:
+            raise changed(field, why)
+
+
+def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
+    """Fields, what would be wrong with each, and whether it is."""
+    tally = state.tally
+    yield "tally.run_id", "it is another run's", tally.run_id not in ("", state.run_id)
     completed = sum(record.status == "completed" for record in state.records)
-    if tally.calls != sum(tally.per_tool.values()) or tally.calls < completed:
-        raise changed("tally.calls", "it is not the number of the calls that were made")
-    if not math.isclose(tally.cost, sum(tally.cost_per_tool.values()), abs_tol=1e-9):
-        raise changed("tally.cost", "it is not the cost of the calls that were made")
-    told = {(record.approval_id, record.approved_by) for record in state.records}
-    for at, given in enumerate(tally.approved):
-        if (given.id, given.by) not in told or given.caller != state.caller.id:
-            raise changed(f"tally.approved[{at}]", "no call of this run was approved so")
-    if tally.tokens != state.usage.input_tokens + state.usage.output_tokens:
-        raise changed("tally.tokens", "it is not what `usage` says")
+    miscounted = tally.calls != sum(tally.per_tool.values()) or tally.calls < completed
+    yield "tally.calls", "it is not the number of the calls that were made", miscounted
+    spent = math.isclose(tally.cost, sum(tally.cost_per_tool.values()), abs_tol=1e-9)
+    yield "tally.cost", "it is not the cost of the calls that were made", not spent
+    tokens = state.usage.input_tokens + state.usage.output_tokens
+    yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens
+    answered = {(record.approval_id, record.approved_by) for record in state.records}
+    for given in tally.approved:
+        unknown = (given.id, given.by) not in answered or given.caller != state.caller.id
+        yield "tally.approved", "no call of this run has a record of that answer", unknown
 
 
 def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:

@@ -25,6 +25,7 @@ _YES_OR_NO: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approv
 _SAVE = """INSERT INTO approvals (id, run_id, call_id, request, expires_at)
     VALUES (:id, :run_id, :call_id, :request, :expires_at) ON CONFLICT DO NOTHING"""
 _FIND = "SELECT * FROM approvals WHERE id = :id"
+_ASKED = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
 _PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
     ORDER BY expires_at, id"""
 _USE = "UPDATE approvals SET used_at = :now WHERE id = :id"
@@ -108,11 +109,14 @@ def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:
     )
     rows = transaction.rows(_FIND + transaction.for_update, id=request.id)
     if not rows:
-        raise ApprovalError(
+        error = ApprovalError(
             f"call {request.call_id} was asked about before, and was another call then: "
             "its arguments, its tool's definition or its caller have changed",
             ErrorCode.APPROVAL_MISMATCH,
         )
+        for row in transaction.rows(_ASKED, run_id=request.run_id, call_id=request.call_id):
+            error.asked_digest = _stored(row, "request", _REQUEST).definition_digest
+        raise error
     answer = _fitting_answer(rows[0], request)
     if isinstance(answer, Approve):
         transaction.execute(_USE, id=request.id, now=time.time())

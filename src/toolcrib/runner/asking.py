@@ -20,8 +20,10 @@ from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import Stopped, accepted
 from toolcrib.schema.references import lacks, remove_at, same_at
 from toolcrib.tools import Catalog
+from toolcrib.tools.lock import CLOSED_NOW, closing_only
 from toolcrib.values.call import Hydrated
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
+from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json
 from toolcrib.values.record import CallError
 
@@ -40,8 +42,9 @@ async def answer_to(
     _check_shown(request, scope.asked)
     given: object = scope.answers.get(request.id)
     if given is None:
-        if _asked_differently(request, scope):
-            raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
+        earlier = _asked_differently(request, scope)
+        if earlier is not None:
+            raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH), earlier.definition_digest)
         if request.expired():
             raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
         if approver is None:
@@ -104,13 +107,24 @@ def _check_shown(request: ApprovalRequest, asked: Mapping[str, ApprovalRequest])
         raise Stopped(CallError.of(mismatch(differences)))
 
 
-def _asked_differently(request: ApprovalRequest, scope: CallScope) -> bool:
-    """Whether this call was asked about with other arguments, a definition or a caller not these."""
-    return any(
-        asked.run_id == request.run_id and asked.call_id == request.call_id
+def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRequest | None:
+    """The question about this call as it was once, with another definition, caller or arguments."""
+    earlier = (
+        asked
         for id_, asked in scope.asked.items()
         if id_ != request.id and id_ in scope.answers
+        if asked.run_id == request.run_id and asked.call_id == request.call_id
     )
+    return next(earlier, None)
+
+
+def lapsed_by_closing(stopped: Stopped, definition: ToolDefinition) -> Stopped:
+    """Say so where an approval does not fit any more because toolcrib states more of the very same
+    tool than it did when somebody was asked: nobody has swapped it."""
+    digest = stopped.asked_digest
+    if not digest or digest == definition.digest or not closing_only(definition, digest):
+        return stopped
+    return Stopped(CallError.of(stopped.error.code, f"The approval has lapsed: {CLOSED_NOW}."))
 
 
 async def _ask(
@@ -124,7 +138,7 @@ async def _ask(
     except ApprovalError as error:
         if error.code is ErrorCode.APPROVAL_FAILED:
             failed(error)
-        raise Stopped(CallError.of(error.code)) from None
+        raise Stopped(CallError.of(error.code), error.asked_digest) from None
     except SourceError:
         raise  # as with a sink that cannot write
     except (Exception, asyncio.CancelledError) as error:

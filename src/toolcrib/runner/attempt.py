@@ -16,7 +16,7 @@ from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydrate import Repairer, repair
 from toolcrib.runner.approval import approval_request
-from toolcrib.runner.asking import answer_to, approved_call
+from toolcrib.runner.asking import answer_to, approved_call, lapsed_by_closing
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.gate import Gate
 from toolcrib.runner.intents import Intents, replayed
@@ -293,9 +293,15 @@ class Attempt(msgspec.Struct):
             raise Stopped(CallError.of(decision.code))
         request = self._request(hydrated, decision)
         draft.approval_id = request.id
-        answer = await answer_to(
-            request, self.scope, setup.approver, lambda raised: self._unanswered(hydrated, raised)
-        )
+        try:
+            answer = await answer_to(
+                request,
+                self.scope,
+                setup.approver,
+                lambda raised: self._unanswered(hydrated, raised),
+            )
+        except Stopped as stopped:
+            raise lapsed_by_closing(stopped, hydrated.definition) from None
         if answer is None:
             return Waiting(draft.record("waiting"), request)
         draft.approved_by = answer.by

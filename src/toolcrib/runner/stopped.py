@@ -42,11 +42,12 @@ class Reporter:
 
 
 class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
-    """The call ends with `error`."""
+    """The call ends with `error`; `asked_digest` is that of the definition of an earlier question."""
 
-    def __init__(self, error: CallError) -> None:
+    def __init__(self, error: CallError, asked_digest: str = "") -> None:
         super().__init__(error.code)
         self.error = error
+        self.asked_digest = asked_digest
 
 
 class EndedBefore(Exception):  # noqa: N818  likewise
