@@ -89,7 +89,7 @@ async def toolcrib(url: str, turns: int, tools: int, closing: AsyncExitStack) ->
     client = OpenAIClient(f"turns-{turns}", base_url=url, api_key="none")
     agent = Agent(
         await closing.enter_async_context(client),
-        [tool(visible=ALL)(function) for function in functions(tools)],
+        [tool(visible=ALL, description="It runs.")(function) for function in functions(tools)],
         limits=Limits(turns=turns + 1, calls=None),
     )
 

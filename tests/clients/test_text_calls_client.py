@@ -95,6 +95,7 @@ def test_a_syntax_that_nobody_knows() -> None:
 async def test_a_text_call_waits_for_a_person_unless_its_model_is_trusted() -> None:
     @tool(visible=())
     def add(a: int) -> int:
+        """Add."""
         return a
 
     fenced = f"```\n{CALL}\n```"
@@ -130,6 +131,7 @@ def test_there_is_something_to_trust() -> None:
 async def test_the_record_says_that_it_was_written_in_text(text: Any, status: str) -> None:
     @tool(visible=(), read_only=True)
     def add(a: int) -> int:
+        """Add."""
         return a
 
     async with (

@@ -403,7 +403,7 @@ def a_tool(kinds: dict[str, Kind]) -> Any:
     space: dict[str, Any] = {"inner": take}
     exec(code, space)  # noqa: S102  a signature of our own making
     space["take"].__annotations__ = {**{n: k.hint for n, k in kinds.items()}, "return": int}
-    return tool(visible=ALL, requires_approval=True)(space["take"])
+    return tool(visible=ALL, description="It runs.", requires_approval=True)(space["take"])
 
 
 async def check_one(runner: ToolRunner, kinds: dict[str, Kind], sent: Any, seen: list[Any]) -> bool:

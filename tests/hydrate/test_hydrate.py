@@ -313,7 +313,8 @@ def test_arguments_that_do_not_fit_the_schema(
 
 
 def test_undeclared_keys_are_shown_as_stars() -> None:
-    def look(table: dict[str, dict[str, int]]) -> None: ...
+    def look(table: dict[str, dict[str, int]]) -> None:
+        """Look."""
 
     catalog = Catalog([tool(visible=ALL)(look)])
     bad = {"table": {CANARY: {f"{CANARY}/~": "x"}, "table": {"table": CANARY}}}
@@ -352,7 +353,8 @@ def test_a_pointer_leads_to_the_value_and_not_to_pydantics_own_steps() -> None:
     def look(
         either: int | list[Annotated[str, AfterValidator(no_fools)]],
         table: dict[Annotated[str, AfterValidator(no_fools)], str],
-    ) -> None: ...
+    ) -> None:
+        """Look."""
 
     catalog = Catalog([tool(visible=ALL)(look)])
     result = hydrate(call("look", {"either": ["a", CANARY], "table": {}}), catalog)
@@ -364,7 +366,8 @@ def test_a_pointer_leads_to_the_value_and_not_to_pydantics_own_steps() -> None:
 def test_an_integer_beyond_the_floats() -> None:
     schema: Any = {"type": "object", "properties": {"x": {}}, "required": ["x"]}
 
-    def look(x: float) -> None: ...
+    def look(x: float) -> None:
+        """Look."""
 
     catalog = Catalog([tool(visible=ALL, input_schema=schema)(look)])
     entry = catalog.entry("look")

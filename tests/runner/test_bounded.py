@@ -114,7 +114,9 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_behind(
 ) -> None:
     monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
     stubborn, sink = Stubborn(), MemorySink()
-    f = tool(visible=ALL, name="f", timeout=60 if cancelled else 0.02)(stubborn.tools()[kind])
+    f = tool(visible=ALL, description="It runs.", name="f", timeout=60 if cancelled else 0.02)(
+        stubborn.tools()[kind]
+    )
     catalog = Catalog([f]).bind({Db: per_call(Rows)} if f.needs else {})
     runner = ToolRunner(catalog, sinks=[sink])
     before = runner.left_behind
@@ -138,7 +140,9 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_behind(
 async def test_what_was_left_behind_does_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
     stubborn = Stubborn()
-    f = tool(visible=ALL, name="f", timeout=0.02)(stubborn.tools()["function"])
+    f = tool(visible=ALL, description="It runs.", name="f", timeout=0.02)(
+        stubborn.tools()["function"]
+    )
     async with AuditLog("sqlite://") as log:
         for replayed in (False, True):
             outcome = await ToolRunner([f], sinks=[log]).exec(CALL)
@@ -163,7 +167,7 @@ async def test_threads_that_are_left_behind_are_counted_and_limited(
         """Block with what is made for the call."""
         return plain() * db.rows()
 
-    f = tool(visible=ALL, name="f", timeout=0.2)(needs if made else plain)
+    f = tool(visible=ALL, description="It runs.", name="f", timeout=0.2)(needs if made else plain)
     catalog = Catalog([f]).bind({Db: per_call(Rows)} if made else {})
     runner = ToolRunner(catalog)
     before = runner.left_behind

@@ -256,7 +256,7 @@ async def test_it_is_closed_whatever_the_tool_does(
     manager: Any, function: Any, code: ErrorCode, left: str
 ) -> None:
     log: list[Any] = []
-    made = tool(visible=ALL, name="t", timeout=0.05)(function)
+    made = tool(visible=ALL, description="It runs.", name="t", timeout=0.05)(function)
     outcome, _ = await run(made, {Db: per_call(lambda: manager(log))})
     assert isinstance(outcome, Failed)
     assert outcome.error.code is code
@@ -464,7 +464,9 @@ CLOSING: list[tuple[Any, Any, ErrorCode, str]] = [
 
 
 async def closing_raises(target: Any, raised: Any) -> tuple[ErrorCode, str]:
-    made = tool(visible=ALL, name="t", timeout=0.05 if target is hangs else 60)(target)
+    made = tool(
+        visible=ALL, description="It runs.", name="t", timeout=0.05 if target is hangs else 60
+    )(target)
     outcome, _ = await run(made, {Db: per_call(leaving(raised))})
     assert isinstance(outcome, Failed)
     return outcome.error.code, outcome.error.message
@@ -686,7 +688,7 @@ async def test_closing_after_the_time_limit_has_that_limit_once_more(function: A
         Db: per_call(lambda: NeverCloses([])),
         Mail: per_call(lambda: AsyncManager(log, "mail")),
     }
-    target = tool(visible=ALL, name="t", timeout=0.05)(function)
+    target = tool(visible=ALL, description="It runs.", name="t", timeout=0.05)(function)
     outcome, _ = await asyncio.wait_for(run(target, bindings), 5)
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.TIMEOUT

@@ -152,7 +152,7 @@ async def raises_a_group() -> int:
     ],
 )
 async def test_a_tool_that_fails_oddly_has_failed(function: Any) -> None:
-    outcome, sink = await exec_one(tool(visible=ALL, name="f")(function))
+    outcome, sink = await exec_one(tool(visible=ALL, description="It runs.", name="f")(function))
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, outcome.error.message) == (
         ErrorCode.TOOL_ERROR,
@@ -195,6 +195,7 @@ async def test_a_wrapped_coroutine_function_is_awaited() -> None:
 
     @functools.wraps(f)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        """Wrapped."""
         return f(*args, **kwargs)
 
     outcome, _ = await exec_one(tool(visible=ALL)(wrapped), '{"x": 1}')
@@ -387,7 +388,7 @@ async def test_a_cancellation_that_a_tool_gives_a_cause_carries_no_payload() -> 
 
 
 async def check_cancelled_without_payload(function: Any, begun: asyncio.Event) -> None:
-    task = asyncio.ensure_future(exec_one(tool(visible=ALL)(function)))
+    task = asyncio.ensure_future(exec_one(tool(visible=ALL, description="It runs.")(function)))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError) as raised:

@@ -237,7 +237,7 @@ async def test_how_it_may_end(
 ) -> None:
     watch = Watch()
     outcome = await run(
-        [tool(visible=ALL, name="t")(function)],
+        [tool(visible=ALL, description="It runs.", name="t")(function)],
         watch=watch if watched else None,
     )
     assert (outcome.error.code if isinstance(outcome, Failed) else None) == ending
@@ -246,6 +246,7 @@ async def test_how_it_may_end(
 
 async def test_the_limit_for_a_part_can_be_set() -> None:
     async def yields() -> AsyncIterator[str]:
+        """Yields."""
         yield "1234567"
         yield "12345678"
 

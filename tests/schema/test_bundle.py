@@ -203,6 +203,7 @@ def test_a_tool_of_it(tmp_path: Path) -> None:
 
     @tool(visible=ALL, input_schema=bundle_refs(written(tmp_path, files)))
     def take(a: str) -> str:
+        """Take."""
         return a
 
     assert take.definition.input_schema is not None

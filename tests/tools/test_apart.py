@@ -74,8 +74,8 @@ def unnamed() -> Any:
 
 @pytest.mark.parametrize("function", [plain, Shop.closed, functools.wraps(plain)(lambda **k: 1)])
 def test_what_may(function: Any) -> None:
-    apart = tool(visible=ALL, name="t", subprocess=True)(function)
-    here = tool(visible=ALL, name="t")(function)
+    apart = tool(visible=ALL, description="It runs.", name="t", subprocess=True)(function)
+    here = tool(visible=ALL, description="It runs.", name="t")(function)
     assert (apart.subprocess, here.subprocess, apart.blocking) == (True, False, True)
     assert apart.definition.digest == here.definition.digest  # where it runs is not what it is
     assert apart.renamed("other").subprocess
@@ -97,7 +97,7 @@ def test_what_may(function: Any) -> None:
 )
 def test_what_may_not(target: Any, text: str) -> None:
     with pytest.raises(DefinitionError, match=text):
-        tool(visible=ALL, name="t", subprocess=True)(target)
+        tool(visible=ALL, description="It runs.", name="t", subprocess=True)(target)
 
 
 def test_a_program_without_a_file() -> None:

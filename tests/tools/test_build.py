@@ -113,7 +113,8 @@ def test_secrets_are_those_named_and_those_of_secret_types() -> None:
 
 
 def test_a_secrets_default_is_not_told_to_the_model() -> None:
-    def open_it(key: SecretStr = CANARY) -> None: ...
+    def open_it(key: SecretStr = CANARY) -> None:
+        """Open it."""
 
     definition = tool(visible=ALL)(open_it).get_definition()
     assert "default" not in (definition.input_schema_json or "")
@@ -133,7 +134,8 @@ def test_secrets_are_found_behind_references_that_go_round() -> None:
         "required": ["a"],
     }
 
-    def short(a: Any, pin: Any = None) -> None: ...
+    def short(a: Any, pin: Any = None) -> None:
+        """Short."""
 
     assert tool(visible=ALL, input_schema=schema)(short).get_definition().secret == ("a",)
 

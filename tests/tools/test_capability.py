@@ -59,6 +59,8 @@ def rows(limit: int, db: Injected[Database]) -> list[int]:
 
 @tool(visible=ALL)
 class Both:
+    """Both."""
+
     def __init__(self, text: str) -> None:
         self.text = text
 

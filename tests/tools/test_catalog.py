@@ -271,6 +271,7 @@ async def echo_later(x: int) -> int:
 
 
 def anything(**arguments: Any) -> int:
+    """Anything."""
     return len(arguments)
 
 

@@ -88,6 +88,8 @@ class Inheriting(Base):
 
 @tool(visible=ALL)
 class Slots:
+    """Slots."""
+
     __slots__ = ("__weakref__", "a")
 
     def __init__(self, a: int) -> None:
@@ -104,6 +106,8 @@ class Slots:
 
 @tool(visible=ALL)
 class Generics(Generic[T]):
+    """Generics."""
+
     def __init__(self, a: int) -> None:
         self.a = a
 
@@ -131,6 +135,8 @@ class Frozen:
 @tool(visible=ALL)
 @dataclass(slots=True, kw_only=True)
 class SlottedData:
+    """Slotted data."""
+
     a: int
 
     async def run(self) -> int:
@@ -162,6 +168,8 @@ class Model(BaseModel):
 
 @tool(visible=ALL)
 class Explicit(ToolComponent):
+    """Explicit."""
+
     def __init__(self, a: int) -> None:
         self.a = a
 
@@ -222,6 +230,8 @@ async def test_each_kind(cls: Any, make: Callable[[], Any], result: Any) -> None
 @pytest.mark.parametrize("cls", [kind.cls for kind in KINDS.values()], ids=KINDS)
 def test_a_subclass_of_each_kind_is_a_component_and_no_tool(cls: Any) -> None:
     class Below(cls):  # type: ignore[misc]
+        """Below."""
+
         async def run(self) -> str:
             return "below"
 

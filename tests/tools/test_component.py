@@ -34,6 +34,8 @@ def plain(text: str) -> str:
 
 @tool(visible=ALL)
 class Count:
+    """Count."""
+
     def __init__(self, to: int) -> None:
         self.to = to
 

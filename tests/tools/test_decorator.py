@@ -100,6 +100,7 @@ def test_what_a_function_says() -> None:
 async def test_a_sync_function_runs_off_the_event_loop() -> None:
     @tool(visible=ALL)
     def where() -> str:
+        """Where."""
         return threading.current_thread().name
 
     assert tool_of(where).blocking
@@ -151,6 +152,8 @@ class Refund:
 @tool(visible=ALL)
 @dataclass(frozen=True, slots=True)
 class Slotted:
+    """Slotted."""
+
     value: int
 
     async def run(self) -> int:
@@ -176,12 +179,16 @@ class Plain:
 
 @tool(visible=ALL)
 class Empty:
+    """Empty."""
+
     async def run(self) -> None:
         return None
 
 
 @tool(visible=ALL)
 class Explicit(ToolComponent):
+    """Explicit."""
+
     def __init__(self, value: int) -> None:
         self.value = value
 
@@ -245,7 +252,7 @@ def test_what_a_class_says() -> None:
         "additionalProperties": {"type": "integer"},
     }
     assert schema_of(Plain)["properties"]["text"]["description"] == "What to say."
-    assert tool_of(Slotted).definition.description == ""
+    assert tool_of(Slotted).definition.description == "Slotted."
 
 
 def test_a_subclass_is_no_tool_until_it_is_decorated() -> None:
@@ -274,7 +281,7 @@ def test_an_inherited_constructor_and_an_inherited_run() -> None:
 
     @tool(visible=ALL)
     class Derived(Base):
-        pass
+        """Derived."""
 
     assert schema_of(Derived)["required"] == ["a"]
     assert asyncio.run(built(Derived, '{"a":5}').run()) == 5
@@ -286,6 +293,8 @@ def test_the_fields_of_a_base_are_read_in_its_own_module() -> None:
     @tool(visible=ALL)
     @dataclass(frozen=True)
     class Booking(Stay):
+        """Booking."""
+
         name: str = ""
 
         async def run(self) -> str:
@@ -299,6 +308,8 @@ def test_a_dataclass_with_all_its_ways() -> None:
     @tool(visible=ALL)
     @dataclass
     class Ways:
+        """Ways."""
+
         first: int
         seed: InitVar[int]
         named: str = field(default="n", kw_only=True)
@@ -334,6 +345,8 @@ class Limits:
 
 @tool(visible=ALL)
 class TakesModel:
+    """Takes model."""
+
     def __init__(self, where: Address) -> None:
         self.got = where
 
@@ -342,6 +355,8 @@ class TakesModel:
 
 @tool(visible=ALL)
 class TakesTypedDict:
+    """Takes typed dict."""
+
     def __init__(self, move: Move) -> None:
         self.got = move
 
@@ -350,6 +365,8 @@ class TakesTypedDict:
 
 @tool(visible=ALL)
 class TakesDataclass:
+    """Takes dataclass."""
+
     def __init__(self, limits: Limits) -> None:
         self.got = limits
 
@@ -378,6 +395,8 @@ def test_a_sole_object_is_all_the_arguments(
 
 @tool(visible=ALL)
 class TakesList:
+    """Takes list."""
+
     def __init__(self, points: list[Limits]) -> None:
         self.got = points
 
@@ -477,11 +496,14 @@ def test_types_of_the_enclosing_function() -> None:
 
     @tool(visible=ALL)
     def take(inner: Inner, model: list[InnerModel], shape: Shape = Shape.ROUND) -> Inner:
+        """Take."""
         return inner
 
     @tool(visible=ALL)
     @dataclass
     class Take:
+        """Take."""
+
         inner: Inner
         shape: Shape
 
@@ -502,7 +524,8 @@ def test_a_local_type_goes_before_a_global_one_of_that_name() -> None:
         only_here: int
 
     @tool(visible=ALL)
-    def take(point: Point) -> None: ...
+    def take(point: Point) -> None:
+        """Take."""
 
     assert built(take, '{"point":{"only_here":1}}').arguments == {"point": Point(1)}
 
@@ -522,11 +545,14 @@ class Clock(Protocol):
 def test_what_is_injected_is_not_in_the_schema() -> None:
     @tool(visible=ALL)
     async def when(zone: str, clock: Clock, ctx: CallContext) -> float:
+        """When."""
         return clock.now()
 
     @tool(visible=ALL)
     @dataclass
     class When:
+        """When."""
+
         zone: str
 
         async def run(self, clock: Clock, ctx: CallContext) -> float:
@@ -542,9 +568,12 @@ def test_what_is_injected_is_not_in_the_schema() -> None:
 def test_bound_methods_are_functions() -> None:
     class Shop:
         def price(self, item: str) -> int:
+            """Price."""
             return len(item)
 
-    assert built(tool(visible=ALL)(Shop().price), '{"item":"abc"}').arguments == {"item": "abc"}
+    assert built(
+        tool(visible=ALL, description="It runs.")(Shop().price), '{"item":"abc"}'
+    ).arguments == {"item": "abc"}
 
 
 def test_the_original_signature_is_still_there() -> None:
@@ -555,6 +584,8 @@ def test_the_original_signature_is_still_there() -> None:
 def test_a_class_that_cannot_be_made_is_a_rejection() -> None:
     @tool(visible=ALL)
     class Unwilling:
+        """Unwilling."""
+
         def __init__(self) -> None:
             raise TypeError("CANARY")
 

@@ -24,22 +24,27 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import DefinitionError, SchemaError
-from toolcrib.tools import tool_of
+from toolcrib.lint import check_tools
+from toolcrib.tools import Catalog, tool_of
 
 
 def fine(a: int = 1) -> int:
+    """Fine."""
     return a
 
 
 def needs_a(a: int) -> int:
+    """Needs a."""
     return a
 
 
 def gives_object() -> dict[str, int]:
+    """Gives object."""
     return {}
 
 
 def no_hint(a) -> int:  # type: ignore[no-untyped-def]
+    """No hint."""
     return 1
 
 
@@ -48,6 +53,7 @@ def star(*a: int) -> int:
 
 
 def stars(**a: int) -> int:
+    """Stars."""
     return 1
 
 
@@ -198,6 +204,7 @@ class NoSignature(dict):  # type: ignore[type-arg]
 
 class Greeter:
     def greet(self, name: str) -> str:
+        """Greet."""
         return name
 
 
@@ -219,6 +226,8 @@ class Seal(type):
 
 
 class Sealed(metaclass=Seal):
+    """Sealed."""
+
     async def run(self) -> None: ...
 
 
@@ -275,7 +284,7 @@ TARGETS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("target", "text"), TARGETS)
 def test_targets(target: Any, text: str) -> None:
     with pytest.raises(DefinitionError, match=text) as caught:
-        tool(visible=ALL)(target)
+        tool(visible=ALL, description="It runs.")(target)
     assert "\n" not in str(caught.value)
     assert caught.value.__cause__ is None
 
@@ -283,6 +292,8 @@ def test_targets(target: Any, text: str) -> None:
 @pytest.mark.parametrize("base", [object, ToolComponent])
 def test_a_class_twice(base: type) -> None:
     class Once(base):  # type: ignore[misc]
+        """Once."""
+
         async def run(self) -> None: ...
 
     first = tool_of(tool(visible=ALL, name="once")(Once))
@@ -292,7 +303,7 @@ def test_a_class_twice(base: type) -> None:
 
 
 def test_a_method_of_an_instance_is_a_function() -> None:
-    assert tool(visible=ALL)(Greeter().greet).definition.name == "greet"
+    assert tool(visible=ALL, description="It runs.")(Greeter().greet).definition.name == "greet"
 
 
 def test_dataclass_above_tool() -> None:
@@ -301,6 +312,8 @@ def test_dataclass_above_tool() -> None:
         @dataclass
         @tool(visible=ALL)
         class Wrong:
+            """Wrong."""
+
             a: int
             b: list[int] = field(default_factory=list)
 
@@ -391,6 +404,33 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
 def test_options(options: dict[str, Any], text: str) -> None:
     with pytest.raises(DefinitionError, match=text):
         tool(**{"visible": ALL, **options})(fine)
+
+
+@pytest.mark.parametrize("text", [None, "", " \n"])
+def test_a_tool_of_ones_own_has_a_description(text: str | None) -> None:
+    def pay(a: int) -> None: ...
+
+    class Bare:
+        async def run(self) -> None: ...
+
+    for target in (pay, Bare):
+        with pytest.raises(
+            DefinitionError, match=r"has no description.* write a docstring, or pass"
+        ):
+            tool(visible=ALL, description=text)(target)
+    assert tool(visible=ALL, description="Pay.")(pay).definition.description == "Pay."
+
+
+def test_a_definition_from_elsewhere_needs_no_description() -> None:
+    form: Any = {"name": "pay", "input_schema": {"type": "object", "properties": {"a": {}}}}
+    form["input_schema"]["required"] = ["a"]
+
+    def pay(a: Any) -> None: ...
+
+    for made in (Catalog([form]), Catalog.from_definitions([form], handlers={"pay": pay})):
+        (one,) = made
+        assert one.get_definition().description == ""
+        assert [f.rule for f in check_tools(made) if f.pointer == "/description"] == ["description"]
 
 
 def test_visible_has_no_default() -> None:
@@ -494,7 +534,7 @@ def test_tools_without_a_schema(target: Any, options: dict[str, Any], text: str 
             tool(visible=ALL, **options)(target)
         return
     cls = type(target.__name__, (target,), {}) if isinstance(target, type) else target
-    definition = tool_of(tool(visible=ALL, **options)(cls)).definition
+    definition = tool_of(tool(visible=ALL, description="Do.", **options)(cls)).definition
     assert definition.input_schema is None
     assert definition.no_schema_mode == options["no_schema_mode"]
 

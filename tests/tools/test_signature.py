@@ -343,7 +343,7 @@ def test_a_field_that_is_nested_too_deep_is_refused() -> None:
 
     Fields.__annotations__["deep"] = nested(2_000)
     with pytest.raises(DefinitionError, match=r"'first': .*Fields .*\(it is nested too deep\)"):
-        tool(visible=ALL)(taking("first", Fields))
+        tool(visible=ALL, description="It runs.")(taking("first", Fields))
 
 
 def test_a_default_beside_the_one_in_a_field_is_the_one() -> None:

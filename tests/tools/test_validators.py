@@ -62,11 +62,14 @@ def look(a: int) -> str:
 
 @tool(visible=ALL, lazy=True)
 def lazy_look(a: int) -> str:
+    """Lazy look."""
     return str(a)
 
 
 @tool(visible=ALL, lazy=True)
 class LazyLook:
+    """Lazy look."""
+
     def __init__(self, a: int) -> None:
         self.a = a
 
@@ -105,7 +108,10 @@ def test_tools_whose_results_are_described_alike_share_a_validator() -> None:
         return {}
 
     fourth.__doc__ = "Count.\n\nReturns:\n    " + "How many of each. " * 20
-    made = [tool_of(tool(visible=ALL)(f)) for f in (one, two, third, fourth, fourth)]
+    made = [
+        tool_of(tool(visible=ALL, description="It runs.")(f))
+        for f in (one, two, third, fourth, fourth)
+    ]
     outputs = [each.output_validator for each in made]
     assert outputs[0] is outputs[1]
     assert len({id(output) for output in outputs}) == 4  # a long text is not kept

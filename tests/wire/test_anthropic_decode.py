@@ -42,6 +42,7 @@ def start(kind: str = "tool_use", index: Any = 0, **members: Any) -> dict[str, A
 
 
 def call(id: str = "x", name: str = "f", input: Any = (), index: Any = 0) -> dict[str, Any]:
+    """Call."""
     return start(index=index, id=id, name=name, input={} if input == () else input)
 
 

@@ -47,6 +47,7 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     subprocess: bool = False
     validator: ValidatorFactory | None = None
     annotations: AnnotationOptions = {}
+    is_own: bool = False  # somebody here wrote it, and can describe it
 
 
 def with_feature(options: ToolOptions, feature: str) -> ToolOptions:
@@ -75,9 +76,15 @@ def build_definition(
         raise DefinitionError(f"tool '{name}': no_schema_mode is one of {', '.join(MODES)}")
     said = _annotations(name, options.annotations) if options.annotations else _NOTHING_SAID
     output_schema = None if output is None else output.schema
+    described = _description(name, options.description or description)
+    if options.is_own and not described.strip():
+        raise DefinitionError(
+            f"tool '{name}' has no description, by which a model chooses: write a docstring, or pass "
+            "description=…"
+        )
     return ToolDefinition(
         name=name,
-        description=_description(name, options.description or description),
+        description=described,
         input_schema_json=None if given is None else given.text,
         output_schema_json=None if output is None else output.text,
         strict=said.strict,

@@ -50,7 +50,7 @@ from toolcrib.values.json import JsonObject
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
-_SAID = frozenset(ToolOptions.__struct_fields__) - {"annotations", "validator"}
+_SAID = frozenset(ToolOptions.__struct_fields__) - {"annotations", "is_own", "validator"}
 _COMBINERS = ("$ref", "allOf", "anyOf", "oneOf", "if")
 
 
@@ -121,7 +121,8 @@ def _options(said: Mapping[str, Any]) -> ToolOptions:
             "@tool(visible=…): visible is a list of paths such as ['total'], or ALL"
         )
     annotations = {key: given.pop(key) for key in list(given) if key not in _SAID}
-    return ToolOptions(**given, annotations=cast("AnnotationOptions", annotations))
+    said_of_it = cast("AnnotationOptions", annotations)
+    return ToolOptions(**given, annotations=said_of_it, is_own=True)
 
 
 def make_function_tool(

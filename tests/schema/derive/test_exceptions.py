@@ -106,7 +106,8 @@ CASES: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.parametrize(("name", "hint", "value"), CASES, ids=named)
 def test_each_exception_is_refused_at_instantiate(name: str, hint: Any, value: Any) -> None:
-    def take(x: Any) -> None: ...
+    def take(x: Any) -> None:
+        """Take."""
 
     take.__annotations__ = {"x": hint, "return": None}
     catalog = Catalog([tool(visible=ALL)(take)])
@@ -127,7 +128,8 @@ def test_all_that_is_listed_is_shown() -> None:
      (Literal["a"], "b")],
 )  # fmt: skip
 def test_what_the_schema_itself_refuses(hint: Any, value: Any) -> None:
-    def take(x: Any) -> None: ...
+    def take(x: Any) -> None:
+        """Take."""
 
     take.__annotations__ = {"x": hint}
     catalog = Catalog([tool(visible=ALL)(take)])

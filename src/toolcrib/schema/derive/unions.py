@@ -26,8 +26,8 @@ from toolcrib.schema.derive.by_type import SchemaGenerator
 from toolcrib.schema.derive.flat import FlatAdapter
 from toolcrib.schema.validator import Validator, compile_validator
 
-MAX_WORK = 1_000_000
-"""Nodes times branches; about a second. The largest arguments have 100,000 nodes."""
+MAX_WORK = 400_000
+"""Nodes times branches; less than a second. The largest arguments have 100,000 nodes."""
 
 _OUTSIDE = ("ref", "serialization", "metadata")
 _TRIES = 4  # pydantic tries each branch in two modes, and what it makes is thrown away
