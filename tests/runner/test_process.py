@@ -302,10 +302,12 @@ from runner.apart_tools import lingers
 
 @tool(visible=ALL, subprocess=True)
 def mine(number: int) -> dict[str, int]:
+    'Mine.'
     return {"number": number, "pid": os.getpid()}
 
 @tool(visible=ALL, subprocess=True)
 def flags() -> dict[str, object]:
+    'Flags.'
     said = f"{sys.flags.optimize} {sys.flags.no_user_site} {sys.warnoptions} {__debug__}"
     return {"number": said, "pid": os.getpid()}
 
@@ -366,6 +368,7 @@ def test_a_program_that_runs_its_tools_when_it_is_loaded(tmp_path: Path) -> None
 
         @tool(visible=ALL, subprocess=True)
         def mine() -> int:
+            'Mine.'
             return 1
 
         runner = ToolRunner([mine], on_exception=lambda call, error: print(error))
@@ -400,6 +403,7 @@ async def test_a_tool_of_a_file_that_no_import_finds(tmp_path: Path) -> None:
 
         @tool(visible=ALL, subprocess=True)
         def module() -> str:
+            'Say which.'
             return __name__
         """
     path.write_text(textwrap.dedent(text), encoding="utf-8")
