@@ -116,6 +116,7 @@ SHOWN: dict[str, str] = {
     "double quotes": 'Never write "{}" here.',
     "double quotes over lines": 'You write "\n{}\n" for that.',
     "a longer quotation": 'He said "first\n{}\nthen more" to me.',
+    "double quotes after a stray one": 'He said "hi.\nNever write "{}" here.',
     "single quotes": "Never write '{}' here.",
     "curly quotes": "Never write “{}” here.",
     "German quotes": "Schreib „hier {} bitte“ nie.",

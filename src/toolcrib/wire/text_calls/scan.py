@@ -168,7 +168,8 @@ class Quotes:
             self._open[kind] = kind
 
     def _quotation(self, mark: str, before: str, after: str) -> None:
-        closed = [kind for kind, closers in self._open.items() if mark in closers]
+        begins = _QUOTED.get(mark) == mark and before.isspace()  # as one of two equal marks does
+        closed = [kind for kind, closers in self._open.items() if mark in closers and not begins]
         for kind in closed:
             if mark not in "'’":
                 self._close(kind)
