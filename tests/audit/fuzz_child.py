@@ -167,7 +167,7 @@ async def failing(url: str, chance: random.Random) -> AsyncIterator[None]:
 
     async def again() -> None:
         while not stop.is_set():
-            await asyncio.sleep(chance.uniform(0.005, 0.05))
+            await asyncio.sleep(chance.uniform(0.002, 0.03))
             await fail(url, chance)
 
     task = asyncio.ensure_future(again())
@@ -182,7 +182,7 @@ async def fill_the_disk(_url: str, chance: random.Random) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, hard))
     try:
-        await asyncio.sleep(chance.uniform(0.002, 0.03))
+        await asyncio.sleep(chance.uniform(0.01, 0.05))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
