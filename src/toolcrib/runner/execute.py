@@ -60,6 +60,8 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
     except GeneratorExit:  # the loop is gone, or whoever closed this goes on without it
         with suppress(RuntimeError):
             task.cancel()
+        if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            work.close()  # nobody will begin it any more
         raise
     if not task.done():
         await _ended(task)
