@@ -31,7 +31,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit list": ("toolcrib audit list --tool refund --status failed --since 3d",),
     "audit show": ("toolcrib audit show call_77 --log sqlite:///crib.db",),
     "audit verify": ("toolcrib audit verify", "toolcrib audit verify --jsonl log.jsonl"),
-    "audit head": ("toolcrib audit head > head.txt",),
+    "audit head": ("toolcrib audit head --log sqlite:///crib.db",),
     "audit keygen": ("toolcrib audit keygen shop.key --name example.com/shop",),
     "audit checkpoint": ("toolcrib audit checkpoint today.checkpoint --signing-key shop.key",),
     "audit prove": ("toolcrib audit prove call_77 77.tlog-proof --checkpoint today.checkpoint",),
