@@ -46,7 +46,7 @@ from toolcrib import (
 from toolcrib.clients import OpenAIClient, Settings
 from toolcrib.errors import ToolcribError
 from toolcrib.testing import ScriptedClient
-from toolcrib.values.message import ChatRequest, ToolChoice
+from toolcrib.values.message import ToolChoice
 from toolcrib.values.typed import _fields
 
 
@@ -196,7 +196,6 @@ VALUES: list[Any] = [
     Usage(),
     Settings(),
     ToolChoice(),
-    ChatRequest((Message.user("hi"),)),
     Reply(Message.assistant("hi"), "stop"),
     Approve("ada"),
     Refuse(),

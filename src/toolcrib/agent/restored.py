@@ -61,9 +61,9 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     tokens = state.usage.input_tokens + state.usage.output_tokens
     yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens
     answered = {(record.approval_id, record.approved_by) for record in state.records}
-    for given in tally.approved:
+    for at, given in enumerate(tally.approved):
         unknown = (given.id, given.by) not in answered or given.caller != state.caller.id
-        yield "tally.approved", "no call of this run has a record of that answer", unknown
+        yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
 
 
 def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:

@@ -171,9 +171,6 @@ class ChatRequest(msgspec.Struct, frozen=True):
     id_prefix: str = "call_"
     parallel_calls: bool | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 class Reply(Veiled, msgspec.Struct, frozen=True):
     """A model's answer, decoded.
