@@ -144,3 +144,19 @@ def test_the_rooms_hold_what_is_told_of_them() -> None:
         modules = [importlib.import_module(f"toolcrib{p}") for p in re.findall(r"`(.+?)`", paths)]
         for name in named(held):
             assert any(hasattr(module, name) for module in modules), (paths, name)
+
+
+def test_each_promise_is_held_by_a_test_that_exists() -> None:
+    """`path::name` as written in docs/promise.md, where `::name` alone is in the file before it."""
+    text = (ROOT / "docs" / "promise.md").read_text(encoding="utf-8")
+    file, named = "", 0
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)?(?:::(test_\w+))?`", text):
+        if not (path or name):
+            continue
+        file = path or file
+        source = ROOT / file
+        assert source.is_file(), file
+        if name:
+            assert f"def {name}(" in source.read_text(encoding="utf-8"), f"{file}::{name}"
+            named += 1
+    assert named > 50
