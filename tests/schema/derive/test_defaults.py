@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -14,7 +15,17 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
 from named import named
-from pydantic import AfterValidator, BaseModel, Field, PastDate, Secret, SecretStr, field_validator
+from pydantic import (
+    AfterValidator,
+    AnyUrl,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PastDate,
+    Secret,
+    SecretStr,
+    field_validator,
+)
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict
 
@@ -270,6 +281,96 @@ def test_the_fields_of_a_class_have_defaults_that_fit(hint: Any, field: str) -> 
             derive_input([Parameter("x", nested)])
     with pytest.raises(DefinitionError, match=rf"the arguments: {said}"):
         derive_object(hint)
+
+
+class Grade(Enum):
+    GOOD = "good"
+
+
+@dataclass
+class Dated:
+    day: date = "2026-01-31"  # type: ignore[assignment]
+
+
+class DatedModel(BaseModel):
+    day: date = "2026-01-31"  # type: ignore[assignment]
+
+
+class DatedTuple(NamedTuple):
+    day: date = "2026-01-31"  # type: ignore[assignment]
+
+
+class DatedInside(BaseModel):
+    dates: dict[str, DatedModel] | None = None
+
+
+class DatedByItself(BaseModel):  # strictly read, a text is no date: each call would be refused
+    day: date = Field("2026-01-31", validate_default=True)
+
+
+@dataclass
+class Graded:
+    grade: Grade = "good"  # type: ignore[assignment]
+
+
+@dataclass
+class Placed:
+    path: Path = "."  # type: ignore[assignment]
+
+
+class Linked(BaseModel):
+    url: AnyUrl = "https://example.org"  # type: ignore[assignment]
+
+
+class Priced(BaseModel):
+    price: Decimal = 0  # type: ignore[assignment]
+
+
+UNREAD: list[tuple[Any, str, str]] = [
+    (Dated, "day", r"date(…)"), (DatedModel, "day", r"date(…)"), (DatedTuple, "day", r"date(…)"),
+    (list[Dated], "day", r"date(…)"), (DatedInside, "day", r"date(…)"),
+    (DatedByItself, "day", r"date(…)"), (Graded, "grade", "Grade.GOOD"), (Placed, "path", "Path(…)"),
+    (Linked, "url", "AnyUrl(…)"), (Priced, "price", "Decimal(…)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hint", "field", "write"), UNREAD, ids=named)
+def test_a_field_has_no_default_that_would_have_to_be_read(
+    hint: Any, field: str, write: str
+) -> None:
+    said = rf"'x': its field '{field}': .* write the value itself, \w*{re.escape(write)}$"
+    with pytest.raises(DefinitionError, match=said):
+        derive_input([Parameter("x", hint)])
+
+
+@dataclass
+class Whole:
+    day: date = date(2026, 1, 31)
+    until: date | None = None
+    never: date = None  # type: ignore[assignment]
+    ratio: float = 1
+    grade: Grade = Grade.GOOD
+    key: SecretStr = SecretStr("")  # noqa: RUF009  immutable
+
+
+class ReadByItself(BaseModel):
+    model_config = ConfigDict(validate_default=True)
+    url: AnyUrl = "https://example.org"  # type: ignore[assignment]
+
+
+async def test_a_tool_gets_field_defaults_of_their_hints() -> None:
+    got: list[Any] = []
+
+    @tool(visible=ALL)
+    def keep(whole: Whole, read: ReadByItself, url: AnyUrl = "https://example.org") -> None:  # type: ignore[assignment]
+        """Keep what was given."""
+        got.extend((whole, read.url, url))
+
+    hydrated = hydrate(ToolCall("1", "", "keep", '{"whole": {}, "read": {}}'), keep)
+    assert isinstance(hydrated, Hydrated)
+    await hydrated.building.another().run()
+    url = AnyUrl("https://example.org")
+    assert got == [Whole(), url, url]
 
 
 def test_a_validator_of_the_author_does_not_judge_defaults() -> None:

@@ -4,7 +4,9 @@ Rule: None is always a default, whatever the hint. Any other value fits its hint
 by the hint's strict reader (`when: date = "2020-01-01"`), and the tool gets the value that was read.
 A value that does neither is refused at registration, in the fields of nested classes too. A value
 that JSON does not have (a sentinel, a callable, a connection, a secret) is kept as it is and shown
-as `{"default": "<type>"}`.
+as `{"default": "<type>"}`. A field's default is set by its class, which nobody else may change: one
+that would have to be read is refused, unless the class reads it itself, strictly, in each call
+(`validate_default=True`; a text is then a URL or a secret, and never a date).
 
 A schema shows a default if it is JSON, the schema accepts it, and it hides nothing: a model copies
 what it is shown, and providers check it. Any other takes effect in Python all the same.
@@ -141,11 +143,12 @@ def read_default(given: Any, hint: Any, adapter: Adapter | None) -> Default:
 def check_nested(core: Any) -> None:
     """Judge the defaults of the fields in a core schema, at every depth.
 
-    Raises DefinitionError, naming the field, for one that its own hint does not take.
+    Raises DefinitionError, naming the field, for one that its own hint does not take, and for one that
+    is no instance of it and that its class does not read.
     """
     shared: list[Any] = []
     found = list(_with_defaults(core, shared))
-    for field, node in found:
+    for field, node, read_by_class in found:
         given, inner = node["default"], node["schema"]
         if given is None or _KINDS.get(given.__class__) == _CORE_KINDS.get(_plain_type(inner), "-"):
             continue
@@ -155,9 +158,25 @@ def check_nested(core: Any) -> None:
         except CoreSchemaError:  # a part that cannot stand alone
             continue
         try:
-            _read(given, validator, inner.get("type", "hint"))
+            read = _read(given, validator, inner.get("type", "hint")).value
         except DefinitionError as error:
             raise DefinitionError(f"its field '{field}': {error}") from None
+        if read is not given and not (read_by_class and _reads_strictly(given, validator)):
+            kind = type(read).__name__
+            itself = f"{kind}.{read.name}" if isinstance(read, Enum) else f"{kind}(…)"
+            raise DefinitionError(
+                f"its field '{field}': its default is a {type(given).__name__}, and the tool would get "
+                f"it unread, not as a {kind}: write the value itself, {itself}"
+            )
+
+
+def _reads_strictly(given: Any, validator: SchemaValidator) -> bool:
+    """Whether a class that reads its defaults (`validate_default=True`) takes this one in each call."""
+    try:
+        validator.validate_python(given, strict=True)
+    except ValidationError:
+        return False
+    return True
 
 
 _CORE_KINDS = {"str": "string", "bool": "boolean", "int": "integer", "float": "number"}
@@ -168,26 +187,30 @@ def _plain_type(core: Mapping[str, Any]) -> str:
     return core["type"] if core.keys() <= {"type", "metadata", "serialization", "strict"} else ""
 
 
-def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any]]:
-    """Each default in a core schema, with the name of its field; definitions go into `shared`."""
-    pending: list[tuple[str, Any]] = [("", core)]
+def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any, bool]]:
+    """Each default in a core schema, with the name of its field and whether its class reads it.
+
+    Definitions go into `shared`.
+    """
+    pending: list[tuple[str, Any, bool]] = [("", core, False)]
     seen = set[int]()
     while pending:
-        field, node = pending.pop()
+        field, node, reads = pending.pop()
         if not isinstance(node, dict | list | tuple) or id(node) in seen:
             continue
         seen.add(id(node))
         if not isinstance(node, dict):
-            pending += [(field, part) for part in node]
+            pending += [(field, part, reads) for part in node]
             continue
+        reads = bool(node.get("config", {}).get("validate_default", reads))
         if "name" in node and "schema" in node:
             field = node["name"]
         if node.get("type") == "default" and "default" in node:
-            yield field, node
+            yield field, node, node.get("validate_default", reads)
         if node.get("type") == "definitions":
             shared += node["definitions"]
         pending += [
-            (str(key) if _is_field(part) else field, part)
+            (str(key) if _is_field(part) else field, part, reads)
             for key, part in node.items()
             if key not in _NO_PARTS
         ]
@@ -203,8 +226,8 @@ _NO_PARTS = frozenset(("cls", "config", "default", "metadata", "serialization"))
 def _read(given: Any, validator: Any, hint: str) -> Default:
     """The value that fits: as it is, or read from its JSON. Author's code may raise anything."""
     try:
-        if _fits(given, validator.validate_python(given, strict=True)):
-            return default_of(given)
+        if _fits(given, made := validator.validate_python(given, strict=True)):
+            return default_of(made if _is_made_of_text(made) else given)
     except ValidationError as error:
         if _NOT_THE_HINT.issuperset(fault["type"] for fault in error.errors(include_url=False)):
             return default_of(given)
@@ -235,6 +258,11 @@ def _json_text(given: Any) -> bytes | None:
 def _fits(given: Any, validated: Any) -> bool:
     """`Literal[1]` takes True, since they are equal in Python."""
     return not isinstance(given, bool) or validated is given
+
+
+def _is_made_of_text(value: Any) -> bool:
+    """Whether strict reading makes such a value of a text too: secrets and URLs."""
+    return isinstance(value, _SECRETS) or hasattr(value, "unicode_string")
 
 
 def _has_no_json(value: Any) -> bool:
