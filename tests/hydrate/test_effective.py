@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -18,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Json,
     SecretStr,
     StringConstraints,
     field_serializer,
@@ -349,6 +350,87 @@ def test_what_a_validator_makes_is_judged_by_the_schema_again() -> None:
     result = read(hint, 5)
     assert isinstance(result, Rejected)
     assert [(e.stage, e.path) for e in result.errors] == [(Stage.INSTANTIATE, "/x")]
+
+
+# --- JSON in a text, and what a class is given and does not keep
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"order": 7, "amount_cents": 5}',
+        '{"order": 7, "order": 8}',
+        '{"order": 7.5}',
+        '{"order": "7"}',
+    ],
+)
+def test_json_in_a_text_is_held_as_strictly(text: str) -> None:
+    found = read(Json[Refund], text)
+    assert isinstance(found, Rejected)
+    assert [error.path for error in found.errors] == ["/x"]
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "1e999", '[{"b": {"c": 1, "c": 1}}]'])
+def test_json_of_anything_in_a_text_is_unambiguous(text: str) -> None:
+    assert isinstance(read(Annotated[Any, Json], text), Rejected)
+    assert isinstance(read(list[Annotated[Any, Json]], ["1", text]), Rejected)
+
+
+async def test_defaults_within_a_text_are_seen_by_whoever_decides() -> None:
+    seen, outcome = await decided(taking(Json[Refund], safe=False), x='{"order": 7}')
+    assert isinstance(outcome, Completed)
+    assert [Refund(7)] == GOT
+    assert {said["x"] for said, _ in seen} == {'{"cents":100000,"order":7}'}
+    said = '{"order": 7, "cents": 5}'
+    assert read(Json[Refund], said).arguments == {"x": said}
+
+
+@dataclass
+class Paid:
+    order: int
+    cents: InitVar[int] = 100_000
+    refund: InitVar[Refund | None] = None
+    lots: InitVar[Annotated[int, AfterValidator(lambda lots: lots * 2)]] = 1
+
+    def __post_init__(self, cents: int, refund: Refund | None, lots: int) -> None:
+        GOT.append((cents, refund, lots))
+
+
+async def test_what_a_constructor_is_given_by_default_is_seen_by_whoever_decides() -> None:
+    seen, outcome = await decided(taking(Paid, safe=False), x={"order": 7})
+    assert isinstance(outcome, Completed)
+    assert GOT[0] == (100_000, None, 1)
+    shown = {"order": 7, "cents": 100_000, "refund": None, "lots": 1}
+    assert [said for said, _ in seen] == [{"x": shown}] * len(seen)
+    assert {defaults for _, defaults in seen} == {("/x/cents", "/x/refund", "/x/lots")}
+
+
+def test_what_a_constructor_is_given_is_held_as_attributes_are() -> None:
+    found = read(Paid, {"order": 7, "refund": {"order": 8}, "lots": 3.0})
+    assert GOT[0] == (100_000, Refund(8), 6)
+    assert found.arguments["x"]["refund"] == {"order": 8, "cents": 100_000}
+    assert found.arguments["x"]["lots"] == 6
+    assert "/x/refund/cents" in found.defaults
+    assert "normalised" in found.provenance.notes
+
+
+@dataclass
+class Stamped:
+    number: int
+    stamp: int = field(default_factory=itertools.count().__next__)
+    parts: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Printed:
+    order: int
+    stamped: InitVar[Stamped | None] = None
+
+
+def test_what_a_factory_makes_for_a_constructor_is_the_same_each_time_or_refused() -> None:
+    assert isinstance(read(Printed, {"order": 7, "stamped": {"number": 1}}), Rejected)
+    found = read(Printed, {"order": 7, "stamped": {"number": 1, "stamp": 5}})
+    assert found.arguments["x"]["stamped"] == {"number": 1, "stamp": 5, "parts": []}
 
 
 def test_an_object_of_an_authors_class_is_what_was_sent() -> None:

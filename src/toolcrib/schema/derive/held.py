@@ -14,6 +14,7 @@ and written as JSON again. Where the two differ, the difference is
 
 A value that was not sent (a default) is written down too, and its place is noted. Objects of classes
 that pydantic does not take apart are not looked into: what their code was given is what was sent.
+What a class is given and does not keep (an `InitVar`) is read once more, by its own hint.
 """
 
 from __future__ import annotations
@@ -500,7 +501,10 @@ class FieldPart:
     keys: tuple[str, ...]
     node: Part
     factory: bool
-    init_only: bool
+    again: Callable[[JsonValue], Any] | None  # reads an InitVar anew: no attribute keeps it
+    init_default: (
+        Any  # what is passed of an InitVar that was not sent; MISSING if it is no constant
+    )
 
 
 class FieldsPart(Part):
@@ -546,7 +550,8 @@ class FieldsPart(Part):
             item = self._attribute(value, field.name)
             key = next((key for key in field.keys if key in sent), None)
             if key is None or (found.pins and steps((at, key)) in found.pins):
-                if item is not MISSING and not field.init_only:
+                item = item if field.again is None else field.init_default
+                if item is not MISSING:
                     key = field.keys[0]
                     made[key] = _default(field, item, (at, key), found)
                     if isinstance(value, BaseModel):
@@ -558,8 +563,16 @@ class FieldsPart(Part):
         return made
 
     def _hold_field(self, field: FieldPart, item: Any, sent: Any, at: At, found: Found) -> Any:
-        if field.init_only:  # its place is the constructor: no attribute keeps it
-            return sent
+        if field.again is not None:
+            mark = found.mark()
+            shown = field.node.hold(field.again(sent), sent, at, found)
+            if (
+                len(found.pinned) > mark[2]
+            ):  # a factory made a part of it, perhaps another each time
+                anew = field.node.hold(field.again(sent), sent, at, Found())
+                if not same_json(anew, shown):
+                    raise Differs(at, "the tool would read another value each time")
+            return shown
         if item is MISSING:
             raise Differs(at, _LOST)
         return field.node.hold(item, sent, at, found)
@@ -574,7 +587,7 @@ class FieldsPart(Part):
         made = {}
         for field in self._fields:
             item = self._attribute(value, field.name)
-            if item is not MISSING and not field.init_only:
+            if item is not MISSING and field.again is None:
                 made[field.keys[0]] = shown_default(field.node, item)
         return MISSING if any(shown is MISSING for shown in made.values()) else made
 

@@ -10,8 +10,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
+import jiter
 import orjson
-from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema, to_json
+from pydantic_core import (
+    PydanticSerializationError,
+    SchemaSerializer,
+    SchemaValidator,
+    core_schema,
+    to_json,
+)
 
 from toolcrib.schema.derive.held import (
     IPS,
@@ -22,6 +29,7 @@ from toolcrib.schema.derive.held import (
     AuthoredPart,
     ChoicePart,
     DictPart,
+    Differs,
     FieldPart,
     FieldsPart,
     Found,
@@ -34,8 +42,10 @@ from toolcrib.schema.derive.held import (
     ScalarPart,
     SetPart,
     UnionPart,
+    untitled,
 )
-from toolcrib.values.json import JsonValue
+from toolcrib.schema.derive.plain import MISSING, same_json
+from toolcrib.values.json import JsonValue, canonical_json
 
 
 class Reader:
@@ -94,6 +104,35 @@ _FAITHFUL = _SCALARS | {"default", "nullable", "list", "dict", "model", "datacla
 _PLAIN_FIELD = frozenset(("type", "name", "schema", "kw_only", "metadata"))
 _TEXT = {"type": "str"}
 _CONTAINERS = (ListPart, SetPart, DictPart, FieldsPart, InsidePart, NullablePart, UnionPart)
+
+
+class JsonTextPart(Part):
+    """JSON within a text (`Json[…]`): no schema judges it, so all that holds of it is held here.
+
+    A key that is said twice, or that no field takes, is refused; a default is added to the text,
+    which then is the canonical text of what was read.
+    """
+
+    def __init__(self, inner: Part) -> None:
+        self._inner = inner
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if sent is MISSING:
+            return self._inner.hold(value, MISSING, at, found)
+        if not isinstance(sent, str):
+            raise Differs(at)
+        inner = Found()
+        try:
+            said = jiter.from_json(sent.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
+            shown = self._inner.hold(value, said, None, inner)
+            text = canonical_json(shown)
+        except Differs as differs:
+            raise Differs(at, differs.text) from None
+        except ValueError:  # a key that is said twice, a number that is none
+            raise Differs(at) from None
+        if inner.normalised:
+            found.normalised.append(at)
+        return sent if same_json(shown, said) else text
 
 
 class _Planner:
@@ -180,6 +219,10 @@ class _Planner:
             self._plans[ref] = self.plan(self._cores[ref], {})
         return self._plans[ref]
 
+    def _json(self, core: Any, config: Any) -> Part:
+        said = core.get("schema")
+        return JsonTextPart(AnythingPart() if said is None else self.plan(said, config))
+
     def _function_plain(self, core: Any, config: Any) -> Part:
         return LeafPart(core, config) if _is_pydantics(core) else AuthoredPart(None)
 
@@ -259,8 +302,22 @@ class _Planner:
             keys=tuple(known),
             node=self.plan(core, config),
             factory=_has_factory(core),
-            init_only=bool(said.get("init_only")),
+            again=self._again(core, config) if said.get("init_only") else None,
+            init_default=_constant_default(core) if said.get("init_only") else MISSING,
         )
+
+    def _again(self, core: Any, config: Any) -> Callable[[JsonValue], Any]:
+        """Read a field alone, as its class does: for what the class does not keep."""
+        made: list[SchemaValidator] = []
+
+        def read(sent: JsonValue) -> Any:
+            if not made:
+                whole = core_schema.definitions_schema(core, list(self._cores.values()))
+                made.append(SchemaValidator(whole, untitled(config)))
+            return made[0].validate_json(to_json(node.whole(sent)), strict=True)
+
+        node = self.plan(core, config)
+        return read
 
 
 def _is_scalars(part: Part) -> bool:
@@ -274,6 +331,14 @@ def _has_factory(core: Any) -> bool:
         if not isinstance(core, dict):
             return False
     return True
+
+
+def _constant_default(core: Any) -> Any:
+    while "default" not in core:
+        core = core.get("schema")
+        if not isinstance(core, dict):
+            return MISSING
+    return core["default"]
 
 
 def _is_faithful(core: Any, config: Mapping[str, Any]) -> bool:
