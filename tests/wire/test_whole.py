@@ -107,6 +107,7 @@ def b_stop(index: int = 0) -> bytes:
 
 
 B_WHY = frame({"stopReason": "tool_use"}, event_type="messageStop")
+B_BEGINS = frame({"role": "assistant"}, event_type="messageStart")
 B_OVER = frame({"usage": {}}, event_type="metadata")
 
 
@@ -125,6 +126,10 @@ def c_given(text: str, index: int = 0) -> Json:
 
 def c_stop(index: int = 0) -> Json:
     return {"type": "tool-call-end", "index": index}
+
+
+def c_begins(id: str) -> Json:
+    return {"type": "message-start", "id": id, "delta": {"message": {}}}
 
 
 C_WHY = {"type": "message-end", "delta": {"finish_reason": "TOOL_CALL"}}
@@ -165,8 +170,9 @@ def created(id: str) -> Json:
     return {"type": "response.created", "response": {"id": id, "status": "in_progress"}}
 
 
-def completed(*items: Json, status: str = "completed") -> Json:
-    return {"type": "response.completed", "response": {"status": status, "output": list(items)}}
+def completed(*items: Json, status: str = "completed", **more: Any) -> Json:
+    response = {"status": status, "output": list(items)} | more
+    return {"type": "response.completed", "response": response}
 
 
 # Gemini, Ollama
@@ -179,6 +185,13 @@ def gem(*calls: Json, reason: str | None = None) -> Json:
 
 
 G = {"name": "f", "args": {"a": 1}}
+
+
+def valued(value: bool | float | str, *, more: bool = False, **members: Any) -> Json:
+    """A piece of a call with a value of its arguments."""
+    kind = {bool: "boolValue", str: "stringValue"}.get(type(value), "numberValue")
+    going = {"willContinue": True} if more else {}
+    return members | going | {"partialArgs": [{"jsonPath": "$.a", kind: value}]}
 
 
 def line(*calls: Json, done: bool = False, **more: Any) -> bytes:
@@ -277,11 +290,21 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
         B_WHY + b_start() + b_given(A) + b_stop() + B_OVER,
         TRUNCATED,
     ),
+    "bedrock: another message begins": (
+        "bedrock-converse",
+        B_BEGINS + b_start() + b_given(A) + b_stop() + B_BEGINS + B_WHY + B_OVER,
+        TRUNCATED,
+    ),
     # Cohere
     "cohere: never ended": ("cohere", sse(c_start(), C_WHY, DONE), TRUNCATED),
     "cohere: begun after the end": (
         "cohere",
         sse(C_WHY, c_start(), c_given(A), c_stop(), DONE),
+        TRUNCATED,
+    ),
+    "cohere: another message begins": (
+        "cohere",
+        sse(c_begins("m1"), c_start(), c_given(A), c_stop(), c_begins("m2"), C_WHY, DONE),
         TRUNCATED,
     ),
     "cohere: no reason": ("cohere", sse(c_start(), c_given(A), c_stop(), DONE), TRUNCATED),
@@ -313,6 +336,21 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
         sse(created("r1"), added(), finished(A), created("r2"), completed()),
         TRUNCATED,
     ),
+    "another response ends": (
+        "openai-responses",
+        sse(created("r1"), added(), finished(A), completed(id="r2")),
+        TRUNCATED,
+    ),
+    "not among what the whole response lists": (
+        "openai-responses",
+        sse(added(), finished(A), completed({"type": "message", "id": "m", "content": []})),
+        CONTRADICTORY,
+    ),
+    "a call that failed": (
+        "openai-responses",
+        sse(added(), finished(A, status="failed"), completed()),
+        TRUNCATED,
+    ),
     "a status that nobody lists": (
         "openai-responses",
         sse(added(), finished(A), completed(item(A), status="aborted")),
@@ -322,6 +360,21 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
     # Gemini has no end of its own: a reason in or after the last event with a call
     "gemini: a call after the reason": ("gemini", sse(gem(reason="STOP"), gem(G)), TRUNCATED),
     "gemini: no reason": ("gemini", sse(gem(G)), TRUNCATED),
+    "gemini: two values at one place": (
+        "gemini",
+        sse(gem(valued(1, name="f", more=True)), gem(valued(2), reason="STOP")),
+        CONTRADICTORY,
+    ),
+    "gemini: true is not 1": (
+        "gemini",
+        sse(gem(valued(1, name="f", more=True)), gem(valued(True), reason="STOP")),
+        CONTRADICTORY,
+    ),
+    "gemini: two texts at one place": (
+        "gemini",
+        sse(gem(valued("a", name="f", more=True)), gem(valued("b"), reason="STOP")),
+        CONTRADICTORY,
+    ),
     # Ollama
     "ollama: no end": ("ollama", line(O), TRUNCATED),
     "ollama: a reason that nobody lists": (
@@ -490,6 +543,30 @@ GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
         "{}",
         ("empty_arguments",),
     ),
+    "gemini: a value said twice": (
+        "gemini",
+        sse(gem(valued(1, name="f", more=True)), gem(valued(1), reason="STOP")),
+        A,
+        (),
+    ),
+    "gemini: other values than the whole": (
+        "gemini",
+        sse(gem(valued(2, name="f", more=True)), gem({"args": {"a": 1}}, reason="STOP")),
+        '{"a": 1}',
+        ("streamed_otherwise",),
+    ),
+    "gemini: no values": (
+        "gemini",
+        sse(gem({"name": "f", "willContinue": True}), gem({}, reason="STOP")),
+        "{}",
+        ("empty_arguments",),
+    ),
+    "cohere: the beginning said again": (
+        "cohere",
+        sse(c_begins("m"), c_begins("m"), c_start(), c_given(A), c_stop(), C_WHY, DONE),
+        A,
+        (),
+    ),
     "ollama: the reason stop": ("ollama", line(O) + line(done=True, done_reason="stop"), A, ()),
 }  # fmt: skip
 
@@ -615,3 +692,43 @@ def test_a_body_that_a_closed_connection_ended_needs_the_wires_own_end() -> None
         reading = decoder(OPENAI_CHAT, offer=OFFER)
         reading.feed(data)
         assert [call.complete for call in reading.finish(clean=False).tool_calls] == [whole]
+
+
+def test_what_follows_the_end_in_one_event_is_not_read() -> None:
+    for later in (chunk(piece(A, "f"), reason="tool_calls"), END):
+        lines = [json.dumps(chunk(content="Hi")), DONE, json.dumps(later)]
+        reply = decode("openai-chat", "".join(f"data: {text}\n" for text in lines), offer=OFFER)
+        assert (reply.tool_calls, reply.text) == ((), "Hi")
+    lines = [json.dumps(WHOLE), DONE, json.dumps(chunk(piece("{}", "g", index=1)))]
+    (call,) = decode("openai-chat", "".join(f"data: {text}\n" for text in lines)).tool_calls
+    assert (call.name, call.complete, call.notes) == ("f", True, ("after_end",))
+
+
+TWICE = '{"a": 1, "a": 2}'
+AS_VALUES = {
+    "openai-chat": '{"choices": [{"message": {"tool_calls": [{"function": {"name": "f",'
+    ' "arguments": @}}]}, "finish_reason": "stop"}%]}',
+    "anthropic": '{"content": [{"type": "tool_use", "id": "t", "name": "f", "input": @}],'
+    ' "stop_reason": "tool_use", "x": [{}%]}',
+    "gemini": '{"candidates": [{"content": {"parts": [{"functionCall": {"name": "f",'
+    ' "args": @}}]}, "finishReason": "STOP"}%]}',
+    "bedrock-converse": '{"output": {"message": {"content": [{"toolUse": {"toolUseId": "t",'
+    ' "name": "f", "input": @}}]}}, "stopReason": "tool_use", "x": [{}%]}',
+}  # fmt: skip
+ODD = (
+    "",
+    ', {"index": 1, "message": {}, "x": NaN}',
+    ', {"index": 1, "message": {}, "x": "\\ud800"}',
+    ', {"index": 1, "message": {}, "content": 7, "delta": 7}',
+)
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(("wire", "body"), AS_VALUES.items(), ids=AS_VALUES)
+def test_a_key_that_is_there_twice_is_never_lost(wire: str, body: str, odd: str) -> None:
+    """Whatever the JSON around the arguments is, they are judged as they were sent."""
+    sent = body.replace("@", TWICE).replace("%", odd)
+    for data in (sent, f"[{sent}]") if wire == "gemini" else (sent,):
+        reply = decode(wire, data, offer=OFFER)
+        assert [call.arguments for call in reply.tool_calls] == [TWICE]
+        assert codes_of(reply) == [ErrorCode.INVALID_JSON]

@@ -243,8 +243,7 @@ class StreamDecoder:
         except WireError:
             if b"\n" not in data:
                 raise
-            for line in data.split(b"\n"):
-                self._take(Event(event.name, line), parts)
+            self._take_lines(event.name, data, parts)
             return
         self._any = True
         if not self._head:
@@ -253,6 +252,15 @@ class StreamDecoder:
             raise reported_error(chunk.get("error") or chunk)
         self._builder.event(chunk, data, event.name, parts)
         self._ended = self._ended or self._builder.over
+
+    def _take_lines(self, name: bytes, data: bytes, parts: Parts) -> None:
+        """Several values in one event, as of servers that put no blank line between them."""
+        for line in data.split(b"\n"):
+            said = Event(name, line)
+            if self._ended:
+                self._more = self._more or _says(said)
+            else:
+                self._take(said, parts)
 
 
 class EitherDecoder:
@@ -290,7 +298,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         payload = parsed(data)
     if isinstance(payload, list) and len(payload) == 1:
-        payload = payload[0]
+        payload = parsed(data)[0]  # nothing is cut out of these bytes: no key of it may be lost
     if not isinstance(payload, dict):
         raise _no_object(data)
     return payload

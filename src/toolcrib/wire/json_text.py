@@ -113,6 +113,22 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
+class _Twins(dict[str, Any]):
+    """An object that has a key twice. `items` gives all its members, as they were written."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self._pairs = pairs
+
+    def items(self) -> Any:
+        return list(self._pairs)
+
+
+def _with_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    return made if len(made) == len(pairs) else _Twins(pairs)
+
+
 _EXACT = json.JSONDecoder(parse_int=Decimal, parse_float=Decimal, object_pairs_hook=_without_twins)
 
 
@@ -136,10 +152,12 @@ def ends_early(text: str) -> bool:
 def parsed(data: bytes) -> Any:
     """JSON that strict parsers refuse (lone surrogates, NaN); None if it is no JSON at all.
 
-    JavaScript servers cut a text between the halves of a surrogate pair and escape each half.
+    JavaScript servers cut a text between the halves of a surrogate pair and escape each half. An
+    object that has a key twice still has it twice when `json.dumps` writes it: arguments that are
+    written again are judged like those whose bytes could be kept.
     """
     try:
-        return json.loads(data)
+        return json.loads(data, object_pairs_hook=_with_twins)
     except (ValueError, RecursionError):
         return None
 

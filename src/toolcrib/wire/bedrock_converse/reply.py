@@ -69,6 +69,7 @@ class BedrockReply:
         self.known = False
         self.over = False
         self.torn = False
+        self._begun = False
         self._ending = Ending(wire, offer)
         self._blocks: list[Block] = []
         self._by_index: dict[object, Block] = {}
@@ -104,14 +105,25 @@ class BedrockReply:
             given = given if given.strip("{} \t\r\n") else ""  # `{}` would be a placeholder
             self._take_start(form, index_of(event.get("contentBlockIndex")), given, parts)
         elif kind == "contentBlockStop":
-            if block := self._by_index.get(index_of(event.get("contentBlockIndex"))):
-                block.stopped = True
-                self._calls.end(block.number)
+            self._stop(index_of(event.get("contentBlockIndex")))
+        elif kind == "messageStart":
+            self._take_message()
         elif kind == "messageStop":
             self._take_reason(event)
         elif kind == "metadata":
             self._take_usage(event)
             self.over = bool(self._ending.reason)
+
+    def _take_message(self) -> None:
+        """A message begins; if one has begun before, the end of that is lost."""
+        if self._begun:
+            self._ending.sign("incomplete")
+        self._begun = True
+
+    def _stop(self, index: object) -> None:
+        if block := self._by_index.get(index):
+            block.stopped = True
+            self._calls.end(block.number)
 
     def _take_start(self, form: Any, index: object, given: str, parts: Parts) -> None:
         before = self._by_index.get(index)

@@ -64,6 +64,8 @@ class CohereReply:
         self.known = False
         self.torn = False
         self._whole = False
+        self._id: object = None
+        self._begun = False
         self._ending = Ending(wire, offer)
         self._text: list[str] = []
         self._plan: list[str] = []
@@ -101,8 +103,7 @@ class CohereReply:
         self.known = True
         self._calls.next_chunk()
         index = event.get("index") if type(event.get("index")) is int else None
-        if kind == "tool-call-end":
-            self._calls.end(index)
+        self._take_mark(kind, event.get("id"), index)
         delta = event.get("delta")
         if not isinstance(delta, dict):
             return
@@ -123,6 +124,15 @@ class CohereReply:
             self._ending.called()
             if part := self._calls.piece(index, *_call(call)):
                 parts.append(part)
+
+    def _take_mark(self, kind: str, given: object, index: object) -> None:
+        """A call ends, or a message begins; if it is another one, the end of that before it is lost."""
+        if kind == "tool-call-end":
+            self._calls.end(index)
+        elif kind == "message-start":
+            if self._begun and (not given or given != self._id):
+                self._ending.sign("incomplete")
+            self._id, self._begun = given, True
 
     def _block(self, index: object, piece: Any, parts: Parts) -> None:
         """A part of the content, or a piece of one: text is for the user, the rest is not."""

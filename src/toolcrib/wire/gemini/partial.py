@@ -35,11 +35,18 @@ class _Text:
 
 
 class PartialArguments:
-    """The values so far. `whole` is whether every text in them has come to its end."""
+    """The values so far. `whole` is whether every text in them has come to its end, `contradictory`
+    whether a place was given two values."""
 
     def __init__(self) -> None:
+        self.contradictory = False
         self._root: dict[str, Any] = {}
         self._growing = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether there were values at all."""
+        return bool(self._root)
 
     @property
     def whole(self) -> bool:
@@ -63,16 +70,27 @@ class PartialArguments:
                 _put(holder, step, [] if isinstance(after, int) else {})
             holder = holder[step]
         if not isinstance(value.get("stringValue"), str):
-            _put(holder, last, _scalar(value))
+            self._settle(holder, last, _scalar(value))
             return
         text = None if _is_new(holder, last) else holder[last]
+        if isinstance(text, _Text) and not text.grows and not value.get("willContinue"):
+            self.contradictory |= "".join(text.pieces) != value["stringValue"]
+            return
         if not isinstance(text, _Text) or not text.grows:
+            self.contradictory |= text is not None or not _is_new(holder, last)
             _put(holder, last, text := _Text())
             self._growing += 1
         text.pieces.append(value["stringValue"])
         if not value.get("willContinue"):
             text.grows = False
             self._growing -= 1
+
+    def _settle(self, holder: Any, step: str | int, value: Any) -> None:
+        """Give a place its value, which cannot be another one than it had."""
+        if not _is_new(holder, step):
+            before = holder[step]
+            self.contradictory |= type(before) is not type(value) or before != value
+        _put(holder, step, value)
 
 
 def _steps(path: Any) -> list[str | int]:

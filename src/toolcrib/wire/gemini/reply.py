@@ -13,15 +13,16 @@ from typing import Any
 import msgspec
 
 from toolcrib.errors import WireError
+from toolcrib.values.call import CallFault
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.calls import CONTRADICTORY, CallAssembler
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.gemini.partial import PartialArguments
 from toolcrib.wire.gemini.parts import KeptParts
-from toolcrib.wire.json_text import counted, mended
+from toolcrib.wire.json_text import counted, mended, parsed, same_json
 
 _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
 _UNSAID = frozenset(("", "0", "finish_reason_unspecified", "blocked_reason_unspecified"))
@@ -142,7 +143,7 @@ class GeminiReply:
         if not isinstance(call, dict) or not isinstance(call.get("name") or "", str):
             raise WireError("a function call is not an object with a name")
         partial = self._partial
-        if partial is not None and call.get("name"):
+        if partial is not None and (call.get("name") or _is_other(call, partial.call)):
             self._give_up(partial)
             partial = None
         if partial is not None:
@@ -158,7 +159,19 @@ class GeminiReply:
             partial.arguments.add(call["partialArgs"])
         if not call.get("willContinue") and partial.arguments.whole:
             self._partial = None
-            self._whole(partial.call, text or partial.arguments.text(), parts)
+            self._put_together(partial, text, parts)
+
+    def _put_together(self, partial: _Partial, text: str, parts: Parts) -> None:
+        """A call of which each value has come. `text` is what came as a whole besides: it counts, as a
+        whole does after pieces on other wires."""
+        values, call = partial.arguments, partial.call
+        said = values.text() if values.any else ""
+        if not text:
+            fault = CONTRADICTORY if values.contradictory else None
+            self._whole(call, said, parts, fault=fault)
+            return
+        same = not said or (same_json(text, said) and not values.contradictory)
+        self._whole(call, text, parts, notes=() if same else ("streamed_otherwise",))
 
     def _open(self, part: dict[str, Any]) -> _Partial:
         """A new call, at its place among the parts."""
@@ -172,9 +185,17 @@ class GeminiReply:
         self._partial = None
         self._whole(partial.call, "", [])
 
-    def _whole(self, call: dict[str, Any], text: str, parts: Parts) -> None:
+    def _whole(
+        self,
+        call: dict[str, Any],
+        text: str,
+        parts: Parts,
+        *,
+        fault: CallFault | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
         name, provider_id = call.get("name") or "", call.get("id") or ""
-        self._calls.whole(str(provider_id), name, text)
+        self._calls.whole(str(provider_id), name, text, fault=fault, notes=notes)
         if text:
             number = self._number - 1
             parts.append(ArgumentsPart(f"{self._ids}{number}", self._offer.own_name(name), text))
@@ -191,6 +212,11 @@ class GeminiReply:
         spent, made = (counted(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
         usage = Usage(1, spent, made, counted(self._usage, "cachedContentTokenCount"))
         return ending.reply(self._text, calls, usage, raw=raw, state=self._kept.state())
+
+
+def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether a piece has another id than the call that it would go on with."""
+    return bool(call.get("id") and before.get("id")) and call["id"] != before["id"]
 
 
 def _said(reason: Any) -> bool:
@@ -211,7 +237,9 @@ def _arguments(parts: list[dict[str, Any]], data: bytes, at: int) -> list[str]:
         calls = (part.function_call for part in slices)
         return ["" if call is None else bytes(call.args).decode() for call in calls]
     except (ValueError, RecursionError):
-        return [_again(part) for part in parts]
+        again = parsed(data)  # whatever the rest of it is, no key of the arguments may be lost
+        again = again[0] if isinstance(again, list) else again
+        return [_again(part) for part in again["candidates"][at]["content"]["parts"]]
 
 
 def _again(part: dict[str, Any]) -> str:

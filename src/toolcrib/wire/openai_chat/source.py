@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from toolcrib.errors import WireError
+from toolcrib.wire.json_text import parsed
 
 
 class _Function(msgspec.Struct):
@@ -65,6 +66,16 @@ class Source:
         except (ValueError, RecursionError, AttributeError, IndexError):
             pass
         try:
-            return json.dumps(value)
+            return json.dumps(self._again(at, value))
         except RecursionError:
             raise WireError("the arguments of a tool call are nested too deeply") from None
+
+    def _again(self, at: int | None, value: Any) -> Any:
+        """The value out of JSON that is read with care: no key of it may be lost."""
+        try:
+            message = parsed(self._data)["choices"][self._at][self._key]
+            call = message["function_call" if at is None else "tool_calls"]
+            call = call[at or 0] if isinstance(call, list) else call
+            return (call.get("function") or call)["arguments"]
+        except (TypeError, KeyError, IndexError, AttributeError):
+            return value

@@ -93,7 +93,8 @@ class Item:
     `final` is the item as the provider has it in the end; `settled` is whether it said of the
     arguments that they are whole, `begun_with` what it gave for them before any piece. `copies` are the
     whole arguments, each time that they were said, `renamed` is whether one of them had another name,
-    `cut` whether the item itself says that it is incomplete.
+    `cut` whether the item itself says that it is incomplete, `missing` whether it streamed and is not
+    among those that the whole response lists.
     """
 
     __slots__ = (
@@ -108,6 +109,7 @@ class Item:
         "index",
         "kind",
         "listed",
+        "missing",
         "name",
         "own",
         "renamed",
@@ -131,7 +133,7 @@ class Item:
         self.renamed = self.cut = False
         self.texts: dict[int, Growing] = {}
         self.settled = False
-        self.listed = False
+        self.listed = self.missing = False
         self.final: dict[str, Any] | None = None
 
     @property
@@ -145,7 +147,9 @@ class Item:
 
     @property
     def contradictory(self) -> bool:
-        return self.renamed or not all(same_json(self.copies[0], one) for one in self.copies[1:])
+        if self.renamed or self.missing:
+            return True
+        return not all(same_json(self.copies[0], one) for one in self.copies[1:])
 
     @property
     def streamed_otherwise(self) -> bool:

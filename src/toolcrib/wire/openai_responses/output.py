@@ -80,10 +80,12 @@ class Output:
                 self._finished(item, form, at, parts)
             else:
                 self._said_again(item, form, at)
+        for item in self.items if streamed and output else ():
+            item.missing = item.kind in CALLS and not item.listed
 
     def _finished(self, item: Item, form: dict[str, Any], place: Place, parts: Parts) -> None:
         item.final = form
-        item.cut = item.cut or form.get("status") == "incomplete"
+        item.cut = item.cut or _is_cut(form, item.kind)
         if item.kind in CALLS:
             self._name(item, form)
             self._settle(item, self._arguments(form, item.kind, place), parts)
@@ -93,7 +95,7 @@ class Output:
 
     def _said_again(self, item: Item, form: dict[str, Any], place: Place) -> None:
         """A whole response repeats the items that it streamed: their copies are held together."""
-        item.cut = item.cut or form.get("status") == "incomplete"
+        item.cut = item.cut or _is_cut(form, item.kind)
         if item.kind in CALLS:
             self._name(item, form)
             self._settle(item, self._arguments(form, item.kind, place), [])
@@ -133,6 +135,16 @@ class Output:
         if text is None or isinstance(text, str):
             return text or ""
         return self.source.slice(place, key)
+
+
+def _is_cut(form: dict[str, Any], kind: str) -> bool:
+    """Whether an item says that it is not whole. What a call says that nobody knows is doubt enough;
+    that it is in progress is not, once the response has come to its end."""
+    status = form.get("status")
+    return status == "incomplete" or (kind in CALLS and status not in _GOOD)
+
+
+_GOOD = (None, "", "completed", "in_progress")
 
 
 def _show(text: str, parts: Parts) -> None:

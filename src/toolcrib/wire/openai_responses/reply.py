@@ -77,8 +77,10 @@ class ResponsesReply:
         if take := _EVENTS.get(kind):
             take(self._output, event, parts)
         elif isinstance(response := event.get("response"), dict):
-            if kind == "response.created" and self._id not in ("", response.get("id")):
-                self._ending.sign("incomplete")  # another one begins: the end of this is lost
+            given = response.get("id")
+            is_other = self._id not in ("", given)
+            if is_other and (kind == "response.created" or (kind in _ENDS and given)):
+                self._ending.sign("incomplete")  # of another one: the end of this is lost
             self._id = self._id or str(response.get("id") or "")
             self._response = response
             if kind in _ENDS:
