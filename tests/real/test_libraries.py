@@ -18,6 +18,7 @@ from toolcrib import (
     ALL,
     Catalog,
     Completed,
+    Tool,
     ToolCall,
     ToolRunner,
     function_to_tool_definition,
@@ -82,9 +83,15 @@ def test_it_takes_no_property_that_the_function_does_not(case: Case) -> None:
     assert not compile_validator(schema).is_valid(with_more)
 
 
+def as_tool(case: Case) -> Tool[..., Any]:
+    """With a description of its own only where the library has none."""
+    described = inspect.getdoc(case.function)
+    return tool(visible=ALL, description=None if described else "It runs.")(case.function)
+
+
 @every_case
 async def test_the_tool_answers_as_the_library_does(case: Case) -> None:
-    made = tool(visible=ALL, description="It runs.")(case.function)
+    made = as_tool(case)
     name = made.definition.name
     text = json.dumps(case.arguments)
     outcome = await ToolRunner([made]).exec(ToolCall("call_0", "", name, text))
@@ -156,7 +163,7 @@ def test_arguments_go_out_to_a_provider_and_come_back(
     library: str, form: str, strict: bool
 ) -> None:
     cases = LIBRARIES[library]
-    made = [tool(visible=ALL, description="It runs.")(case.function).definition for case in cases]
+    made = [as_tool(case).definition for case in cases]
     offered = [msgspec.structs.replace(definition, strict=strict) for definition in made]
     for case, view in zip(cases, tool_views(form, offered), strict=True):
         there_and_back.check(view, case.arguments)
@@ -165,9 +172,7 @@ def test_arguments_go_out_to_a_provider_and_come_back(
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_no_provider_refuses_them_and_what_is_lost_is_listed(library: str) -> None:
-    found = check_tools(
-        [tool(visible=ALL, description="It runs.")(case.function) for case in LIBRARIES[library]]
-    )
+    found = check_tools([as_tool(case) for case in LIBRARIES[library]])
     assert [finding for finding in found if finding.effect == "refused"] == []
     if library != "stdlib" or sys.version_info[:2] == (3, 11):  # others have other docstrings
         told.check(library, told.of_findings(found))

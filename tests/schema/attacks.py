@@ -308,7 +308,7 @@ ATTACKS: dict[str, Attack] = {
     "a number": Attack(named(7), "tool name"),
     "a list": Attack(named(["look"]), "tool name"),
     "no name": Attack(lambda: {"input_schema": OBJECT}, "has no name"),
-    "an unknown key": Attack(lambda: {**named("x")(), "strict": True}, "unknown key 'strict'"),
+    "an unknown key": Attack(lambda: {**named("x")(), "strickt": True}, "unknown key 'strickt'"),
     "a key that is no text": Attack(lambda: {**named("x")(), 7: True}, "unknown key 7"),
     "no dictionary": Attack(lambda: "look", "a definition is a dictionary, not a str"),
     "a description that is none": Attack(

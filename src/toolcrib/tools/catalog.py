@@ -90,7 +90,7 @@ class Catalog:
                 given,
                 handlers,
                 visible,
-                marks=marks.get(given.get("name", "")) if isinstance(given, Mapping) else None,
+                marks=marks,
                 factory=validator,
                 lazy=lazy,
                 frame_locals=frame_locals,

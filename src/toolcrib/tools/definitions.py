@@ -66,17 +66,17 @@ def tool_from_dict(
     handlers: Mapping[str, Callable[..., Any]],
     visible: Sequence[str] | All | None,
     *,
-    marks: AnnotationOptions | None = None,
+    marks: Mapping[str, AnnotationOptions] | None = None,
     factory: ValidatorFactory | None = None,
     lazy: bool = False,
     frame_locals: Mapping[str, Any] | None = None,
 ) -> Tool[..., Any]:
     """Raises DefinitionError, naming the definition, for unknown keys, bad names, bad schemas.
 
-    `marks` are its annotations. One that was imported (`ImportedForm`) asks and taints besides, and is
-    no less strict than it claims. `factory` makes its validators, in place of the default one; with
-    `lazy` at their first use. `frame_locals` has the types that the hints of handlers may name beside
-    those of their modules.
+    `marks` are the annotations of tools by name. One that was imported (`ImportedForm`) asks and taints
+    besides, and is no less strict than it claims. `factory` makes its validators, in place of the
+    default one; with `lazy` at their first use. `frame_locals` has the types that the hints of handlers
+    may name beside those of their modules.
     """
     if not isinstance(given, Mapping):
         raise DefinitionError(f"a definition is a dictionary, not a {type(given).__name__}")
@@ -92,7 +92,7 @@ def tool_from_dict(
         output_schema=given.get("output_schema"),
         lazy=lazy,
         validator=factory,
-        annotations={**said, **(marks or {}), **strict},
+        annotations={**said, **(marks or {}).get(name, {}), **strict},
     )
     if options.input_schema is not None and name in handlers:
         made = make_function_tool(handlers[name], options, frame_locals or {})
