@@ -13,10 +13,24 @@ from typing import Any, TextIO
 import msgspec
 import pytest
 
-from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    ApprovalRequest,
+    Approve,
+    Ask,
+    Completed,
+    Failed,
+    Hydrated,
+    PolicyContext,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
 from toolcrib.approvals import TerminalApprover
 from toolcrib.approvals.terminal import question, shown_arguments
 from toolcrib.errors import ErrorCode
+from toolcrib.runner.scope import CallScope
+from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.json import JsonObject, digest
 
 CALL = ToolCall("call_0", "", "delete", '{"path": "a", "password": "hush"}')
@@ -55,6 +69,58 @@ async def test_only_a_clear_yes_approves(
     assert 'Run delete {"password": "***", "path": "a"}?' in capsys.readouterr().err
     if isinstance(outcome, Failed):
         assert outcome.error.code is ErrorCode.APPROVAL_REFUSED
+
+
+@tool(visible=ALL, requires_approval=True)
+async def read(path: str) -> str:
+    """Read a path."""
+    return path
+
+
+@tool(visible=ALL, requires_approval=True, threat_level="high")
+async def wipe(path: str) -> str:
+    """Wipe a path."""
+    return path
+
+
+@tool(visible=ALL)
+async def write(path: str) -> str:
+    """Write a path."""
+    return path
+
+
+def asks_for_all(hydrated: Hydrated, context: PolicyContext) -> Ask:
+    return Ask("all calls are asked about", "all")
+
+
+APPROVED = ToolApproval("apr", "ada", read.get_definition().digest, "anonymous")
+
+
+@pytest.mark.parametrize(
+    ("made", "run", "notes", "offered"),
+    [
+        (read, RunTally(), (), True),
+        (read, RunTally(), ("written_in_text",), True),
+        (read, RunTally(approved=(APPROVED,)), ("written_in_text",), False),
+        (write, RunTally(tainted=True), (), True),
+        (write, RunTally(), ("written_in_text",), False),
+        (write, RunTally(), (), False),
+        (delete, RunTally(), (), False),
+        (delete, RunTally(tainted=True), (), False),
+        (wipe, RunTally(), (), False),
+    ],
+)
+async def test_a_yes_for_the_run_is_offered_where_it_spares_questions(
+    made: Any, run: RunTally, notes: Any, offered: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    approver = TerminalApprover(source=io.StringIO("run\n"))
+    runner = ToolRunner([made], approver=approver, policy=asks_for_all)
+    call = ToolCall("1", "", made.get_definition().name, '{"path": "a"}', notes=notes)
+    before = len(run.approved)
+    outcome = await runner.exec(call, scope=CallScope(run))
+    assert isinstance(outcome, Completed) is offered
+    assert ("run: yes, and to this tool for this run] " in capsys.readouterr().err) is offered
+    assert len(run.approved) == before + offered
 
 
 @pytest.mark.parametrize("stdin", [io.StringIO("y\n"), None])

@@ -147,6 +147,31 @@ def test_a_hostile_question_stays_on_its_line(command: Command) -> None:
     assert len(line.split("\t")) == 7
 
 
+INVISIBLE = "a\u3164\u00ad\ufe0f\ufff9\u034f\u202e\u200b"
+
+
+def test_a_question_marks_defaults_and_shows_what_is_invisible(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Console(force_terminal=True, no_color=True, width=900, highlight=False, soft_wrap=True)
+    hidden = question(
+        "one", tool=INVISIBLE, arguments={INVISIBLE: INVISIBLE, "cents": 5}, reason=INVISIBLE,
+        caller=INVISIBLE, defaults=("/cents", f"/{INVISIBLE}"),
+    )  # fmt: skip
+    ask(hidden)
+    written = r"a\u3164\u00ad\ufe0f\ufff9\u034f\u202e\u200b"
+    said = f'{{"{written}": "{written}", "cents": 5}} (defaults: /cents, /{written})'
+    short = written.replace("u00ad", "xad")
+    assert command("list").out.split("\t")[1:5] == [short, said, short, short]
+    with monkeypatch.context() as patched:
+        patched.setattr(approvals, "out", screen)
+        with screen.capture() as shown:
+            command("list")
+    assert f"  {short} {said}" in Text.from_ansi(shown.get()).plain
+    approved = command("approve", "apr_one", "--by", "grace")
+    assert approved.out.replace("\n", "") == f"approved: {short} {said}"
+
+
 def test_a_question_is_approved_by_name(command: Command) -> None:
     one, two = question("one"), question("two")
     ask(one, two)

@@ -28,6 +28,8 @@ _MAX_SHOWN = 4_000
 class TerminalApprover:
     """Asks at the terminal, one question at a time; anything but a clear yes is a no.
 
+    Where a yes for the run would spare the questions about further calls of the tool
+    (`ApprovalRequest.for_run`), `run` says it; where it would not, `run` is a no like any other word.
     Without a terminal to ask at there is no answer: the call ends as `approval_required`. `by` is who
     answers, as records will say it.
     """
@@ -51,6 +53,8 @@ class TerminalApprover:
             raise ApprovalError("there is no terminal to ask at", ErrorCode.APPROVAL_REQUIRED)
         if answer in ("y", "yes"):
             return Approve(by=self._by)
+        if answer == "run" and request.for_run:
+            return Approve(by=self._by, for_run=True)
         return Refuse("not approved at the terminal", by=self._by)
 
     def _ask(self, text: str, given_up: threading.Event) -> str | None:
@@ -93,7 +97,8 @@ def question(request: ApprovalRequest) -> str:
     """One line in ASCII: nothing in it can move a cursor or pass for another character."""
     tool = json.dumps(request.tool)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
-    return f"Run {tool} {shown_request(request)}? ({reason}) [y/N] "
+    answers = "y/N, run: yes, and to this tool for this run" if request.for_run else "y/N"
+    return f"Run {tool} {shown_request(request)}? ({reason}) [{answers}] "
 
 
 def shown_request(request: ApprovalRequest) -> str:

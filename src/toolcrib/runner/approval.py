@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.hydrate import ParseFailure, parse_arguments
 from toolcrib.runner.redact import masked_arguments, masked_places
+from toolcrib.runner.standard import spared_for_run
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller, Refuse
@@ -67,6 +68,7 @@ def approval_request(
         arguments_digest="" if definition.secret else arguments_digest,
         asked_at=now,
         defaults=masked_places(definition, hydrated.defaults),
+        for_run=ask.policy == "standard" and spared_for_run(definition, run, caller.id),
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from toolcrib.errors import ToolcribError
 from toolcrib.values.call import Hydrated
-from toolcrib.values.context import PolicyContext
+from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 
@@ -104,6 +104,17 @@ class Standard(msgspec.Struct, frozen=True):
             yield from _doubts(hydrated)
         if risky and not approved:
             yield "the run has read untrusted content, and this tool may have side effects"
+
+
+def spared_for_run(definition: ToolDefinition, run: RunTally, caller: str) -> bool:
+    """Whether a yes for the run would end what the standard policy asks about a tool itself."""
+    marks = definition.annotations
+    if run.approval_of(definition.digest, caller):
+        return False  # somebody said it already: what asks now is another matter
+    asked_anyway = (
+        not marks.safe or marks.threat_level == "high" or definition.no_schema_mode is not None
+    )
+    return not asked_anyway and (marks.requires_approval or (run.tainted and not marks.read_only))
 
 
 def _doubts(hydrated: Hydrated) -> Iterator[str]:

@@ -66,7 +66,9 @@ class ApprovalRequest(msgspec.Struct, frozen=True, gc=False):
     `id` is a digest over run, call, tool, definition, arguments and caller, so that an answer to it
     can be an answer to nothing else. `arguments` are what will run, secret ones masked; `defaults`
     points (JSON Pointers) to those that were not sent and are the author's defaults.
-    `asked_at` and `expires_at` are in seconds since the epoch.
+    `asked_at` and `expires_at` are in seconds since the epoch. With `for_run`, a yes for the rest of
+    the run (`Approve.for_run`) would spare what the standard policy asks about further calls of the
+    tool.
     """
 
     id: str
@@ -81,6 +83,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, gc=False):
     arguments_digest: str = ""
     asked_at: float = 0.0
     defaults: tuple[str, ...] = ()
+    for_run: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
