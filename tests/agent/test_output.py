@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from toolcrib import ALL, Agent, Limits, ToolRunner, tool
+from toolcrib.clients import (
+    AnthropicClient,
+    BedrockClient,
+    CohereClient,
+    GeminiClient,
+    MistralClient,
+    OllamaClient,
+    OpenAIClient,
+    WireClient,
+)
 from toolcrib.errors import DefinitionError
-from toolcrib.testing import MemorySink, ScriptedClient, call
+from toolcrib.testing import (
+    MemorySink,
+    ScriptedClient,
+    anthropic_server,
+    bedrock_server,
+    call,
+    cohere_server,
+    gemini_server,
+    mistral_server,
+    ollama_server,
+    openai_server,
+    responses_server,
+)
 from toolcrib.testing.scripted import Turn
 from toolcrib.values.call import ToolCall
 
@@ -19,6 +44,18 @@ from toolcrib.values.call import ToolCall
 class Answer:
     city: str
     degrees: float
+
+
+@dataclass
+class Noted:
+    city: str
+    note: str = "none"
+
+
+@tool(visible=ALL, read_only=True)
+async def look() -> str:
+    """Look out of the window."""
+    return "3 degrees in Oslo"
 
 
 GOOD = '{"city": "Oslo", "degrees": 3}'
@@ -88,6 +125,101 @@ async def test_an_answer_is_read_as_strictly_as_arguments(kind: Any, text: str) 
 async def test_what_fits_is_read(kind: Any, text: str, value: Any) -> None:
     result = await Agent(ScriptedClient([text]), output=kind).run("go")
     assert (result.output, type(result.output)) == (value, type(value))
+
+
+class Served(NamedTuple):
+    """A loopback server, a client of it that asks for typed answers, and whether tools go with that."""
+
+    server: Callable[[Any], AbstractAsyncContextManager[Any]]
+    client: Callable[[str], WireClient]
+    beside_tools: bool
+
+
+SERVED = {
+    "openai-chat": Served(
+        openai_server, lambda url: OpenAIClient("m", base_url=url, native_output=True), True
+    ),
+    "openai-responses": Served(
+        responses_server,
+        lambda url: OpenAIClient("m", api="responses", base_url=url, native_output=True),
+        True,
+    ),
+    "anthropic": Served(
+        anthropic_server, lambda url: AnthropicClient("m", base_url=url, native_output=True), True
+    ),
+    "gemini": Served(
+        gemini_server, lambda url: GeminiClient("gemini-2.5-pro", base_url=url), False
+    ),
+    "mistral": Served(mistral_server, lambda url: MistralClient("m", base_url=url), False),
+    "ollama": Served(ollama_server, lambda url: OllamaClient("m", base_url=url), False),
+    "cohere": Served(cohere_server, lambda url: CohereClient("m", base_url=url), False),
+    "bedrock-converse": Served(
+        bedrock_server,
+        lambda url: BedrockClient("anthropic.claude-opus-4-5", base_url=url, api_key="k"),
+        True,
+    ),
+}
+MEMBERS = ("response_format", "text", "output_config", "generationConfig", "format", "outputConfig")
+
+
+def natively(body: Mapping[str, Any]) -> bool:
+    return any(member in body for member in MEMBERS)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("wire", SERVED)
+async def test_the_providers_own_form_is_used_and_judged_all_the_same(
+    wire: str, streaming: bool
+) -> None:
+    """Of an answer that the provider put under one property, and of one that is wrong all the same."""
+    served = SERVED[wire]
+    turns = ['{"answer": [1, "two"]}', '{"answer": [1, 2]}']
+    async with served.server(turns) as server, served.client(server.url) as client:
+        agent = Agent(client, output=list[int])
+        if streaming:
+            async with agent.stream("go") as stream:
+                result = await stream.result()
+        else:
+            result = await agent.run("go")
+    assert (result.status, result.output) == ("completed", [1, 2])
+    assert [natively(body) for body in server.requests] == [True, True]
+    first, second = map(json.dumps, server.requests)
+    assert "JSON Schema" in first
+    assert "/1: expected integer, got string" in second
+
+
+@pytest.mark.parametrize("wire", SERVED)
+async def test_with_tools_it_is_used_where_the_provider_takes_both(wire: str) -> None:
+    served = SERVED[wire]
+    async with (
+        served.server([call("look"), GOOD]) as server,
+        served.client(server.url) as client,
+    ):
+        result = await Agent(client, [look], output=Answer).run("go")
+    assert result.output == Answer("Oslo", 3.0)
+    assert [natively(body) for body in server.requests] == [served.beside_tools] * 2
+
+
+async def test_a_compatible_server_is_not_asked_for_what_it_may_not_have() -> None:
+    async with (
+        openai_server([GOOD]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        result = await Agent(client, output=Answer).run("go")
+    assert result.output == Answer("Oslo", 3.0)
+    assert not natively(server.requests[0])
+
+
+async def test_a_null_of_strict_mode_stands_for_what_was_left_out() -> None:
+    text = '{"city": "Oslo", "note": null}'
+    async with (
+        openai_server([text]) as server,
+        OpenAIClient("m", base_url=server.url, native_output=True) as client,
+    ):
+        result = await Agent(client, output=Noted, limits=Limits(corrections=0)).run("go")
+    assert result.output == Noted("Oslo", "none")
+    schema = server.requests[0]["response_format"]["json_schema"]["schema"]
+    assert schema["required"] == ["city", "note"]
 
 
 def test_a_type_that_json_cannot_express_is_refused() -> None:

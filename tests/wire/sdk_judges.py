@@ -115,6 +115,20 @@ def _gemini(types: Any) -> Judge:
     return _strict(TypedDict("Body", members, total=False))  # type: ignore[operator]
 
 
+def _mistral(models: Any) -> Judge:
+    """The SDK calls an answer's schema otherwise until it is sent."""
+    judge = _strict(models.ChatCompletionRequestTypedDict)
+
+    def judged(body: bytes) -> None:
+        members = json.loads(body)
+        told = members.get("response_format", {}).get("json_schema", {})
+        if "schema" in told:
+            told["schema_definition"] = told.pop("schema")
+        judge(json.dumps(members).encode())
+
+    return judged
+
+
 def _ollama(types: Any) -> Judge:
     """The SDK's type takes any mapping for a message, so its messages are judged as such.
 
@@ -198,10 +212,7 @@ _MAKERS: dict[str, tuple[str, Callable[[Any], Judge]]] = {
     ),
     "anthropic": ("anthropic.types.message_create_params", _anthropic),
     "gemini": ("google.genai.types", _gemini),
-    "mistral": (
-        "mistralai.client.models",
-        lambda models: _strict(models.ChatCompletionRequestTypedDict),
-    ),
+    "mistral": ("mistralai.client.models", _mistral),
     "ollama": ("ollama._types", _ollama),
     "cohere": ("cohere.v2.raw_client", _cohere),
     "bedrock-converse": ("botocore.session", _bedrock),

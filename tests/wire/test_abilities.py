@@ -14,14 +14,16 @@ from toolcrib.wire import OPENAI_CHAT, WIRES, Abilities, abilities
 DOCS = Path(__file__).parents[2] / "docs" / "providers.md"
 
 EXPECTED = {
-    "openai-chat": Abilities("yes", "yes", "yes", "yes", True, True, True, False, True),
-    "openai-responses": Abilities("yes", "yes", "yes", "yes", True, True, True, False, True),
-    "anthropic": Abilities("yes", "yes", "yes", "fewer", True, True, True, True, True),
-    "gemini": Abilities("yes", "yes", "yes", "yes", False, True, True, True, False),
-    "mistral": Abilities("yes", "yes", "yes", "fewer", True, True, True, False, True),
-    "ollama": Abilities("fewer", "no", "no", "fewer", False, True, False, False, False),
-    "cohere": Abilities("yes", "yes", "fewer", "fewer", False, True, True, False, False),
-    "bedrock-converse": Abilities("fewer", "yes", "yes", "fewer", False, True, False, True, True),
+    "openai-chat": Abilities("yes", "yes", "yes", "yes", True, True, True, False, True, "yes"),
+    "openai-responses": Abilities("yes", "yes", "yes", "yes", True, True, True, False, True, "yes"),
+    "anthropic": Abilities("yes", "yes", "yes", "fewer", True, True, True, True, True, "yes"),
+    "gemini": Abilities("yes", "yes", "yes", "yes", False, True, True, True, False, "alone"),
+    "mistral": Abilities("yes", "yes", "yes", "fewer", True, True, True, False, True, "alone"),
+    "ollama": Abilities("fewer", "no", "no", "fewer", False, True, False, False, False, "alone"),
+    "cohere": Abilities("yes", "yes", "fewer", "fewer", False, True, True, False, False, "alone"),
+    "bedrock-converse": Abilities(
+        "fewer", "yes", "yes", "fewer", False, True, False, True, True, "yes"
+    ),
 }
 
 

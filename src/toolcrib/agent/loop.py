@@ -189,16 +189,16 @@ class Run:
             if not reply.tool_calls:
                 if reply.finish in _CUT:
                     raise _Limit(reply.finish)
-                if self._accepts(reply.text):
+                if self._accepts(reply):
                     return
                 continue
             await self._call_tools(reply.offer)
 
-    def _accepts(self, text: str) -> bool:
+    def _accepts(self, reply: Reply) -> bool:
         """Read the answer; one that is not of the output's type goes back to the model."""
         if self._output_type is None:
             return True
-        self._output, complaint = self._output_type.read(text)
+        self._output, complaint = self._output_type.read(reply.text, reply.offer.output)
         if complaint is None:
             return True
         limit = self._limits.corrections
@@ -210,7 +210,10 @@ class Run:
 
     async def _ask(self) -> Reply:
         request = ChatRequest(
-            self._history.messages, self._toolbox.tools, id_prefix=f"{self._run_id}_{self._turn}_"
+            self._history.messages,
+            self._toolbox.tools,
+            id_prefix=f"{self._run_id}_{self._turn}_",
+            output=None if self._output_type is None else self._output_type.format,
         )
         self._turn += 1
         reply = await (self._streamed(request) if self._streaming else self._client.chat(request))

@@ -1,7 +1,8 @@
 """A typed answer: what the model is told to write, and what its text is read as.
 
 Rule: an answer is read as arguments are. The text is whole JSON, the schema that the model was told
-judges it, and the reader of tools reads it, strictly: no key is dropped, no kind becomes another.
+judges it, and the reader of tools reads it, strictly: no key is dropped, no kind becomes another. A
+provider that was held to a view of the schema is judged by the schema all the same.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from toolcrib.hydrate import ParseFailure, parse_json
 from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.tools.component import NotAcceptedError, read_typed
 from toolcrib.values.json import JsonValue
+from toolcrib.values.message import OutputFormat
+from toolcrib.values.offer import OutputWayBack
 
 _FENCES = ("```json", "```")
 _ANSWER = "answer"
@@ -35,17 +38,24 @@ class OutputType:
             schema["$defs"] = derived.schema["$defs"]
         self._validator = compile_validator(schema)
         self._converter = derived.converters.get(_ANSWER)
+        text = orjson.dumps(schema).decode()
         self.instructions = (
             "When you have the answer, write it as one JSON value and nothing else, valid by this "
-            f"JSON Schema: {orjson.dumps(schema).decode()}"
+            f"JSON Schema: {text}"
         )
+        self.format = OutputFormat(getattr(kind, "__name__", _ANSWER), text)
 
-    def read(self, text: str) -> tuple[Any, str | None]:
-        """The value; or what the model is told, with places and kinds but nothing of its text."""
+    def read(self, text: str, way_back: OutputWayBack | None = None) -> tuple[Any, str | None]:
+        """The value; or what the model is told, with places and kinds but nothing of its text.
+
+        `way_back` is from the view of the schema that the provider was held to.
+        """
         found = parse_json(_unfenced(text))
         if isinstance(found, ParseFailure):
             return None, _complaint([found.message])
         (value,) = found
+        if way_back is not None:
+            value = way_back.restore(value)
         if not self._validator.is_valid(value):
             violations = self._validator.violations(value)[:_SHOWN]
             return None, _complaint(

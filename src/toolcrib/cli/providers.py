@@ -18,6 +18,7 @@ HEADINGS = {
     "image_urls": "image URLs",
     "marks_errors": "errors",
     "strict": "strict",
+    "typed": "typed",
 }
 
 
@@ -38,7 +39,8 @@ def providers(*, as_json: JsonOption = False) -> None:
 
     Of the choices, `fewer` means that only those tools are sent that may be called. `one call`: a reply
     can be kept to one. `errors`: a failed result is marked as such. What is `no` among choices,
-    calls and images is refused before anything is sent.
+    calls and images is refused before anything is sent. `typed`: a typed answer's schema is sent in the
+    provider's own form, `alone` only in requests without tools.
     """
     if as_json:
         print_json({name: abilities(wire)._asdict() for name, wire in WIRES.items()})
@@ -51,7 +53,7 @@ def providers(*, as_json: JsonOption = False) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column(no_wrap=True)
     for heading in HEADINGS.values():
-        table.add_column(heading)
+        table.add_column(heading.replace(" ", "\n"))  # else rich would cut other words
     for row in rows():
         table.add_row(*row)
     out.print(table)

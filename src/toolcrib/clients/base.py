@@ -65,6 +65,7 @@ class Options(TypedDict, total=False):
     text_calls: TextSyntax | str | None
     text_calls_trusted: bool
     natural_reasons: Iterable[str]
+    native_output: bool | None
 
 
 def with_headers(own: Mapping[str, str], options: Options) -> Options:
@@ -76,6 +77,17 @@ def _trusting(wire: Wire) -> Wire:
     if wire.text_calls is None:
         raise RequestError("text_calls_trusted needs text_calls: the syntax of the calls to trust")
     return msgspec.structs.replace(wire, text_calls_trusted=True)
+
+
+def _with_output(wire: Wire, native: bool | None) -> Wire:
+    """The wire with its own form for typed answers, or without; None leaves it to what is known."""
+    if native is None:
+        return wire
+    if not native:
+        return msgspec.structs.replace(wire, output=None)
+    if wire.output is None:
+        raise RequestError(f"native_output=True: {wire.name} has no form for a typed answer")
+    return msgspec.structs.replace(wire, output=wire.output.everywhere())
 
 
 def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
@@ -107,8 +119,10 @@ class WireClient(Closing):
     ask unless their tool only reads; with `text_calls_trusted` those at the syntax's own marks do not
     ask for having stood there. `natural_reasons` are reasons that this server gives for the natural end
     of a reply, beyond those that the wire lists: calls of a reply that ended for another reason do not
-    run. One client serves any number of concurrent requests, also from the event loops of several
-    threads. Raises RequestError where no syntax is there to be trusted.
+    run. `native_output` says whether the schema of a typed answer goes out in the provider's own form,
+    too; by default it does where server and model are known to take it. One client serves any number of
+    concurrent requests, also from the event loops of several threads. Raises RequestError where no
+    syntax is there to be trusted, or no form is there for a typed answer.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -125,8 +139,9 @@ class WireClient(Closing):
         text_calls: TextSyntax | str | None = None,
         text_calls_trusted: bool = False,
         natural_reasons: Iterable[str] = (),
+        native_output: bool | None = None,
     ) -> None:
-        self.wire = _naming(wire_of(wire), natural_reasons)
+        self.wire = _with_output(_naming(wire_of(wire), natural_reasons), native_output)
         if text_calls is not None:
             self.wire = msgspec.structs.replace(self.wire, text_calls=syntax_of(text_calls))
         if text_calls_trusted:

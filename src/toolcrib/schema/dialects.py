@@ -187,6 +187,18 @@ COHERE = Dialect(
     compact_over=_VERY_LARGE,
 )
 
+# What https://docs.cohere.com/docs/structured-outputs does not list as unsupported for an answer: no
+# combinations, ranges or lengths. A part that would lose its type is for the caller to see.
+COHERE_OUTPUT = Dialect(
+    name="cohere-output",
+    keywords=frozenset({"type", "items", "description", "enum", "properties", "required"}),
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "enum"}),
+    refs="none",
+    booleans=False,
+    need_items=True,
+    compact_over=_VERY_LARGE,
+)
+
 # What every endpoint here takes.
 PORTABLE = Dialect(
     name="portable",

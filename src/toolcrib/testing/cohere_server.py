@@ -67,6 +67,8 @@ class CohereServer(OpenAIServer):
             return "a model parameter is required for this endpoint."
         if unknown := sorted(body.keys() - _MEMBERS):
             return f"unknown field: parameter '{unknown[0]}' is not a valid field."
+        if body.get("tools") and "response_format" in body:
+            return "response_format is not supported with tools"
         return _tools_fault(body) or _messages_fault(body.get("messages"))
 
     def answer(self, turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:

@@ -45,6 +45,9 @@ def fault_of(body: Any) -> str | None:
     if not isinstance(contents, list) or not contents:
         return "* GenerateContentRequest.contents: contents is not specified"
     faults = (_content_fault(content, at) for at, content in enumerate(contents))
+    config = body.get("generationConfig", {})
+    if body.get("tools") and config.get("responseMimeType") == "application/json":
+        return "Function calling with a response mime type: 'application/json' is unsupported"
     fault = _tools_fault(body) or next(filter(None, faults), None)
     return fault or _turns_fault(contents) or _signature_fault(contents)
 

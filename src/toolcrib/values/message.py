@@ -5,6 +5,7 @@ These are semantic types; how a provider spells them is known only in `wire/`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -157,11 +158,28 @@ class ToolChoice(msgspec.Struct, frozen=True):
         check_fields(self)
 
 
+class OutputFormat(msgspec.Struct, frozen=True):
+    """What the final text is to be: JSON valid by the schema of which `schema_json` is the text.
+
+    `name` is what a provider is told that it is called. Raises ValueError for a text that is no object.
+    """
+
+    name: str
+    schema_json: str
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not isinstance(json.loads(self.schema_json), dict):
+            raise ValueError("the schema of an output is a JSON object")  # noqa: TRY004  its text is wrong
+
+
 class ChatRequest(msgspec.Struct, frozen=True):
     """What a client sends: the messages and the tools on offer.
 
     `id_prefix` makes the ids of the reply's calls unique in the thread: `{id_prefix}{index}`.
     `parallel_calls` says whether a reply may hold several calls; None leaves it to the provider.
+    `output` is what a provider that has a form for it is to hold the final text to; the messages say
+    it, too, for those that have none.
     """
 
     messages: tuple[Message, ...]
@@ -170,6 +188,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     settings: Settings = Settings()
     id_prefix: str = "call_"
     parallel_calls: bool | None = None
+    output: OutputFormat | None = None
 
 
 class Reply(Veiled, msgspec.Struct, frozen=True):

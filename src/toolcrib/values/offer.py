@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from toolcrib.values.definition import HasDefinition, offered_tools
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, JsonValue
 
 
 class WayBack(Protocol):
@@ -30,18 +30,28 @@ class WayBack(Protocol):
         ...
 
 
+class OutputWayBack(Protocol):
+    """From an answer as a provider's view of the output's schema has it, to the author's."""
+
+    def restore(self, answer: JsonValue) -> JsonValue:
+        """The answer as the author's schema has it; never raises, and leaves its input alone."""
+        ...
+
+
 class Offer(msgspec.Struct, frozen=True):
     """`tools` by their own names; `own_names` maps a wire name back where the two differ.
 
     `ways_back`, by own name, undo what a provider's view of a schema changed about the arguments.
     `known` names tools that exist but were not offered: calling one of them is `not_offered`, while
     a name that nobody knows is `unknown_tool`.
+    `output` undoes what a view of the request's output changed about the answer, if one did.
     """
 
     tools: Mapping[str, HasDefinition] = {}
     own_names: Mapping[str, str] = {}
     known: frozenset[str] = frozenset()
     ways_back: Mapping[str, WayBack] = {}
+    output: OutputWayBack | None = None
 
     @staticmethod
     def of(

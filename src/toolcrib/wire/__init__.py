@@ -1,6 +1,6 @@
 """Provider formats: encoders and decoders without IO, and tables of them."""
 
-from toolcrib.values.message import ChatRequest, Image, ToolChoice
+from toolcrib.values.message import ChatRequest, Image, OutputFormat, ToolChoice
 from toolcrib.wire.abilities import Abilities, abilities
 from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire
@@ -45,6 +45,7 @@ __all__ = [
     "HttpRequest",
     "Image",
     "Memo",
+    "OutputFormat",
     "TextSyntax",
     "ToolChoice",
     "ToolForm",

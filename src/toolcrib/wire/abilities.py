@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ChatRequest, Image, Message, ToolChoice
+from toolcrib.values.message import ChatRequest, Image, Message, OutputFormat, ToolChoice
 from toolcrib.wire.base import HttpRequest, Wire
 from toolcrib.wire.table import encode, wire_of
 
@@ -15,9 +17,14 @@ Choosing: TypeAlias = Literal["yes", "fewer", "no"]
 """`fewer`: there are no words for it, and so only those tools are sent that may be called."""
 
 
+Answering: TypeAlias = Literal["yes", "alone", "no"]
+"""`alone`: only in requests without tools."""
+
+
 class Abilities(NamedTuple):
     """Each choice of tools; whether a reply can be kept to one call, pictures can be sent (as data, by
-    address), a failed result is marked as such, and schemas can be held to while the model writes."""
+    address), a failed result is marked as such, and schemas can be held to while the model writes;
+    whether there is a form for a typed answer."""
 
     none: Choosing
     required: Choosing
@@ -28,11 +35,16 @@ class Abilities(NamedTuple):
     image_urls: bool
     marks_errors: bool
     strict: bool
+    typed: Answering
 
 
 _SCHEMA = '{"type":"object","properties":{},"additionalProperties":false}'
 _TOOLS = tuple(
     PlainTool(ToolDefinition(name=n, description=n, input_schema_json=_SCHEMA)) for n in "ab"
+)
+_TYPED = OutputFormat(
+    "answer",
+    '{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}',
 )
 _ASKED = Message.user("?")
 _PIXEL = (
@@ -53,6 +65,7 @@ def abilities(wire: Wire | str) -> Abilities:
         image_urls=_shows(wire, Image("image/png", url="https://example.org/a.png")),
         marks_errors=_with_result(wire, is_error=True) != _with_result(wire, is_error=False),
         strict=wire.tools.strict_dialect is not None,
+        typed=_answering(wire),
     )
 
 
@@ -68,6 +81,18 @@ def _chosen(wire: Wire, choice: ToolChoice) -> Choosing:
     if sent is None:
         return "no"
     return "yes" if len(sent.offer.tools) == len(_TOOLS) else "fewer"
+
+
+def _answering(wire: Wire) -> Answering:
+    if wire.output is None:
+        return "no"
+    wire = msgspec.structs.replace(wire, output=wire.output.everywhere())
+    for tools in (_TOOLS, ()):
+        request = ChatRequest((_ASKED,), tools)
+        typed = msgspec.structs.replace(request, output=_TYPED)
+        if encode(wire, typed, model="m").body != encode(wire, request, model="m").body:
+            return "yes" if tools else "alone"
+    return "no"
 
 
 def _shows(wire: Wire, image: Image) -> bool:

@@ -23,6 +23,7 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.forms import ToolForm
 from toolcrib.wire.history import History
 from toolcrib.wire.names import NameRule
+from toolcrib.wire.output import OutputForm
 from toolcrib.wire.text_calls.syntax import TextSyntax
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -100,7 +101,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     write in their text, which is nothing but text without; `text_calls_trusted`, whether those at its
     marks run like calls of the wire's own kind; `state_per_server`, whether what one server wants back
     another one of the format would refuse, and `server` then which one it is; `always_done`, whether a
-    stream without `[DONE]` was cut there, as it is at the `done_servers`.
+    stream without `[DONE]` was cut there, as it is at the `done_servers`; `output`, how it is told the
+    schema of a typed answer, if it can be.
     """
 
     name: str
@@ -124,6 +126,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     server: str = ""
     done_servers: frozenset[str] = frozenset()
     always_done: bool = False
+    output: OutputForm | None = None
 
     @property
     def keeper(self) -> str:
@@ -146,6 +149,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             self,
             server=host if self.state_per_server else self.server,
             always_done=self.always_done or known,
+            output=self.output if self.output and self.output.is_known_at(host) else None,
         )
 
     def __repr__(self) -> str:

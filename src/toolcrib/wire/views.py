@@ -52,7 +52,7 @@ class EncodedTools(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class _View(NamedTuple):
+class TextView(NamedTuple):
     """A view as text, so that whoever gets it gets a copy."""
 
     text: str
@@ -65,7 +65,7 @@ class _View(NamedTuple):
         return next((loss for loss in self.losses if loss.effect == "refused"), None)
 
 
-_NO_SCHEMA = _View('{"type":"object","properties":{}}')
+_NO_SCHEMA = TextView('{"type":"object","properties":{}}')
 
 
 def views_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[ToolView]:
@@ -103,12 +103,12 @@ def encoded(form: ToolForm, definitions: Sequence[ToolDefinition]) -> EncodedToo
     return EncodedTools(names=names, ways_back=ways_back, body=body)
 
 
-def _tool_view(form: ToolForm, definition: ToolDefinition, name: str, view: _View) -> ToolView:
-    told = _told(form, definition, name, view, _fresh(view.text))
+def _tool_view(form: ToolForm, definition: ToolDefinition, name: str, view: TextView) -> ToolView:
+    told = _told(form, definition, name, view, fresh(view.text))
     return ToolView(
         definition=definition,
         wire_name=name,
-        schema=_fresh(view.text),
+        schema=fresh(view.text),
         strict=view.strict is True,
         losses=(*view.losses, *_told_losses(form, definition, told)),
         way_back=view.way_back,
@@ -116,7 +116,9 @@ def _tool_view(form: ToolForm, definition: ToolDefinition, name: str, view: _Vie
     )
 
 
-def _told(form: ToolForm, definition: ToolDefinition, name: str, view: _View, schema: Any) -> Told:
+def _told(
+    form: ToolForm, definition: ToolDefinition, name: str, view: TextView, schema: Any
+) -> Told:
     return Told(
         name=name,
         description=definition.description,
@@ -126,7 +128,7 @@ def _told(form: ToolForm, definition: ToolDefinition, name: str, view: _View, sc
     )
 
 
-def _examples(form: ToolForm, definition: ToolDefinition, view: _View) -> tuple[JsonObject, ...]:
+def _examples(form: ToolForm, definition: ToolDefinition, view: TextView) -> tuple[JsonObject, ...]:
     """The first few that fit what is sent: one that does not would be refused, with the request."""
     if not form.examples or not definition.examples:
         return ()
@@ -138,13 +140,13 @@ def _examples(form: ToolForm, definition: ToolDefinition, view: _View) -> tuple[
     return tuple(islice(given, form.examples))
 
 
-def _views(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[_View]:
+def _views(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[TextView]:
     """Those of one request, in their order."""
     allowance = None if form.strict_limits is None else Allowance(form.strict_limits)
     return [_view(form, definition, allowance) for definition in definitions]
 
 
-def _view(form: ToolForm, definition: ToolDefinition, allowance: Allowance | None) -> _View:
+def _view(form: ToolForm, definition: ToolDefinition, allowance: Allowance | None) -> TextView:
     """The view that is sent; strict if the author asked for it and it costs nothing but detail."""
     text, strict = definition.input_schema_json, definition.strict
     said = None if form.strict_dialect is None else strict
@@ -155,7 +157,7 @@ def _view(form: ToolForm, definition: ToolDefinition, allowance: Allowance | Non
         return _not_strict(form, text, f"{form.name} has no strict mode")
     if text is None:
         return _not_strict(form, text, "the tool has no schema")
-    view = _lowered(text, form.strict_dialect)
+    view = lowered_text(text, form.strict_dialect)
     refusal = view.refusal
     if refusal is not None:
         where = refusal.pointer or "the top"
@@ -164,11 +166,11 @@ def _view(form: ToolForm, definition: ToolDefinition, allowance: Allowance | Non
     return view._replace(strict=True) if over is None else _not_strict(form, text, over)
 
 
-def _plain(form: ToolForm, text: str | None) -> _View:
-    return _NO_SCHEMA if text is None else _lowered(text, form.dialect)
+def _plain(form: ToolForm, text: str | None) -> TextView:
+    return _NO_SCHEMA if text is None else lowered_text(text, form.dialect)
 
 
-def _not_strict(form: ToolForm, text: str | None, why: str) -> _View:
+def _not_strict(form: ToolForm, text: str | None, why: str) -> TextView:
     view = _plain(form, text)
     loss = Loss("", "strict", "lost", f"it is sent without strict: {why}")
     return view._replace(losses=(*view.losses, loss))
@@ -176,24 +178,24 @@ def _not_strict(form: ToolForm, text: str | None, why: str) -> _View:
 
 @lru_cache(maxsize=1024)
 def _validator(view: str) -> Validator:
-    return compile_validator(_fresh(view))
+    return compile_validator(fresh(view))
 
 
 @lru_cache(maxsize=_MOST_VIEWS)
-def _lowered(text: str, dialect: Dialect) -> _View:
-    schema = _fresh(text)
+def lowered_text(text: str, dialect: Dialect) -> TextView:
+    schema = fresh(text)
     try:
         if taken_as_it_is(schema, dialect):
-            return _View(text)
+            return TextView(text)
         view = lower(schema, dialect)
     except Exception:
         fault = _fault(schema)
         if fault is None:
             raise
-        return _View(text, (fault,))
+        return TextView(text, (fault,))
     if view.schema != schema:
         text = json.dumps(view.schema, ensure_ascii=False, separators=(",", ":"))
-    return _View(text, view.losses, view.way_back)
+    return TextView(text, view.losses, view.way_back)
 
 
 def _fault(schema: JsonObject) -> Loss | None:
@@ -206,7 +208,7 @@ def _fault(schema: JsonObject) -> Loss | None:
     return None
 
 
-def _fresh(text: str) -> JsonObject:
+def fresh(text: str) -> JsonObject:
     """Numbers keep all their digits, which orjson would round."""
     return cast("JsonObject", json.loads(text))
 

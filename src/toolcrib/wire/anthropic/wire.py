@@ -18,6 +18,7 @@ from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import ANTHROPIC_TOOLS
 from toolcrib.wire.history import dumps
+from toolcrib.wire.output import ANTHROPIC_OUTPUT, asked_output
 from toolcrib.wire.request import (
     SentTools,
     checked_choice,
@@ -63,9 +64,10 @@ def encode(
         body["tools"] = [{"name": name, "input_schema": _ANY} for name in history.called]
         body["tool_choice"] = {"type": "none"}
     body |= _settings(wire, request, tools)
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     if stream:
         body["stream"] = True
-    return http_request(wire, wire.path, body, stream=stream, offer=tools.offer)
+    return http_request(wire, wire.path, body, stream=stream, offer=offer)
 
 
 def _system(instructions: list[str]) -> str | list[dict[str, str]]:
@@ -146,4 +148,5 @@ ANTHROPIC = Wire(
     history=AnthropicHistory,
     headers={"anthropic-version": "2023-06-01"},
     default_max_tokens=8192,
+    output=ANTHROPIC_OUTPUT,
 )

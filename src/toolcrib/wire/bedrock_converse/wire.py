@@ -22,6 +22,7 @@ from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import BEDROCK_TOOLS, Told
 from toolcrib.wire.frames import FrameStream
 from toolcrib.wire.history import dumps
+from toolcrib.wire.output import BEDROCK_OUTPUT, asked_output
 from toolcrib.wire.request import (
     SentTools,
     bearer,
@@ -73,12 +74,14 @@ def encode(
     refuse_single_calls(wire, request, tools)
     if settings := with_extra(sampling(wire, request), "inferenceConfig", extra):
         body["inferenceConfig"] = settings
+    body |= extra
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     return http_request(
         wire,
         _path(wire, model, stream=stream),
-        body | extra,
+        body,
         stream=stream,
-        offer=tools.offer,
+        offer=offer,
         streamed_as="application/vnd.amazon.eventstream",
     )
 
@@ -153,4 +156,5 @@ BEDROCK_CONVERSE = Wire(
     finish_reasons=_FINISH_REASONS,
     history=BedrockHistory,
     max_tokens_key="maxTokens",
+    output=BEDROCK_OUTPUT,
 )

@@ -16,6 +16,7 @@ from toolcrib.wire.cohere.history import CohereHistory
 from toolcrib.wire.cohere.reply import CohereReply
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import COHERE_TOOLS
+from toolcrib.wire.output import COHERE_OUTPUT_FORM, asked_output
 from toolcrib.wire.request import (
     SentTools,
     bearer,
@@ -49,9 +50,10 @@ def encode(
     if choice is not None:
         body["tool_choice"] = choice
     body |= settings_members(wire, request, tools, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS)
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     if stream:
         body["stream"] = True
-    return http_request(wire, wire.path, body, stream=stream, offer=tools.offer)
+    return http_request(wire, wire.path, body, stream=stream, offer=offer)
 
 
 def _choice(wire: Wire, request: ChatRequest, tools: SentTools) -> tuple[SentTools, str | None]:
@@ -89,4 +91,5 @@ COHERE = Wire(
     finish_reasons=_FINISH_REASONS,
     history=CohereHistory,
     required_choice="REQUIRED",
+    output=COHERE_OUTPUT_FORM,
 )

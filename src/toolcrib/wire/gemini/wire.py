@@ -20,6 +20,7 @@ from toolcrib.wire.forms import GEMINI_TOOLS
 from toolcrib.wire.gemini.history import GeminiHistory
 from toolcrib.wire.gemini.reply import GeminiReply
 from toolcrib.wire.history import dumps
+from toolcrib.wire.output import GEMINI_OUTPUT, asked_output
 from toolcrib.wire.reasons import GEMINI_FILTERED
 from toolcrib.wire.request import (
     checked_choice,
@@ -62,7 +63,9 @@ def encode(
         if member := with_extra(own, key, extra):
             body[key] = member
     path = _path(wire, model, stream=stream)
-    return http_request(wire, path, body | extra, stream=stream, offer=tools.offer)
+    body |= extra
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
+    return http_request(wire, path, body, stream=stream, offer=offer)
 
 
 def _path(wire: Wire, model: str, *, stream: bool) -> str:
@@ -117,4 +120,5 @@ GEMINI = Wire(
     finish_reasons=_FINISH_REASONS,
     history=GeminiHistory,
     max_tokens_key="maxOutputTokens",
+    output=GEMINI_OUTPUT,
 )

@@ -12,6 +12,7 @@ from toolcrib.wire.forms import MISTRAL_TOOLS
 from toolcrib.wire.mistral.history import MistralHistory
 from toolcrib.wire.mistral.reply import MistralReply
 from toolcrib.wire.openai_chat import OPENAI_CHAT
+from toolcrib.wire.output import MISTRAL_OUTPUT
 
 MISTRAL = msgspec.structs.replace(
     OPENAI_CHAT,
@@ -23,5 +24,6 @@ MISTRAL = msgspec.structs.replace(
     allowed_tools=False,
     stream_usage=False,
     state_per_server=False,
+    output=MISTRAL_OUTPUT,
 )
 """Usage comes with every stream, unasked."""

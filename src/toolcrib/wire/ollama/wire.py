@@ -18,6 +18,7 @@ from toolcrib.wire.forms import OLLAMA_TOOLS
 from toolcrib.wire.lines import LineStream
 from toolcrib.wire.ollama.history import OllamaHistory
 from toolcrib.wire.ollama.reply import OllamaReply
+from toolcrib.wire.output import OLLAMA_OUTPUT, asked_output
 from toolcrib.wire.request import (
     SentTools,
     bearer,
@@ -51,9 +52,10 @@ def encode(
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
     body |= _settings(wire, request)
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     body["stream"] = stream  # left out, it is true
     return http_request(
-        wire, wire.path, body, stream=stream, offer=tools.offer, streamed_as="application/x-ndjson"
+        wire, wire.path, body, stream=stream, offer=offer, streamed_as="application/x-ndjson"
     )
 
 
@@ -96,4 +98,5 @@ OLLAMA = Wire(
     finish_reasons=_FINISH_REASONS,
     history=OllamaHistory,
     max_tokens_key="num_predict",
+    output=OLLAMA_OUTPUT,
 )

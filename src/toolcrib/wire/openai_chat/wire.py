@@ -17,6 +17,7 @@ from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import OPENAI_CHAT_TOOLS
 from toolcrib.wire.openai_chat.history import ChatHistory
 from toolcrib.wire.openai_chat.reply import ChatReply
+from toolcrib.wire.output import OPENAI_CHAT_OUTPUT, asked_output
 from toolcrib.wire.reasons import GEMINI_FILTERED
 from toolcrib.wire.request import (
     bearer,
@@ -51,11 +52,12 @@ def encode(
     if choice is not None:
         body["tool_choice"] = _choice(wire, choice)
     body |= settings_members(wire, request, tools, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS)
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     if stream:
         body["stream"] = True
         if wire.stream_usage:
             body.setdefault("stream_options", {"include_usage": True})
-    return http_request(wire, wire.path, body, stream=stream, offer=tools.offer)
+    return http_request(wire, wire.path, body, stream=stream, offer=offer)
 
 
 def _choice(wire: Wire, choice: ToolChoice) -> Any:
@@ -136,4 +138,5 @@ OPENAI_CHAT = Wire(
         )
     ),
     state_per_server=True,  # Groq, for one: "property 'reasoning_content' is unsupported"
+    output=OPENAI_CHAT_OUTPUT,
 )

@@ -18,6 +18,7 @@ from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import OPENAI_RESPONSES_TOOLS
 from toolcrib.wire.openai_responses.history import ResponsesHistory
 from toolcrib.wire.openai_responses.reply import ResponsesReply
+from toolcrib.wire.output import OPENAI_RESPONSES_OUTPUT, asked_output
 from toolcrib.wire.request import (
     bearer,
     checked_choice,
@@ -53,9 +54,10 @@ def encode(
     body |= settings_members(wire, request, tools, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS)
     if body.setdefault("store", False) is False and _REASONS.match(model):
         body.setdefault("include", ["reasoning.encrypted_content"])
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     if stream:
         body["stream"] = True
-    return http_request(wire, wire.path, body, stream=stream, offer=tools.offer)
+    return http_request(wire, wire.path, body, stream=stream, offer=offer)
 
 
 def _choice(choice: ToolChoice) -> Any:
@@ -92,4 +94,5 @@ OPENAI_RESPONSES = Wire(
     finish_reasons=_FINISH_REASONS,
     history=ResponsesHistory,
     max_tokens_key="max_output_tokens",
+    output=OPENAI_RESPONSES_OUTPUT,
 )

@@ -1,0 +1,319 @@
+"""A typed answer in the provider's own form of it: `response_format` and its siblings.
+
+Rule: the author's schema judges the answer, and its text is in the instructions, whatever a provider is
+asked besides. The form only makes a valid answer likelier: what a provider, its model, its server or
+the tools beside it are not known to take is not sent, and nothing is refused for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+import orjson
+
+from toolcrib.schema.dialects import (
+    ANTHROPIC_STRICT,
+    COHERE_OUTPUT,
+    GEMINI,
+    OLLAMA,
+    OPENAI,
+    OPENAI_STRICT,
+)
+from toolcrib.schema.lower import Dialect
+from toolcrib.schema.references import subschemas
+from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.message import ChatRequest
+from toolcrib.values.offer import Offer, WayBack
+from toolcrib.wire.forms import ANTHROPIC_TOOLS
+from toolcrib.wire.strict import Allowance, StrictLimits
+from toolcrib.wire.views import fresh, lowered_text
+
+_WRAPPER = "answer"
+_DEFINITIONS = "#/$defs/"
+_COMBINED = frozenset(("$ref", "anyOf", "oneOf", "allOf", "enum", "const", "not", "if"))
+
+
+class ToldOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider is told of the answer: `schema` is the JSON text of an object's schema."""
+
+    name: str
+    schema: str
+    strict: bool
+
+
+Shape: TypeAlias = Callable[[ToldOutput], dict[str, Any]]
+
+
+class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How a provider takes the schema of an answer; `shape` makes the members of a body that say it.
+
+    They are put `within` that member of the body, or right into it. The `strict_dialect` is tried
+    first, within `strict_limits` if there are some, then the other one. `plain`: every part has one
+    type, and every object requires something. `beside_tools`: whether a request with tools may say it,
+    too. It is said only to `models` that the pattern finds, and only at `servers`, if there are some.
+    """
+
+    shape: Shape
+    within: str = ""
+    strict_dialect: Dialect | None = None
+    strict_limits: StrictLimits | None = None
+    dialect: Dialect | None = None
+    plain: bool = False
+    beside_tools: bool = False
+    models: str = ""
+    servers: frozenset[str] = frozenset()
+
+    def is_known_at(self, host: str) -> bool:
+        """Whether the server of that host name is known to take it."""
+        return not self.servers or any(
+            host == name or host.endswith(f".{name}") for name in self.servers
+        )
+
+    def everywhere(self) -> OutputForm:
+        """The form for an author who knows that server and model take it."""
+        return msgspec.structs.replace(self, models="", servers=frozenset())
+
+    def __repr__(self) -> str:
+        return f"OutputForm({self.shape.__name__!r})"
+
+
+@dataclass(frozen=True)
+class AnswerWayBack:
+    """What undoes the view of an answer: `wrapper` holds it, and some nulls stand for nothing."""
+
+    wrapper: str | None
+    view: WayBack | None
+
+    def restore(self, answer: JsonValue) -> JsonValue:
+        """The answer as the author's schema has it; what does not fit the view passes as it is."""
+        if not isinstance(answer, dict):
+            return answer
+        restored = answer if self.view is None else self.view.restore(answer)
+        if self.wrapper is not None and list(restored) == [self.wrapper]:
+            return restored[self.wrapper]
+        return restored
+
+
+def asked_output(
+    form: OutputForm | None, request: ChatRequest, body: dict[str, Any], *, model: str, offer: Offer
+) -> Offer:
+    """Ask for the request's output in `body`, if it can be; the offer says how the answer is read.
+
+    What `Settings.extra` says of the same member stands.
+    """
+    output = request.output
+    if output is None or form is None or re.search(form.models, model) is None:
+        return offer
+    if "tools" in body and not form.beside_tools:
+        return offer
+    if form.strict_limits is not None and any(
+        tool.get_definition().strict for tool in offer.tools.values()
+    ):
+        return offer  # they share the limits
+    made = _view(output.schema_json, form)
+    if made is None:
+        return offer
+    schema, strict, way_back = made
+    members = form.shape(ToldOutput(name=_legal(output.name), schema=schema, strict=strict))
+    into = body.get(form.within, {}) if form.within else body
+    if not isinstance(into, Mapping) or not members.keys().isdisjoint(into):
+        return offer
+    body.update({form.within: {**into, **members}} if form.within else members)
+    return msgspec.structs.replace(offer, output=way_back)
+
+
+def _legal(name: str) -> str:
+    """The name as OpenAI takes it: 64 of `A-Za-z0-9_-`."""
+    return re.sub("[^A-Za-z0-9_-]", "_", name)[:64] or _WRAPPER
+
+
+@lru_cache(maxsize=1024)
+def _view(text: str, form: OutputForm) -> tuple[str, bool, AnswerWayBack | None] | None:
+    """The view that is sent as text, whether strictly, and its way back; None if there is none."""
+    wrapped = _as_object(text)
+    if wrapped is None:
+        return None
+    whole, wrapper = wrapped
+    for dialect in (form.strict_dialect, form.dialect):
+        if dialect is None:
+            continue
+        view = lowered_text(whole, dialect)
+        if view.refusal is not None or (form.plain and not _is_plain(fresh(view.text))):
+            continue
+        limits = form.strict_limits
+        if limits is not None and Allowance(limits).refusal(view.text) is not None:
+            continue
+        changed = wrapper is not None or view.way_back is not None
+        way_back = AnswerWayBack(wrapper, view.way_back) if changed else None
+        return view.text, dialect is form.strict_dialect, way_back
+    return None
+
+
+def _as_object(text: str) -> tuple[str, str | None] | None:
+    """The schema, put under one property where its top is not plainly an object, and that one's name.
+
+    None for one that is no object and refers to itself otherwise than through its definitions.
+    """
+    given = fresh(text)
+    schema = _unfolded(given)
+    if schema.get("type") == "object" and _COMBINED.isdisjoint(schema):
+        return text if schema is given else _text(schema), None
+    if not all(ref.startswith(_DEFINITIONS) for ref in _refs(schema)):
+        return None
+    wrapper = _WRAPPER
+    while f'"{wrapper}"' in text:  # an answer that has such a property by itself is told apart
+        wrapper += "_"
+    inner = {key: part for key, part in schema.items() if key not in ("$defs", "$schema")}
+    whole: JsonObject = {
+        "type": "object",
+        "properties": {wrapper: inner},
+        "required": [wrapper],
+        "additionalProperties": False,
+    }
+    for shelf in ("$defs", "$schema"):
+        if shelf in schema:
+            whole[shelf] = schema[shelf]
+    return _text(whole), wrapper
+
+
+def _unfolded(schema: JsonObject) -> JsonObject:
+    """The definition that the whole schema refers to, if that is all that it says, with the others."""
+    ref, definitions = schema.get("$ref"), schema.get("$defs")
+    if schema.keys() != {"$ref", "$defs"} or not isinstance(ref, str):
+        return schema
+    name = ref.removeprefix(_DEFINITIONS)
+    target = definitions.get(name) if isinstance(definitions, dict) else None
+    if not isinstance(definitions, dict) or not isinstance(target, dict) or "$defs" in target:
+        return schema
+    if ref not in _refs({"$defs": definitions}):  # of which it is not a part any more
+        definitions = {key: part for key, part in definitions.items() if key != name}
+    return {**target, "$defs": definitions} if definitions else target
+
+
+def _refs(schema: JsonObject) -> set[str]:
+    refs = (node.get("$ref") for _, node in subschemas(schema))
+    return {ref for ref in refs if isinstance(ref, str)}
+
+
+def _text(schema: JsonObject) -> str:
+    """Numbers keep all their digits, which orjson would refuse."""
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+
+
+def _is_plain(view: JsonObject) -> bool:
+    """Whether each part has one type, and each object declares something that it requires."""
+    return all(
+        isinstance(part.get("type"), str)
+        and (part["type"] != "object" or bool(part.get("properties") and part.get("required")))
+        for _, part in subschemas(view)
+    )
+
+
+def openai_chat(told: ToldOutput) -> dict[str, Any]:
+    """Mistral's is the same: https://docs.mistral.ai/capabilities/structured_output/custom.
+
+    https://platform.openai.com/docs/guides/structured-outputs
+    """
+    schema = {"name": told.name, "schema": orjson.Fragment(told.schema), "strict": told.strict}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def openai_responses(told: ToldOutput) -> dict[str, Any]:
+    """The same, flat, as `text.format`.
+
+    https://platform.openai.com/docs/api-reference/responses/create
+    """
+    said = {"name": told.name, "schema": orjson.Fragment(told.schema), "strict": told.strict}
+    return {"format": {"type": "json_schema"} | said}
+
+
+def anthropic(told: ToldOutput) -> dict[str, Any]:
+    """https://platform.claude.com/docs/en/build-with-claude/structured-outputs, `output_config`."""
+    return {"format": {"type": "json_schema", "schema": orjson.Fragment(told.schema)}}
+
+
+def gemini(told: ToldOutput) -> dict[str, Any]:
+    """https://ai.google.dev/api/generate-content#v1beta.GenerationConfig, `responseJsonSchema`."""
+    schema = orjson.Fragment(told.schema)
+    return {"responseMimeType": "application/json", "responseJsonSchema": schema}
+
+
+def ollama(told: ToldOutput) -> dict[str, Any]:
+    """https://docs.ollama.com/capabilities/structured-outputs, `format`."""
+    return {"format": orjson.Fragment(told.schema)}
+
+
+def cohere(told: ToldOutput) -> dict[str, Any]:
+    """https://docs.cohere.com/docs/structured-outputs, JSON schema mode."""
+    schema = orjson.Fragment(told.schema)
+    return {"response_format": {"type": "json_object", "json_schema": schema}}
+
+
+def bedrock_converse(told: ToldOutput) -> dict[str, Any]:
+    """The schema is text there.
+
+    https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_JsonSchemaDefinition.html
+    """
+    schema = {"name": told.name, "schema": told.schema}
+    return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}
+
+
+# "Structured Outputs … available in our latest large language models, starting with GPT-4o": what is
+# older refuses it, by name here, since a deployment at Azure may have any name.
+_OPENAI_MODELS = r"^(?!.*(?:gpt-3|gpt-4(?![.o])|gpt-4o-2024-05-13|chatgpt-|o1-(?:mini|preview)))"
+# "generally available on the Claude API and Amazon Bedrock for Claude Opus 4.6, Sonnet 4.6, Sonnet 4.5,
+# Opus 4.5 and Haiku 4.5", and their successors.
+_CLAUDES = r"claude-(?:opus|sonnet|haiku)-(?:4-[5-9]\b|[5-9]\b|\d\d\b)"
+
+OPENAI_CHAT_OUTPUT = OutputForm(
+    shape=openai_chat,
+    strict_dialect=OPENAI_STRICT,
+    dialect=OPENAI,
+    beside_tools=True,
+    models=_OPENAI_MODELS,
+    # Other servers of the format refuse it, or know it of some models only.
+    servers=frozenset(("api.openai.com", "openai.azure.com", "cognitiveservices.azure.com")),
+)
+OPENAI_RESPONSES_OUTPUT = msgspec.structs.replace(
+    OPENAI_CHAT_OUTPUT, shape=openai_responses, within="text"
+)
+# Whether it goes with tools, Mistral does not say.
+MISTRAL_OUTPUT = msgspec.structs.replace(
+    OPENAI_CHAT_OUTPUT, beside_tools=False, models=r"^(?!.*codestral-mamba)", servers=frozenset()
+)
+ANTHROPIC_OUTPUT = OutputForm(
+    shape=anthropic,
+    within="output_config",
+    strict_dialect=ANTHROPIC_STRICT,
+    strict_limits=ANTHROPIC_TOOLS.strict_limits,
+    beside_tools=True,
+    models=_CLAUDES,
+    servers=frozenset(("api.anthropic.com",)),
+)
+BEDROCK_OUTPUT = OutputForm(
+    shape=bedrock_converse,
+    within="outputConfig",
+    strict_dialect=ANTHROPIC_STRICT,
+    strict_limits=ANTHROPIC_TOOLS.strict_limits,
+    beside_tools=True,
+    models=rf"anthropic\.{_CLAUDES}",
+)
+# "Function calling with a response mime type: 'application/json' is unsupported" (googleapis/
+# python-genai#867); before 2.5 the models know no JSON Schema.
+GEMINI_OUTPUT = OutputForm(
+    shape=gemini,
+    within="generationConfig",
+    dialect=GEMINI,
+    models=r"gemini-(?!1|2\.0)",
+)
+# "will not work with tools as models require other control tokens" (ollama/ollama#11185).
+OLLAMA_OUTPUT = OutputForm(shape=ollama, dialect=OLLAMA)
+# "not supported when used in combinations with the `documents` or `tools` parameters" (its SDK, of
+# JsonObjectResponseFormatV2).
+COHERE_OUTPUT_FORM = OutputForm(shape=cohere, dialect=COHERE_OUTPUT, plain=True)
