@@ -14,7 +14,7 @@ import pytest
 
 from toolcrib.clients import OpenAIClient, Timeouts
 from toolcrib.clients.transport import AiohttpTransport, _AiohttpResponse
-from toolcrib.errors import ConnectionFailed, RequestError
+from toolcrib.errors import ConnectionFailed, RequestError, WireError
 from toolcrib.testing import openai_server
 from toolcrib.values.message import ChatRequest, Message, TextPart
 
@@ -216,6 +216,17 @@ async def test_what_does_not_speak_http_is_not_asked_again(answer: bytes) -> Non
         with pytest.raises(ConnectionFailed, match=r"does not speak HTTP as it should$") as caught:
             await client.chat(HI)
         assert not caught.value.retryable
+
+
+async def test_a_part_of_an_answer_is_none() -> None:
+    length = b"Content-Length: %d\r\n\r\n" % len(TEXT)
+    head = HEAD.replace(b"200 OK", b"206 Partial Content")[:-2] + length
+    async with (
+        serving(TEXT, head=head) as server,
+        OpenAIClient("m", base_url=server.url, retries=None) as client,
+    ):
+        with pytest.raises(WireError, match="HTTP 206"):
+            await client.chat(HI)
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example"])

@@ -7,12 +7,15 @@ import contextlib
 import gc
 import json
 import socket
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from clients.exchanges import HI, both, reply_of
+from openai import AsyncOpenAI
 
 from toolcrib.clients import (
     OpenAIClient,
@@ -31,7 +34,16 @@ from toolcrib.errors import (
     RequestError,
     WireError,
 )
-from toolcrib.testing import call, cut, die_after, http_error, openai_server, raw, raw_call
+from toolcrib.testing import (
+    call,
+    cassette,
+    cut,
+    die_after,
+    http_error,
+    openai_server,
+    raw,
+    raw_call,
+)
 from toolcrib.values.call import Hydrated, Rejected
 from toolcrib.values.client import LLMClient
 from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart, Usage
@@ -482,6 +494,88 @@ async def test_a_reason_counts_only_with_a_clean_end_of_the_transport() -> None:
         OpenAIClient("m", base_url=url) as client,
     ):
         assert (await reply_of(client, request, stream=True)).tool_calls[0].complete
+
+
+def packed(data: bytes, *, window: int = 31, whole: bool = True) -> bytes:
+    packer = zlib.compressobj(wbits=window)
+    flushed = packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
+    return flushed + packer.flush() if whole else flushed
+
+
+HEAD = b"Content-Encoding: %s\r\nContent-Length: %d\r\n"
+
+
+@pytest.mark.parametrize(
+    ("coding", "window"), [(b"gzip", 31), (b"deflate", 15), (b"deflate", -15)], ids=repr
+)
+async def test_a_body_that_stops_before_the_end_of_what_was_packed_was_cut(
+    coding: bytes, window: int
+) -> None:
+    request, body = msgspec.structs.replace(HI, tools=(ADD,)), said("tool_calls")
+    for sent, whole in (
+        (packed(body, window=window), True),
+        (packed(body, window=window)[:-1], False),
+        (packed(body, window=window, whole=False), False),
+        (b"no such thing", False),
+    ):
+        async with (
+            closing(HEAD % (coding, len(sent)), sent) as url,
+            OpenAIClient("m", base_url=url, retries=None) as client,
+        ):
+            if whole:
+                assert (await reply_of(client, request, stream=True)).tool_calls[0].complete
+                continue
+            with pytest.raises(ConnectionFailed, match="broke in the middle of the reply"):
+                await reply_of(client, request, stream=True)
+
+
+async def test_a_packed_body_that_was_cut_is_seen_behind_an_sdk_too() -> None:
+    request, body = msgspec.structs.replace(HI, tools=(ADD,)), said("tool_calls")
+    for sent, whole in ((packed(body), True), (packed(body)[:-1], False), (b"none", False)):
+        async with (
+            closing(HEAD % (b"gzip", len(sent)), sent) as url,
+            AsyncOpenAI(api_key="k", base_url=url) as sdk,
+            OpenAIClient("m", sdk=sdk, retries=None) as client,
+        ):
+            if whole:
+                assert (await reply_of(client, request, stream=True)).tool_calls[0].complete
+                continue
+            with pytest.raises(ConnectionFailed, match="broke in the middle of the reply"):
+                await reply_of(client, request, stream=True)
+
+
+async def test_all_members_of_a_packed_body_are_read() -> None:
+    request, late = msgspec.structs.replace(HI, tools=(ADD,)), b'data: {"error": "no"}\n\n'
+    long = said("") + b": \n" * 1_000_000 + said("")
+    for more, error in ((late, ProviderError), (long, ConnectionFailed)):
+        body = packed(said("tool_calls")) + packed(more)
+        async with (
+            closing(HEAD % (b"gzip", len(body)), body) as url,
+            OpenAIClient("m", base_url=url, retries=None) as client,
+        ):
+            with pytest.raises(error):
+                await reply_of(client, request, stream=True)
+
+
+@pytest.mark.parametrize("coding", [b"xchunked", b"chunked, gzip", b"identity"])
+async def test_a_length_that_nobody_keeps_to_is_none(coding: bytes) -> None:
+    request, body = msgspec.structs.replace(HI, tools=(ADD,)), said("tool_calls")
+    async with (
+        closing(b"Transfer-Encoding: %s\r\n" % coding, body) as url,
+        OpenAIClient("m", base_url=url, retries=None) as client,
+    ):
+        with pytest.raises(ConnectionFailed, match="before it was whole"):
+            await reply_of(client, request, stream=True)
+
+
+async def test_what_was_cut_is_cut_on_tape_too(tmp_path: Path) -> None:
+    request, body = msgspec.structs.replace(HI, tools=(ADD,)), said("tool_calls")
+    async with closing(b"", body) as url:
+        for mode in ("all", "none"):
+            with cassette(tmp_path / "cut.json", record=mode) as tape:
+                client = OpenAIClient("m", base_url=url, retries=None, transport=tape)
+                with pytest.raises(ConnectionFailed, match="before it was whole"):
+                    await reply_of(client, request, stream=True)
 
 
 async def test_a_reason_that_nobody_lists_stops_calls_until_the_application_lists_it() -> None:

@@ -19,7 +19,7 @@ import msgspec
 from toolcrib.clients.address import checked_headers, checked_url, joined, merged
 from toolcrib.clients.exchange import exchanged
 from toolcrib.clients.retry import Attempts, Retries, retried
-from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
+from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport, is_bounded
 from toolcrib.clients.way import Timeouts
 from toolcrib.closing import Closing
 from toolcrib.errors import ClientError, ConnectionFailed, ProviderError, RequestError
@@ -96,11 +96,6 @@ def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
         raise RequestError(f"natural_reasons is a list of reasons: [{reasons!r}]")
     added = frozenset(reason.lower() for reason in reasons)
     return msgspec.structs.replace(wire, natural_reasons=wire.natural_reasons | added)
-
-
-def _is_delimited(response: Response) -> bool:
-    """Whether the end of the body is the end of the answer, and cannot be a cut."""
-    return bool(getattr(response, "delimited", True))
 
 
 class _Own(threading.local):
@@ -194,7 +189,7 @@ class WireClient(Closing):
                 reading.feed(data)
                 if reading.done:
                     break
-            return self._whole(reading.finish(clean=_is_delimited(response)))
+            return self._whole(reading.finish(clean=is_bounded(response)))
 
     async def _parts(self, request: ChatRequest) -> AsyncGenerator[StreamPart, None]:
         told: list[str] = []
@@ -208,7 +203,7 @@ class WireClient(Closing):
                     yield part
                 if reading.done:
                     break
-            reply = self._whole(reading.finish(clean=_is_delimited(response)))
+            reply = self._whole(reading.finish(clean=is_bounded(response)))
         said = "".join(told)
         if reply.text.startswith(said) and reply.text != said:
             # all of it from a server that does not stream, or what might have become a call

@@ -13,6 +13,9 @@ from toolcrib.clients.secret import hidden, secrets_of
 from toolcrib.clients.transport import Outgoing, Response, Transport
 from toolcrib.errors import ClientError
 
+_PART = 206
+"""A part of an answer, which nobody asked for."""
+
 
 @asynccontextmanager
 async def exchanged(
@@ -27,7 +30,7 @@ async def exchanged(
         response = await transport.send(outgoing)
         whole = False
         try:
-            if not 200 <= response.status < 300:
+            if not 200 <= response.status < 300 or response.status == _PART:
                 raise await refusal(response)
             yield response
             whole = True

@@ -30,7 +30,8 @@ def open_session() -> aiohttp.ClientSession:
         timeout=library.ClientTimeout(total=None),
         connector=_connector_class()(limit=CONNECTIONS),
         cookie_jar=library.DummyCookieJar(),
-        headers={"User-Agent": "toolcrib"},
+        headers={"User-Agent": "toolcrib", "Accept-Encoding": "gzip, deflate"},
+        auto_decompress=False,  # it is not told there that a packed body was cut
     )
     return session
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from toolcrib.clients.transport import LINGER, Outgoing, Response, is_delimited
+from toolcrib.clients.transport import LINGER, Outgoing, Response, Unpacked, is_delimited
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -149,7 +149,8 @@ class _SdkResponse:
         self.headers = {name.lower(): value for name, value in response.headers.items()}
         framed = getattr(response, "http_version", "") in ("HTTP/2", "HTTP/3")
         self.delimited = framed or is_delimited(self.headers)
-        self._data = response.aiter_bytes()
+        self._packed = Unpacked({} if response.is_stream_consumed else self.headers)
+        self._data = response.aiter_raw() if self._packed.known else response.aiter_bytes()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         frames = FrameStream() if _FRAMES in self.headers.get("content-type", "") else None
@@ -162,9 +163,17 @@ class _SdkResponse:
             except self._http.HTTPError:
                 failure = _broken(self._server)
                 break
-            if chunk is None:
+            if chunk is None and self._packed.whole and not (frames and frames.close()):
                 return
-            yield chunk if frames is None else _events(frames, chunk)
+            if chunk is None:
+                failure = _broken(self._server)
+                break
+            try:
+                for piece in self._packed.feed(chunk):
+                    yield piece if frames is None else _events(frames, piece)
+            except ValueError:
+                failure = _broken(self._server)
+                break
         raise failure
 
     async def aclose(self, *, whole: bool) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -74,9 +75,59 @@ class Response(Protocol):
 
 
 def is_delimited(headers: Mapping[str, str]) -> bool:
-    """Whether a body over HTTP/1.1 says where it ends (RFC 9112, 6.3)."""
-    chunked = "chunked" in headers.get("transfer-encoding", "").lower()
-    return chunked or "content-length" in headers
+    """Whether a body over HTTP/1.1 says where it ends (RFC 9112, 6.3): `chunked` has to be the last of
+    its transfer codings, and with any other one its length says nothing."""
+    if coding := headers.get("transfer-encoding", ""):
+        return coding.lower().rpartition(",")[2].strip() == "chunked"
+    return "content-length" in headers
+
+
+def is_bounded(response: Response) -> bool:
+    """Whether the end of the body is the end of the answer, and cannot be a cut."""
+    return bool(getattr(response, "delimited", True))
+
+
+class Unpacked:
+    """A body out of its content coding, gzip or deflate; any other is given as it is.
+
+    What is packed has an end of its own: a body that stops before it was cut, however its transfer
+    ended. (Neither aiohttp nor httpx looks for it in gzip.)
+    """
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        coding = headers.get("content-encoding", "").strip().lower()
+        self.known = coding in ("gzip", "x-gzip", "deflate")
+        self._is_gzip = coding != "deflate"
+        self._stream: zlib._Decompress | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing of what was packed."""
+        return self._stream is None
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What these bytes hold, in pieces of a limited size. Raises ValueError if they are broken."""
+        if not self.known:
+            yield data
+            return
+        full = False
+        try:
+            while data or full:
+                stream = self._stream = self._stream or self._begun(data)
+                piece = stream.decompress(data, _LARGE)
+                data, full = stream.unconsumed_tail, len(piece) == _LARGE
+                if stream.eof:  # another one may follow
+                    data, full, self._stream = stream.unused_data.lstrip(b"\0"), False, None
+                if piece:
+                    yield piece
+        except zlib.error:
+            raise ValueError("it was not packed as its headers say") from None
+
+    def _begun(self, data: bytes) -> zlib._Decompress:
+        """A deflate stream has the head of zlib's, or none, which its first byte tells."""
+        if self._is_gzip:
+            return zlib.decompressobj(wbits=31)
+        return zlib.decompressobj(wbits=15 if data[0] & 0xF == 8 else -15)
 
 
 class Transport(Protocol):
@@ -177,6 +228,10 @@ class AiohttpTransport:
         return kept
 
 
+def _stopped() -> Iterator[bytes]:
+    raise ValueError("it stopped before the end of what was packed")
+
+
 def _body(data: bytes) -> bytes | io.BytesIO:
     """What is large is written piece by piece, and others have their turn in between."""
     return data if len(data) <= _LARGE else io.BytesIO(data)
@@ -212,7 +267,7 @@ class _AiohttpResponse:
         self.delimited = is_delimited(self.headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        content = self._response.content
+        content, packed = self._response.content, Unpacked(self.headers)
         while True:
             try:
                 data = content.read_nowait()
@@ -223,9 +278,15 @@ class _AiohttpResponse:
                 failure = failure_of(error, self._server)
                 failure.retryable = failure.retryable and not self._kept.session.closed
                 break
-            if not data:
+            if not data and packed.whole:
                 return
-            yield data
+            try:
+                pieces = packed.feed(data) if data else _stopped()
+                for piece in pieces:
+                    yield piece
+            except ValueError:
+                failure = failure_of(aiohttp_library().ClientPayloadError(), self._server)
+                break
         raise failure
 
     def end(self) -> None:

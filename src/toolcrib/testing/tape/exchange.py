@@ -55,7 +55,7 @@ class Answer(
     forbid_unknown_fields=True,
 ):
     """A response. `error` is how its connection broke, and `retryable` whether trying again may help;
-    `left` says that its reader went away.
+    `left` says that its reader went away, `delimited` whether its body said where it ends.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("headers", "text", "base64")
@@ -68,6 +68,7 @@ class Answer(
     error: str = ""
     retryable: bool = True
     left: bool = False
+    delimited: bool = True
 
     @staticmethod
     def of(status: int, headers: dict[str, str], chunks: list[bytes], **more: Any) -> Answer:

@@ -78,6 +78,7 @@ class _Played:
     def __init__(self, answer: Answer, player: Player) -> None:
         self.status = answer.status
         self.headers = {name.lower(): value for name, value in answer.headers.items()}
+        self.delimited = answer.delimited
         self._answer = answer
         self._player = player
 

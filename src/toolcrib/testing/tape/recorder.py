@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 
 from toolcrib.clients import Outgoing, Response, Transport
 from toolcrib.clients.refusal import retry_after
+from toolcrib.clients.transport import is_bounded
 from toolcrib.errors import ConnectionFailed, ToolcribError
 from toolcrib.testing.tape.exchange import Answer, Exchange
 from toolcrib.testing.tape.masking import masked, masked_text
@@ -78,6 +79,10 @@ class _Take:
         return self._answer.headers
 
     @property
+    def delimited(self) -> bool:
+        return is_bounded(self._answer)
+
+    @property
     def over(self) -> bool:
         """Whether there is something to replay."""
         return self._response is not None or bool(self._error)
@@ -116,6 +121,7 @@ class _Take:
             error=error,
             retryable=self._retryable,
             left=not (self._whole or error),
+            delimited=self.delimited,
         )
         return Exchange(request=sent, response=answer)
 
