@@ -9,7 +9,9 @@ import pytest
 from audit.audit_helpers import opened, record, write_calls
 
 from toolcrib.audit import AuditFilter, AuditLog, Fault, verify_jsonl
+from toolcrib.audit.rows import text_of
 from toolcrib.errors import ToolcribError
+from toolcrib.values.origin import Attachment
 
 
 async def test_the_oldest_go_and_the_rest_still_verifies(url: str) -> None:
@@ -104,4 +106,33 @@ async def test_a_clock_that_went_back_keeps_what_is_younger(
             await log.write(record(int(now)))
         assert await log.prune(before=2000.0) == 1
         assert [e.seq for e in await log.entries()] == [2, 3, 4]
+        assert (await log.verify()).ok
+
+
+async def test_what_nobody_wrote_is_not_carried_on(tmp_path: Path) -> None:
+    path = tmp_path / "crib.db"
+    forged = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
+    async with AuditLog(f"sqlite:///{path}", key="k") as log:
+        await write_calls(log, range(2))
+        with opened(path) as database:
+            database.execute(
+                "INSERT INTO audit_entries (seq, at, record, previous, hash, run_id, call_id,"
+                " idempotency_key, tool, caller, status, code)"
+                " VALUES (-7, 1.5, ?, '', '', 'run_1', ?, '', '', '', 'prompt', '')",
+                (text_of(forged), forged.digest),
+            )
+        assert await log.prune(before=(await log.entries())[2].at) == 2
+        assert await log.attachments([forged.digest]) == {}
+
+
+async def test_what_was_attached_is_carried_on_whatever_its_columns_say(tmp_path: Path) -> None:
+    path = tmp_path / "crib.db"
+    said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
+    async with AuditLog(f"sqlite:///{path}", key="k") as log:
+        await log.attach(said)
+        await write_calls(log, range(2))
+        with opened(path) as database:
+            database.execute("UPDATE audit_entries SET status = 'run', run_id = 'x' WHERE seq = 1")
+        assert await log.prune(before=(await log.entries())[2].at) == 2
+        assert await log.attachments([said.digest]) == {said.digest: said}
         assert (await log.verify()).ok

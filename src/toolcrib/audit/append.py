@@ -81,12 +81,7 @@ _THERE = (
     "SELECT 1 FROM audit_entries"
     " WHERE run_id = :run_id AND call_id = :call_id AND status = :status LIMIT 1"
 )
-_CARRIED = (
-    "SELECT seq, record FROM audit_entries AS old WHERE seq <= :seq"  # noqa: S608  likewise
-    f" AND status IN ({', '.join(repr(kind) for kind in ATTACHMENTS)}) AND (run_id = ''"
-    " OR EXISTS (SELECT 1 FROM audit_entries WHERE run_id = old.run_id AND seq > :seq))"
-    " ORDER BY seq"
-)
+_LATER = "SELECT 1 FROM audit_entries WHERE run_id = :run_id AND seq > :seq LIMIT 1"
 _EMPTY = tree.EMPTY.hex()
 
 
@@ -293,24 +288,32 @@ class Tail(Checked):
         """
         limit = seconds(before)
         removed, last = 0, None
+        attachments: list[Attachment] = []
         for rows in pages(self._transaction, -1, self.state.head.seq):
             gone = list(takewhile(lambda row: row[1] < limit, map(self._unchanged, rows)))
-            keys = [told_of(row[2]).idempotency_key for row in gone]
-            self.know(map(Asked.under, keys))
-            for key, row in zip(keys, gone, strict=True):
-                if key and self.state.format > 1:
-                    self._index.forget(key, row[0] * KINDS + KINDS - 1)
+            told = [told_of(row[2]) for row in gone]
+            self.know(Asked.under(each.idempotency_key) for each in told)
+            for each, row in zip(told, gone, strict=True):
+                if each.status in ATTACHMENTS:
+                    attachments.append(attached((row[0], row[2])))
+                if each.idempotency_key and self.state.format > 1:
+                    self._index.forget(each.idempotency_key, row[0] * KINDS + KINDS - 1)
             removed += sum(row[0] > 0 for row in gone)  # a genesis is none that anybody wrote
             last = gone[-1] if gone else last
             if len(gone) < len(rows):
                 break
         if last is None or not removed:
             return 0
-        carried = self._transaction.tuples(_CARRIED, seq=last[0])
+        carried = [each for each in attachments if self._is_needed(each, last[0])]
         self._transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=last[0])
-        kept_on: list[Kept] = [Pruned(last[0], last[4], removed), *map(attached, carried)]
+        kept_on: list[Kept] = [Pruned(last[0], last[4], removed), *carried]
         self.add([Draft.of(kept) for kept in kept_on])
         return removed - len(carried)
+
+    def _is_needed(self, attachment: Attachment, through: int) -> bool:
+        """Whether entries behind a number may refer to an attachment."""
+        run = attachment.run_id
+        return not run or bool(self._transaction.tuples(_LATER, run_id=column(run), seq=through))
 
     def migrate(self) -> None:
         """Bring a log of format 1, which was verified, to this one: its entries, and a note of it."""
@@ -407,8 +410,10 @@ def proved(
 ) -> tuple[str, int, tuple[bytes, ...]]:
     """The text of an entry, its place in the tree, and the hashes from there to a checkpoint's root."""
     state = state_of(transaction, seal)
+    if state is None or state.format == 1 or not state.first <= seq <= state.head.seq:
+        raise SourceError(f"there is no entry {seq} in the audit log's tree")
     rows = transaction.tuples(_NUMBERED, numbers=[seq])
-    if state is None or state.format == 1 or not rows:
+    if not rows:
         raise SourceError(f"there is no entry {seq} in the audit log's tree")
     _, at, text, _, _ = rows[0]
     index = seq - state.first
