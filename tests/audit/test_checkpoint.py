@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audit.audit_helpers import opened, record, write_calls
@@ -305,6 +306,55 @@ async def test_in_a_folder_each_is_a_file_of_its_owners(tmp_path: Path) -> None:
     files = sorted(folder.iterdir())
     assert [file.name for file in files] == ["000000000003.checkpoint", "000000000005.checkpoint"]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+async def test_a_folder_keeps_what_shows_that_a_log_was_put_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, folder = tmp_path / "crib.db", tmp_path / "kept"
+
+    async def written(number: int) -> None:
+        async with AuditLog(f"sqlite:///{path}", checkpoints=Checkpoints(signing(), folder)) as log:
+            await log.write(record(number))
+
+    await written(1)
+    older = path.read_bytes()
+    await written(2)
+    signed = (folder / "000000000003.checkpoint").read_text()
+    path.write_bytes(older)
+    await written(3)
+    assert (folder / "000000000003.checkpoint").read_text() == signed
+    assert len(list(folder.iterdir())) == 3
+    assert "another log's checkpoint" in caplog.text
+    async with AuditLog(f"sqlite:///{path}") as log:
+        kept = Checkpoint.opened(signed, signing().public)
+        assert not (await log.verify(checkpoint=kept)).ok
+
+
+@pytest.mark.parametrize("given", [b"x", b"", "text", bytes(64), None])
+async def test_a_note_that_nobody_could_check_is_not_given(given: Any) -> None:
+    key = SigningKey(signing().public, lambda _text: given)
+    async with AuditLog("sqlite://") as log:
+        await log.write(record(1))
+        with pytest.raises(SourceError, match="not that of"):
+            await log.checkpoint(key)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a+b", "a\nb", "a\u2028b", "\ud800"])
+def test_what_is_no_name_names_no_key(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="a log's name"):
+        SigningKey(PublicKey(name, signing().public.key), signing().sign)
+    with pytest.raises(SourceError, match="a log's name"):
+        SigningKey.generate(name, tmp_path / "k")
+
+
+@pytest.mark.parametrize("number", [-1, 3, 2**63, 10**30])
+async def test_what_is_no_entrys_number_is_not_proved(number: int, url: str) -> None:
+    async with AuditLog(url) as log:
+        await log.write(record(1))
+        note = await log.checkpoint(signing())
+        with pytest.raises(SourceError, match="there is no entry"):
+            await log.prove(number, note)
 
 
 async def test_a_log_that_was_put_back_is_not_signed_for(

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import sys
@@ -376,6 +377,28 @@ def test_an_export_is_not_put_in_the_place_of_the_log(toolcrib: Toolcrib, name: 
     assert refused.code == 2
     assert "it is the log itself" in refused.err
     assert toolcrib("audit", "verify").code == 0
+
+
+@pytest.mark.parametrize("command", ["checkpoint", "prove"])
+@pytest.mark.parametrize("name", ["crib.db", "link", "other.db", "shop.key", "other"])
+def test_what_is_signed_is_written_over_nothing_else(
+    toolcrib: Toolcrib, name: str, command: str
+) -> None:
+    written(record("a"))
+    toolcrib("audit", "keygen", "shop.key", "--name", "example.com/shop")
+    toolcrib("audit", "checkpoint", "one", "--signing-key", "shop.key")
+    Path("link").symlink_to("crib.db")
+    shutil.copy("crib.db", "other.db")
+    proved = ("prove", "a", "--checkpoint", "one")
+    given = proved if command == "prove" else ("checkpoint", "--signing-key", "shop.key")
+    other = ("checkpoint", "--signing-key", "shop.key") if command == "prove" else proved
+    assert toolcrib("audit", *other, "other").code == 0
+    before = Path(name).read_bytes()
+    refused = toolcrib("audit", *given, name)
+    assert (refused.code, "something else is in it" in refused.err) == (2, True)
+    assert Path(name).read_bytes() == before
+    for _ in range(2):
+        assert toolcrib("audit", *given, "again").code == 0
 
 
 def test_an_export_needs_somewhere_to_go(

@@ -38,7 +38,7 @@ _ROTATES = "rotates to "
 _END = "\n\n"  # between the text of a note and its signatures
 _PROOF = "c2sp.org/tlog-proof@v1"
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
-_NAME = re.compile(r"[^\s+\x00-\x1f\x7f]+")
+_NAME = re.compile(r"[^\s+\x00-\x1f\x7f\ud800-\udfff]+")
 _MOST_SIGNATURES = 32
 
 
@@ -79,6 +79,7 @@ class SigningKey:
     """Signs checkpoints; of a `sign` of one's own (a key that never leaves its device) too."""
 
     def __init__(self, public: PublicKey, sign: Callable[[bytes], bytes]) -> None:
+        _check_name(public.name)
         self.public = public
         self.sign = sign
 
@@ -88,8 +89,7 @@ class SigningKey:
     @staticmethod
     def generate(name: str, file: Path | str) -> SigningKey:
         """Make a key and write it to a file, which only its owner can read, and which is new."""
-        if not _NAME.fullmatch(name):
-            raise SourceError("a log's name has no spaces and no '+', such as example.com/shop")
+        _check_name(name)
         seed = os.urandom(32)
         signing = SigningKey._of(name, seed)
         secret = _text(_ED25519 + seed)
@@ -145,11 +145,17 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return f"{self.origin}\n{self.size}\n{_text(self.root)}\n{more}"
 
     def signed(self, *keys: SigningKey) -> str:
-        """The note, with a line for each signature."""
+        """The note, with a line for each signature.
+
+        Raises SourceError if what a key's `sign` gives is not its signature: a note that nobody can
+        check would be no evidence.
+        """
         lines = []
         for key in keys:
-            own = key.public.id + key.sign(self.text.encode())
-            lines.append(f"{_DASH}{key.public.name} {_text(own)}\n")
+            own = key.sign(self.text.encode())
+            if not isinstance(own, bytes) or not key.public.signed(self.text, own):
+                raise SourceError(f"the signature that was made is not that of {key.public}")
+            lines.append(f"{_DASH}{key.public.name} {_text(key.public.id + own)}\n")
         return f"{self.text}\n{''.join(lines)}"
 
     @staticmethod
@@ -288,15 +294,26 @@ def _told(error: Exception) -> str:
 
 
 def _in_folder(folder: Path) -> Callable[[str], object]:
+    """A folder that has one file for each size; of two logs' checkpoints of one size it keeps both."""
+
     def keep(note: str) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        size = int(note.split("\n")[1])
-        name, part = folder / f"{size:012}.checkpoint", folder / f".{size:012}.{os.getpid()}.part"
+        size, root = note.split("\n")[1:3]
+        name = folder / f"{int(size):012}.checkpoint"
+        if name.exists() and name.read_bytes().split(b"\n")[1:3] != [size.encode(), root.encode()]:
+            _log.warning("%s: another log's checkpoint is there: verify the log with it", name)
+            name = name.with_suffix(f".{sha256(note.encode()).hexdigest()[:16]}.checkpoint")
+        part = folder / f".{int(size):012}.{os.getpid()}.part"
         with create_private(part) as opened:
             opened.write(note.encode())
         part.replace(name)
 
     return keep
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise SourceError("a log's name has no spaces and no '+', such as example.com/shop")
 
 
 def _parsed(text: str) -> Checkpoint:

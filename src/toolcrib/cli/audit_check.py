@@ -78,7 +78,7 @@ def verify(
     else:
         _say(where, found)
         if found.ok and signed is not None and signed.rotates_to is not None:
-            out.print(f"from this checkpoint on the key is {signed.rotates_to}")
+            out.print(printable(f"from this checkpoint on the key is {signed.rotates_to}"))
     if not found.ok:
         raise typer.Exit(1)
     if not found.sealed and not filtered:

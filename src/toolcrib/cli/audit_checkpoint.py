@@ -1,20 +1,26 @@
-"""`toolcrib audit keygen|checkpoint|prove|verify-inclusion`: kept elsewhere, they show changes."""
+"""`toolcrib audit keygen|checkpoint|prove|verify-inclusion`: kept elsewhere, they show changes.
+
+A file that is there is written over only by what it holds already, a checkpoint by a checkpoint and a
+proof by a proof: who names the log or a key by mistake would lose it.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from toolcrib.audit import AuditLog, Checkpoint, PublicKey, SigningKey, verify_inclusion
+from toolcrib.audit.checkpoint import Proof
 from toolcrib.cli import audit_log as given
 from toolcrib.cli.database import shown
 from toolcrib.cli.options import JsonOption
 from toolcrib.cli.render import json_text, out, print_json, printable
 from toolcrib.cli.where import UnusableError
-from toolcrib.errors import SourceError
+from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import create_private
 
 SigningKeyOption: TypeAlias = Annotated[
@@ -53,7 +59,7 @@ def keygen(
     if as_json:
         print_json({"file": str(file), "public_key": public})
     else:
-        out.print(public)
+        out.print(printable(public))
 
 
 def checkpoint(
@@ -83,7 +89,7 @@ def checkpoint(
         return await audit.checkpoint(key, after=earlier, rotates_to=new)
 
     note = given.used(given.log_to_read(log, key_file), signed)
-    _give(note, file, as_json=as_json)
+    _give(note, file, Checkpoint.read, as_json=as_json)
     if as_json:
         told = Checkpoint.read(note)
         print_json({"log": shown(log), "size": told.size, "checkpoint": note})
@@ -105,12 +111,12 @@ def prove(
 
     async def proved(audit: AuditLog) -> str:
         last = await audit.last(wanted)
-        if last is None and not wanted.isdecimal():
+        if last is None and not (wanted.isdecimal() and len(wanted) < 19):
             raise UnusableError(f"{shown(log)}: there is no call and no entry '{wanted}' in it")
         return await audit.prove(int(wanted) if last is None else last.seq, note)
 
     proof = given.used(given.log_to_read(log, key_file), proved)
-    _give(proof, file, as_json=as_json)
+    _give(proof, file, Proof.parse, as_json=as_json)
     if as_json:
         print_json({"log": shown(log), "id": wanted, "proof": proof})
 
@@ -154,12 +160,20 @@ def read(file: Path) -> str:
         raise SourceError(f"{file}: it is no text") from None
 
 
-def _give(text: str, file: Path | None, *, as_json: bool) -> None:
-    """Write a text to its file, or to stdout if nothing else goes there."""
+def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_json: bool) -> None:
+    """Write a text to its file, or to stdout if nothing else goes there.
+
+    Raises UnusableError if the file holds something that `parse` does not take.
+    """
     if file is None:
         if not as_json:
             typer.echo(text, nl=False)
         return
+    if file.is_file() and file.stat().st_size:
+        try:
+            parse(read(file))
+        except ToolcribError:
+            raise UnusableError(f"{file}: something else is in it: name another file") from None
     try:
         with create_private(file) as target:
             target.write(text.encode())
