@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Protocol
@@ -340,7 +340,7 @@ def deep(levels: int) -> dict[str, Any]:
 
 
 OPTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"visible": None}, r"visible is a list of paths such as \['total'\], or ALL"),
+    ({"visible": None}, "^@tool needs visible="),
     ({"visible": "a"}, "visible is a list of paths"),
     ({"visible": {"a"}}, "visible is a list of paths"),
     ({"visible": [1]}, "visible is a list of paths"),
@@ -433,12 +433,50 @@ def test_a_definition_from_elsewhere_needs_no_description() -> None:
         assert [f.rule for f in check_tools(made) if f.pointer == "/description"] == ["description"]
 
 
-def test_visible_has_no_default() -> None:
-    bare: Any = tool
-    for refused in (bare, lambda: bare(fine)):
-        with pytest.raises(
-            DefinitionError, match=r"visible is a list of paths such as \['total'\]"
-        ):
+class Fine:
+    """Fine."""
+
+    async def run(self) -> int:
+        return 1
+
+
+async def fine_parts(a: int) -> AsyncIterator[int]:
+    """Fine parts."""
+    yield a
+
+
+BARE: Any = tool
+NEEDS_VISIBLE = (
+    r"^@tool needs visible=, the fields of a result that UI, logs and audit may show: write "
+    r"@tool\(visible=ALL\), @tool\(visible=\['total'\]\), or @tool\(visible=\[\]\) for none of them$"
+)
+
+
+@pytest.mark.parametrize("target", [fine, Fine, fine_parts])
+def test_visible_has_no_default(target: Any) -> None:
+    for refused in (
+        BARE,
+        lambda: BARE(target),  # @tool without parentheses
+        lambda: BARE()(target),
+        lambda: BARE(target, name="x"),
+        lambda: BARE(visible=None)(target),
+    ):
+        with pytest.raises(DefinitionError, match=NEEDS_VISIBLE):
+            refused()
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [(123, "int"), ("pay", "str"), (["total"], "list"), (ALL, "All"), ({}, "dict")],
+)
+def test_what_is_no_function_is_said_to_be_none(target: Any, kind: str) -> None:
+    said = rf"^a tool is made of a function or a class, not of (a|an) {kind}$"
+    for refused in (
+        lambda: BARE(target),
+        lambda: BARE(target, visible=ALL),
+        lambda: BARE(visible=ALL)(target),
+    ):
+        with pytest.raises(DefinitionError, match=said):
             refused()
 
 

@@ -97,6 +97,8 @@ def tool(target: Any = None, /, **options: Any) -> Any:
     it). With `subprocess` a plain function runs in a process of its own, which can be killed. Raises
     DefinitionError.
     """
+    if target is not None and not isinstance(target, type):
+        check_function(target)  # first: what is no function lacks more than an option
     read = _options(options)
     frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
 
@@ -118,7 +120,8 @@ def _options(said: Mapping[str, Any]) -> ToolOptions:
         given["input_schema"] = parameters
     if given.get("visible") is None:
         raise DefinitionError(
-            "@tool(visible=…): visible is a list of paths such as ['total'], or ALL"
+            "@tool needs visible=, the fields of a result that UI, logs and audit may show: write "
+            "@tool(visible=ALL), @tool(visible=['total']), or @tool(visible=[]) for none of them"
         )
     annotations = {key: given.pop(key) for key in list(given) if key not in _SAID}
     said_of_it = cast("AnnotationOptions", annotations)
