@@ -67,7 +67,7 @@ def toolcrib(
         ("p6_loud:made", ["loud"]),
         ("p6_loud.py", ["loud"]),
         ("./p6_loud.py", ["loud"]),
-        ("listing.json", ["a_b"]),
+        ("listing.json", ["a-b"]),
     ],
 )
 def test_what_is_printed_while_loading_goes_to_stderr(

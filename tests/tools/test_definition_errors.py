@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Protocol
@@ -454,13 +454,14 @@ NEEDS_VISIBLE = (
 
 @pytest.mark.parametrize("target", [fine, Fine, fine_parts])
 def test_visible_has_no_default(target: Any) -> None:
-    for refused in (
-        BARE,
+    refusals: list[Callable[[], Any]] = [
+        lambda: BARE(),  # noqa: PLW0108
         lambda: BARE(target),  # @tool without parentheses
         lambda: BARE()(target),
         lambda: BARE(target, name="x"),
         lambda: BARE(visible=None)(target),
-    ):
+    ]
+    for refused in refusals:
         with pytest.raises(DefinitionError, match=NEEDS_VISIBLE):
             refused()
 
@@ -471,11 +472,12 @@ def test_visible_has_no_default(target: Any) -> None:
 )
 def test_what_is_no_function_is_said_to_be_none(target: Any, kind: str) -> None:
     said = rf"^a tool is made of a function or a class, not of (a|an) {kind}$"
-    for refused in (
+    refusals: list[Callable[[], Any]] = [
         lambda: BARE(target),
         lambda: BARE(target, visible=ALL),
         lambda: BARE(visible=ALL)(target),
-    ):
+    ]
+    for refused in refusals:
         with pytest.raises(DefinitionError, match=said):
             refused()
 

@@ -319,7 +319,7 @@ def test_a_saved_listing_of_an_mcp_server(write: Write, content: Any) -> None:
     """Its annotations are claims: nothing of them reaches a policy."""
     (found,) = discover(write("listing.json", content))
     definition = found.get_definition()
-    assert definition.name == "fs_read_file_v1"
+    assert definition.name == "fs_read-file.v1"
     assert definition.description == "Read it."
     assert definition.output_schema == {"type": "object"}
     assert definition.annotations.read_only is False
@@ -339,9 +339,11 @@ FILES: list[tuple[str, Any, type[Exception], str]] = [
     ("x.json", '{"name": NaN}', SourceError, "NaN is not JSON"),
     ("x.json", "[" * 100_000, SourceError, "nested too deeply"),
     ("x.json", '{"x": ' + "9" * 5000 + "}", SourceError, "x.json: "),
-    ("x.json", {"tools": [{**MCP, "name": "a.b"}, {**MCP, "name": "a-b"}]}, SourceError,
-     "'a.b' and 'a-b' would both be called 'a_b'"),
-    ("x.json", {"tools": [MCP, MCP]}, CatalogError, "two tools are called 'fs_read_file_v1' .both"),
+    ("x.json", {"tools": [{**MCP, "name": "a/b"}, {**MCP, "name": "a_b"}]}, SourceError,
+     "'a/b' and 'a_b' would both be called 'a_b'"),
+    ("x.json", {"tools": [{**MCP, "name": "a.b"}, {**MCP, "name": "a-b"}]}, CatalogError,
+     "'a-b' and 'a.b' differ only in case and underscores"),
+    ("x.json", {"tools": [MCP, MCP]}, CatalogError, "two tools are called 'fs_read-file.v1' .both"),
     ("x.json", {"tools": [{**MCP, "name": "аb"}]}, DefinitionError, "x.json: tool name"),
     ("x.json", [{**OURS, "name": "a/b"}], DefinitionError, "x.json: tool name 'a/b'"),
     ("x.json", [{**OURS, "input_schema": {"type": "object", "$ref": "#/x"}}], SchemaError, "x.json"),

@@ -10,7 +10,7 @@ import pytest
 from toolcrib import ALL, Agent, Catalog, Offer, ToolCall, ToolRunner, hydrate, pick_tools, tool
 from toolcrib.audit import OpenTelemetry
 from toolcrib.clients import OpenAIClient, fallback, request_of
-from toolcrib.errors import DefinitionError, ToolcribError
+from toolcrib.errors import CatalogError, DefinitionError, ToolcribError
 from toolcrib.hydrate import repair
 from toolcrib.lint import check_tools
 from toolcrib.pick import PickOptions, explain_pick
@@ -30,6 +30,22 @@ DICTIONARY: dict[str, Any] = {
         "additionalProperties": False,
     },
 }
+
+
+SCHEMA = DICTIONARY["input_schema"]
+BARE = {"name": "echo", "description": "Say it again."}
+OPENAI: dict[str, Any] = {
+    "type": "function",
+    "function": {**BARE, "parameters": SCHEMA, "strict": False},
+}
+RESPONSES = {"type": "function", **BARE, "parameters": SCHEMA}
+ANTHROPIC = {
+    "type": "custom",
+    **DICTIONARY,
+    "cache_control": {"type": "ephemeral"},
+    "input_examples": [{"text": "tea"}],
+}
+MCP = {**BARE, "title": "Echo", "inputSchema": SCHEMA, "annotations": {"readOnlyHint": True}}
 
 
 @tool(visible=ALL)
@@ -63,6 +79,12 @@ FORMS_OF_TOOLS: dict[str, Callable[[], Any]] = {
     "a class": lambda: Echo,
     "a definition": lambda: DEFINITION,
     "a dictionary": lambda: DICTIONARY,
+    "OpenAI's form": lambda: OPENAI,
+    "that of Responses": lambda: RESPONSES,
+    "Anthropic's form": lambda: ANTHROPIC,
+    "MCP's form": lambda: MCP,
+    "a list of Anthropic's form": lambda: [ANTHROPIC],
+    "a list of MCP's form": lambda: [MCP],
     "a catalog": lambda: MADE,
     "a list of a function": lambda: [echo],
     "a list of a class": lambda: [Echo],
@@ -139,6 +161,7 @@ def encoded(tools: Any) -> list[str]:
 
 PLACES: dict[str, Callable[[Any], Any]] = {
     "Catalog": lambda tools: Catalog(tools).names,
+    "Catalog.from_definitions": lambda tools: Catalog.from_definitions(tools).names,
     "Catalog.with_tools": lambda tools: Catalog().with_tools(tools).names,
     "ToolRunner": lambda tools: ToolRunner(tools).catalog.names,
     "ToolRunner.with_tools": lambda tools: ToolRunner([]).with_tools(tools).catalog.names,
@@ -234,6 +257,53 @@ async def test_what_is_no_tools_is_said_in_one_sentence(place: str, given: Any) 
 async def test_what_is_no_tool_in_a_list_is_an_error(place: str, given: Any) -> None:
     with pytest.raises(ToolcribError, match=NO_TOOL):
         await _settled(PLACES_OF_ALL[place](given))
+
+
+def test_examples_of_anthropics_form_are_those_of_the_tool() -> None:
+    (made,) = Catalog.from_definitions(ANTHROPIC)
+    assert [one.arguments for one in made.get_definition().examples] == [{"text": "tea"}]
+    for tools in (ANTHROPIC, Catalog(ANTHROPIC)):
+        (form,) = encode_tools("anthropic", tools)
+        assert form["input_examples"] == [{"text": "tea"}]
+        assert "cache_control" not in form  # of one request: a setting of the client says it
+    with pytest.raises(DefinitionError, match="'echo': the example '' does not fit input_schema"):
+        Catalog({**ANTHROPIC, "input_examples": [{"text": 5}]})
+    for wrong in ({"text": "tea"}, ["tea"]):
+        given = {**ANTHROPIC, "input_examples": wrong}
+        for take in (Catalog, Catalog.from_definitions, Offer.of):
+            with pytest.raises(DefinitionError, match="'echo' are no list of objects"):
+                take(given)
+
+
+def test_a_dictionary_of_mcps_form_is_imported() -> None:
+    claims = {"readOnlyHint": True, "destructiveHint": True}
+    for take in (Catalog, Catalog.from_definitions):
+        (made,) = take([{**MCP, "name": "fs/e-c.ho", "annotations": claims}])
+        definition = made.get_definition()
+        marks = definition.annotations
+        assert definition.name == "fs_e-c.ho"
+        assert (marks.requires_approval, marks.untrusted_output) == (True, True)
+        assert (marks.safe, marks.read_only) == (False, False)
+
+
+def test_what_is_a_tool_already_stays_it_beside_dictionaries() -> None:
+    def other(text: str) -> str:
+        return text
+
+    made = Catalog.from_definitions(
+        [echo, {**RESPONSES, "name": "other"}],
+        handlers={"other": other},
+        marks={"other": {"read_only": True}},
+        visible=ALL,
+    )
+    assert made["echo"] is echo
+    assert made["other"].get_definition().annotations.read_only
+    with pytest.raises(
+        CatalogError, match=r"handlers for no tool: echo: they go with dictionaries$"
+    ):
+        Catalog.from_definitions([echo], handlers={"echo": other})
+    with pytest.raises(CatalogError, match=r"marks for no tool: echo: they go with dictionaries$"):
+        Catalog.from_definitions([echo], marks={"echo": {"read_only": True}})
 
 
 def test_a_list_that_holds_itself_ends() -> None:

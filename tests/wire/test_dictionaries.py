@@ -33,10 +33,13 @@ def test_a_dictionary_that_nobody_registered_is_checked(wire: str, broken: dict[
             take(wire, [form])
 
 
-@pytest.mark.parametrize("key", ["parameters", "inputSchema"])
-def test_a_schema_by_another_name_is_not_passed_over(key: str) -> None:
-    with pytest.raises(DefinitionError, match=f"'f': unknown key '{key}'.*input_schema"):
-        encode_tools("openai-chat", [{"name": "f", "description": "D.", key: PLAIN}])
+@pytest.mark.parametrize(
+    "form", [{"parameters": PLAIN}, {"inputSchema": PLAIN, "output_schema": {}}]
+)
+def test_a_schema_by_another_name_is_not_passed_over(form: dict[str, Any]) -> None:
+    said = f"'f': unknown key '{next(iter(form))}'.*input_schema"
+    with pytest.raises(DefinitionError, match=said):
+        encode_tools("openai-chat", [{"name": "f", "description": "D.", **form}])
 
 
 @pytest.mark.parametrize("wire", ["openai-chat", "anthropic"])

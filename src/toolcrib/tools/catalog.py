@@ -74,19 +74,28 @@ class Catalog:
     ) -> Catalog:
         """Tools from dictionaries `{name, description, input_schema, output_schema?}`.
 
+        Dictionaries of OpenAI's, Anthropic's and MCP's form are taken, too. What is a tool already (a
+        definition, a catalog, what is decorated) stays the tool that it is.
+
         Without a handler a tool can be offered and planned, and running it is `not_runnable`. A
         handler is called with the arguments by keyword. `visible` is the allowlist for all of them, and
         without it nothing of their results shows. `marks` are the annotations of each by name, as
         `@tool` takes them: `{"refund": {"requires_approval": True}}`. What was imported
-        (`read_definitions`) asks whatever its marks; `trust` and `lock` are those of `trusting`.
-        `validator` makes their validators, with `lazy` at the first call. Raises DefinitionError,
-        naming the definition, for unknown keys, bad names, marks and schemas, and CatalogError for a
-        handler or marks of no tool.
+        (`read_definitions`, MCP's form) asks whatever its marks; `trust` and `lock` are those of
+        `trusting`. `validator` makes their validators, with `lazy` at the first call. Raises
+        DefinitionError, naming the definition, for unknown keys, bad names, marks and schemas, and
+        CatalogError for a handler or marks of none of the dictionaries.
         """
         handlers, marks = handlers or {}, marks or {}
         frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
-        tools = [
-            tool_from_dict(
+        tools: list[Any] = []
+        names = set[str]()
+        for given in tools_in(definitions, whole=Catalog):
+            if not isinstance(given, Mapping):
+                one = Catalog([given])
+                tools.append(one if validator is None else one.validated_by(validator, lazy=lazy))
+                continue
+            tool = tool_from_dict(
                 given,
                 handlers,
                 visible,
@@ -95,12 +104,12 @@ class Catalog:
                 lazy=lazy,
                 frame_locals=frame_locals,
             )
-            for given in tools_in(definitions)
-        ]
-        names = {tool.definition.name for tool in tools}
-        for what, given in (("handlers", handlers), ("marks", marks)):
-            if given.keys() - names:
-                raise CatalogError(f"{what} for no tool: {', '.join(sorted(given.keys() - names))}")
+            tools.append(tool)
+            names.add(tool.definition.name)
+        for what, by_name in (("handlers", handlers), ("marks", marks)):
+            if by_name.keys() - names:
+                strangers = ", ".join(sorted(by_name.keys() - names))
+                raise CatalogError(f"{what} for no tool: {strangers}: they go with dictionaries")
         made = cls(tools)
         return made.trusting(trust, lock=lock) if trust else made
 

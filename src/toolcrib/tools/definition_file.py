@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from toolcrib.errors import SourceError
-from toolcrib.values.definition import ImportedForm
-
-_LEGAL = str.maketrans("-./", "___")
-_MCP_KEYS = {
-    "name": "name",
-    "description": "description",
-    "inputSchema": "input_schema",
-    "outputSchema": "output_schema",
-}
+from toolcrib.values.definition import ImportedForm, mcp_form
 
 
 def read_definitions(path: str | Path) -> list[ImportedForm]:
@@ -29,8 +21,8 @@ def read_definitions(path: str | Path) -> list[ImportedForm]:
 
     A JSON file holds a list of them, a single one, or a saved MCP `tools/list` result
     `{"tools": [{name, description, inputSchema, …}]}` (also as the `result` of a JSON-RPC response);
-    a JSONL file one on each line. Those of MCP are put into our form: `-`, `.` and `/` in their names
-    become `_`, what else they hold (title, _meta) is left out. Raises SourceError.
+    a JSONL file one on each line. Those of MCP are put into our form: a `/` in their names becomes `_`,
+    what else they hold (title, _meta) is left out. Raises SourceError.
     """
     path = Path(path)
     found = _listed(_parsed(path), path)
@@ -103,18 +95,15 @@ def _listed(found: Any, path: Path) -> list[Any]:
 
 
 def _own_form(given: dict[str, Any], names: dict[str, str], path: Path) -> ImportedForm:
-    """MCP names may have `-`, `.` and `/`; two that become one name cannot both be told apart."""
-    if "inputSchema" not in given or not given.keys().isdisjoint(("input_schema", "output_schema")):
-        return ImportedForm(
-            given
-        )  # of half the one form and half the other it is said what is wrong
-    made = {ours: given[theirs] for theirs, ours in _MCP_KEYS.items() if theirs in given}
-    name = given.get("name")
-    if isinstance(name, str):
-        made["name"] = legal = name.translate(_LEGAL)
+    """MCP names may have a `/`; two that become one name cannot both be told apart."""
+    made = mcp_form(given)
+    if made is None:  # of half the one form and half the other it is said what is wrong
+        return ImportedForm(given)
+    name, legal = given.get("name"), made.get("name")
+    if isinstance(name, str) and isinstance(legal, str):
         other = names.setdefault(legal, name)
         if other != name:
             raise SourceError(
                 f"{path}: '{other}' and '{name}' would both be called '{legal}': rename one"
             )
-    return ImportedForm(made, given.get("annotations"))
+    return made

@@ -1,7 +1,8 @@
 """Tools and dictionaries: `{name, description, input_schema, output_schema?}`, both ways.
 
 The forms in which OpenAI (Chat Completions and Responses) and Anthropic are told of a tool are taken,
-too: what is written for a request anyway need not be written twice.
+too: what is written for a request anyway need not be written twice. So is MCP's, as imported: a server
+brought it. What Anthropic's form says of a request (`cache_control`) is no part of a tool: left out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import ValidatorFactory
 from toolcrib.schema.shape import schema_text
-from toolcrib.tools.build import ToolOptions, build_definition, check_name
+from toolcrib.tools.build import ToolOptions, build_definition, check_examples, check_name
 from toolcrib.tools.checked import check_given, check_input
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.decorator import make_function_tool, validators
@@ -23,9 +24,11 @@ from toolcrib.values.definition import (
     All,
     AnnotationOptions,
     Annotations,
+    Example,
     HasDefinition,
     ImportedForm,
     ToolDefinition,
+    examples_of_form,
     own_form,
 )
 from toolcrib.values.json import JsonObject
@@ -90,6 +93,7 @@ def tool_from_dict(
         description=given.get("description"),
         input_schema=given.get("input_schema"),
         output_schema=given.get("output_schema"),
+        examples=examples_of_form(given),
         lazy=lazy,
         validator=factory,
         annotations={**said, **(marks or {}).get(name, {}), **strict},
@@ -106,6 +110,7 @@ def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
     output = check_given(name, "output_schema", options.output_schema)
     validator, output_validator = validators(name, checked, output, options)
     definition = build_definition(name, "", checked, output, options)
+    check_examples(definition, validator)
     return Tool(definition, None, validator=validator, output_validator=output_validator)
 
 
@@ -117,6 +122,7 @@ def _origin(form: ImportedForm) -> str:
         description=form.get("description") or "",
         input_schema_json=None if given is None else schema_text(given),
         output_schema_json=None if gives is None else schema_text(gives),
+        examples=tuple(Example(said, schema_text(dict(a))) for said, a in examples_of_form(form)),
         annotations=msgspec.convert(form.strictness(), Annotations),
     ).digest
 
@@ -129,7 +135,7 @@ def _checked_keys(given: Mapping[str, Any]) -> str:
             f"a definition has no name; it has {found}; known: {', '.join(_KEYS)}"
         )
     name = check_name(given["name"])
-    known = (*_KEYS, "strict")
+    known = (*_KEYS, "strict", "input_examples")
     unknown = sorted((key for key in given if key not in known), key=lambda key: key not in _MEANT)
     if unknown:
         meant = _MEANT.get(unknown[0]) if isinstance(unknown[0], str) else None

@@ -284,13 +284,46 @@ class ImportedForm(dict[str, Any]):
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """OpenAI's or Anthropic's form of a tool as our own, `{name, description, input_schema, strict?}`.
+# How Anthropic's API is to send or keep the tools of one request; nothing about the tool itself.
+# Prompt caching of toolcrib's own requests is a setting of the client.
+_OF_REQUESTS = frozenset(("cache_control", "defer_loading", "eager_input_streaming"))
+_OF_MCP = {
+    "name": "name",
+    "description": "description",
+    "inputSchema": "input_schema",
+    "outputSchema": "output_schema",
+}
 
-    Anything else is given as it is. Raises DefinitionError for a tool that runs at its provider.
+
+def mcp_form(given: Mapping[str, Any]) -> ImportedForm | None:
+    """MCP's form of a tool as our own; None for another form. A server brought it: it is imported.
+
+    A `/` in its name becomes `_`, since no provider takes one; what else it holds (title, _meta) is
+    left out. https://modelcontextprotocol.io/specification/2025-06-18/server/tools
+    """
+    if "inputSchema" not in given or not given.keys().isdisjoint(("input_schema", "output_schema")):
+        return None
+    made = {ours: given[theirs] for theirs, ours in _OF_MCP.items() if theirs in given}
+    if isinstance(made.get("name"), str):
+        made["name"] = made["name"].replace("/", "_")
+    return ImportedForm(made, given.get("annotations"))
+
+
+def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The form of a tool of OpenAI, Anthropic or MCP as our own.
+
+    That is `{name, description, input_schema, output_schema?, strict?, input_examples?}`. Anything
+    else is given as it is. Raises DefinitionError for a tool that runs at its provider.
     https://platform.openai.com/docs/api-reference/chat/create (`tools`), likewise of Responses;
     https://platform.claude.com/docs/en/api/messages/create (`tools`): `custom` may be left out there.
     """
+    brought = mcp_form(given)
+    if brought is not None:
+        return brought
+    hints = given.hints if isinstance(given, ImportedForm) else None
+    if not given.keys().isdisjoint(_OF_REQUESTS):
+        given = {key: value for key, value in given.items() if key not in _OF_REQUESTS}
+        given = given if hints is None else ImportedForm(given, hints)
     kind = given.get("type")
     if not isinstance(kind, str):
         return given
@@ -313,7 +346,18 @@ def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
         made["input_schema"] = _NO_PARAMETERS if parameters is None else parameters
         if inner.get("strict") is not None:
             made["strict"] = inner["strict"]
-    return ImportedForm(made, given.hints) if isinstance(given, ImportedForm) else made
+    return made if hints is None else ImportedForm(made, hints)
+
+
+def examples_of_form(form: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Anthropic's `input_examples`, which are arguments without a request, as examples.
+
+    Raises DefinitionError if they are no list of objects.
+    """
+    given = form.get("input_examples") or []
+    if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
+        raise DefinitionError(f"the input_examples of {form.get('name')!r} are no list of objects")
+    return [("", one) for one in given]
 
 
 def marks_of_form(form: Mapping[str, Any]) -> Annotations:
@@ -416,6 +460,10 @@ def definition_of_form(
         description=description if isinstance(description, str) else str(description),
         input_schema_json=None if schema is None else (text or _text)(name, dict(schema)),
         strict=strict if isinstance(strict, bool) else None,
+        examples=tuple(
+            Example(request, _text(name, dict(arguments)))
+            for request, arguments in examples_of_form(form)
+        ),
         annotations=marks_of_form(form),
     )
 
