@@ -253,6 +253,11 @@ class Loose(BaseModel):
     cents: Annotated[int, Field(strict=False)]
 
 
+class Stripped(BaseModel):
+    model_config = {"str_strip_whitespace": True}
+    when: datetime | str
+
+
 class Guess(Enum):
     A = "a"
 
@@ -268,6 +273,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Doubled, {"cents": 5}, "/x/cents"),
     (After, {"cents": 5}, "/x/cents"),
     (Posted, {"name": "a"}, "/x/name"),
+    (Stripped, {"when": "2026-01-31T00:00:00Z "}, "/x/when"),  # read again, another branch's
 ]
 
 

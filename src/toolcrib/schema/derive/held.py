@@ -155,6 +155,12 @@ class LeafPart(Part):
         return True
 
 
+def _validator(core: Any, config: Mapping[str, Any]) -> SchemaValidator:
+    """What reads a part of a class as the class does."""
+    kept: Any = {k: v for k, v in config.items() if k != "title"}
+    return SchemaValidator(core, cast("CoreConfig", kept))
+
+
 class ScalarPart(Part):
     """JSON's own texts, numbers, booleans and null: equal, or another value."""
 
@@ -290,10 +296,17 @@ class NullablePart(Part):
 
 
 class UnionPart(Part):
-    """The first branch that the value can have come from; a pair is looked at once, however deep."""
+    """The first branch that the value can have come from; a pair is looked at once, however deep.
 
-    def __init__(self, choices: Sequence[Part]) -> None:
+    What a branch normalised has to stay of that branch: where the form that everybody sees would be
+    read by another one (text that is stripped to a date), the call is refused.
+    """
+
+    def __init__(self, choices: Sequence[Part], core: Any, config: Mapping[str, Any]) -> None:
         self.choices = choices
+        self._core = core
+        self._config = config
+        self._again: Any = None
         self.takes_float = any(getattr(c, "takes_float", False) for c in choices)
 
     def whole(self, sent: JsonValue) -> JsonValue:
@@ -316,6 +329,8 @@ class UnionPart(Part):
                 continue
             try:
                 shown = choice.hold(value, sent, at, found)
+                if sent is not MISSING and len(found.normalised) > mark[1]:
+                    self._check_stays(value, shown, at)
             except Differs:
                 found.back(mark)
                 continue
@@ -330,6 +345,16 @@ class UnionPart(Part):
         if sent.__class__ in (list, dict):
             found.known[key] = None
         raise Differs(at)
+
+    def _check_stays(self, value: Any, shown: Any, at: At) -> None:
+        try:
+            if self._again is None:
+                self._again = _validator(self._core, self._config)
+            again = self._again.validate_json(to_json(shown), strict=True)
+        except (ValidationError, SchemaError, ValueError):
+            return  # whether the form is valid is for the schema to say
+        if again.__class__ is not value.__class__:
+            raise Differs(at)
 
     def _known(self, found: Found, key: tuple[int, int, int], at: At) -> Any:
         known = found.known[key]

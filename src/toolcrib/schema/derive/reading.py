@@ -164,11 +164,15 @@ class _Planner:
 
     def _union(self, core: Any, config: Any) -> Part:
         listed = [c[0] if isinstance(c, tuple) else c for c in core["choices"]]
-        return UnionPart([self.plan(choice, config) for choice in listed])
+        return self._of_choices(listed, core, config)
 
     def _tagged_union(self, core: Any, config: Any) -> Part:
         listed = [choice for choice in core["choices"].values() if isinstance(choice, dict)]
-        return UnionPart([self.plan(choice, config) for choice in listed])
+        return self._of_choices(listed, core, config)
+
+    def _of_choices(self, listed: Any, core: Any, config: Any) -> Part:
+        again = core_schema.definitions_schema(core, list(self._cores.values()))
+        return UnionPart([self.plan(choice, config) for choice in listed], again, config)
 
     def _default(self, core: Any, config: Any) -> Part:
         return self.plan(core["schema"], config)
