@@ -13,8 +13,16 @@ import pytest
 from audit.audit_helpers import CANARY, opened, record
 
 from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.audit.index import ChangedIndexError
 from toolcrib.audit.writer import GroupWriter
-from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.errors import (
+    ClientError,
+    MissingExtraError,
+    RateLimitError,
+    SchemaError,
+    SourceError,
+    ToolcribError,
+)
 
 
 class Commits:
@@ -217,3 +225,39 @@ async def test_a_missing_driver_is_named() -> None:
     async with AuditLog("mysql+pymysql://u@h/x") as log:
         with pytest.raises(SourceError, match="pymysql"):
             await log.write(record(1))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MissingExtraError("audit", "a database"),
+        ChangedIndexError(),
+        SchemaError("no", "/a"),
+        ClientError("no", 500),
+        RateLimitError("no", 429, 1.5),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_each_who_waits_is_told_whatever_error_it_is(error: ToolcribError) -> None:
+    def refused(_items: Sequence[int]) -> list[ToolcribError]:
+        raise error
+
+    writer = GroupWriter[int, int](refused)
+    waiting = asyncio.gather(*(writer.submit(n) for n in range(2)), return_exceptions=True)
+    told = await asyncio.wait_for(waiting, 30)
+    await writer.aclose()
+    assert [(type(each), str(each), vars(each)) for each in told] == [
+        (type(error), str(error), vars(error))
+    ] * 2
+    assert told[0] is not told[1]
+
+
+async def test_a_call_whose_index_is_gone_ends_with_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "crib.db"
+    async with AuditLog(f"sqlite:///{path}") as log:
+        await log.write(record(1))
+    with opened(path) as database:
+        database.execute("DELETE FROM audit_keys")
+    async with AuditLog(f"sqlite:///{path}") as log:
+        with pytest.raises(SourceError, match="index of keys"):
+            await asyncio.wait_for(log.begin(record(2, "started")), 30)

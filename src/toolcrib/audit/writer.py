@@ -7,7 +7,6 @@ begins with the first record and ends by itself when there is nothing to do for 
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -93,11 +92,23 @@ def _settle(
             loop.call_soon_threadsafe(_tell, settled)
 
 
+def _of_its_own(error: ToolcribError) -> ToolcribError:
+    """The same error for one who waits: of one object all would share a traceback.
+
+    It is made without its class's `__init__`, whose parameters differ: `copy.copy` would fail for
+    some, and nobody would be told.
+    """
+    kind = type(error)
+    own = kind.__new__(kind, *error.args)
+    vars(own).update(vars(error))
+    return own
+
+
 def _tell(settled: Sequence[tuple[asyncio.Future[T], T | ToolcribError]]) -> None:
     for future, answer in settled:
         if future.done():
             continue  # cancelled: it is written all the same
         if isinstance(answer, ToolcribError):
-            future.set_exception(copy.copy(answer))  # one each, or they would share a traceback
+            future.set_exception(_of_its_own(answer))
         else:
             future.set_result(answer)
