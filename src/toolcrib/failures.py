@@ -1,10 +1,11 @@
 """What an author learns from the log when their own code fails: where it failed, never what it said.
 
 Rule: the logger `toolcrib.tools` gets one line at WARNING for each exception that toolcrib takes in
-place of a result (of a tool, a capability, a policy, an approver, a repairer). It names that code, the
-kind of the exception, and the file, line and function of the author's own frames. What an exception
-says, arguments and results are in no log: they may hold secrets, and logs are read by others. The
-exception itself goes to a runner's `on_exception`, which is for debugging.
+place of a result (of a tool, its constructor or validators, a capability, a policy, an approver, a
+repairer). It names that code, the kind of the exception, and the file, line and function of the
+author's own frames. What an exception says, arguments and results are in no log: they may hold
+secrets, and logs are read by others. The exception itself goes to a
+runner's `on_exception`, which is for debugging.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -101,6 +101,69 @@ def test_the_log_says_which_tool_raised_what_and_where(
     assert log.startswith(f"tool '{name}' raised {kind} at {__file__}:")
     assert f" in {function}" in log
     assert [r.levelno for r in caplog.records if r.name == LOGGER.name] == [logging.WARNING]
+
+
+def check(text: str) -> str:
+    """A validator that fails, or that refuses."""
+    if text == CANARY:
+        helper()
+    raise ValueError(text)
+
+
+@tool(visible=ALL)
+class Fails:
+    """Fail in the constructor."""
+
+    def __init__(self, text: str) -> None:
+        if text != CANARY:
+            raise ToolError("not today", retryable=False)
+        helper()
+
+    async def run(self) -> None: ...
+
+
+@tool(visible=ALL)
+async def checked(text: Annotated[str, pydantic.AfterValidator(check)]) -> None:
+    """Take what a validator lets through."""
+
+
+@pytest.mark.parametrize("one", [Fails, checked])
+def test_a_failing_constructor_or_validator_is_logged_and_given_to_the_hook(
+    one: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[BaseException] = []
+    runner = ToolRunner([one], on_exception=lambda _, raised: told.append(raised))
+    name = one.get_definition().name
+    call = ToolCall("c", "", name, json.dumps({"text": CANARY}))
+    for run in (runner.hydrate, runner.exec):
+        caplog.clear()
+        told.clear()
+        result: Any = asyncio.run(run(call))
+        assert CANARY not in str(result.errors if run == runner.hydrate else result.error)
+        assert [type(raised) for raised in told] == [RuntimeError]
+        (log,) = caplog.records
+        assert (log.name, log.levelno) == (LOGGER.name, logging.WARNING)
+        said = log.getMessage()
+        start = (
+            f"tool '{name}', when it was given its arguments, raised RuntimeError at {__file__}:"
+        )
+        assert said.startswith(start)
+        assert CANARY not in said
+        assert "hydrate.py" not in said
+
+
+@pytest.mark.parametrize(("one", "retryable"), [(Fails, False), (checked, True)])
+def test_a_refusal_of_arguments_is_the_models_to_correct(
+    one: Any, retryable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[BaseException] = []
+    runner = ToolRunner([one], on_exception=lambda _, raised: told.append(raised))
+    call = ToolCall("c", "", one.get_definition().name, '{"text": "other"}')
+    outcome = asyncio.run(runner.exec(call))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
+    assert outcome.error.retryable is retryable
+    assert (told, caplog.records) == ([], [])
 
 
 def test_the_authors_frames_are_named_and_ours_are_not(caplog: pytest.LogCaptureFixture) -> None:

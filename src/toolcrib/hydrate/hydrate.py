@@ -8,13 +8,14 @@ made for a view is first put back into the author's terms, by the way back that 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 
 from toolcrib.errors import ErrorCode, Stage, ToolError
+from toolcrib.failures import log_raised
 from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments, read_short
 from toolcrib.schema.derive.unions import TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, remove_at
@@ -43,13 +44,15 @@ def hydrate(
     offered: Offer | Catalog | Tools,
     *,
     pinned: Mapping[str, JsonValue] | None = None,
+    on_exception: Callable[[ToolCall, BaseException], None] | None = None,
 ) -> HydrationResult:
     """Check one call against what was offered, and build the tool's instance. Runs nothing.
 
     Tools that are no Offer and no Catalog are made a Catalog at each call. Each failure has its stage
     (`parse`, `resolve`, `validate`, `instantiate`), its code and, where it is about one value, a JSON
     Pointer into the arguments. `pinned` has what the default factories of this call made before
-    (`Hydrated.building.pinned`): they run once a call.
+    (`Hydrated.building.pinned`): they run once a call. `on_exception` is given what a constructor or a
+    validator raised that is no refusal of its arguments; that is logged in any case.
     """
     check_type("call", call, ToolCall, "a ToolCall")
     started = time.perf_counter()
@@ -75,7 +78,13 @@ def hydrate(
         if restored is not None:
             judged = Parsed(restored, to_json(restored))
             notes = (*notes, "restored")
-    return _check(_Arrived(call, parsed.data, notes, started), tool, judged, pinned or {})
+    arrived = _Arrived(call, parsed.data, notes, started, on_exception)
+    return _check(arrived, tool, judged, pinned or {})
+
+
+# What author's code says of arguments, for the model to correct: a ValueError or an AssertionError of
+# a validator is a ValidationError by then. All else that it raises is a failure, for the author to see.
+_REFUSALS = (ToolError, NotAcceptedError, ValidationError, TooMuchWorkError)
 
 
 class _Arrived(NamedTuple):
@@ -85,6 +94,7 @@ class _Arrived(NamedTuple):
     sent: bytes
     notes: tuple[str, ...]
     started: float
+    on_exception: Callable[[ToolCall, BaseException], None] | None
 
 
 class OtherArguments(Exception):  # noqa: N818  says why a call does not run; its text is fixed
@@ -171,10 +181,10 @@ def _check(
     arrived: _Arrived, tool: Tool[..., Any], judged: Parsed, pinned: Mapping[str, JsonValue]
 ) -> HydrationResult:
     """The schema judges what was sent; then it is read, once, and held against what was sent."""
-    call, sent, notes, started = arrived
+    call, sent, notes, started, on_exception = arrived
     definition, validator, arguments = tool.definition, tool.validator, judged.value
     errors = _violations(validator, definition, arguments)
-    made = None
+    made = retryable = None
     if not errors:
         try:
             made = tool.make(arguments, pinned)
@@ -182,6 +192,11 @@ def _check(
             raise
         except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
             errors = _not_built(raised, arguments, definition)
+            retryable = raised.retryable if isinstance(raised, ToolError) else None
+            if not isinstance(raised, _REFUSALS):
+                log_raised(f"tool '{definition.name}', when it was given its arguments,", raised)
+                if on_exception is not None:
+                    on_exception(call, raised)
     if made is not None and made.normalised:
         notes = (*notes, "normalised")
         if validator is not None and not validator.is_valid(_without(made)):
@@ -198,7 +213,7 @@ def _check(
         definition.no_schema_mode,
     )
     if made is None or errors:
-        return Rejected(call, errors, provenance, definition)
+        return Rejected(call, errors, provenance, definition, retryable)
     building = _Build(tool, judged.data, made)
     return Hydrated(call, definition, made.canonical, provenance, building, made.defaults)
 

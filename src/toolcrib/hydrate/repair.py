@@ -131,8 +131,9 @@ async def repair(
         return msgspec.structs.replace(judged, call=rejected.call, provenance=provenance)
     # the place of a fault in a text that it has never seen would not help a model
     unread = judged.provenance.sent is None
-    errors = (_INVALID_REPAIR, *(rejected.errors if unread else judged.errors))
-    return Rejected(rejected.call, errors, provenance, definition)
+    said = rejected if unread else judged
+    errors = (_INVALID_REPAIR, *said.errors)
+    return Rejected(rejected.call, errors, provenance, definition, said.retryable)
 
 
 async def _text_of(repairer: Repairer, request: RepairRequest) -> object:

@@ -17,7 +17,7 @@ from toolcrib.runner.approval import checked_answer, differing, mismatch
 from toolcrib.runner.execute import cancel_requests, own
 from toolcrib.runner.redact import own_copy, unmasked
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import Stopped, accepted
+from toolcrib.runner.stopped import ExceptionHook, Stopped, accepted
 from toolcrib.schema.references import lacks, remove_at, same_at
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
@@ -65,9 +65,11 @@ async def answer_to(
     return answer
 
 
-def approved_call(hydrated: Hydrated, answer: Answer, catalog: Catalog) -> Hydrated:
+def approved_call(
+    hydrated: Hydrated, answer: Answer, catalog: Catalog, hook: ExceptionHook
+) -> Hydrated:
     """The call that may run: `hydrated` itself, or, hydrated anew, with the arguments that somebody
-    put in place of its own. Raises Stopped."""
+    put in place of its own. `hook` is given what the author's code raises then. Raises Stopped."""
     if isinstance(answer, Refuse):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
     if answer.arguments is None:
@@ -76,7 +78,8 @@ def approved_call(hydrated: Hydrated, answer: Answer, catalog: Catalog) -> Hydra
     edited = _sent_anew(unmasked(definition, answer.arguments, hydrated.arguments), hydrated)
     text = canonical_json(edited)
     call = msgspec.structs.replace(hydrated.call, name=definition.name, arguments=text)
-    return accepted(hydrate(call, catalog, pinned=_still_pinned(edited, hydrated)))
+    pinned = _still_pinned(edited, hydrated)
+    return accepted(hydrate(call, catalog, pinned=pinned, on_exception=hook))
 
 
 def _own_request(request: ApprovalRequest) -> ApprovalRequest:

@@ -306,7 +306,7 @@ class Attempt(msgspec.Struct):
             return Waiting(draft.record("waiting"), request)
         draft.approved_by = answer.by
         draft.refusal = answer.reason if isinstance(answer, Refuse) else ""
-        approved = approved_call(hydrated, answer, setup.catalog)
+        approved = approved_call(hydrated, answer, setup.catalog, setup.reporter.debug)
         if approved is not hydrated:
             draft.edit(approved)
         again = self._decide(approved)  # the run may have spent more meanwhile

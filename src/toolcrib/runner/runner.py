@@ -151,7 +151,7 @@ class ToolRunner:
         `pinned` has what default factories made of this call before.
         """
         offered = self.catalog if offer is None else offer
-        result = hydrate(call, offered, pinned=pinned)
+        result = hydrate(call, offered, pinned=pinned, on_exception=self._setup.reporter.debug)
         if self._repairer is None or not isinstance(result, Rejected):
             return result
         return await repair(result, offered, self._repairer, pinned=pinned)
@@ -275,4 +275,5 @@ class ToolRunner:
         if not isinstance(call, ToolCall):
             return call
         pinned = self._setup.memory.pinned(scope.tally.run_id, call)
-        return hydrate(call, self.catalog, pinned=pinned)
+        hook = self._setup.reporter.debug
+        return hydrate(call, self.catalog, pinned=pinned, on_exception=hook)

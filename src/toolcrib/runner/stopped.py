@@ -68,7 +68,9 @@ def accepted(result: HydrationResult) -> Hydrated:
 def rejection(rejected: Rejected) -> CallError:
     """Why a call was rejected: the first reason, with all of them as details."""
     first = rejected.errors[0]
-    return CallError.of(first.code, first.message, details=rejected.errors)
+    return CallError.of(
+        first.code, first.message, details=rejected.errors, retryable=rejected.retryable
+    )
 
 
 def safe_error(raised: BaseException, *, again: bool) -> CallError:

@@ -174,12 +174,16 @@ class Hydrated(Veiled, msgspec.Struct, frozen=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A call that cannot run, and why."""
+    """A call that cannot run, and why.
+
+    `retryable` is what the author's own `ToolError` said of that, if it said anything.
+    """
 
     call: ToolCall
     errors: tuple[HydrationError, ...]
     provenance: Provenance
     definition: ToolDefinition | None = None
+    retryable: bool | None = None
 
     @property
     def success(self) -> Literal[False]:
