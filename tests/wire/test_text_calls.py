@@ -216,10 +216,39 @@ def test_a_call_that_is_shown_in_any_prose_never_runs(
     assert read(syntax, said).tool_calls == ()
 
 
+COMMENTS = [
+    "Code:\n# ",
+    "Code:\n  // ",
+    "/* ",
+    "-- ",
+    "; ",
+    "% ",
+    "- ",
+    "* ",
+    "1. ",
+    "| a | ",
+    "** ",
+]
+AROUND = [
+    ("", ""),
+    ("/* ", " */"),
+    ("<![CDATA[", "]]>"),
+    ("<samp>", "</samp>"),
+    ("<textarea>", "</textarea>"),
+    ("[code]", "[/code]"),
+    ("\\\\verb|", "|"),
+    ("\u301d", "\u301e"),
+    ("\u300a", "\u300b"),
+    ("**", "**"),
+    ('"First.\n\n', '\n\nLast."'),
+]
 TRUST = [
     (hermes(PARIS), True),
     (f"I look.\n{hermes(PARIS)}", True),
+    (f"I look. {hermes(PARIS)}\n<|im_end|>", True),
     (f"```\n{hermes(PARIS)}\n```", False),
+    *((f"{before}{hermes(PARIS)}", False) for before in COMMENTS),
+    *((f"So: {before}{hermes(PARIS)}{after} and so on.", False) for before, after in AROUND),
     (f'{{"name": "get_weather", "arguments": {PARIS}}}', False),
     (f'{{"name": "get_weather", "arguments": {PARIS}}}</tool_call>', False),
 ]

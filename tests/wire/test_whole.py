@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ErrorCode, WireError
 from toolcrib.hydrate import hydrate
 from toolcrib.testing.bedrock_server import frame
 from toolcrib.values.call import Rejected
@@ -213,6 +213,21 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
     "legacy, after the reason": (
         "openai-chat",
         sse(END, chunk(function_call={"name": "f", "arguments": A})),
+        TRUNCATED,
+    ),
+    "a gateway's text after the reason": (
+        "openai-chat",
+        sse(WHOLE, END) + b"upstream error: reset\n\n",
+        TRUNCATED,
+    ),
+    "a gateway's JSON after the reason": (
+        "openai-chat",
+        sse(WHOLE, END) + b'{"error": {"message": "reset"}}\n',
+        TRUNCATED,
+    ),
+    "an error that says nothing": (
+        "openai-chat",
+        sse(WHOLE, END) + b"event: error\n\n",
         TRUNCATED,
     ),
     "no reason, no end": ("openai-chat", sse(WHOLE), TRUNCATED),
@@ -732,3 +747,24 @@ def test_a_key_that_is_there_twice_is_never_lost(wire: str, body: str, odd: str)
         reply = decode(wire, data, offer=OFFER)
         assert [call.arguments for call in reply.tool_calls] == [TWICE]
         assert codes_of(reply) == [ErrorCode.INVALID_JSON]
+
+
+def test_no_piece_is_lost_because_a_choice_has_its_number_otherwise() -> None:
+    """`{` and `}` without what was between them are a call that nobody made."""
+    odd_ones: tuple[Any, ...] = ("first", 0.5, True, [], "9" * 5000)
+    for index in ("0", 0.0, None):
+        piece_of = chunk(piece('"a": 1'))
+        piece_of["choices"][0]["index"] = index
+        (call,) = decode(
+            "openai-chat", sse(chunk(piece("{", "f")), piece_of, chunk(piece("}")), END, DONE)
+        ).tool_calls
+        assert (call.arguments, call.complete) == ('{"a": 1}', True)
+    for other in odd_ones:
+        piece_of = chunk(piece('"a": 1'))
+        piece_of["choices"][0]["index"] = other
+        with pytest.raises(WireError, match="index of a choice"):
+            decode("openai-chat", sse(chunk(piece("{", "f")), piece_of, chunk(piece("}")), END))
+        odd = gem(G, reason="STOP")
+        odd["candidates"][0]["index"] = other
+        with pytest.raises(WireError, match="index of a choice"):
+            decode("gemini", sse(odd))

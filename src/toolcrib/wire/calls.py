@@ -13,8 +13,9 @@ the same, as JSON. Where that is in doubt the call has a `fault`, and stays in t
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ErrorCode, WireError
 from toolcrib.values.call import CallFault, ToolCall
 from toolcrib.values.message import ArgumentsPart
 from toolcrib.values.offer import Offer
@@ -28,6 +29,7 @@ from toolcrib.wire.json_text import (
 )
 
 _LONGEST_NAME = 1024
+_LONGEST_NUMBER = 10
 NAMELESS = CallFault(
     ErrorCode.TRUNCATED, "The beginning of the call, with its name, did not arrive. Call again."
 )
@@ -282,6 +284,21 @@ def joined(fragments: list[str]) -> str:
 def index_of(given: object) -> int | str | None:
     """The index that a server gave to a piece; one that is neither a number nor a text is none."""
     return given if type(given) is int or type(given) is str else None
+
+
+def choice_of(form: dict[str, Any]) -> int:
+    """The number of a choice, 0 where it has none. Raises WireError for one that is no number: pieces
+    of a call that belong to nobody known would be a hole in it."""
+    given = form.get("index")
+    if given is None:
+        return 0
+    if isinstance(given, str) and given.isdecimal() and len(given) < _LONGEST_NUMBER:
+        return int(given)
+    if type(given) is float and given.is_integer():
+        return int(given)
+    if type(given) is not int:
+        raise WireError("the index of a choice is not a number")
+    return given
 
 
 def _opens(text: str) -> bool:

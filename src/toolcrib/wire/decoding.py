@@ -203,7 +203,8 @@ class StreamDecoder:
         """`clean` is whether the transport has said that the body came to its end."""
         if not self.done:
             self._take_rest()
-            self._builder.torn = self._builder.torn or not clean
+            # what stands between events is somebody else's word, such as a gateway's error
+            self._builder.torn = self._builder.torn or not clean or self._events.foreign > 0
         if self._failure is not None:
             raise self._failure
         if not self._builder.known and (self._any or self._events.foreign):

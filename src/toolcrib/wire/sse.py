@@ -24,7 +24,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventStream:
-    """The splitter. `foreign` counts lines that are not even the beginning of a field."""
+    """The splitter. `foreign` counts lines that are not even the beginning of a field, and errors
+    without a text."""
 
     __slots__ = ("_after_cr", "_data", "_held", "_limit", "_name", "_start", "_tail", "foreign")
 
@@ -82,6 +83,8 @@ class EventStream:
                     events.append(Event(self._name, whole))
                     data.clear()
                     held = 0
+                elif self._name == b"error":
+                    self.foreign += 1  # one that says nothing is still an error
                 self._name = b""
                 continue
             if line[:5] == b"data:":

@@ -18,7 +18,7 @@ from toolcrib.values.message import ArgumentsPart, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.calls import CONTRADICTORY, CallAssembler
+from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, choice_of
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.gemini.partial import PartialArguments
 from toolcrib.wire.gemini.parts import KeptParts
@@ -103,7 +103,7 @@ class GeminiReply:
         for at, candidate in enumerate(candidates):
             if not isinstance(candidate, dict):
                 raise WireError(f"`candidates[{at}]` is not an object")
-            index = candidate.get("index") or 0
+            index = choice_of(candidate)
             if not self._seen:
                 self._seen, self._index = True, index
             if index == self._index:

@@ -12,7 +12,7 @@ from toolcrib.values.message import Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.builder import Parts
-from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, index_of
+from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, choice_of, index_of
 from toolcrib.wire.ending import NATURAL, Ending
 from toolcrib.wire.json_text import mended, same_json
 from toolcrib.wire.openai_chat.beside import check_error, spent, usage_in
@@ -99,7 +99,7 @@ class ChatReply:
         for at, choice in enumerate(choices):
             if not isinstance(choice, dict):
                 raise WireError(f"`choices[{at}]` is not an object")
-            index = choice.get("index") or 0
+            index = choice_of(choice)
             if not self.seen:
                 self._choice = index
                 self.seen = True

@@ -18,7 +18,8 @@ from toolcrib.wire.text_calls.literal import json_of
 class Written:
     """A call as it was written. `pieces` are its arguments so far.
 
-    `native` is whether it stood at a mark of the syntax, outside of fences.
+    `native` is whether it stood where a model makes its calls: at a mark of the syntax, outside of
+    fences, after words or in a line of its own, and with nothing but calls behind it.
     """
 
     __slots__ = ("name", "native", "pieces", "provider_id")

@@ -4,9 +4,9 @@ The reply is read from its whole text, so that it cannot depend on the pieces; t
 for what can be shown of them at once.
 
 A call that stood in the text is noted `written_in_text`: it asks, unless its tool only reads. Where the
-author trusts that model's text calls, one at a mark of the syntax is noted `text_call_trusted` as well,
-and does not. Where the reply has calls of the wire's own kind, those are all it has, and what says them
-again in the text is dropped.
+author trusts that model's text calls, one that ends its reply at a mark of the syntax is noted
+`text_call_trusted` as well, and does not. Where the reply has calls of the wire's own kind, those are
+all it has, and what says them again in the text is dropped.
 """
 
 from __future__ import annotations

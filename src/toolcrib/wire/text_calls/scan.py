@@ -67,6 +67,7 @@ class Quotes:
         self.column: int | None = 0  # the width of a line's beginning that is no prose yet
         self.marked = False  # the line begins with ">"
         self.after_opener = False
+        self._first = ""  # what is not blank in this line begins with it
         self._lead = ""
         self._blank = True
         self._ticks = 0  # so many backticks are open in this line
@@ -74,6 +75,11 @@ class Quotes:
         self._certain: set[str] = set()
         self._pending = ""  # a kind that is closed unless a letter follows
         self._before = "\n"
+
+    def said_in_words(self) -> bool:
+        """Whether the line holds nothing up to here, or begins with a letter: one that begins with
+        another character may be a comment, a list or a table in any language."""
+        return not self._first or self._first.isalpha()
 
     def in_code(self) -> bool:
         """Whether inline code is open in this line."""
@@ -139,6 +145,7 @@ class Quotes:
         if not text:
             return
         self.after_opener = False
+        self._first = self._first or text.lstrip()[:1]
         self._before = text[-1]
         self._blank = self._blank and text.isspace()
         if self.column is None:
@@ -154,7 +161,7 @@ class Quotes:
     def _line(self) -> None:
         if self._blank:
             self.paragraph()
-        self.column, self.marked, self.after_opener = 0, False, False
+        self.column, self.marked, self.after_opener, self._first = 0, False, False, ""
         self._lead, self._blank, self._ticks = "", True, 0
         self._before = "\n"
 
@@ -422,7 +429,7 @@ class Scanner:
     def _marked(self, mark: str) -> Asking[None]:
         """Take the calls at a mark, unless they are quoted."""
         cursor, quotes, block = self._cursor, self._quotes, Block(self._offer)
-        quoted = quotes.here()
+        quoted, native = quotes.here(), quotes.said_in_words()
         cursor.start(len(mark))
         read = True
         try:
@@ -444,7 +451,7 @@ class Scanner:
             self._tell(raw)
             quotes.past()
         elif read:
-            self._take(block, raw, native=True)
+            self._take(block, raw, native=native)
         else:
             self._say(raw)
 
@@ -509,6 +516,10 @@ class Scanner:
         if not body:
             self._space.append(text)
             return
+        for call in reversed(self.calls):  # a model that calls has nothing more to say
+            if not call.native:
+                break
+            call.native = False
         at = text.index(body[0]) if text[0] in SPACE else 0
         if self._told or not self._after_call:
             self._out += (*self._space, text[:at])
