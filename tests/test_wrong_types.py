@@ -45,6 +45,7 @@ from toolcrib import (
 )
 from toolcrib.clients import OpenAIClient, Settings
 from toolcrib.errors import ToolcribError
+from toolcrib.policies import deny_by_default, require_roles
 from toolcrib.testing import ScriptedClient
 from toolcrib.values.message import ToolChoice
 from toolcrib.values.typed import _fields
@@ -167,6 +168,21 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("turns", lambda: Limits(turns=True)),
     ("role", lambda: Message("nobody")),  # type: ignore[arg-type]
     ("content", lambda: Message.user(A)),
+    ("result", lambda: agent().session().keep(A)),
+    ("plan", lambda: runner().record_plan(A)),
+    ("plan", lambda: runner().record_plan([A])),
+    ("caller", lambda: runner().record_plan([], caller=A)),
+    ("names", lambda: Catalog(TOOLS).only(["add"])),  # type: ignore[arg-type]
+    ("names", lambda: Catalog(TOOLS).without(A)),
+    ("holds", lambda: Catalog(TOOLS).where(A)),
+    ("prefix", lambda: Catalog(TOOLS).prefixed(A)),
+    ("handlers", lambda: Catalog.from_definitions([], handlers=[print])),  # type: ignore[arg-type]
+    ("marks", lambda: Catalog.from_definitions([], marks=A)),
+    ("marks", lambda: Catalog.from_definitions([], marks={"x": True})),  # type: ignore[dict-item]
+    ("trust", lambda: Catalog.from_definitions([], trust=["x"])),  # type: ignore[arg-type]
+    ("lock", lambda: Catalog(TOOLS).trusting({}, lock="x.lock")),  # type: ignore[arg-type]
+    ("require_roles", lambda: require_roles(["admin"])),  # type: ignore[arg-type]
+    ("deny_by_default", lambda: deny_by_default(allow=A)),
 ]
 
 

@@ -95,6 +95,7 @@ class Session:
 
         Where the conversation went on while the run waited, the run is put where it began.
         """
+        check_type("result", result, RunResult, "a RunResult: what agent.resume(…) gives")
         messages = _settled(result)
         at, own = _waiting_turn(self.messages, messages)
         if at is None or _goes_on(self.messages, messages):

@@ -16,10 +16,10 @@ def names_of(given: str | Iterable[str], what: str) -> frozenset[str]:
     """A string is one name, not its letters. Raises ToolcribError for what are no names."""
     if isinstance(given, str):
         return frozenset([given])
-    names = frozenset(given)
-    if not all(isinstance(name, str) for name in names):
+    names = tuple(given) if isinstance(given, Iterable) else ()
+    if not isinstance(given, Iterable) or not all(isinstance(name, str) for name in names):
         raise ToolcribError(f"{what}: names are strings")
-    return names
+    return frozenset(names)
 
 
 def deny_by_default(*, allow: str | Iterable[str]) -> ForeseeingPolicy:

@@ -47,6 +47,7 @@ DEFAULT_TIMEOUT = 60.0
 REMEMBERED = 1_000
 _CALLS = (ToolCall, Hydrated, Rejected)
 _SCOPES = (CallScope, NoneType)
+_PLANS = "a Plan (await client.tool_call(…)), or a list of what hydrate gives"
 
 
 class ToolRunner:
@@ -194,6 +195,8 @@ class ToolRunner:
         A call that is run later, after all, has its records as always. Raises what a sink raises, and
         CancelledError, when all of them are recorded.
         """
+        check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
+        planned = check_each("plan", plan, (Hydrated, Rejected), _PLANS)
         scope = CallScope(RunTally())
         if isinstance(plan, Plan):
             asked = plan.request
@@ -202,7 +205,7 @@ class ToolRunner:
             origin = Origin(model=told.model, provider=told.provider, prompt_digest=digest)
             scope = CallScope(RunTally(), origin=origin)
         trouble: BaseException | None = None
-        for hydrated in plan:
+        for hydrated in planned:
             try:
                 await self._recorder.plan(hydrated, caller, scope)
             except NOT_ITS_OWN:

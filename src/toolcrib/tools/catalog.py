@@ -28,6 +28,7 @@ from toolcrib.values.definition import (
     ToolDefinition,
     tools_in,
 )
+from toolcrib.values.typed import came, check_each, check_type
 
 ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
 # Type checkers infer `list[object]` for a list of two different tools, so what stands in a list is
@@ -35,6 +36,7 @@ ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
 Tools: TypeAlias = Iterable[Any] | HasDefinition | type
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
 _SHOWN = 20
+_MARKS = "a dictionary {name: {'requires_approval': True}}"
 
 
 class Entry(NamedTuple):
@@ -87,6 +89,10 @@ class Catalog:
         CatalogError for a handler or marks of none of the dictionaries.
         """
         handlers, marks = handlers or {}, marks or {}
+        check_type("handlers", handlers, Mapping, "a dictionary {name: function}")
+        check_type("marks", marks, Mapping, _MARKS)
+        for said in marks.values():
+            check_type("marks", said, Mapping, _MARKS)
         frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
         tools: list[Any] = []
         names = set[str]()
@@ -121,7 +127,10 @@ class Catalog:
         imported tools do that are not named here, and a warning is logged. Raises CatalogError for a
         name that is not here, DefinitionError for a tool that was not imported, or without a digest.
         """
-        self._check_known(trust)
+        check_type("trust", trust, Mapping, "a dictionary {name: ReadOnly()}")
+        if lock is not None and not hasattr(lock, "origins"):
+            raise TypeError(f"lock is what read_lock(…) gives; {came(lock)}")
+        self._check_known(tuple(trust))
         return self._of(
             e._replace(tool=e.tool.trusted(trust[name], lock)) if name in trust else e
             for name, e in self._entries.items()
@@ -192,10 +201,13 @@ class Catalog:
 
     def where(self, holds: Callable[[ToolDefinition], bool]) -> Catalog:
         """The tools whose definition `holds`: `.where(lambda d: "mail" in d.tags)`."""
+        if not callable(holds):
+            raise TypeError(f"holds is a function of a ToolDefinition; {came(holds)}")
         return self._of(e for e in self._entries.values() if holds(e.tool.definition))
 
     def prefixed(self, prefix: str) -> Catalog:
         """The same tools, each called `prefix` and its name; so two catalogs can be merged."""
+        check_type("prefix", prefix, str, "a str")
         renamed = [e._replace(tool=e.tool.renamed(prefix + n)) for n, e in self._entries.items()]
         return self._of(_registered(renamed).values())
 
@@ -230,6 +242,7 @@ class Catalog:
         return f"Catalog({list(self._entries)})"
 
     def _check_known(self, names: Iterable[str]) -> None:
+        check_each("names", names, str, "the names of tools, one by one, such as 'a', 'b'")
         unknown = [name for name in names if name not in self._entries]
         if unknown:
             known = ", ".join(self._entries) or "nothing"
