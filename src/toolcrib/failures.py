@@ -35,6 +35,9 @@ def log_raised(what: str, raised: BaseException) -> None:
         LOGGER.warning("%s failed: %s", what, raised)
         return
     places = own_places(raised.__traceback__)
+    while not places and raised.__cause__ is not None:  # Python's word for it: StopIteration
+        raised = raised.__cause__
+        places = own_places(raised.__traceback__)
     where = f" at {places[-1]}" if places else ""
     way = f" (by way of {', '.join(places[:-1])})" if len(places) > 1 else ""
     LOGGER.warning("%s raised %s%s%s", what, _kind(raised), where, way)

@@ -117,6 +117,7 @@ async def in_thread(work: Callable[[], T]) -> T:
             value = context.run(within)
         except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits
             error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
+            error.__cause__ = raised
         except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
             error = raised
         mine.end()

@@ -327,3 +327,16 @@ def test_a_hook_that_fails_is_told_of_and_stops_nothing(caplog: pytest.LogCaptur
     assert isinstance(outcome, Failed)
     assert "on_exception raised LookupError at " in caplog.text
     assert CANARY not in caplog.text
+
+
+@tool(visible=ALL)
+def stops(text: str) -> str:
+    """Ask an iterator that has no more."""
+    return next(iter(()))
+
+
+def test_what_python_made_of_an_exception_is_traced_to_its_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, _, log = exec_logged(stops, caplog)
+    assert log.startswith(f"tool 'stops' raised StopIteration at {__file__}:")

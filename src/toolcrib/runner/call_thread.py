@@ -99,6 +99,7 @@ def _do(
         value = work()
     except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits it
         error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
+        error.__cause__ = raised
     except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
         error = raised
     mine.end()
