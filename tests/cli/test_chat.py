@@ -155,6 +155,7 @@ async def hangs() -> str:
         child.sendline("hang")
         child.expect("running hangs")
         child.sendintr()
+        child.expect("hangs {}: stopped before its end was known; it may have run")
         child.expect("Cancelled")
         child.expect("> ")
         child.sendline("still there?")

@@ -10,7 +10,7 @@ from typing import assert_never
 from rich.status import Status
 from rich.text import Text
 
-from toolcrib.cli.render import call_line, err, out, printable, spoken
+from toolcrib.cli.render import call_line, err, out, printable, short_json, spoken
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import (
     ApprovalRequested,
@@ -44,6 +44,7 @@ class Screen:
         self._in_text = False
         self._asked: dict[str, asyncio.Event] = {}
         self._asking = 0
+        self._begun: dict[str, str] = {}  # calls that have come and whose end was not shown
 
     @contextlib.asynccontextmanager
     async def question(self, request: ApprovalRequest) -> AsyncIterator[None]:
@@ -62,10 +63,12 @@ class Screen:
                 self._stop_waiting()
                 out.print(spoken(text), end="")
                 self._in_text = True
-            case ToolCallStarted(name=name):
+            case ToolCallStarted(id=id, name=name, arguments=arguments):
+                self._begun[id] = f"{printable(name)} {short_json(arguments)}"
                 self._end_text()
                 self._wait(f"running {printable(name)} …")
             case ToolCallFinished(record=record):
+                self._begun.pop(record.id, None)
                 self._end_text()
                 out.print(call_line(record))
                 self._wait("thinking …")
@@ -86,9 +89,15 @@ class Screen:
                 assert_never(event)
 
     def close(self) -> None:
+        """End the turn; where it was stopped in the middle, say which calls may have run."""
         self._end_text()
+        for call in self._begun.values():
+            err.print(Text(f"{call}: stopped before its end was known; it may have run."))
+        self._begun.clear()
 
     def _ending(self, result: RunResult) -> None:
+        if result.status != "cancelled":
+            self._begun.clear()
         if result.status == "limited":
             err.print(f"Stopped: the limit on {result.limit} is reached.")
         elif result.status in _ENDINGS:
