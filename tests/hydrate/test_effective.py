@@ -25,6 +25,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from toolcrib import (
     ALL,
@@ -418,6 +419,18 @@ def test_what_a_constructor_is_given_is_held_as_attributes_are() -> None:
     assert found.arguments["x"]["lots"] == 6
     assert "/x/refund/cents" in found.defaults
     assert "normalised" in found.provenance.notes
+
+
+@pydantic_dataclass
+class Listed:
+    order: int
+    lots: InitVar[list[int]] = Field(default_factory=list)
+
+
+def test_what_a_factory_makes_for_a_constructor_alone_is_shown_as_unknown() -> None:
+    found = read(Listed, {"order": 7})
+    assert found.arguments == {"x": {"order": 7, "lots": {"default": "Made"}}}
+    assert found.defaults == ("/x/lots",)
 
 
 @dataclass

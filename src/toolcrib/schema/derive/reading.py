@@ -337,8 +337,15 @@ def _has_factory(core: Any) -> bool:
     return True
 
 
+class Made:
+    """Stands for what a factory made for a constructor, which nobody else can see."""
+
+
 def _constant_default(core: Any) -> Any:
+    """What a constructor is given of a field that was not sent; MISSING if it has to be sent."""
     while "default" not in core:
+        if "default_factory" in core:
+            return Made()
         core = core.get("schema")
         if not isinstance(core, dict):
             return MISSING
