@@ -30,6 +30,7 @@ from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink
 from toolcrib.tools import Tool
 from toolcrib.values.context import RunTally
+from toolcrib.values.json import JsonObject, canonical_json, fresh
 from toolcrib.values.record import ToolInvocationRecord
 
 SENT = '{"to": "ada", "items": ["a"]}'
@@ -180,3 +181,38 @@ def _items(request: ApprovalRequest) -> list[Any]:
     items = request.arguments["items"]
     assert isinstance(items, list)
     return items
+
+
+class Meddling:
+    """A sink that changes what it is given."""
+
+    def __init__(self) -> None:
+        self.seen: list[JsonObject] = []
+
+    def write(self, record: ToolInvocationRecord) -> None:
+        assert isinstance(record.result, dict)
+        self.seen.append(fresh(canonical_json(record.result)))
+        record.result["lines"] = []
+        record.result["paid"] = 0
+
+
+async def test_nobody_changes_the_result_that_others_are_told() -> None:
+    @tool(visible=ALL)
+    async def pay(order: int) -> JsonObject:
+        """Pay."""
+        return {"paid": order, "lines": [1]}
+
+    first, second = Meddling(), Meddling()
+    runner = ToolRunner([pay], sinks=[first, second])
+    told: JsonObject = {"paid": 7, "lines": [1]}
+    call = ToolCall("1", "", "pay", '{"order": 7}')
+    for again in range(3):
+        outcome = await runner.exec(call)
+        assert isinstance(outcome, Completed)
+        assert outcome.replayed is (again > 0)
+        views = [outcome.model, outcome.public, outcome.record.result]
+        assert views == [told] * 3
+        for view in views:
+            assert isinstance(view, dict)
+            view["paid"] = again
+    assert first.seen == second.seen == [told]

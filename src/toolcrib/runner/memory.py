@@ -1,7 +1,8 @@
 """Which calls have run here: a call's key runs once, and what came of it is given again.
 
 Holds in this process only, for the last so many calls; a `Ledger` holds for longer and for all. Where
-there is one, an outcome is given again only when the ledger has it.
+there is one, an outcome is given again only when the ledger has it. What is kept is nobody else's:
+whatever the one who was told an outcome does to its views, it is given again as it was.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from toolcrib.errors import ErrorCode
+from toolcrib.runner.recorder import own_outcome
 from toolcrib.runner.stopped import EndedBefore, Stopped
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Caller
@@ -94,8 +96,8 @@ class CallMemory:
                 raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
             known.taken = held
         if not held:
-            raise EndedBefore(known.outcome)
-        return known.outcome
+            raise EndedBefore(own_outcome(known.outcome))
+        return own_outcome(known.outcome)
 
     def on_their_way(self) -> list[str]:
         """The keys of calls that have no outcome yet."""
@@ -108,12 +110,12 @@ class CallMemory:
     def hold(self, key: str, outcome: Completed | Failed) -> None:
         """The call has run, and its ledger does not have this outcome of it; it is not forgotten."""
         known = self._known[key]
-        known.outcome, known.held, known.taken = outcome, True, False
+        known.outcome, known.held, known.taken = own_outcome(outcome), True, False
 
     def keep(self, key: str, outcome: Completed | Failed) -> None:
         """The call has run, and this came of it."""
         known = self._known[key]
-        known.outcome, known.held, known.taken = outcome, False, False
+        known.outcome, known.held, known.taken = own_outcome(outcome), False, False
         self._finished.append(key)
         if len(self._finished) > self._limit:  # each thread takes out one for the one it put in
             del self._known[self._finished.popleft()]

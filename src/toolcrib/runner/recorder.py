@@ -27,6 +27,7 @@ from toolcrib.values.json import JsonValue, canonical_json, fresh, keyed_digest
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import (
     CallError,
+    Completed,
     Failed,
     KeepsAttachments,
     KeyScope,
@@ -295,12 +296,25 @@ def _shown(hydrated: HydrationResult) -> bytes | None:
 
 
 def own_record(record: ToolInvocationRecord) -> ToolInvocationRecord:
-    """The same record, to give away: whoever has it holds no arguments that anybody else holds."""
-    if record.arguments is None:
+    """The same record, to give away: whoever has it holds no arguments and no result that anybody
+    else holds."""
+    if record.arguments is None and record.result is None:
         return record
     own: ToolInvocationRecord = record.__copy__()  # type: ignore[attr-defined]
     msgspec.structs.force_setattr(own, "arguments", own_copy(record.arguments))
+    msgspec.structs.force_setattr(own, "result", own_copy(record.result))
     return own
+
+
+def own_outcome(outcome: Completed | Failed) -> Completed | Failed:
+    """The same outcome, to keep or to give again: its views are nobody else's. The application's own
+    value is what the tool gave, and is not copied."""
+    record = own_record(outcome.record)
+    if isinstance(outcome, Failed):
+        return msgspec.structs.replace(outcome, record=record)
+    model = own_copy(outcome.model)
+    public = model if outcome.public is outcome.model else own_copy(outcome.public)
+    return msgspec.structs.replace(outcome, record=record, model=model, public=public)
 
 
 def public_name(call: HydrationResult) -> str:

@@ -7,7 +7,7 @@ validated result unless the tool narrows it; the public one is what `visible` na
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,7 +16,6 @@ from toolcrib.values.definition import All, ToolDefinition, Visibility
 from toolcrib.values.json import JsonObject, JsonValue, canonical_bytes, fresh, json_copy
 
 MASK = "***"
-_CONTAINERS = frozenset((dict, list))
 _Tree: TypeAlias = dict[str, Any]
 
 
@@ -94,11 +93,14 @@ def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObjec
     return {name: original[name] if name in hidden else value for name, value in edited.items()}
 
 
-def own_copy(arguments: JsonObject) -> JsonObject:
-    """The same arguments, to the last digit, sharing no list and no object with these."""
-    if _CONTAINERS.isdisjoint(map(type, arguments.values())):
-        return dict(arguments)
-    copied: JsonObject = msgspec.to_builtins(arguments)
+_Json = TypeVar("_Json")
+
+
+def own_copy(value: _Json) -> _Json:
+    """The same JSON, to the last digit, sharing no list and no object with this."""
+    if not isinstance(value, dict | list):
+        return value
+    copied: _Json = msgspec.to_builtins(value)
     return copied
 
 
