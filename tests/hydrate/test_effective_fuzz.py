@@ -376,6 +376,8 @@ def shape(value: Any) -> Any:
         return kind, sorted(map(repr, map(shape, value)))
     if isinstance(value, list | tuple):
         return kind, [shape(part) for part in value]
+    if kind == "Decimal" and not value:
+        return kind, "0"  # JSON in canonical form has no sign of zero
     return ("number", repr(whole(value))) if kind in ("int", "float") else (kind, repr(value))
 
 
