@@ -431,3 +431,15 @@ async def test_no_single_statement_makes_a_call_run_again_or_stays_unseen(tmp_pa
             for asked in ("find", "begin"):
                 assert told.get(f"{asked} {number}", record(number)) == record(number), sql
         assert seen or told == right, sql
+
+
+async def test_a_database_that_swallows_what_is_written_lets_no_call_run(path: Path) -> None:
+    with opened(path) as database:
+        for table, when in (("audit_entries", "INSERT"), ("audit_head", "UPDATE")):
+            database.execute(
+                f"CREATE TRIGGER on_{table} BEFORE {when} ON {table} BEGIN SELECT RAISE(IGNORE); END"
+            )
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        for _ in range(2):
+            with pytest.raises(SourceError, match="did not take"):
+                await log.begin(record(77, "started"))

@@ -344,7 +344,8 @@ class Tail(Checked):
             state = msgspec.structs.replace(state, keys=self._index.save(), root=root)
         self.state = state
         values = {**state.told(), "seal": self._seal.state(state)}
-        self._transaction.execute(_SET_OLD if state.format == 1 else _SET, **values)
+        if self._transaction.execute(_SET_OLD if state.format == 1 else _SET, **values) != 1:
+            raise SourceError("the database did not take the audit log's head: look for a trigger")
 
     def _use(self, transaction: Transaction, seal: Seal, state: State) -> None:
         super().__init__(transaction, seal, state)
