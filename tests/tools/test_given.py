@@ -99,6 +99,20 @@ def test_hints_that_cannot_be_read_are_not_read_where_a_schema_is_given() -> Non
     assert isinstance(hydrated, Hydrated)
 
 
+def test_nor_is_a_return_hint_that_json_lacks() -> None:
+    class Response:
+        """As that of `requests.get`."""
+
+    def get(url: str) -> Response:
+        """Get a page."""
+        return Response()
+
+    got = tool(get, parameters=SCHEMA | {"properties": {"url": {"type": "string"}}}, visible=ALL)
+    assert got.definition.output_schema is None
+    with pytest.raises(DefinitionError, match="the return type"):
+        tool(get, visible=ALL)
+
+
 def test_without_a_schema_the_error_says_what_to_give() -> None:
     with pytest.raises(DefinitionError, match=r"'options' .*with input_schema=… they need not be"):
         tool(fetch, visible=ALL)

@@ -196,7 +196,12 @@ def _output(name: str, signature: Signature, options: ToolOptions) -> Checked | 
     if options.output_schema is not None:
         return check_given(name, "output_schema", options.output_schema)
     said = signature.returns_description
-    derived = _derived(name, lambda hint: derive_output(hint, said), signature.returns)
+    try:
+        derived = _derived(name, lambda hint: derive_output(hint, said), signature.returns)
+    except DefinitionError:
+        if options.input_schema is None:
+            raise
+        return None  # as with parameters: beside a given schema, a hint that cannot be read is not
     return check_derived(name, "output_schema", derived)
 
 
