@@ -28,7 +28,7 @@ from toolcrib.errors import ErrorCode, PickError, SourceError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.testing.script import raw_call
 from toolcrib.values.decision import ApprovalRequest
-from toolcrib.values.event import ToolCallStarted
+from toolcrib.values.event import ToolCallFinished, ToolCallStarted
 
 
 @tool(visible=ALL)
@@ -183,7 +183,11 @@ async def test_whoever_reads_an_event_may_change_it_and_changes_no_call() -> Non
         return Approve("grace")
 
     client = ScriptedClient([call("pay", to="ada", items=["a"]), "done"])
-    async for event in Agent(client, ToolRunner([pay], approver=later)).stream("go"):
+    stream = Agent(client, ToolRunner([pay], approver=later)).stream("go")
+    async for event in stream:
+        if isinstance(event, ToolCallFinished):
+            assert event.record.arguments is not None
+            event.record.arguments["to"] = "eve"
         if isinstance(event, ToolCallStarted):
             assert event.arguments is not None
             items = event.arguments["items"]
@@ -191,3 +195,5 @@ async def test_whoever_reads_an_event_may_change_it_and_changes_no_call() -> Non
             items.append("b")
             event.arguments["to"] = "eve"
     assert ran == [("ada", ["a"])]
+    (record,) = (await stream.result()).records
+    assert record.arguments == {"items": ["a"], "to": "ada"}
