@@ -133,3 +133,13 @@ def test_not_an_object(text: str) -> None:
 def test_mended_text_can_be_encoded() -> None:
     assert mended("a\ud83d\ude00b") == "a😀b"
     assert mended("a\ud83db").encode() == "a\ufffdb".encode()
+
+
+def test_a_text_too_long_to_run_is_not_looked_through() -> None:
+    """What is no object then counts as cut: what was sent before it in the reply is in doubt, too."""
+    whole = '{"a": "' + "x" * 1_048_576 + '"}'
+    assert not ends_early(whole)
+    assert settled(whole).text is whole
+    for long in ("{}" * 600_000 + '{"a": 1}', "{" * 1_048_577, "[" + "[]," * 400_000 + "0]"):
+        assert ends_early(long)
+        assert settled(long).notes == ()

@@ -17,6 +17,9 @@ SPACE = " \t\r\n"
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _VALUES = json.JSONDecoder()
 _MOST_REPEATS = 64
+# Characters. A longer text runs no call, since hydration takes 1 MiB at most, and looking for its end
+# would keep the event loop.
+_LONGEST = 1_048_576
 _STRING = msgspec.json.Decoder(str)
 _IN_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _OUTSIDE = re.compile(r'[^"\[\]{}]*+')
@@ -54,7 +57,7 @@ def settled(text: str) -> Settled:
     if bare.startswith('"'):
         inner = _inner(bare)
         return Settled(text if inner is None else inner)
-    if not bare.startswith("{") or is_object(bare):
+    if not bare.startswith("{") or len(bare) > _LONGEST or is_object(bare):
         return Settled(text)
     if (empty := _EMPTY_FIRST.match(bare)) and is_object(bare[empty.end() :]):
         return Settled(bare[empty.end() :], ("empty_object_first",))
@@ -141,9 +144,12 @@ def _inner(text: str) -> str | None:
 
 
 def ends_early(text: str) -> bool:
-    """Whether the text stops inside a string, an object or an array."""
+    """Whether the text stops inside a string, an object or an array. One that is too
+    long to run, and no object, counts as cut."""
     if is_object(text):
         return False
+    if len(text) > _LONGEST:
+        return True
     balance = Balance()
     balance.scan(text)
     return balance.inside
