@@ -78,7 +78,7 @@ rejected: name below        x     .     .     .   .      .      .    .    x     
 rejected: a secret          .     .     .     .   .      .      .    .    x     .       .      .     .
 rejected: a validator       x     .     .     .   .      .      .    .    x     .       .      .     .
 rejected: its own error     x     .     .     .   .      .      .    .    x     .       .      .     .
-rejected: a constructor     x     .     .     .   .      .      .    .    x     .       .      .     .
+rejected: a constructor     x     .     .     .   .      .      .    .    x     .       .      .     x
 malformed, undeclared       .     .     .     .   .      .      .    .    .     .       .      .     .
 malformed, after a fault    .     .     .     .   .      .      .    .    .     .       .      .     .
 malformed, before a fault   x     .     .     .   .      .      .    .    .     .       .      .     .

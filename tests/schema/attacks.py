@@ -310,7 +310,7 @@ ATTACKS: dict[str, Attack] = {
     "no name": Attack(lambda: {"input_schema": OBJECT}, "has no name"),
     "an unknown key": Attack(lambda: {**named("x")(), "strickt": True}, "unknown key 'strickt'"),
     "a key that is no text": Attack(lambda: {**named("x")(), 7: True}, "unknown key 7"),
-    "no dictionary": Attack(lambda: "look", "a definition is a dictionary, not a str"),
+    "no dictionary": Attack(lambda: "look", "str is no tool"),
     "a description that is none": Attack(
         lambda: {**named("x")(), "description": ["x"]}, "description must be a str, not list"
     ),
