@@ -17,8 +17,8 @@ from toolcrib.wire.json_text import mended
 _TEXTS = ("reasoning_content", "reasoning")
 _LISTS = ("reasoning_details", "thinking_blocks")
 _OF_CALLS = ("extra_content", "provider_specific_fields")
-MEMBERS = frozenset((*_TEXTS, *_LISTS, *_OF_CALLS))
-"""Names in a message that are kept."""
+MEMBERS = (*_TEXTS, *_LISTS, *_OF_CALLS)
+"""Names in a message that are kept, in the order that every request has them in: a cache goes by bytes."""
 _GROWING = ("text", "summary", "thinking")
 _CALLS = "calls"
 
