@@ -134,3 +134,19 @@ async def test_a_new_log_is_of_the_newest_format(tmp_path: Path) -> None:
         )
         assert not await log.migrate()
         assert (await log.verify()).sealed
+
+
+async def test_a_log_of_format_2_verifies_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "format_2.db"
+    with opened(path) as connection:
+        connection.executescript(OLD.with_name("format_2.sql").read_text(encoding="utf-8"))
+    head = Head(7, "b8ada4a9c71667e83b525157a23f187f592647463d635b3d02d614959e93365f")
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        found = await log.verify(head=head)
+        assert (found.ok, found.format, found.checked, found.head) == (True, 2, 7, head)
+        assert await log.find("run_1/1") == record(1)
+        assert await log.begin(record(2, "started")) == record(2)
+        await log.write(record(3))
+        await write_calls(log, range(4, 6))
+        found = await log.verify(head=head)
+        assert (found.ok, found.checked, found.sealed) == (True, 12, True)

@@ -18,7 +18,7 @@ _TEXTS = ("reasoning_content", "reasoning")
 _LISTS = ("reasoning_details", "thinking_blocks")
 _OF_CALLS = ("extra_content", "provider_specific_fields")
 MEMBERS = (*_TEXTS, *_LISTS, *_OF_CALLS)
-"""Names in a message that are kept, in the order that every request has them in: a cache goes by bytes."""
+"""Names in a message that are kept, in the order of every request: a provider caches by bytes."""
 _GROWING = ("text", "summary", "thinking")
 _CALLS = "calls"
 
