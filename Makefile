@@ -8,7 +8,7 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
-.PHONY: chat test test-all lint bench lock clean
+.PHONY: chat test test-all lint bench trace lock clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -33,6 +33,10 @@ lint: .venv/.dev
 
 bench: .venv/.dev
 	@for bench in benchmarks/bench_*.py; do $(BIN)/python $$bench || exit 1; done
+
+# The functions and files that one call goes through.
+trace: .venv/.dev
+	@$(BIN)/python benchmarks/trace_call.py
 
 # The lock files are made from pyproject.toml; commit them together with it.
 lock: .venv/.dev

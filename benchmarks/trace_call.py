@@ -1,0 +1,79 @@
+"""The way of one call: each function of toolcrib that it enters, by file, in the order of entering.
+
+A reply of OpenAI's chat wire is decoded; its call is read, judged, run and recorded in an audit log by
+a runner with the standard policy. A call before it has done what is worked out once. See `make trace`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+
+import toolcrib
+from toolcrib import ALL, Completed, ToolRunner, tool
+from toolcrib.audit import AuditLog
+from toolcrib.wire import decode
+
+ROOT = Path(toolcrib.__file__).parent
+Entered = dict[Path, dict[CodeType, None]]
+
+
+@tool(visible=ALL)
+async def search(query: str, limit: int = 10) -> dict[str, int]:
+    """Look something up."""
+    return {"found": len(query) + limit}
+
+
+@contextmanager
+def traced(entered: Entered) -> Iterator[None]:
+    """Note what this thread enters; comprehensions and lambdas count as part of their function."""
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and not code.co_name.startswith("<"):
+            path = Path(code.co_filename)
+            if path.is_relative_to(ROOT):
+                entered.setdefault(path, {})[code] = None
+
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def body(number: int) -> bytes:
+    function = {"name": "search", "arguments": '{"query": "tea"}'}
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    return json.dumps({"object": "chat.completion", "choices": [choice]}).encode()
+
+
+async def one_call(runner: ToolRunner, number: int) -> None:
+    reply = decode("openai-chat", body(number), content_type="application/json", ids=f"{number}_")
+    outcome = await runner.exec(reply.tool_calls[0])
+    assert isinstance(outcome, Completed), outcome
+
+
+async def main() -> None:
+    entered: Entered = {}
+    with tempfile.TemporaryDirectory() as folder:
+        async with AuditLog(f"sqlite:///{folder}/log.db", key="a key") as log:
+            runner = ToolRunner([search], sinks=[log])
+            await one_call(runner, 0)
+            with traced(entered):
+                await one_call(runner, 1)
+    for path, codes in entered.items():
+        print(f"{path.relative_to(ROOT)}: {', '.join(code.co_qualname for code in codes)}")
+    print(f"{len(entered)} files, {sum(map(len, entered.values()))} functions")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
