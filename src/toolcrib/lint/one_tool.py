@@ -1,19 +1,124 @@
-"""What one definition leaves out, or says against itself: rules that need no other tool."""
+"""Rules that look at one tool: what its definition leaves out, says against itself, or hides."""
 
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections.abc import Iterator
 
 from toolcrib.errors import SchemaError
 from toolcrib.lint.finding import Fault
-from toolcrib.lint.schemas import described, properties, subschemas
-from toolcrib.lint.texts import check_texts
-from toolcrib.lint.words import name_words, spaceless, stem, told, words
+from toolcrib.lint.reading import (
+    described,
+    name_words,
+    properties,
+    spaceless,
+    stem,
+    subschemas,
+    told,
+    words,
+)
 from toolcrib.schema import compile_validator
-from toolcrib.schema.references import References
+from toolcrib.schema.references import References, escape_pointer
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
+
+# Rule `text`: what a description hides from a reader, or tells a model to do.
+#
+# A description goes into the model's context as it stands ("tool poisoning"). Characters that a
+# reader cannot see, and sentences that speak to the model about other instructions or about keeping
+# something from the user, are worth a look. These are patterns: what they do not find may still be
+# harmful, and the lock file is what keeps a text that was read from changing.
+
+_QUOTED = 60
+# Zero-width and other invisible ones, bidirectional overrides and isolates, tags, controls.
+# ZWNJ and ZWJ (200c, 200d), LRM and RLM (200e, 200f) belong to scripts and emoji: only beside ASCII.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u202a-\u202e"
+    "\u2028\u2029\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0001-\U000e007f\U000e0100-\U000e01ef]"
+    "|(?<=[\x00-\x7f])[\u200c-\u200f](?=[\x00-\x7f])"
+)
+_FLAG = re.compile("\U0001f3f4[\U000e0061-\U000e007a]{1,6}\U000e007f")  # England, Scotland, Wales
+
+_ORDERS: dict[str, re.Pattern[str]] = {
+    "speaks of setting other instructions aside": re.compile(
+        r"\b(?:ignore|disregard|forget|override|bypass)\s+(?:(?:all|any|every|the|your|of|these|"
+        r"those|my)\s+){0,3}(?:previous|prior|earlier|above|preceding|other|existing|system|"
+        r"original|initial)\s+(?:\w+\s+)?(?:instruction|prompt|rule|message|guideline|"
+        r"direction|command|context|policies)\w*"
+    ),
+    "asks to keep something from the user": re.compile(
+        r"\b(?:do\s+not|don['’]?t|never|must\s+not|without)\s+(?:\w+\s+)?(?:tell(?:ing)?|"
+        r"inform(?:ing)?|mention(?:ing)?|notify(?:ing)?|alert(?:ing)?|show(?:ing)?)\s+"
+        r"(?:(?:this|that|it|anything|about|to)\s+){0,3}(?:the\s+)?(?:user|human)\b"
+    ),
+    "has the marks of a chat template or of an instruction block": re.compile(
+        r"<\|(?:im_start|im_end|system|user|assistant|endoftext)\|>|\[/?inst\]|<<sys>>"
+        r"|</?\s*(?:system|important|instructions?|secret|hidden)\s*>"
+    ),
+    "names files that hold secrets": re.compile(
+        r"(?:~|\$home|/root|/home/\w+)/\.(?:ssh|aws|gnupg|netrc|cursor)\b"
+        r"|\bid_(?:rsa|ed25519)\b|/etc/(?:passwd|shadow)\b|\.cursor/mcp\.json"
+    ),
+}
+
+
+def check_texts(form: JsonObject) -> Iterator[Fault]:
+    """Every string of a tool's dictionary form, keys included."""
+    for pointer, text in _strings(form):
+        yield from _hidden(pointer, text)
+        yield from _ordering(pointer, text)
+
+
+def _hidden(pointer: str, text: str) -> Iterator[Fault]:
+    if text.isascii() and text.isprintable():
+        return
+    found = sorted(set(_HIDDEN.findall(_FLAG.sub("", text))))
+    if found:
+        codes = ", ".join(f"U+{ord(c):04X}" for c in found[:5])
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        yield Fault(
+            "text",
+            pointer,
+            f"it holds characters that a reader does not see ({codes}{more}): remove them",
+        )
+
+
+def _ordering(pointer: str, text: str) -> Iterator[Fault]:
+    plain = _HIDDEN.sub("", unicodedata.normalize("NFKC", _untagged(text))).lower()
+    for what, pattern in _ORDERS.items():
+        match = pattern.search(plain)
+        if match:
+            words = " ".join(match[0].split())[:_QUOTED]
+            yield Fault(
+                "text",
+                pointer,
+                f"it {what} (“{words}”): a description says what a tool does, and no more",
+            )
+
+
+def _untagged(text: str) -> str:
+    """Tag characters are a hidden copy of ASCII, which some models read: so it is read here too."""
+    if text.isascii():
+        return text
+    return "".join(chr(ord(c) - 0xE0000) if 0xE0020 <= ord(c) < 0xE007F else c for c in text)
+
+
+def _strings(form: JsonObject) -> Iterator[tuple[str, str]]:
+    waiting: list[tuple[str, JsonValue]] = [("", form)]
+    while waiting:
+        pointer, value = waiting.pop()
+        if isinstance(value, str):
+            yield pointer, value
+        elif isinstance(value, dict):
+            children = [(f"{pointer}/{escape_pointer(k)}", k, v) for k, v in value.items()]
+            yield from ((at, key) for at, key, _ in children if not key.isidentifier())
+            waiting += [(at, child) for at, _, child in reversed(children)]
+        elif isinstance(value, list):
+            waiting += [(f"{pointer}/{i}", v) for i, v in reversed(list(enumerate(value)))]
+
 
 MIN_WORDS = 3
 """A description of fewer words is very short."""

@@ -1,0 +1,333 @@
+"""Rules that compare the tools of a catalog: `name`, `similar`, `conflict` and `spelling`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from math import ceil
+from typing import NamedTuple, TypeAlias
+
+from toolcrib.lint.finding import Fault
+from toolcrib.lint.reading import Property, name_words, properties, types, words
+from toolcrib.schema.references import References
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import JsonObject
+
+# Rule `name`: names that a model or a reader takes for one another. Beyond what a catalog refuses,
+# worth a look are names of the same words in another order, names that differ only in their digits, or
+# by one letter within a word (a typing error, or two spellings). A plural is no such error: `get_user`
+# and `get_users` are often both wanted.
+
+_LONG = 5
+"""A word of fewer letters is another word with one letter changed (`min` and `mid`)."""
+
+_DIRECTIONS = frozenset(
+    ("to", "from", "into", "in", "of", "by", "as", "for", "before", "after", "2")
+)
+"""Between them, order is meaning: `celsius_to_fahrenheit`."""
+
+
+def check_names(names: Sequence[str]) -> Iterator[tuple[int, Fault]]:
+    """Each name that is easily taken for an earlier one, with its place."""
+    told: set[int] = set()
+    for key, how in _KEYS:
+        seen: dict[object, int] = {}
+        for place, name in enumerate(names):
+            for form in key(name):
+                first = seen.setdefault(form, place)
+                if first != place and place not in told and names[first] != name:
+                    if how == _LETTER and not _slip(name, names[first]):
+                        continue
+                    told.add(place)
+                    yield (
+                        place,
+                        Fault("name", "/name", f"it {how} '{names[first]}': rename one of them"),
+                    )
+
+
+def _ordered(name: str) -> Iterator[object]:
+    parts = name_words(name)
+    if not _DIRECTIONS.intersection(parts):
+        yield tuple(sorted(parts))
+
+
+def _undigited(name: str) -> Iterator[object]:
+    yield tuple(word for word in name_words(name) if not word.isdigit())
+
+
+def _one_letter(name: str) -> Iterator[object]:
+    """Two words with a form in common are one letter apart, or have two letters swapped."""
+    parts = name_words(name)
+    for place, word in enumerate(parts):
+        if len(word) >= _LONG and word.isalpha():
+            for cut in {word} | {word[:i] + word[i + 1 :] for i in range(len(word))}:
+                yield parts[:place], cut, parts[place + 1 :]
+
+
+_LETTER = "differs by a letter from"
+_KEYS: tuple[tuple[Callable[[str], Iterator[object]], str], ...] = (
+    (_ordered, "has the same words as"),
+    (_undigited, "differs only in digits from"),
+    (_one_letter, _LETTER),
+)
+
+
+def _slip(name: str, other: str) -> bool:
+    """Whether a letter was added, changed or swapped with its neighbour, other than for a plural."""
+    pairs = zip(name_words(name), name_words(other), strict=True)
+    ((one, two),) = [(a, b) for a, b in pairs if a != b]
+    if len(one) != len(two):
+        short, long = sorted((one, two), key=len)
+        return long != short + "s"
+    places = [place for place, (a, b) in enumerate(zip(one, two, strict=True)) if a != b]
+    if len(places) == 2:
+        first, second = places
+        return second == first + 1 and one[first] == two[second] and one[second] == two[first]
+    return len(places) == 1
+
+
+# Rule `similar`: two tools that are described in the same words.
+#
+# The measure is the Jaccard index of the sets of words, |A ∩ B| / |A ∪ B|, over lower-case words
+# after NFKC, of the first 8,192 characters: `SIMILAR` and more is the same. Two descriptions that
+# differ in just the words in which the names differ (create/delete) tell a model what it needs, and
+# are let pass. Candidates come from an inverted index over each set's rarest words: for an index of
+# at least t, two sets share one of the |A| - ceil(t·|A|) + 1 rarest words of each (prefix filtering,
+# Chaudhuri et al. 2006, "A primitive operator for similarity joins"), so few pairs are compared.
+
+SIMILAR = 0.9
+_CHECKED = 300  # entries of the index for one description: with more, there are other troubles
+
+_Words: TypeAlias = frozenset[str]
+
+
+def check_similar(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, Fault]]:
+    """Each description that is nearly an earlier one's, with the place of its tool."""
+    texts = [frozenset(words(d.description)) for d in definitions]
+    counts = Counter(word for text in texts for word in text)
+    index: defaultdict[str, list[int]] = defaultdict(list)
+    same: dict[_Words, int] = {}
+    for place, text in enumerate(texts):
+        if not text:
+            continue
+        prefix = _prefix(text, counts)
+        first = same.setdefault(text, place)
+        found = first if first != place else _earlier(place, prefix, index, texts, definitions)
+        if first == place:
+            for word in prefix:
+                index[word].append(place)
+        if found is not None:
+            yield place, _fault(definitions[found], exact=first != place)
+
+
+def _prefix(text: _Words, counts: Counter[str]) -> list[str]:
+    length = len(text) - ceil(SIMILAR * len(text)) + 1
+    return sorted(text, key=lambda word: (counts[word], word))[:length]
+
+
+def _earlier(
+    place: int,
+    prefix: list[str],
+    index: defaultdict[str, list[int]],
+    texts: list[_Words],
+    definitions: Sequence[ToolDefinition],
+) -> int | None:
+    text = texts[place]
+    candidates = islice((other for word in prefix for other in index[word]), _CHECKED)
+    for other in dict.fromkeys(candidates):
+        shared = len(text & texts[other])
+        if shared >= SIMILAR * (len(text) + len(texts[other]) - shared):
+            differing = text ^ texts[other]
+            if not differing <= _name_difference(definitions[place].name, definitions[other].name):
+                return other
+    return None
+
+
+def _name_difference(name: str, other: str) -> frozenset[str]:
+    return frozenset(name_words(name)) ^ frozenset(name_words(other))
+
+
+def _fault(other: ToolDefinition, *, exact: bool) -> Fault:
+    how = "has the same description as" if exact else "is described in nearly the same words as"
+    return Fault(
+        "similar",
+        "/description",
+        f"it {how} '{other.name}': say when to use which, or make them one tool",
+    )
+
+
+# Rules `conflict` and `spelling`: parameters across tools, which a model carries from one to another.
+#
+# What one tool calls `id` and gives as a number, another should not want as text; what one counts in
+# seconds, another should not count in milliseconds. One meaning should have one spelling. Each such
+# parameter is told once for a catalog, at the tool that is in the minority. That two tools mean
+# different things by a common word (`name`, `query`) is how words are, and no fault.
+
+
+# Words that name a role and no thing: their type is the tool's business.
+_ROLES = frozenset(
+    """
+    a arg args argument arguments array b body c config content criteria data default details
+    element elements fields filter filters input inputs item items k key list m metadata n num
+    number numbers object operand options order output p parameter parameters params payload
+    properties query r range result results sort source t target text threshold type update
+    updates v val value values vector x y z
+    """.split()  # noqa: SIM905  readable as text
+)
+_UNITS: dict[str, dict[str, re.Pattern[str]]] = {
+    kind: {
+        unit: re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
+        for unit, words in units.items()
+    }
+    for kind, units in {
+        "time": {
+            "seconds": "seconds|secs",
+            "milliseconds": "milliseconds|millis|msecs|ms",
+            "minutes": "minutes|mins",
+            "hours": "hours",
+            "days": "days",
+        },
+        "length": {
+            "metres": "met(?:re|er)s",
+            "kilometres": "kilomet(?:re|er)s|km",
+            "miles": "miles",
+            "feet": "feet",
+            "centimetres": "centimet(?:re|er)s|cm",
+        },
+        "temperature": {
+            "Celsius": "celsius",
+            "Fahrenheit": "fahrenheit",
+            "kelvin": "kelvins?",
+        },
+        "mass": {"kilograms": "kilograms?|kg", "grams": "grams", "pounds": "pounds|lbs"},
+        "money": {"cents": "cents", "dollars": "dollars"},
+        "date": {
+            "YYYY-MM-DD": "yyyy-mm-dd",
+            "MM/DD/YYYY": "mm/dd/yyyy",
+            "DD/MM/YYYY": "dd/mm/yyyy",
+            "MM-DD-YYYY": "mm-dd-yyyy",
+            "DD-MM-YYYY": "dd-mm-yyyy",
+        },
+        "size": {"bytes": "bytes", "megabytes": "megabytes|mb"},
+    }.items()
+}
+_TOOLS = 3
+
+_Use: TypeAlias = "tuple[int, Property]"
+
+
+class _Kind(NamedTuple):
+    """`what` a parameter is by one measure; those that differ in it conflict."""
+
+    what: str
+    of: Callable[[Property, References], str | None]
+
+
+def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, Fault]]:
+    """Each parameter that is not the same thing everywhere, with the place of the odd tool."""
+    schemas = [definition.input_schema or {} for definition in definitions]
+    uses: defaultdict[str, list[_Use]] = defaultdict(list)
+    spelled: defaultdict[str, dict[str, list[_Use]]] = defaultdict(dict)
+    for place, schema in enumerate(schemas):
+        for found in _top(schema):
+            uses[found.name].append((place, found))
+            key = found.name.replace("_", "").replace("-", "").lower()
+            spelled[key].setdefault(found.name, []).append((place, found))
+    names = [definition.name for definition in definitions]
+    roots = [References(schema) for schema in schemas]
+    for name, several in uses.items():
+        if len(several) > 1 and name.lower() not in _ROLES:
+            yield from _conflicts(name, several, roots, names)
+    for variants in spelled.values():
+        if len(variants) > 1:
+            yield _spelling(variants, names)
+
+
+def _top(schema: JsonObject) -> Iterator[Property]:
+    return (p for p in properties(schema) if p.pointer.count("/") == 2)
+
+
+def _conflicts(
+    name: str, several: list[_Use], roots: list[References], names: list[str]
+) -> Iterator[tuple[int, Fault]]:
+    for kind in _KINDS:
+        groups: defaultdict[str, list[_Use]] = defaultdict(list)
+        for place, found in several:
+            value = kind.of(found, roots[place])
+            if value is not None:
+                groups[value].append((place, found))
+        if len(groups) < 2:
+            continue
+        (most, many), *rest = sorted(groups.items(), key=lambda group: -len(group[1]))
+        for value, few in rest:
+            place, found = few[0]
+            yield (
+                place,
+                Fault(
+                    "conflict",
+                    f"/input_schema{found.pointer}",
+                    f"'{name}' is {kind.what} {value} in {_tools(few, names)}, and {most} in "
+                    f"{_tools(many, names)}: make them alike, or name them apart",
+                ),
+            )
+
+
+def _type(found: Property, root: References) -> str | None:
+    """Text and numbers are what is taken for one another; lists and objects show what they are."""
+    schema = found.schema
+    target = schema.get("$ref")
+    if isinstance(target, str):
+        led = root.resolve(target)
+        schema = led if isinstance(led, dict) else schema
+    kinds = types(schema)
+    if kinds is None or len(kinds) != 1:
+        return None
+    (kind,) = kinds
+    return kind if kind in ("string", "number", "boolean") else None
+
+
+def _unit_of(kind: str) -> Callable[[Property, References], str | None]:
+    units = _UNITS[kind]
+
+    def unit(found: Property, _root: References) -> str | None:
+        """The unit that its description names, if it names just one."""
+        text = found.schema.get("description")
+        if not isinstance(text, str):
+            return None
+        named = [unit for unit, pattern in units.items() if pattern.search(text)]
+        return named[0] if len(named) == 1 else None
+
+    return unit
+
+
+def _format(found: Property, _root: References) -> str | None:
+    form = found.schema.get("format")
+    return form if isinstance(form, str) else None
+
+
+_KINDS = (
+    _Kind("a", _type),
+    _Kind("of format", _format),
+    *(_Kind("in", _unit_of(kind)) for kind in _UNITS),
+)
+
+
+def _spelling(variants: dict[str, list[_Use]], names: list[str]) -> tuple[int, Fault]:
+    ranked = sorted(variants.items(), key=lambda variant: -len(variant[1]))
+    (most, many), (_, few) = ranked[0], ranked[-1]
+    place, found = few[0]
+    others = "; ".join(f"'{name}' in {_tools(uses, names)}" for name, uses in ranked[1:])
+    return place, Fault(
+        "spelling",
+        f"/input_schema{found.pointer}",
+        f"one parameter, several spellings: '{most}' in {_tools(many, names)}; {others}: use one",
+    )
+
+
+def _tools(uses: list[_Use], names: list[str]) -> str:
+    places = list(dict.fromkeys(place for place, _ in uses))
+    shown = ", ".join(names[place] for place in places[:_TOOLS])
+    rest = len(places) - _TOOLS
+    return f"{shown} and {rest} more" if rest > 0 else shown
