@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -239,6 +240,25 @@ async def test_what_is_no_answer_approves_nothing(approver: Any, code: ErrorCode
     outcome, _ = await exec_one(risky, '{"given": {}}', approver=approver)
     assert isinstance(outcome, Failed)
     assert outcome.error.code == code
+
+
+@pytest.mark.parametrize(
+    ("approver", "told"),
+    [
+        (answering(True), "a bool is no answer: return Approve(by=…) or Refuse()"),
+        (answering({"secret": "canary"}), "a dict is no answer: return Approve(by=…) or Refuse()"),
+        (answering(Approve(" ")), "an approval needs the name of who gives it: Approve(by=…)"),
+        (answering(Approve("x", {"given": {1}})), "edited arguments are not JSON"),  # type: ignore[dict-item]
+        (attrgetter("for_run"), "it gave a bool, which cannot be awaited"),
+    ],
+)
+async def test_the_log_says_what_an_approver_gave(
+    approver: Any, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await exec_one(risky, '{"given": {}}', approver=approver)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"the approver of tool 'f' failed: {told}")
+    assert "canary" not in line
 
 
 async def test_neither_tool_nor_approver_can_change_what_is_recorded() -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from toolcrib.errors import ApprovalError, ErrorCode
+from toolcrib.failures import Explained
 from toolcrib.hydrate import ParseFailure, parse_arguments
 from toolcrib.runner.redact import masked_arguments, masked_places
 from toolcrib.runner.standard import spared_for_run
@@ -131,6 +132,10 @@ def _function_of(approver: Callable[..., object]) -> Callable[..., object]:
     return approver if inspect.isroutine(approver) else type(approver).__call__
 
 
+class NotAnAnswer(ApprovalError, Explained):  # noqa: N818  said of a value, not of what went wrong
+    """What an approver gave is neither a yes nor a no; the log may say why, since no value is told."""
+
+
 def checked_answer(answer: object) -> Answer:
     """Return the answer, if it is one. Raises ApprovalError; the call ends with its `code`.
 
@@ -139,33 +144,33 @@ def checked_answer(answer: object) -> Answer:
     is for hydration to say.
     """
     if not isinstance(answer, Approve | Refuse):
-        raise ApprovalError(
+        raise NotAnAnswer(
             f"a {type(answer).__name__} is no answer: return Approve(by=…) or Refuse()"
         )
     if not isinstance(answer.by, str) or (isinstance(answer, Approve) and not answer.by.strip()):
-        raise ApprovalError("an approval needs the name of who gives it: Approve(by=…)")
+        raise NotAnAnswer("an approval needs the name of who gives it: Approve(by=…)")
     by = encodable(answer.by)
     if isinstance(answer, Refuse):
         return Refuse(encodable(str(answer.reason)), by)
     if not isinstance(answer.for_run, bool):
-        raise ApprovalError("Approve(for_run=…) is True or False")
+        raise NotAnAnswer("Approve(for_run=…) is True or False")
     arguments = answer.arguments
     return Approve(by, None if arguments is None else _checked_arguments(arguments), answer.for_run)
 
 
 def _checked_arguments(arguments: object) -> JsonObject:
     if not isinstance(arguments, dict):
-        raise ApprovalError(
+        raise NotAnAnswer(
             f"edited arguments are a JSON object, not a {type(arguments).__name__}",
             ErrorCode.INVALID_ARGUMENTS,
         )
     try:
         parsed = parse_arguments(canonical_json(arguments))
     except (TypeError, ValueError, RecursionError):
-        raise ApprovalError(
+        raise NotAnAnswer(
             "edited arguments are not JSON: they hold NaN, an infinity, or what is no JSON value",
             ErrorCode.INVALID_ARGUMENTS,
         ) from None
     if isinstance(parsed, ParseFailure):
-        raise ApprovalError(f"edited arguments: {parsed.message}", ErrorCode.INVALID_ARGUMENTS)
+        raise NotAnAnswer(f"edited arguments: {parsed.message}", ErrorCode.INVALID_ARGUMENTS)
     return parsed.value

@@ -7,13 +7,13 @@ of an answer, is neither yes nor no: the call ends as `approval_failed`, and its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError
 from toolcrib.hydrate import hydrate
-from toolcrib.runner.approval import checked_answer, differing, mismatch
+from toolcrib.runner.approval import NotAnAnswer, checked_answer, differing, mismatch
 from toolcrib.runner.execute import cancel_requests, own
 from toolcrib.runner.redact import own_copy, unmasked
 from toolcrib.runner.scope import CallScope
@@ -156,4 +156,11 @@ async def _ask(
 
 async def _called(approver: Approver, request: ApprovalRequest) -> Answer | None:
     """One coroutine, whatever it is that an approver gives to await."""
-    return await approver(request)
+    given: object = approver(request)
+    if not isinstance(given, Awaitable):
+        raise NotAnAnswer(
+            f"it gave a {type(given).__name__}, which cannot be awaited: an approver is an async"
+            " function"
+        )
+    answer: Answer | None = await given
+    return answer
