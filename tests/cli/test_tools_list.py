@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from toolcrib import ReadOnly, discover
 from toolcrib.cli import run
 from toolcrib.cli.render import out
 
@@ -80,3 +81,37 @@ def test_a_shell_completes_names(
         run([])
     assert ended.value.code == 0
     assert capsys.readouterr().out.split() == values.split()
+
+
+IMPORTED = '[{"name": "say", "description": "Say.", "input_schema": {"type": "object"}}]'
+
+
+def trusted_with(digest: str) -> bool:
+    """Whether `trust=` takes the digest."""
+    found = discover("imported.json", trust={"say": ReadOnly(digest)})
+    return found["say"].get_definition().annotations.read_only
+
+
+def test_the_digest_that_trust_takes_is_printed_by_that_name(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "imported.json").write_text(IMPORTED, encoding="utf-8")
+    assert run(["tools", "list", "imported.json", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert run(["tools", "show", "say", "--tools", "imported.json", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert listed["trust_digest"] == shown["trust_digest"]
+    assert trusted_with(listed["trust_digest"])
+    assert not trusted_with(listed["digest"])
+    assert run(["tools", "show", "say", "--tools", "imported.json"]) == 0
+    line = f'trust={{"say": ReadOnly("{listed["trust_digest"]}")}}'
+    assert line in capsys.readouterr().out
+
+
+def test_nothing_of_trust_is_said_of_what_was_not_imported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["tools", "show", "convert_units", "--json"]) == 0
+    assert "trust_digest" not in json.loads(capsys.readouterr().out)
+    assert run(["tools", "show", "convert_units"]) == 0
+    assert "ReadOnly" not in capsys.readouterr().out

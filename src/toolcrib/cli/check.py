@@ -97,7 +97,12 @@ def _show_trust(imported: Mapping[str, str]) -> None:
     one = len(imported) == 1
     asks = "tool asks and taints" if one else "tools ask and taint"
     out.print(f"{len(imported)} imported {asks}. To trust {'it' if one else 'one'}:")
-    for name, origin in imported.items():
+    show_trust(imported)
+
+
+def show_trust(origins: Mapping[str, str]) -> None:
+    """Print the line that trusts each imported tool, with the digest that trust is bound to."""
+    for name, origin in origins.items():
         typer.echo(f'    trust={{"{name}": ReadOnly("{origin}")}}')
 
 

@@ -8,10 +8,12 @@ import typer
 from rich.table import Table
 
 from toolcrib.cli import check, lock
+from toolcrib.cli.check import show_trust
 from toolcrib.cli.options import JsonOption, ToolsOption, WhereArgument
 from toolcrib.cli.render import out, print_json, printable, shortened, show_json
 from toolcrib.cli.where import UnusableError, given_once, load_catalog, names_to_try
-from toolcrib.values.definition import All, ToolDefinition
+from toolcrib.tools import tool_of
+from toolcrib.values.definition import All, HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 
 app = typer.Typer(no_args_is_help=True, help="Look into a catalog of tools, check it, lock it.")
@@ -23,12 +25,14 @@ def list_tools(
 ) -> None:
     """List the tools: name, what it does, and what policies read.
 
-    In a file or a pipe, a line for each, its columns apart by tabs.
+    In a file or a pipe, a line for each, its columns apart by tabs. With --json, an imported tool has
+    its `trust_digest`, which `trust=` takes; `digest` is the one that records have.
     """
-    definitions = [tool.get_definition() for tool in load_catalog(given_once(where, tools))]
+    catalog = load_catalog(given_once(where, tools))
     if as_json:
-        print_json([_summary(definition) for definition in definitions])
+        print_json([_summary(tool) for tool in catalog])
         return
+    definitions = [tool.get_definition() for tool in catalog]
     rows = [(d.name, _first_line(d.description), ", ".join(_marks(d))) for d in definitions]
     if not out.is_terminal:
         for row in rows:
@@ -54,36 +58,53 @@ def show_tool(
     tools: ToolsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one tool whole: its schema, its marks, who may see what of its result."""
+    """Show one tool whole: its schema, its marks, who may see what of its result.
+
+    Of an imported tool also the line that trusts it, with its `trust_digest`.
+    """
     catalog = load_catalog(tools)
     if name not in catalog:
         raise UnusableError(f"no tool '{name}'; there are {names_to_try(catalog.names, name)}")
-    definition = catalog[name].get_definition()
+    tool = catalog[name]
+    whole = _whole(tool)
     if as_json:
-        print_json(_whole(definition))
+        print_json(whole)
         return
-    out.print(f"{definition.name}  {definition.digest}")
-    out.print(printable(definition.description))
-    for title, value in _whole(definition).items():
+    out.print(f"{name}  {whole['digest']}")
+    trust_digest = whole.pop("trust_digest", None)
+    if trust_digest is not None:
+        out.print("imported. To trust it:")
+        show_trust({name: str(trust_digest)})
+    out.print(printable(str(whole["description"])))
+    for title, value in whole.items():
         if title not in ("name", "description", "digest") and value not in ([], None, {}):
             out.print(f"\n{title}")
             show_json(value)
 
 
-def _summary(definition: ToolDefinition) -> JsonObject:
+def _summary(tool: HasDefinition) -> JsonObject:
+    definition = tool.get_definition()
     return {
         "name": definition.name,
         "description": definition.description,
         "marks": list(_marks(definition)),
-        "digest": definition.digest,
+        **_digests(tool),
     }
 
 
-def _whole(definition: ToolDefinition) -> JsonObject:
+def _digests(tool: HasDefinition) -> dict[str, str]:
+    """Return the digest that records have, and of an imported tool the one that trust is bound to."""
+    imported = tool_of(tool).imported
+    digests = {"digest": tool.get_definition().digest}
+    return digests if imported is None else digests | {"trust_digest": imported.origin}
+
+
+def _whole(tool: HasDefinition) -> JsonObject:
+    definition = tool.get_definition()
     visible = definition.visible
     return {
         **definition.to_dict(),
-        "digest": definition.digest,
+        **_digests(tool),
         "annotations": definition.annotations.to_dict(),
         "visible": "ALL" if isinstance(visible, All) else list(visible or ()),
         "secret": list(definition.secret),

@@ -25,7 +25,7 @@ TrustName: TypeAlias = Literal["read_only", "trusted"]
 class ReadOnly(msgspec.Struct, frozen=True):
     """The author has read the definition: the tool only reads, and runs without asking.
 
-    `digest` is that of the definition that was read (`toolcrib tools check` prints it); left out, it
+    `digest` is that of the definition that was read (`toolcrib tools show` prints it); left out, it
     is looked up in the lock file. What the tool gives still taints the run, unless
     `untrusted_output=False`.
     """
@@ -87,7 +87,7 @@ def trusted_by(
     if not trust.digest and pins is None:
         raise DefinitionError(
             f"trust in '{name}' needs the digest of what was read: ReadOnly(\"sha256:…\"), which "
-            "`toolcrib tools check` prints, or lock= with the lock file that has it"
+            "`toolcrib tools show` prints, or lock= with the lock file that has it"
         )
     said = imported._replace(trust="read_only" if isinstance(trust, ReadOnly) else "trusted")
     pinned = {trust.digest} if trust.digest else pins.origins() if pins else frozenset()
