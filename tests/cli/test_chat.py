@@ -7,15 +7,20 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
+import msgspec
 import pexpect
 import pytest
 
-from toolcrib.cli import run
+from toolcrib import ToolCall, ToolRunner, run_sync
+from toolcrib.audit import AuditLog
+from toolcrib.cli import run, tools
 from toolcrib.testing import call, die_after, http_error, openai_server
 from toolcrib.testing.loopback import ServerTurn
+from toolcrib.values.record import ToolInvocationRecord
 
 ROOT = Path(__file__).parents[2]
 RISKY = '''
@@ -260,3 +265,101 @@ def test_a_pick_that_makes_no_sense(
 ) -> None:
     assert run(["chat", "hi", "--model", "http://127.0.0.1:9#m", *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+def unusable_logs(folder: Path) -> list[str]:
+    """URLs of logs that nothing can be written to."""
+    (folder / "text.db").write_text("no database at all, whatever its name says", encoding="utf-8")
+    (folder / "folder.db").mkdir()
+    sealed = AuditLog(f"sqlite:///{folder / 'sealed.db'}", key=b"k" * 32)
+    runner = ToolRunner([], sinks=[sealed])
+    run_sync(runner.exec(ToolCall("1", "", "nothing", "{}")))
+    run_sync(sealed.aclose())
+    names = ("no/such/folder/x.db", "text.db", "folder.db", "sealed.db")
+    return [f"sqlite:///{folder / name}" for name in names] + ["nodialect://here", "no-url"]
+
+
+async def test_no_model_is_asked_where_nothing_can_be_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls = await asyncio.to_thread(unusable_logs, tmp_path)
+    async with openai_server(["hello"] * len(urls)) as server:
+        for url in urls:
+            command = ["chat", "hi", "--audit", url, "--model", f"{server.url}#model"]
+            assert await asyncio.to_thread(run, command) == 2, url
+            assert capsys.readouterr().err.startswith("toolcrib: "), url
+        assert server.requests == []
+
+
+def test_no_tool_runs_where_nothing_can_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded = "from pathlib import Path\nPath('loaded').touch()\n" + RISKY
+    (tmp_path / "tools.py").write_text(loaded, encoding="utf-8")
+    urls = unusable_logs(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for url in urls:
+        assert run(["call", "risky", "--tools", "tools.py", "--audit", url]) == 2, url
+        assert "--audit" in capsys.readouterr().err or url == "no-url"
+    assert not (tmp_path / "loaded").exists()
+
+
+HANGS = '''
+import asyncio
+from toolcrib import ALL, tool
+
+@tool(visible=ALL)
+def quick() -> int:
+    """Come back."""
+    return 1
+
+@tool(visible=ALL)
+async def hangs() -> str:
+    """Never come back."""
+    open("running", "w").close()
+    await asyncio.Event().wait()
+    return ""
+'''
+
+
+async def interrupted(folder: Path, *command: str) -> tuple[int | None, dict[str, object]]:
+    """The exit code and the one JSON value of a command that Ctrl-C ends while its tool runs."""
+    (folder / "tools.py").write_text(HANGS, encoding="utf-8")
+    (folder / "running").unlink(missing_ok=True)
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "toolcrib", *command, "--tools", "tools.py", "--json"),
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        while not (folder / "running").exists():  # noqa: ASYNC110  another process makes it
+            await asyncio.sleep(0.05)
+        child.send_signal(signal.SIGINT)
+        out, _ = await child.communicate()
+    return child.returncode, json.loads(out)
+
+
+async def test_ctrl_c_with_json_says_what_ran(tmp_path: Path) -> None:
+    async with openai_server([call("quick"), call("hangs"), "never"]) as server:
+        code, told = await interrupted(tmp_path, "chat", "go", "--model", f"{server.url}#m")
+    records = msgspec.convert(told["records"], list[ToolInvocationRecord])
+    assert (code, told["status"]) == (130, "cancelled")
+    assert [(r.name, r.status) for r in records] == [("quick", "completed"), ("hangs", "failed")]
+
+
+async def test_ctrl_c_with_json_says_what_became_of_one_call(tmp_path: Path) -> None:
+    code, told = await interrupted(tmp_path, "call", "hangs")
+    record = msgspec.convert(told["record"], ToolInvocationRecord)
+    assert (code, record.name, record.status) == (130, "hangs", "failed")
+
+
+def test_ctrl_c_with_json_is_one_value_where_nothing_ran(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tools, "load_catalog", stopped)
+    assert run(["tools", "list", "--json"]) == 130
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == "cancelled"

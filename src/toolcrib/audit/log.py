@@ -76,6 +76,14 @@ class AuditLog(Closing):
         self._writer = GroupWriter(self._commit, self._sign)
         self._macs = self._seal.subkey("arguments") or _OF_THIS_PROCESS
 
+    async def open(self) -> None:
+        """Open the database now, so that a log that cannot be used is known before any call is made.
+
+        Raises SourceError where the database cannot be written to, and for a log that another key has
+        sealed. Without it, the first record opens the database.
+        """
+        await self._database.transact(lambda t: state_of(t, self._seal))
+
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
         """Done when the record is committed, for good. From any event loop.
 

@@ -2,7 +2,8 @@
 
 Exit codes: 0 done, 1 the job failed, 2 an unusable command line. An error is one line on stderr;
 `--debug` gives the traceback instead, that of a tool, too. With `--json`, stdout holds exactly one
-JSON value, that of a failure being `{"error": {"kind", "message"}}`.
+JSON value, that of a failure being `{"error": {"kind", "message"}}`. After Ctrl-C the code is 130, and
+where calls may have run by then (`chat`, `call`), the JSON value says which.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ from toolcrib.cli import (
     wires,
 )
 from toolcrib.cli.examples import explain
-from toolcrib.cli.options import SHOWS_TRACEBACKS
+from toolcrib.cli.options import SHOWS_TRACEBACKS, InterruptedTurn
 from toolcrib.cli.render import print_json, printable
 from toolcrib.cli.where import UnusableError
 from toolcrib.errors import ToolcribError
+
+INTERRUPTED = 130  # the exit code that shells give to what Ctrl-C ended
 
 app = typer.Typer(
     name="toolcrib",
@@ -84,9 +87,7 @@ def run(arguments: list[str] | None = None) -> int:
     options, rest = given[:end], given[end:]
     debug, as_json = "--debug" in options, "--json" in options
     arguments = [*(option for option in options if option != "--debug"), *rest]
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal need not be UTF-8
+    _let_streams_take_all_text()
     before = SHOWS_TRACEBACKS.set(debug)
     try:
         code = app(args=arguments, prog_name="toolcrib", standalone_mode=False)
@@ -94,8 +95,10 @@ def run(arguments: list[str] | None = None) -> int:
         return _failed(error, 2, debug=debug, as_json=as_json)
     except ToolcribError as error:
         return _failed(error, 1, debug=debug, as_json=as_json)
+    except InterruptedTurn:
+        return INTERRUPTED
     except (KeyboardInterrupt, typer.Abort, asyncio.CancelledError):
-        return 130
+        code = INTERRUPTED
     except BrokenPipeError:
         if sys.stderr is not None:
             sys.stderr.close()
@@ -104,7 +107,16 @@ def run(arguments: list[str] | None = None) -> int:
         return _unforeseen(error, debug=debug, as_json=as_json)
     finally:
         SHOWS_TRACEBACKS.reset(before)
+    if code == INTERRUPTED and as_json:  # typer makes an exit of Ctrl-C, too
+        _print_error("KeyboardInterrupt", "cancelled")
     return code if isinstance(code, int) else 0
+
+
+def _let_streams_take_all_text() -> None:
+    """A terminal need not be UTF-8."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _unforeseen(error: Exception, *, debug: bool, as_json: bool) -> int:
@@ -121,11 +133,15 @@ def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
     if debug:
         raise error
     if as_json:
-        with suppress(OSError):  # stdout may be what failed
-            print_json({"error": {"kind": type(error).__name__, "message": str(error)}})
+        _print_error(type(error).__name__, str(error))
     kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "
     line = printable(f"{kind}{error}").replace("\n", " ")
     if sys.stderr is not None:
         with suppress(OSError):  # nobody can be told, but the exit code holds
             sys.stderr.write(f"toolcrib: {line}\n")
     return code
+
+
+def _print_error(kind: str, message: str) -> None:
+    with suppress(OSError):  # stdout may be what failed
+        print_json({"error": {"kind": kind, "message": message}})

@@ -18,9 +18,9 @@ from typing import Annotated, TypeAlias, TypeVar, get_args
 import typer
 
 from toolcrib.audit import AuditFilter, AuditLog, Head
-from toolcrib.cli.database import DATABASE, check_holds, check_url, existing_file
+from toolcrib.cli.database import DATABASE, check_holds, check_url, existing_file, shown
 from toolcrib.cli.where import UnusableError
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.values.record import RecordStatus
 
 T = TypeVar("T")
@@ -119,13 +119,22 @@ def head_of(text: str) -> Head:
 
 
 def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
-    """The log that calls are recorded in, if there is to be one; it is made if it is not there."""
+    """Return the log that calls are recorded in, if there is to be one; it is made if it is not there.
+
+    It is opened once here: where nothing can be recorded, no tool runs and no model is asked.
+    Raises UnusableError for a log that cannot be written to.
+    """
     if url is None:
         if key_file is not None:
             raise UnusableError("--key-file is the key of a log: give --audit URL")
         return None
     check_url(url)
-    return AuditLog(url, key=key_of(key_file))
+    log = AuditLog(url, key=key_of(key_file))
+    try:
+        used(log, AuditLog.open)
+    except SourceError as error:
+        raise UnusableError(f"--audit {shown(url)}: {error}") from None
+    return log
 
 
 def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> AuditLog:

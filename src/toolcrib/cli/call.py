@@ -17,6 +17,7 @@ from toolcrib.cli.audit_log import KeyFileOption, RecordOption, log_to_write
 from toolcrib.cli.options import (
     ConsentOption,
     DataOption,
+    InterruptedTurn,
     JsonOption,
     ToolsOption,
     approver,
@@ -27,9 +28,10 @@ from toolcrib.cli.where import UnusableError, load_catalog, names_to_try
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.hydrate.parse import MAX_BYTES
 from toolcrib.runner import ToolRunner
+from toolcrib.testing import MemorySink
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Caller
-from toolcrib.values.record import Completed, Outcome, ToolInvocationRecord
+from toolcrib.values.record import Completed, Outcome, Sink, ToolInvocationRecord
 
 
 def call(
@@ -50,7 +52,8 @@ def call(
     Exits with 1 if the call does not complete, its arguments being wrong included.
     """
     log = log_to_write(audit, key_file)
-    sinks = () if log is None else (log,)
+    written = MemorySink()  # it tells, after Ctrl-C, what became of the call
+    sinks: tuple[Sink, ...] = (written,) if log is None else (written, log)
     catalog = load_catalog(tools, database=database)
     runner = ToolRunner(
         catalog, approver=approver(consent), sinks=sinks, on_exception=exception_hook()
@@ -58,8 +61,14 @@ def call(
     text = _read_stdin() if arguments == "-" else arguments
     # The id is the tool's idempotency key: the same command, given twice, is two calls.
     asked = ToolCall(f"call_{os.urandom(8).hex()}", "", tool, text)
-    with contextlib.redirect_stdout(sys.stderr):  # what a tool prints is not its result
-        outcome = asyncio.run(_run(runner, asked, log))
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what a tool prints is not its result
+            outcome = asyncio.run(_run(runner, asked, log))
+    except KeyboardInterrupt:
+        if not (as_json and written.records):
+            raise
+        print_json({"record": msgspec.to_builtins(written.records[-1]), "result": None})
+        raise InterruptedTurn from None
     _show(outcome, as_json=as_json)
     if isinstance(outcome, Completed):
         return 0

@@ -12,12 +12,13 @@ from typing import Annotated, TypeAlias
 import msgspec
 import typer
 
-from toolcrib.agent import Agent, Session
+from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.audit import AuditLog
 from toolcrib.cli.audit_log import KeyFileOption, RecordOption, log_to_write
 from toolcrib.cli.options import (
     ConsentOption,
     DataOption,
+    InterruptedTurn,
     JsonOption,
     ToolsOption,
     approver,
@@ -226,22 +227,45 @@ def _answer(
     show = _silent if as_json else screen.show
     asker.screen = None if as_json else screen
     aside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    turn, interrupted = _Turn(session, text), False
     try:
         with aside:  # what a tool prints is no part of the one JSON value
-            result = loop.run(_run(session, text, show))
+            result = loop.run(turn.run(show))
+    except KeyboardInterrupt:
+        if not as_json:
+            raise
+        with aside:
+            _finish(loop)
+            result, interrupted = loop.run(turn.result()), True
     finally:
         screen.close()
     if as_json:
         print_json(_report(result))
+    if interrupted:
+        raise InterruptedTurn
     return 0 if result.status == "completed" else 1
 
 
-async def _run(session: Session, text: str, show: Callable[[Event], None]) -> RunResult:
-    """One run; leaving early (Ctrl-C) cancels it and its tools."""
-    async with session.stream(text, caller=_CALLER) as stream:
-        async for event in stream:
-            show(event)
-        return await stream.result()
+class _Turn:
+    """One run, whose result can be read also when Ctrl-C cancelled it and its tools."""
+
+    def __init__(self, session: Session, text: str) -> None:
+        self._session = session
+        self._text = text
+        self._stream: RunStream | None = None
+
+    async def run(self, show: Callable[[Event], None]) -> RunResult:
+        """Leaving early cancels the run."""
+        async with self._session.stream(self._text, caller=_CALLER) as self._stream:
+            async for event in self._stream:
+                show(event)
+            return await self._stream.result()
+
+    async def result(self) -> RunResult:
+        """How the run ended. Raises CancelledError for one that never began."""
+        if self._stream is None:
+            raise asyncio.CancelledError
+        return await self._stream.result()
 
 
 def _report(result: RunResult) -> object:

@@ -42,6 +42,10 @@ ConsentOption: TypeAlias = Annotated[
 ]
 
 
+class InterruptedTurn(Exception):  # noqa: N818  an ending, not a failure
+    """Ctrl-C ended a command with `--json` that has printed what ran until then."""
+
+
 SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 """Whether `--debug` was given, wherever on the command line."""
 
