@@ -18,17 +18,20 @@ from toolcrib import (
     Message,
     PickOptions,
     Reply,
+    RunResult,
     RunState,
+    RunStream,
     Session,
     ToolCall,
     ToolRunner,
     tool,
 )
 from toolcrib.errors import ErrorCode, PickError, SourceError
-from toolcrib.testing import ScriptedClient, call
+from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.testing.script import raw_call
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import ToolCallFinished, ToolCallStarted
+from toolcrib.values.message import ProviderState
 
 
 @tool(visible=ALL)
@@ -197,3 +200,73 @@ async def test_whoever_reads_an_event_may_change_it_and_changes_no_call() -> Non
     assert ran == [("ada", ["a"])]
     (record,) = (await stream.result()).records
     assert record.arguments == {"items": ["a"], "to": "ada"}
+
+
+SCRIBBLE = "scribbled"
+
+
+def scribble(value: Any) -> int:
+    """Change everything that can be changed in a value; how much that was."""
+    if isinstance(value, dict):
+        changed = sum(map(scribble, list(value.values())))
+        value[SCRIBBLE] = SCRIBBLE
+        return changed + 1
+    if isinstance(value, list):
+        changed = sum(map(scribble, value))
+        value.append(SCRIBBLE)
+        return changed + 1
+    if isinstance(value, tuple):
+        return sum(map(scribble, value))
+    if isinstance(value, msgspec.Struct):
+        changed = sum(scribble(getattr(value, name)) for name in value.__struct_fields__)
+        if not value.__struct_config__.frozen:
+            value.run_id = SCRIBBLE  # type: ignore[attr-defined]
+        return changed
+    return 0
+
+
+@tool(visible=ALL)
+async def counts(items: list[str], ctx: CallContext) -> dict[str, list[str]]:
+    """Count, and tell how far it is."""
+    ctx.progress({"seen": [*items]})
+    return {"items": items}
+
+
+@tool(visible=ALL, requires_approval=True)
+async def risky_with(items: list[str]) -> list[str]:
+    """Do something risky."""
+    return items
+
+
+async def test_no_reader_of_any_event_changes_what_others_have() -> None:
+    """The run goes on, waits, is resumed; whatever its events hold is scribbled over as it comes."""
+    state = ProviderState("scripted", {"blocks": [1]})
+    calls = (
+        ToolCall("1", "", "counts", '{"items": ["a"]}'),
+        ToolCall("2", "", "counts", '{"items": 3}'),
+        ToolCall("3", "", "risky_with", '{"items": ["b"]}'),
+    )
+    said = Message("assistant", "", calls, provider_state=state)
+    client = ScriptedClient([Reply(said, "tool_calls"), "done"])
+    sink = MemorySink()
+    runner = ToolRunner([counts, risky_with], approver=nobody, sinks=[sink])
+    agent = Agent(client, runner, pick=PickOptions(max_candidates=3))
+    session = agent.session()
+    seen: dict[str, int] = {}
+
+    async def read(stream: RunStream) -> RunResult:
+        async for event in stream:
+            name = type(event).__name__
+            seen[name] = seen.get(name, 0) + scribble(event)
+        return await stream.result()
+
+    waiting = await read(session.stream("count, and do something risky"))
+    request = waiting.pending[0]
+    answered = {request.id: Approve("ada", {"items": ["c"]})}
+    result = await read(agent.resume_stream(waiting.state, answered))
+    assert result.status == "completed"
+    held = [waiting, result, sink.records, session.messages, [r.messages for r in client.requests]]
+    assert SCRIBBLE not in msgspec.json.encode(held).decode()
+    changed = ("ApprovalRequested", "Done", "ToolCallFinished", "ToolCallProgress")
+    assert all(seen[name] for name in (*changed, "ToolCallStarted"))
+    assert {"RunStarted", "ToolsOffered", "UsageReported", "TextDelta"} <= seen.keys()

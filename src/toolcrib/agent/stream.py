@@ -1,6 +1,10 @@
 """A run as it happens: `RunStream` gives the events, and the result once.
 
 The run goes on by itself, whether or not anybody reads; leaving `async with` cancels it.
+
+Rule: an event shares nothing that can be changed with the run, its result or its session. Every event
+passes one door, where each list, object and mutable value in it is copied. Only an instance of the
+application's own class, which the typed `output` of a result may be, is not.
 """
 
 from __future__ import annotations
@@ -8,8 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from copy import copy
 from types import TracebackType
 from typing import Any, Self
+
+import msgspec
 
 from toolcrib.errors import ToolcribError
 from toolcrib.values.event import Done, Event
@@ -80,7 +87,7 @@ class RunStream:
             self._result = event.result
             self._tell(event.result)
         with suppress(RuntimeError):  # the event loop is gone, and with it whoever read
-            self._events.put_nowait(event)
+            self._events.put_nowait(_independent(event))
 
     def _close(self, task: asyncio.Task[RunResult]) -> None:
         """Wake whoever still reads; a failure was told as `RunError`, and `result` raises it."""
@@ -94,3 +101,28 @@ class RunStream:
     def _tell(self, result: RunResult | None) -> None:
         if self._ended is not None:
             self._ended(result)
+
+
+def _independent(value: Any) -> Any:
+    """Return an equal value in which nothing can be changed for anybody else.
+
+    What is frozen all through is returned as it is.
+    """
+    made = value
+    if isinstance(value, dict):
+        made = {key: _independent(item) for key, item in value.items()}
+    elif isinstance(value, list):
+        made = [_independent(item) for item in value]
+    elif type(value) is tuple:
+        items = tuple(map(_independent, value))
+        shared = all(item is own for item, own in zip(value, items, strict=True))
+        made = value if shared else items
+    elif isinstance(value, msgspec.Struct):
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        copies = {name: _independent(item) for name, item in fields.items()}
+        changed = {name: item for name, item in copies.items() if item is not fields[name]}
+        if changed or not value.__struct_config__.frozen:
+            made = copy(value)
+            for name, item in changed.items():
+                msgspec.structs.force_setattr(made, name, item)
+    return made

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from toolcrib.agent.public_text import PublicText
 from toolcrib.agent.toolbox import Toolbox
-from toolcrib.runner.recorder import own_record, public_name
+from toolcrib.runner.recorder import public_name
 from toolcrib.runner.redact import public_arguments
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import ApprovalRequest
@@ -66,4 +66,4 @@ class Watch:
         self.outcomes[outcome.record.id] = outcome
         if not isinstance(outcome, Waiting):
             self._records.append(outcome.record)
-            self._emit(ToolCallFinished(own_record(outcome.record)))
+            self._emit(ToolCallFinished(outcome.record))
