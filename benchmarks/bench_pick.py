@@ -30,7 +30,7 @@ import msgspec
 from toolcrib.errors import MissingExtraError
 from toolcrib.pick import SCORERS
 from toolcrib.pick.evaluation import Picking, Question, figures
-from toolcrib.pick.text.words import spaced_name, words
+from toolcrib.pick.words import spaced_name, words
 from toolcrib.values.definition import ToolDefinition
 
 _SHARED = Path(os.environ.get("TOOLCRIB_SHARED", Path(__file__).parents[2] / "shared"))

@@ -28,8 +28,7 @@ from toolcrib.errors import (
     RequestError,
     WireError,
 )
-from toolcrib.pick.dense.cached import CachedEmbedder
-from toolcrib.pick.dense.function_embedder import FunctionEmbedder
+from toolcrib.pick.embedding import CachedEmbedder, FunctionEmbedder
 from toolcrib.testing import die_after, http_error, raw
 from toolcrib.testing.loopback import OpenAIServer, RawTurn, serving
 

@@ -12,7 +12,7 @@ from pick.pick_helpers import SHOP, Entry, entry, names
 from toolcrib.clients import OpenAIClient
 from toolcrib.errors import AuthenticationError, PickError
 from toolcrib.pick import Hits, JudgeScorer, PickOptions, Query, pick_tools
-from toolcrib.pick.judgement import read_judgement
+from toolcrib.pick.judge import read_judgement
 from toolcrib.testing import ScriptedClient, call, cut, http_error, openai_server
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings

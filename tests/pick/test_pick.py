@@ -18,7 +18,7 @@ from pick.pick_helpers import SHOP, Entry, entry, names
 
 from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick import Hits, PickOptions, Query, Score, explain_pick, pick_tools
-from toolcrib.pick.filters import Excluded
+from toolcrib.pick.options import Excluded
 from toolcrib.tools import Catalog, tool
 from toolcrib.values.definition import ALL, HasDefinition, ToolDefinition
 

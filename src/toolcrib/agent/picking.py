@@ -16,8 +16,8 @@ from toolcrib.agent.search import NAME, ToolSearch, names_found, search_tools
 from toolcrib.agent.toolbox import Toolbox
 from toolcrib.errors import ToolError
 from toolcrib.pick import PickOptions, PickResult, pick_tools
-from toolcrib.pick.candidates import candidates_of
-from toolcrib.pick.scoring.scorer import scorer_name
+from toolcrib.pick.pick import candidates_of
+from toolcrib.pick.scorer import scorer_name
 from toolcrib.runner import ToolRunner
 from toolcrib.tools import Catalog, per_call
 from toolcrib.values.context import CallContext, PolicyContext

@@ -20,7 +20,7 @@ from toolcrib.cli.where import UnusableError, load_for_picking
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick import SCORERS, PickOptions
 from toolcrib.pick.evaluation import Figures, check_names, read_questions
-from toolcrib.pick.named import DEFAULT_SCORER
+from toolcrib.pick.options import DEFAULT_SCORER
 
 _DEFAULT = PickOptions()
 

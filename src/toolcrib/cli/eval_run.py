@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from toolcrib.cli.peer import Beside, PeerError, started
 from toolcrib.cli.render import err, printable
 from toolcrib.pick.evaluation import Answer, Figures, Picking, Question, figures
-from toolcrib.pick.scoring.scorer import Scorer
+from toolcrib.pick.scorer import Scorer
 from toolcrib.values.definition import HasDefinition
 
 

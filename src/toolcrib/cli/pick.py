@@ -14,7 +14,7 @@ from toolcrib.cli.render import err, out, print_json, printable
 from toolcrib.cli.where import UnusableError, load_for_picking
 from toolcrib.errors import PickError
 from toolcrib.pick import SCORERS, PickOptions, PickResult, explain_pick, pick_tools
-from toolcrib.pick.named import DEFAULT_SCORER
+from toolcrib.pick.options import DEFAULT_SCORER
 
 _DEFAULT = PickOptions()
 

@@ -3,34 +3,27 @@
 Importing this room loads no optional dependency: scorers load theirs at the first request.
 """
 
-from toolcrib.pick.dense.cached import CachedEmbedder
-from toolcrib.pick.dense.embedding import Embedder, EmbeddingScorer
-from toolcrib.pick.dense.function_embedder import FunctionEmbedder
-from toolcrib.pick.dense.minilm import MiniLM
-from toolcrib.pick.dense.vectors import WordVectors
-from toolcrib.pick.filters import Excluded, Quota
-from toolcrib.pick.fusion.cascade import Cascade
-from toolcrib.pick.fusion.feedback import Feedback
-from toolcrib.pick.fusion.hybrid import Hybrid
-from toolcrib.pick.fusion.light import Light
-from toolcrib.pick.fusion.rerank import Rerank
-from toolcrib.pick.fusion.with_feedback import WithFeedback
+from toolcrib.pick.embedding import CachedEmbedder, Embedder, EmbeddingScorer, FunctionEmbedder
+from toolcrib.pick.feedback import Feedback, WithFeedback
+from toolcrib.pick.hybrid import Cascade, Hybrid, Light
 from toolcrib.pick.judge import JudgeScorer
-from toolcrib.pick.lexical.keyword import KeywordScorer
-from toolcrib.pick.named import SCORERS, scorer_named
-from toolcrib.pick.options import PickOptions
+from toolcrib.pick.keyword import KeywordScorer
+from toolcrib.pick.minilm import MiniLM
+from toolcrib.pick.options import SCORERS, Excluded, PickOptions, Quota, scorer_named
 from toolcrib.pick.pick import PickResult, Provenance, pick_tools
+from toolcrib.pick.query import Query, query_of
 from toolcrib.pick.report import PickReport, ScoredTool, explain_pick
-from toolcrib.pick.scoring.hits import Hits
-from toolcrib.pick.scoring.scorer import (
+from toolcrib.pick.rerank import Rerank
+from toolcrib.pick.scorer import (
     BatchScorer,
     ExplainingScorer,
+    Hits,
     Ranker,
     Score,
     Scorer,
     ToolScorer,
 )
-from toolcrib.pick.text.query import Query, query_of
+from toolcrib.pick.vectors import WordVectors
 
 __all__ = [
     "SCORERS",

@@ -20,7 +20,7 @@ import msgspec
 from toolcrib.errors import SourceError
 from toolcrib.pick.options import PickOptions
 from toolcrib.pick.pick import pick_tools
-from toolcrib.pick.scoring.scorer import Scorer
+from toolcrib.pick.scorer import Scorer
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 
 DEPTH = 10

@@ -13,13 +13,11 @@ from typing import Any
 
 import msgspec
 
-from toolcrib.pick.candidates import candidates_of
-from toolcrib.pick.filters import Excluded
-from toolcrib.pick.options import PickOptions
-from toolcrib.pick.pick import PickResult, ranked_in_time, request_for, results_of
-from toolcrib.pick.scoring.ranking import Ranking, Request
-from toolcrib.pick.scoring.scorer import Score, scorer_name
-from toolcrib.pick.text.query import Query
+from toolcrib.pick.options import Excluded, PickOptions
+from toolcrib.pick.pick import PickResult, candidates_of, ranked_in_time, request_for, results_of
+from toolcrib.pick.query import Query
+from toolcrib.pick.ranking import Ranking, Request
+from toolcrib.pick.scorer import Score, scorer_name
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject, JsonValue
 

@@ -13,9 +13,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from toolcrib.pick import Embedder, WordVectors
-from toolcrib.pick.scoring.arrays import numpy
-from toolcrib.pick.scoring.catalog_cache import CatalogCache
-from toolcrib.pick.text.words import spaced_name
+from toolcrib.pick.ranking import numpy
+from toolcrib.pick.scorer import CatalogCache
+from toolcrib.pick.words import spaced_name
 from toolcrib.values.definition import Example, HasDefinition, ToolDefinition
 
 if TYPE_CHECKING:

@@ -1,1 +1,0 @@
-"""By meaning: vectors of texts, where they come from, and how near they are."""

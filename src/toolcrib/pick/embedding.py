@@ -1,0 +1,546 @@
+"""The semantic scorer: how near a request lies to what a tool says of itself and to its examples.
+
+Rule: a vector is made once for all catalogs: it belongs to a definition's digest and nothing else.
+Only an embedder that weighs words by their catalog is asked anew for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sqlite3
+import threading
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b, sha256
+from importlib.util import find_spec
+from itertools import accumulate
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+
+from toolcrib.errors import MissingExtraError, PickError, SourceError, ToolcribError
+from toolcrib.pick.query import Query, part_read, parts_of, texts_of
+from toolcrib.pick.ranking import checked_rows, numpy, units
+from toolcrib.pick.scorer import CatalogCache, Hits, Score, trim
+from toolcrib.pick.vectors import (
+    Matrix,
+    QueryVectors,
+    VectorFile,
+    WordVectors,
+    best_of,
+    query_vectors,
+)
+from toolcrib.pick.words import clip, segments
+from toolcrib.storage.cache_folder import cache_folder
+from toolcrib.values.definition import HasDefinition, ToolDefinition
+
+if TYPE_CHECKING:
+    from toolcrib.pick.ranking import Vectors
+
+_UNRELATED = 0.1
+_LIKELY = 1_000
+_AT_ONCE = 256
+_KEPT = 20_000
+_KEPT_QUERIES = 64
+
+
+class Embedder(Protocol):
+    """Texts to unit vectors, one row each; equal texts must give equal rows.
+
+    One that was made for some languages may have a method `reads(text)`: what part of a text it can
+    read, 0..1.
+    """
+
+    def embed(self, texts: Sequence[str]) -> Vectors: ...
+
+
+@runtime_checkable
+class CatalogEmbedder(Protocol):
+    """An embedder for which a document's vector depends on the documents beside it, and is cheap.
+
+    A document is its parts, each with a weight: (weight, text). What comes last are the rows; before
+    that comes a None every now and then, for who has no more time.
+    """
+
+    def embed(self, texts: Sequence[str]) -> Vectors: ...
+    def catalog_steps(
+        self, documents: Iterable[Sequence[tuple[float, str]]]
+    ) -> Iterator[Vectors | None]: ...
+
+
+class EmbeddingScorer:
+    """Scores by how near a request lies to a tool's description, or to the nearest of its examples.
+
+    With `q` the request's vector and `s` those of its parts (`segments`; at most 8), a tool's weight
+    is `0.7 cos(q) + 0.3 max cos(s)`, in -1..1, the best of its texts; for a request of one part,
+    and with `in_parts=False`, it is the cosine. Of a conversation, `q` is the last turn's vector and
+    0.3 of the mean of those of the turns before. What of a request the embedder cannot read (its
+    `reads`) counts as a cosine of 0.3 to any tool. The description reads "split name: description
+    (parameters) [tags]".
+
+    The score is `(weight - 0.1) / 0.9`, and 0 below: 0.1 is what a request and a tool that have
+    nothing to do with one another commonly reach.
+
+    `vectors` is any embedder; the default, `WordVectors`, raises MissingExtraError here without the
+    extra "pick" and is loaded at the first request. `asking` embeds the requests instead of it, with
+    the same model; of a `CachedEmbedder` its own embedder does, and no request is kept on disk.
+    Vectors are kept by definition digest, a matrix for the eight catalogs used last. Raises PickError,
+    naming the embedder, where it raises or does not give finite rows of one length; and once the
+    query's deadline has passed: it is looked at after at most 256 tools, and the next request goes on
+    there. Deterministic; safe to use from threads.
+    """
+
+    def __init__(
+        self,
+        vectors: Embedder | None = None,
+        *,
+        asking: Embedder | None = None,
+        name: str = "embedding",
+        in_parts: bool = True,
+    ) -> None:
+        self.name = name
+        self._vectors: Embedder = WordVectors() if vectors is None else vectors
+        own: Embedder = getattr(self._vectors, "uncached", self._vectors)
+        self._asking = own if asking is None else asking
+        self._in_parts = in_parts
+        self._indexes = CatalogCache.in_steps(self._steps)
+        self._lock = Lock()
+        self._kept: OrderedDict[str, Vectors] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, ...], QueryVectors] = OrderedDict()
+
+    def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
+        """Every tool's weight; with a `limit`, of a large catalog only those that may be the best."""
+        if not tools:
+            return Hits([], None, similarity)
+        glance = None if limit is None else self.glance(query, tools)
+        positions = None if glance is None else best_of(glance, max(_LIKELY, limit or 0))
+        return Hits(self.weights(query, tools, positions), positions, similarity)
+
+    def glance(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        """What each tool's weight is at a first look, as an array; None for a small catalog, which
+        needs none."""
+        matrix, asked = self._both(query, tools)
+        return matrix.glance(asked)
+
+    def weights(self, query: Query, tools: Sequence[HasDefinition], positions: Any = None) -> Any:
+        """The weights of the tools at these positions, an array of them, or of all; as an array."""
+        matrix, asked = self._both(query, tools)
+        return matrix.nearness(asked, positions)
+
+    def explain(
+        self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
+    ) -> Sequence[Score]:
+        """For the tools at these positions, the nearest of their texts and how near it is."""
+        matrix, asked = self._both(query, tools)
+        return [_explanation(tools[i].get_definition(), matrix.texts_of(asked, i)) for i in picked]
+
+    def _both(self, query: Query, tools: Sequence[HasDefinition]) -> tuple[Matrix, QueryVectors]:
+        matrix, asked = self._indexes.get(tools, query.deadline), self._question(query)
+        if matrix.dimensions != len(asked.whole):
+            raise PickError(
+                f"embedder {self._embedder} gave {len(asked.whole)} numbers for a request and "
+                f"{matrix.dimensions} for a tool"
+            )
+        return matrix, asked
+
+    def _question(self, query: Query) -> QueryVectors:
+        key = (query.text, *query.earlier)
+        with self._lock:
+            kept = self._asked.get(key)
+        if kept is None:
+            parts = segments(query.text) if self._in_parts else ()
+            texts = [*key, *(parts if len(parts) > 1 else ())]
+            rows = self._embedded(texts, self._asking).copy()
+            read = part_read(self._asking, query.text, self._embedder)
+            kept = query_vectors(rows, len(query.earlier), read)
+            with self._lock:
+                _keep(self._asked, {key: kept}, _KEPT_QUERIES)
+        return kept
+
+    def _steps(
+        self, definitions: Sequence[ToolDefinition], _kept: Sequence[Matrix]
+    ) -> Iterator[Matrix | None]:
+        if isinstance(self._vectors, CatalogEmbedder):
+            return self._weighed_by_catalog(definitions, self._vectors)
+        return self._each_alone(definitions)
+
+    def _weighed_by_catalog(
+        self, definitions: Sequence[ToolDefinition], embedder: CatalogEmbedder
+    ) -> Iterator[Matrix | None]:
+        rows: Any = None
+        for rows in embedder.catalog_steps(parts_of(each) for each in definitions):
+            if rows is None:
+                yield None
+        rows = units(checked_rows(rows, len(definitions), who=f"embedder {self._embedder}"))
+        more = rows[:0]
+        requests = [example.request for each in definitions for example in each.examples]
+        for start in range(0, len(requests), _AT_ONCE):
+            some = self._embedded(requests[start : start + _AT_ONCE])
+            more = numpy().concatenate([more, some])
+            yield None
+        yield Matrix.interleaved(rows, more, [len(each.examples) for each in definitions])
+
+    def _each_alone(self, definitions: Sequence[ToolDefinition]) -> Iterator[Matrix | None]:
+        with self._lock:
+            found = {d.digest: self._kept[d.digest] for d in definitions if d.digest in self._kept}
+        new = list({d.digest: d for d in definitions if d.digest not in found}.values())
+        for start in range(0, len(new), _AT_ONCE):
+            made = self._made(new[start : start + _AT_ONCE])
+            found |= made
+            with self._lock:
+                _keep(self._kept, made, _KEPT)
+            yield None
+        groups = [found[definition.digest] for definition in definitions]
+        if len({group.shape[1] for group in groups}) > 1:
+            raise PickError(f"embedder {self._embedder} changed the length of its rows")
+        yield Matrix.of(numpy().concatenate(groups), [len(group) for group in groups])
+
+    def _made(self, definitions: Sequence[ToolDefinition]) -> dict[str, Vectors]:
+        texts = [texts_of(definition) for definition in definitions]
+        rows = self._embedded([text for group in texts for text in group])
+        ends = accumulate(map(len, texts))
+        return {
+            definition.digest: rows[end - len(group) : end].copy()  # it may be the embedder's own
+            for definition, group, end in zip(definitions, texts, ends, strict=True)
+        }
+
+    @property
+    def _embedder(self) -> str:
+        name = getattr(self._vectors, "name", None)
+        return repr(name if isinstance(name, str) else type(self._vectors).__name__)
+
+    def _embedded(self, texts: Sequence[str], embedder: Embedder | None = None) -> Vectors:
+        try:
+            rows = (embedder or self._vectors).embed(texts)
+        except ToolcribError:
+            raise
+        except Exception as error:
+            raise PickError(f"embedder {self._embedder} raised {type(error).__name__}") from error
+        return units(checked_rows(rows, len(texts), who=f"embedder {self._embedder}"))
+
+
+def similarity(weight: float) -> float:
+    """The score of a cosine."""
+    return min(max((weight - _UNRELATED) / (1 - _UNRELATED), 0.0), 1.0)
+
+
+def _keep(kept: OrderedDict[Any, Any], new: dict[Any, Any], size: int) -> None:
+    """Room is made at the expense of what was not asked for longest."""
+    for key, value in new.items():
+        kept[key] = value
+        kept.move_to_end(key)
+    while len(kept) > size:
+        kept.popitem(last=False)
+
+
+def _explanation(definition: ToolDefinition, nearness: Vectors) -> Score:
+    nearest = int(nearness.argmax())
+    cosine = round(float(nearness[nearest]), 3)
+    if nearest == 0:
+        return Score(0.0, f"near its description (cosine {cosine})", {"cosine": cosine})
+    example = definition.examples[nearest - 1].request
+    return Score(
+        0.0,
+        f"near its example {example!r} (cosine {cosine})",
+        {"cosine": cosine, "example": example},
+    )
+
+
+# Vectors that were made once, kept on disk for every later process.
+#
+# Rule: a kept vector is the one that the embedder gave, to the bit, or it is not there. What cannot be
+# kept on disk is kept in memory: a cache is no reason for a pick to fail.
+
+
+if TYPE_CHECKING:
+    from toolcrib.pick.ranking import Vectors
+
+_FILE = "vectors.sqlite"
+_IN_MEMORY = 4096
+_CACHED_AT_ONCE = 256
+"""Texts that are embedded before they are kept: what is stopped in a large catalog loses no more."""
+_FORM = "<f4"
+
+
+class CachedEmbedder:
+    """Any embedder, asked only for texts that it was not asked for before.
+
+    `name` says whose vectors they are: model, version, number of dimensions and all else that they
+    depend on. By default it is the embedder's own `name`; embedders of different names may share a
+    file. Meant for the texts of tools: scorers embed requests by `uncached`, the embedder itself.
+
+    `path` is the file, by default `vectors.sqlite` in the user's cache folder (`TOOLCRIB_CACHE`,
+    `XDG_CACHE_HOME`), which several processes may use at once. It grows to `max_bytes`, and then loses
+    what was not used for longest. A broken file is begun anew. There are no texts in it, but vectors
+    tell what a text was about: only its owner may read it. Where none can be written the 4,096 vectors
+    made last are kept in memory instead, and a RuntimeWarning says so, once.
+
+    Raises ValueError for an embedder without a name; `embed` SourceError where a file of another kind
+    lies at a `path` that was given, PickError where the embedder does not give one finite row for each
+    text, all of one length. Safe to use from threads and after a fork.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        path: Path | str | None = None,
+        *,
+        name: str | None = None,
+        max_bytes: int = 1 << 28,
+    ) -> None:
+        given = name or getattr(embedder, "name", None)
+        if not isinstance(given, str) or not given:
+            raise ValueError("CachedEmbedder: the embedder has no name; pass name=…")
+        self.name = given
+        self.uncached = embedder
+        self._key = sha256(given.encode()).digest()
+        self._memory: dict[bytes, bytes] = {}
+        self._warned = False
+        self._file: VectorFile | None = None
+        try:
+            where = Path(path).expanduser() if path else cache_folder() / _FILE
+            self._file = VectorFile(where, max_bytes=max_bytes, sole=not path)
+        except (SourceError, RuntimeError, OSError) as error:  # no home folder, no working folder
+            self._warn(error)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """One row for each text, as the embedder gives them."""
+        keys = [self._key_of(text) for text in texts]
+        by_key = dict(zip(keys, texts, strict=True))
+        rows = {key: numpy().frombuffer(kept, _FORM) for key, kept in self._kept(by_key).items()}
+        rows |= self._made([key for key in by_key if key not in rows], by_key)
+        if len({len(row) for row in rows.values()}) > 1:  # another model has the name now
+            rows = self._made(list(by_key), by_key)
+        if not rows:
+            return self.uncached.embed([])
+        if len({len(row) for row in rows.values()}) > 1:
+            raise PickError(f"embedder {self.name!r} gave rows of different lengths")
+        found: Vectors = numpy().stack([rows[key] for key in keys]).astype("float32")
+        return found
+
+    def _key_of(self, text: str) -> bytes:
+        data = text.encode("utf-8", "surrogatepass")
+        return blake2b(data, key=self._key, digest_size=32).digest()
+
+    def _made(self, keys: Sequence[bytes], texts: Mapping[bytes, str]) -> dict[bytes, Vectors]:
+        found: dict[bytes, Vectors] = {}
+        for start in range(0, len(keys), _CACHED_AT_ONCE):
+            some = keys[start : start + _CACHED_AT_ONCE]
+            new = dict(zip(some, self._embedded([texts[key] for key in some]), strict=True))
+            self._keep({key: row.tobytes() for key, row in new.items()})
+            found |= new
+        return found
+
+    def _embedded(self, texts: list[str]) -> Vectors:
+        given = self.uncached.embed(texts)
+        rows: Vectors = checked_rows(given, len(texts), who=f"embedder {self.name!r}", form=_FORM)
+        return rows
+
+    def _kept(self, keys: Mapping[bytes, object]) -> dict[bytes, bytes]:
+        found = {key: kept for key in keys if (kept := self._memory.get(key)) is not None}
+        wanted = [key for key in keys if key not in found]
+        if wanted and self._file is not None:
+            try:
+                found |= self._file.get(wanted)
+            except (OSError, sqlite3.Error) as error:
+                self._warn(error)
+        return found
+
+    def _keep(self, entries: Mapping[bytes, bytes]) -> None:
+        if self._file is not None:
+            try:
+                self._file.put(entries)
+            except (OSError, sqlite3.Error) as error:
+                self._warn(error)
+            else:
+                return
+        self._memory |= entries
+        trim(self._memory, _IN_MEMORY)
+
+    def _warn(self, error: Exception) -> None:
+        if self._warned or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+            return
+        self._warned = True
+        reason = error.strerror if isinstance(error, OSError) else error
+        warnings.warn(
+            f"vectors are kept in memory only, for the file cannot be used: {reason}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+# An event loop in a daemon thread, for synchronous code that has to wait for coroutines.
+#
+# Rule: one loop for all calls, so that a client's connections outlive each of them. None is started
+# before the first call and none is carried across a fork; a loop ends with its owner, or the program.
+
+T = TypeVar("T")
+
+_LAST_WORDS = 1.0
+"""Seconds that tasks and connections are given to end when the program does."""
+
+
+class OwnLoop:
+    """Runs coroutines to their end, for any number of threads that wait for them.
+
+    `served` is whose coroutines they are. It lives as long as the loop: collected before it, as part of
+    a circle, its connections would be lost where only the loop's end can close them.
+    """
+
+    def __init__(self, served: object = None) -> None:
+        self._whose = served
+        self._lock = threading.Lock()
+        self._served: _Served | None = None
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What `await work()` gives or raises."""
+        return asyncio.run_coroutine_threadsafe(work(), self._running().loop).result()
+
+    def _running(self) -> _Served:
+        served = self._served
+        if served is not None and served.process != os.getpid():
+            self._lock = threading.Lock()  # the other may have been held when the process forked
+            served = self._served = None
+        if served is None:
+            with self._lock:
+                if self._served is None:
+                    self._served = _Served(self._whose)
+                    weakref.finalize(self, self._served.stop)
+                served = self._served
+        return served
+
+
+class _Served:
+    """A loop and its thread. Closing the loop closes what its coroutines hold open."""
+
+    def __init__(self, whose: object) -> None:
+        self.whose = whose
+        self.process = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self._end = asyncio.Event()
+        self._thread = threading.Thread(target=self._serve, name="toolcrib-loop", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self.process == os.getpid():
+            self.loop.call_soon_threadsafe(self._end.set)
+            if threading.current_thread() is not self._thread:
+                self._thread.join(_LAST_WORDS)
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(self._until_stopped())
+
+    async def _until_stopped(self) -> None:
+        await self._end.wait()
+        for _ in range(
+            3
+        ):  # what an owner held open, and left to this loop to close, becomes a task
+            await asyncio.sleep(0)
+        closing = asyncio.all_tasks() - {asyncio.current_task()}
+        if closing:
+            await asyncio.wait(closing, timeout=_LAST_WORDS / 5)
+
+
+# Any embedding function as an embedder: a provider's endpoint, a model of one's own.
+#
+# Rule: the function is never trusted. What it answers is checked and brought to length 1, and what it
+# raises becomes a PickError that names the embedder; errors of toolcrib (a ClientError) pass as they
+# are.
+
+
+if TYPE_CHECKING:
+    from toolcrib.pick.ranking import Vectors
+
+Rows: TypeAlias = Sequence[Sequence[float]]
+EmbeddingFunction: TypeAlias = Callable[[list[str]], Rows | Awaitable[Rows]]
+
+_LONGEST = 8_192
+_REQUESTS_AT_ONCE = 4
+
+
+class FunctionEmbedder:
+    """Embeds texts with a function of lists of texts, synchronous or `async`, one row a text.
+
+    `name` says which model it is, for errors and for `CachedEmbedder`. The function is given at most
+    `batch` texts at once, each of at most 8,192 characters (of a longer one, its beginning) and none
+    of them blank: a text without a word has a row of zeros. An `async` function is awaited on an
+    event loop of this embedder, in a thread of its own, up to four batches at once; what it uses must
+    not be bound to another loop (`EmbeddingsClient` is not).
+
+    `embed` waits, and so belongs in a thread, where scorers run. It raises PickError, naming the
+    embedder, where the function raises or does not give finite numbers, one row for each text, all of
+    the same length. Raises ValueError for an empty name or a batch of none, MissingExtraError without
+    the extra "pick" (numpy). Safe to use from threads, as far as the function is, and after a fork.
+    """
+
+    def __init__(self, function: EmbeddingFunction, *, name: str, batch: int = 64) -> None:
+        if not name or batch < 1:
+            raise ValueError("FunctionEmbedder: it needs a name, and a batch of at least 1")
+        if find_spec("numpy") is None:
+            raise MissingExtraError("pick", "FunctionEmbedder")
+        self.name = name
+        self._function = function
+        self._batch = batch
+        self._loop = OwnLoop(function)
+        self._dimensions: int | None = None
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors, shape (len(texts), dimensions)."""
+        plain = [clip(text)[:_LONGEST].strip() for text in texts]
+        rows = self._rows([text for text in plain if text])
+        if self._dimensions is None and plain:  # all blank, and none was ever asked for
+            self._rows(["a"])
+        vectors: Vectors = numpy().zeros((len(plain), self._dimensions or 0), "float32")
+        vectors[numpy().array([bool(text) for text in plain], bool)] = rows
+        return vectors
+
+    def _rows(self, texts: list[str]) -> Vectors | float:
+        """What the function says of these texts, of length 1; of none, nothing."""
+        if not texts:
+            return 0.0
+        batches = [texts[at : at + self._batch] for at in range(0, len(texts), self._batch)]
+        try:
+            answers = self._answers(batches)
+        except ToolcribError:
+            raise
+        except Exception as error:
+            raise PickError(f"embedder {self.name!r} raised {type(error).__name__}") from error
+        found = [self._checked(*pair) for pair in zip(answers, batches, strict=True)]
+        rows: Vectors = numpy().concatenate(found)
+        return rows
+
+    def _answers(self, batches: list[list[str]]) -> Sequence[object]:
+        first, rest = self._function(batches[0]), batches[1:]
+        if inspect.isawaitable(first):
+            begun = first
+            return self._loop.run(lambda: self._awaited(begun, rest))
+        return [first, *(self._function(batch) for batch in rest)]
+
+    async def _awaited(self, first: Awaitable[Rows], rest: list[list[str]]) -> Sequence[object]:
+        gate = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+
+        async def one(batch: list[str] | None) -> object:
+            async with gate:
+                return await (first if batch is None else cast("Any", self._function(batch)))
+
+        tasks = [asyncio.ensure_future(one(batch)) for batch in (None, *rest)]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _checked(self, answer: object, texts: list[str]) -> Vectors:
+        what = f"embedder {self.name!r}"
+        rows = checked_rows(answer, len(texts), who=what, form="float64")
+        if self._dimensions not in (None, rows.shape[1]):
+            raise PickError(
+                f"{what} gave {rows.shape[1]} numbers a text, and {self._dimensions} before"
+            )
+        self._dimensions = rows.shape[1]
+        return units(rows)

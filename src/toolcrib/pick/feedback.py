@@ -1,0 +1,260 @@
+"""Learning from use: a tool that served a request is nudged up for requests like it.
+
+Rule: nothing is learned unless the application hands it over, request and records together, for a
+record holds no user's text; what is kept of a request is its words, in alphabetical order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from heapq import nlargest
+from math import log, sqrt
+from threading import Lock
+from typing import Any, cast
+
+import msgspec
+
+from toolcrib.errors import PickError
+from toolcrib.pick.query import Query, query_of
+from toolcrib.pick.scorer import (
+    CatalogCache,
+    ExplainingScorer,
+    Hits,
+    Ranker,
+    Score,
+    has_to_be_awaited,
+    in_answer,
+    scorer_name,
+)
+from toolcrib.pick.words import words
+from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.json import JsonObject
+from toolcrib.values.record import ToolInvocationRecord
+
+_MAX_WORDS = 64
+_NEAREST = 10
+_CONSIDERED = 100
+_STRENGTH = 0.6
+
+
+class _Served(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    words: tuple[str, ...]
+    tools: tuple[str, ...]
+
+
+class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    served: tuple[_Served, ...]
+
+
+class Feedback:
+    """Which definitions, by digest, served which requests: the last `size` of them.
+
+    Requests are compared by the cosine of their words, weighed by idf over all that are kept. The
+    nudge of a tool is `0.6 * (1 - product of (1 - cosine²))` over those of the ten nearest requests
+    that it served. Safe to use from threads.
+
+    What is kept are words of users: `to_json` is personal data where the requests were.
+    """
+
+    def __init__(self, *, size: int = 10_000) -> None:
+        if size < 1:
+            raise PickError(f"size must be from 1, not {size}")
+        self._size = size
+        self._lock = Lock()
+        self._next = 0
+        self._served: dict[int, _Served] = {}
+        self._having: dict[str, dict[int, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def learn(self, request: object, records: Iterable[ToolInvocationRecord]) -> None:
+        """`records` are of the calls that this request led to; those that completed are learned.
+
+        A sink has them as they come, an audit log by their run:
+        `[entry.record for entry in await log.entries(AuditFilter(run_id=…))]`. `request` is whatever
+        `pick_tools` was given. Raises PickError as it does.
+        """
+        done = [record.definition_digest for record in records if record.status == "completed"]
+        self._add(_words(query_of(request).text), tuple(dict.fromkeys(filter(None, done))))
+
+    def nudges(self, text: str) -> dict[str, float]:
+        """By how much, in 0..0.6, each definition's digest is nudged for this request."""
+        asked = _words(text)
+        with self._lock:
+            missed: dict[str, float] = {}
+            for served, cosine in self._nearest(asked):
+                for tool in self._served[served].tools:
+                    missed[tool] = missed.get(tool, 1.0) * (1 - min(cosine, 1.0) ** 2)
+        return {tool: _STRENGTH * (1 - miss) for tool, miss in missed.items()}
+
+    def to_json(self) -> JsonObject:
+        """All that is kept, oldest first, for `from_json`."""
+        with self._lock:
+            saved = _Saved(tuple(self._served.values()))
+        return cast("JsonObject", msgspec.to_builtins(saved))
+
+    @classmethod
+    def from_json(cls, value: Any, *, size: int = 10_000) -> Feedback:
+        """What `to_json` gave. Raises PickError for anything else."""
+        try:
+            saved = msgspec.convert(value, _Saved)
+        except msgspec.ValidationError as error:
+            raise PickError(f"what was saved is no feedback: {error}") from None
+        feedback = cls(size=size)
+        for each in saved.served:
+            feedback._add(each.words[:_MAX_WORDS], each.tools)
+        return feedback
+
+    def _add(self, found: tuple[str, ...], tools: tuple[str, ...]) -> None:
+        if not (found and tools):
+            return
+        with self._lock:
+            self._served[self._next] = _Served(found, tools)
+            for word in found:
+                self._having.setdefault(word, {})[self._next] = None
+            self._next += 1
+            if len(self._served) > self._size:
+                self._forget(next(iter(self._served)))
+
+    def _forget(self, old: int) -> None:
+        for word in self._served.pop(old).words:
+            having = self._having[word]
+            having.pop(old, None)
+            if not having:
+                del self._having[word]
+
+    def _nearest(self, asked: tuple[str, ...]) -> list[tuple[int, float]]:
+        """The requests nearest by cosine, the latest first of equal ones.
+
+        The cosine is taken of those that have most in common, which is nearly all that can be near.
+        """
+        idf = _Idf(self._having, len(self._served))
+        common: dict[int, float] = {}
+        for word in asked:
+            square = idf[word] ** 2
+            for served in self._having.get(word, ()):
+                common[served] = common.get(served, 0.0) + square
+        length = idf.length(asked)
+        likely = nlargest(_CONSIDERED, zip(common.values(), common.keys(), strict=True))
+        cosines = [
+            (dot / (length * idf.length(self._served[served].words)), served)
+            for dot, served in likely
+        ]
+        return [(served, cosine) for cosine, served in nlargest(_NEAREST, cosines)]
+
+
+class _Idf(dict[str, float]):
+    """`log(1 + (N - n + .5) / (n + .5))` by word, as BM25 has it, each computed once."""
+
+    def __init__(self, having: Mapping[str, Sized], total: int) -> None:
+        super().__init__()
+        self._having = having
+        self._total = total
+
+    def __missing__(self, word: str) -> float:
+        count = len(self._having.get(word, ()))
+        self[word] = found = log(1 + (self._total - count + 0.5) / (count + 0.5))
+        return found
+
+    def length(self, found: Iterable[str]) -> float:
+        return sqrt(sum([self[word] ** 2 for word in found]))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Each once, the first 64 of them, and then in an order that says nothing."""
+    return tuple(sorted([*dict.fromkeys(words(text))][:_MAX_WORDS]))
+
+
+# `WithFeedback`: any ranker, with what was learned from use on top of it.
+#
+# Rule: what was learned adds to a score and never takes away, so a tool is found as before by a
+# request like which there was none.
+
+_DEPTH = 100
+
+
+class WithFeedback:
+    """Scores as `scorer` does, and nudges the tools that served requests like this one.
+
+    With a score `s` and a nudge `n`, both in 0..1, the tool has `s + (1 - s) * n`. While nothing was
+    learned of like requests, hits are those of `scorer`.
+    """
+
+    def __init__(self, scorer: Ranker, feedback: Feedback) -> None:
+        if not hasattr(scorer, "hits"):
+            raise PickError(f"feedback needs a Ranker (with `hits`), not {scorer_name(scorer)!r}")
+        self._scorer = scorer
+        self._feedback = feedback
+        self._positions = CatalogCache(_positions)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the scorer has to be awaited: then `pick_tools` does that, and `hits` cannot."""
+        return has_to_be_awaited(self._scorer)
+
+    async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> WithFeedback:
+        """The same with a scorer that has its answers."""
+        return WithFeedback(await in_answer(self._scorer, query, tools), self._feedback)
+
+    @property
+    def name(self) -> str:
+        return f"{scorer_name(self._scorer)}+feedback"
+
+    def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
+        """The scorer's hits, the nudged tools among them."""
+        nudges = self._nudges(query, tools)
+        if not nudges:
+            return self._scorer.hits(query, tools, limit)
+        depth = None if limit is None else max(limit, _DEPTH)
+        hits = self._scorer.hits(query, tools, depth)
+        count = len(hits.values) if depth is None else depth
+        scores = {position: hits.calibrated(weight) for position, weight in hits.best(count)}
+        for position, nudge in nudges.items():
+            score = scores.get(position, 0.0)
+            scores[position] = score + (1 - score) * nudge
+        return Hits([*scores.values()], [*scores], _as_it_is)
+
+    def explain(
+        self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
+    ) -> Sequence[Score]:
+        """The scorer's reasons, and with them how much a tool was nudged."""
+        reasons: Sequence[Score] = [Score(0.0)] * len(picked)
+        if isinstance(self._scorer, ExplainingScorer):
+            reasons = self._scorer.explain(query, tools, picked)
+        nudges = self._nudges(query, tools)
+        return [
+            _nudged(reason, nudges[position]) if position in nudges else reason
+            for position, reason in zip(picked, reasons, strict=True)
+        ]
+
+    def _nudges(self, query: Query, tools: Sequence[HasDefinition]) -> dict[int, float]:
+        by_digest = self._feedback.nudges(query.text)
+        if not by_digest:
+            return {}
+        positions = self._positions.get(tools)
+        return {
+            position: nudge
+            for digest, nudge in by_digest.items()
+            for position in positions.get(digest, ())
+        }
+
+
+def _positions(definitions: Sequence[ToolDefinition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for position, definition in enumerate(definitions):
+        found.setdefault(definition.digest, []).append(position)
+    return found
+
+
+def _nudged(reason: Score, nudge: float) -> Score:
+    text = f"served requests like this one ({nudge:+.2f})"
+    details: JsonObject = reason.details or {}
+    parts = details.get("parts")
+    parts = {**(parts if isinstance(parts, dict) else {}), "feedback": round(nudge, 6)}
+    told = f"{reason.reason}; {text}" if reason.reason else text
+    return Score(0.0, told, {**details, "parts": parts})
+
+
+def _as_it_is(score: float) -> float:
+    return score

@@ -1,1 +1,0 @@
-"""Scorers that are made of scorers."""

@@ -1,0 +1,460 @@
+"""The default scorer: words that a request and a definition share, weighed by BM25F.
+
+Rule: needs nothing beside the standard library, and reads a request as words only: there is no syntax
+in it. Every bound on cost (characters, words) is fixed, not the caller's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cache
+from heapq import nlargest, nsmallest
+from itertools import pairwise, repeat
+from math import fsum, log
+from operator import mul
+from time import monotonic
+from typing import Any, NamedTuple
+
+from toolcrib.errors import PickError
+from toolcrib.pick.keyword_index import (
+    SATURATION,
+    IndexFolder,
+    Posting,
+    WordIndex,
+    index_steps,
+)
+from toolcrib.pick.query import Query
+from toolcrib.pick.ranking import numpy
+from toolcrib.pick.scorer import CatalogCache, Hits, Score
+from toolcrib.pick.words import Fields, clip, fields, stem, stems, words, words_of
+from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.json import JsonObject
+
+# A query as the keyword scorer reads it: which words, and how much each of them matters.
+#
+# Rule: nothing here knows a catalog, and no weight was learned from one.
+
+_NAME = re.compile(r"\w(?:[\w.:/-]*\w)?")
+_EVERYDAY = 0.5
+_WITH_DIGITS = 0.5
+_EARLIER = 0.4
+"""Weights: of a word that any request may hold, of one that is likelier an argument than a topic, and
+of the words of each turn beside those of the turn after it."""
+
+_EVERYDAY_WORDS = """
+able actual advice ago aim allow almost already always another answer anyone anything appreciate
+ask assist assistance available away back bad base become believe best better big bit bring came
+cannot care case certain chance change check choose clear come complete concern consider couple
+current day deal decide detail different difficult easy effective enable enough ensure
+especially etc even every everything exact example explain explore fact fast feel felt figure
+find fine finish first five follow following form found four friend full fun future gave general
+give go goes gone good got great guide half hand happen happy hard hear hello help helpful hey
+hi hope hour idea important improve include information interested interesting involve issue
+item keep key kind knew know known large last late later latest learn least leave left less
+level life like likely little live long look love made main make many matter maybe mean meet
+mention mind minute moment month move much name near nearly necessary never new next nice
+nothing number offer often ok okay old ones option original others overall part particular pass
+people perhaps person personal place plan point possible potential prefer present pretty
+probably problem process properly provide put question quick quite rather ready real really
+reason recent recommend recommendation regarding related remember request require result right
+said say second see seem seen set several short show side similar simple since single small
+somebody someone something sometimes soon sort specific specifically start state stay step still
+stop stuff success suggest suggestion sure take talk tell thank thing think thought three time
+tip today together told tomorrow tonight took top total toward towards true try turn two type
+understand unique useful user usual various wait walk way week well went whatever whenever
+wherever without wonder word work world worry wrong year yes yesterday yet
+"""
+
+
+class AskedWords(NamedTuple):
+    """Stems with their weights, in the order of the text; which of them stand side by side in the last
+    turn; what in it may be the name of a tool; and the names of the tools that were used before."""
+
+    weights: dict[str, float]
+    pairs: tuple[tuple[str, str], ...]
+    named: tuple[str, ...]
+    used: tuple[str, ...]
+
+
+def asked_words(query: Query) -> AskedWords:
+    """What the turns of a query ask for; a stem that comes in several counts as in the latest."""
+    weights: dict[str, float] = {}
+    pairs: dict[tuple[str, str], None] = {}
+    for age, turn in enumerate((query.text, *query.earlier)):
+        # Names keep their stop words, so a request of nothing else can still find one.
+        found = stems(turn) or stems(turn, stop_words=True)
+        for word in found:
+            weights.setdefault(word, _weight(word) * _EARLIER**age)
+        if age == 0:
+            pairs = dict.fromkeys(pair for pair in pairwise(found) if pair[0] != pair[1])
+    return AskedWords(weights, tuple(pairs), _names(clip(query.text)), query.used)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """What is written in one, of several words ("get_user", "getUser"); a word only if it is all."""
+    found = dict.fromkeys(_NAME.findall(text))
+    if len(found) == 1:
+        return tuple(found)
+    return tuple(name for name in found if len(words(name, stop_words=True)) > 1)
+
+
+def _weight(word: str) -> float:
+    weight = _EVERYDAY if word in _everyday_stems() else 1.0
+    return weight * _WITH_DIGITS if any(map(str.isdigit, word)) else weight
+
+
+@cache
+def _everyday_stems() -> frozenset[str]:
+    return frozenset(map(stem, _EVERYDAY_WORDS.split()))
+
+
+# The tools of a word index that answer a query best.
+#
+# Rule: a weight is the same whoever else is weighed, added up in one order. In a catalog of thousands,
+# where the best few are wanted, only the words that bring most choose who is weighed: once 2,500 places
+# of them have been read, or a tenth as many as there are tools, the other words count for the 500 tools
+# that are then ahead.
+
+_FEWEST = 100
+"""Tools that a catalog counts as, at least: with fewer, no word would be rare."""
+_MAX_TERMS = 64
+_ENOUGH = 10
+_PAIR = 0.4
+NAMED = 2
+_USED = 0.3
+"""What the tools used before get: so much of what a word of the request brings on average."""
+_READ, _PART = 2_500, 10
+_CHOSEN = 500
+
+
+class Term(NamedTuple):
+    weight: float
+    posting: Posting
+
+    @property
+    def most(self) -> float:
+        return self.weight * self.posting.most
+
+
+class Pair(NamedTuple):
+    """Two words that stand side by side, by their places among the terms, and what that is worth."""
+
+    words: str
+    first: int
+    second: int
+    weight: float
+
+
+class Plan(NamedTuple):
+    """A query against one index: its terms, those that can bring most first.
+
+    `worth` is the weight of each word that the catalog has, `named` what may be a name of a tool;
+    `whole` what a request of this size could be worth: the product of the weight of a word that no
+    tool has and the sum of its heaviest ten.
+    """
+
+    terms: Sequence[Term]
+    pairs: Sequence[Pair]
+    worth: dict[str, float]
+    named: Sequence[str]
+    whole: float
+
+
+def plan_of(index: WordIndex, asked: AskedWords) -> Plan:
+    """The words that the catalog has, weighed by how few of its tools have them."""
+    rarest = _idf(0, max(len(index.definitions), _FEWEST))
+    worth, unknown = _worth(index, asked, rarest)
+    pairs = {
+        (a, b): _PAIR * (worth[a] + worth[b]) / 2
+        for a, b in asked.pairs
+        if a in worth and b in worth
+    }
+    terms = {word: Term(weight, index.postings[word]) for word, weight in worth.items()}
+    if worth and (used := _by_name(index, asked.used)).slots:
+        terms[" used"] = Term(_USED * fsum(worth.values()) / len(worth), used)
+    if (named := _by_name(index, asked.named)).slots:  # gets more than any other tool can have
+        most = SATURATION * fsum([rarest, *worth.values()]) + NAMED * fsum(pairs.values())
+        terms[" named"] = Term(most, named)
+    order = sorted(terms, key=lambda word: (-terms[word].most, word))
+    at = {word: place for place, word in enumerate(order)}
+    return Plan(
+        [terms[word] for word in order],
+        [Pair(f" {a} {b} ", at[a], at[b], weight) for (a, b), weight in pairs.items()],
+        worth,
+        asked.named,
+        rarest * fsum(nlargest(_ENOUGH, [*worth.values(), *unknown]) or [rarest]),
+    )
+
+
+def _worth(
+    index: WordIndex, asked: AskedWords, rarest: float
+) -> tuple[dict[str, float], list[float]]:
+    """The weights of the words that the catalog has, and of those that it has not."""
+    weights: dict[str, float] = {}
+    unknown: list[float] = []
+    for word, weight in asked.weights.items():
+        if word in index.postings:
+            weights[word] = max(weight, weights.get(word, 0.0))
+        elif (near := index.nearest(word)) is not None:
+            known, alike = near
+            weights[known] = max(alike * weight, weights.get(known, 0.0))
+        else:
+            unknown.append(weight * rarest)
+    rows = max(len(index.definitions), _FEWEST)
+    worth = {
+        word: weight * _idf(len(index.postings[word].slots), rows)
+        for word, weight in weights.items()
+    }
+    if len(worth) > _MAX_TERMS:
+        worth = dict(nsmallest(_MAX_TERMS, worth.items(), key=lambda pair: (-pair[1], pair[0])))
+    return worth, unknown
+
+
+def _idf(count: int, rows: int) -> float:
+    """The weight of a word that so many of the tools have: as Lucene has it, never negative."""
+    return log(1 + (rows - count + 0.5) / (count + 0.5))
+
+
+def _by_name(index: WordIndex, names: Sequence[str]) -> Posting:
+    """The first tool of each of these names, as if they were words that it has."""
+    positions = {index.by_name[name] for name in names if name in index.by_name}
+    slots = array("I", sorted(index.slots[position] for position in positions))
+    return Posting(slots, array("f", [1.0]) * len(slots), 1.0)
+
+
+def weigh(index: WordIndex, plan: Plan, limit: int | None, deadline: float) -> dict[int, float]:
+    """Weights by slot: of every tool that has a word, or at least of those that are the best `limit`.
+
+    Raises PickError once the deadline has passed.
+    """
+    found: dict[int, float] = {}
+    read, enough = 0, max(_READ, len(index.definitions) // _PART)
+    for term in plan.terms:
+        check_time(deadline)
+        if limit is not None and read > enough and len(found) > limit:
+            found = _best(found, max(_CHOSEN, 2 * limit))
+            _add_to_found(found, term)
+        else:
+            _add(found, term)
+            read += len(term.posting.slots)
+    for pair in plan.pairs:
+        check_time(deadline)
+        _add_pair(index, found, pair, plan)
+    return found if limit is None else _best(found, limit)
+
+
+def check_time(deadline: float) -> None:
+    if monotonic() >= deadline:
+        raise PickError("the time of the query was over before all tools were weighed")
+
+
+def _best(found: dict[int, float], count: int) -> dict[int, float]:
+    """Those of the `count` highest weights: all that are equal to the last of them, too."""
+    if len(found) <= count:
+        return found
+    if count < 1:
+        return {}
+    least = nlargest(count, found.values())[-1]
+    return {slot: weight for slot, weight in found.items() if weight >= least}
+
+
+def _add(found: dict[int, float], term: Term) -> None:
+    slots, impacts, _ = term.posting
+    weight = term.weight
+    if not found:
+        found.update(zip(slots, map(mul, impacts, repeat(weight)), strict=True))
+        return
+    known = found.get
+    for slot, impact in zip(slots, impacts, strict=True):
+        found[slot] = known(slot, 0.0) + weight * impact
+
+
+def _add_to_found(found: dict[int, float], term: Term) -> None:
+    slots, impacts, _ = term.posting
+    for slot in found:
+        at = bisect_left(slots, slot)
+        if at < len(slots) and slots[at] == slot:
+            found[slot] += term.weight * impacts[at]
+
+
+def _add_pair(index: WordIndex, found: dict[int, float], pair: Pair, plan: Plan) -> None:
+    of_first, of_second = (plan.terms[at].posting.slots for at in (pair.first, pair.second))
+    fewest = min(found, of_first, of_second, key=len)
+    texts = index.texts
+    for slot in [slot for slot in fewest if pair.words in texts[slot] and slot in found]:
+        in_name = texts[slot].index(pair.words) < texts[slot].index("|")
+        found[slot] += pair.weight * (NAMED if in_name else 1)
+
+
+# What the tools of a catalog weigh by their words, as one column of numbers: for who has numpy.
+#
+# Rule: a tool's weight is to the bit the one that `weigh` adds up, for each term and pair
+# comes in the same order.
+
+
+class Column:
+    """A query against one index. `singly` is what each tool's words weigh one by one, by position;
+    float64, 0 for a tool that has none.
+
+    Raises PickError once the deadline has passed.
+    """
+
+    def __init__(self, index: WordIndex, plan: Plan, deadline: float) -> None:
+        np = numpy()
+        self.index = index
+        self._plan = plan
+        self._slots = [np.frombuffer(term.posting.slots, "uint32") for term in plan.terms]
+        self._places = np.frombuffer(index.slots, "int32")
+        found = np.zeros(len(index.place))
+        for term, slots in zip(plan.terms, self._slots, strict=True):
+            check_time(deadline)
+            impacts = np.frombuffer(term.posting.impacts, "float32").astype("float64")
+            found[slots] += impacts * term.weight
+        self.singly = found[self._places]
+
+    def weights(self, positions: Any, deadline: float) -> Any:
+        """What words weigh one by one and side by side, of the tools at these positions, or of all."""
+        found = self.singly.copy() if positions is None else self.singly[positions]
+        places = self._places if positions is None else self._places[positions]
+        pairs, texts = self._plan.pairs, self.index.texts
+        seen, has = numpy().zeros(len(texts), bool), {}
+        for term in sorted({at for pair in pairs for at in (pair.first, pair.second)}):
+            seen[self._slots[term]] = True
+            has[term] = seen[places]
+            seen[self._slots[term]] = False
+        for pair in pairs:
+            check_time(deadline)
+            rows = (has[pair.first] & has[pair.second]).nonzero()[0]
+            for row, slot in zip(rows.tolist(), places[rows].tolist(), strict=True):
+                text = texts[slot]
+                at = text.find(pair.words)
+                if at >= 0:
+                    found[row] += pair.weight * (NAMED if at < text.index("|") else 1)
+        return found
+
+
+_LABELS = Fields("name", "description", "parameters", "parameter descriptions", "tags")
+_HALF = 0.3
+_NO_MATCH = Score(0.0, "no word in common")
+
+
+class KeywordScorer:
+    """Scores by weighted BM25F over name, description, parameters and tags; needs no extra.
+
+    A word of the request weighs its idf; half of it if any request may hold it ("find", "today") or if
+    it has digits; and of each earlier turn 0.4 of what it would in the turn after it. A word that no
+    tool has stands for the nearest one that is known. Two words that are side by side in a tool's name
+    or description count once more (0.8 and 0.4 of their mean), and a tool that was used before gets 0.3
+    of what a word weighs. Where the best few are wanted of thousands of tools, only the request's
+    rarer words choose which are weighed at all. But a tool whose very name the last turn holds comes
+    before all others; a single word is taken for a name only where it is the whole turn.
+
+    The score says how much of a request a tool answers and how much that tells. With `e` what matched
+    by 2.2 (by which BM25 multiplies a weight at most), `w` the weight of the request's words (of the
+    heaviest ten, since no tool repeats a whole letter; one that no tool has weighs as much as the
+    rarest) and `t` that of the rarest word: `x = (e / t) * (e / w)`, and the score is `x / (x + 0.3)`,
+    always below 1. A tool that shares no word scores 0. Of a long request the 64 words that weigh most
+    count.
+
+    With `folder`, indexes are kept there too: one file for each of the 16 catalogs used last, read
+    instead of built by any process. Raises PickError for a folder that cannot be made.
+
+    Deterministic; one index per catalog, kept for the eight used last, derived from one another where
+    they share half of their tools; safe to use from threads.
+    """
+
+    name = "keyword"
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self._folder = None if folder is None else IndexFolder(folder)
+        self._indexes = CatalogCache.in_steps(self._steps)
+        self._last: tuple[Query, WordIndex, Plan] | None = None  # asked for again, to explain it
+        self._last_column: tuple[Query, Column] | None = None
+
+    def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
+        """The tools that share a word, by their weight: all of them, or the best `limit`.
+
+        Raises PickError once the query's deadline has passed; a build of an index that it stops is
+        taken up again by the next request.
+        """
+        index = self._indexes.get(tools, query.deadline)
+        plan = self._plan(query, index)
+        if not plan.terms:
+            return Hits([], [], float)
+        found = weigh(index, plan, limit, query.deadline)
+        return Hits(
+            array("d", found.values()),
+            array("i", map(index.place.__getitem__, found)),
+            lambda weight: _calibrated(weight, plan.whole),
+        )
+
+    def glance(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
+        """What each tool has of its weight from single words, as an array. Needs numpy."""
+        index = self._indexes.get(tools, query.deadline)
+        return self._column(query, index).singly
+
+    def weights(self, query: Query, tools: Sequence[HasDefinition], positions: Any = None) -> Any:
+        """The weights of the tools at these positions, an array of them, or of all; as an array."""
+        index = self._indexes.get(tools, query.deadline)
+        return self._column(query, index).weights(positions, query.deadline)
+
+    def explain(
+        self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
+    ) -> Sequence[Score]:
+        """For the tools at these positions, which words were found in which fields."""
+        index = self._indexes.get(tools, query.deadline)
+        plan = self._plan(query, index)
+        return [_explanation(index.definitions[i], plan, query.used) for i in picked]
+
+    def _column(self, query: Query, index: WordIndex) -> Column:
+        last = self._last_column
+        if last is None or last[0] is not query or last[1].index is not index:
+            column = Column(index, self._plan(query, index), query.deadline)
+            last = self._last_column = (query, column)
+        return last[1]
+
+    def _plan(self, query: Query, index: WordIndex) -> Plan:
+        last = self._last
+        if last is None or last[0] is not query or last[1] is not index:
+            last = self._last = (query, index, plan_of(index, asked_words(query)))
+        return last[2]
+
+    def _steps(
+        self, definitions: Sequence[ToolDefinition], kept: Sequence[WordIndex]
+    ) -> Iterator[WordIndex | None]:
+        loaded = self._folder.load(definitions) if self._folder else None
+        if loaded is not None:
+            yield loaded
+            return
+        for index in index_steps(definitions, kept):
+            if index is not None and self._folder:
+                self._folder.save(index)
+            yield index
+
+
+def _calibrated(weight: float, whole: float) -> float:
+    matched = weight / SATURATION
+    share = matched * matched / whole
+    return share / (share + _HALF)
+
+
+def _explanation(definition: ToolDefinition, plan: Plan, used: Sequence[str]) -> Score:
+    stems = frozenset(plan.worth)
+    matched = {
+        label: words_of(stems, text, stop_words=label == _LABELS.name)
+        for label, text in zip(_LABELS, fields(definition), strict=True)
+    }
+    found: JsonObject = {label: [*words] for label, words in matched.items() if words}
+    reasons = [f"{label}: {', '.join(words)}" for label, words in matched.items() if words]
+    details: JsonObject = {"matched": found}
+    if definition.name in plan.named:
+        reasons.insert(0, "named in the request")
+        details["named"] = True
+    if plan.worth and definition.name in used:
+        reasons.append("used before")
+        details["used_before"] = True
+    return Score(0.0, "; ".join(reasons), details) if reasons else _NO_MATCH

@@ -1,1 +1,0 @@
-"""By words: an inverted index of a catalog, and BM25F."""

@@ -1,0 +1,373 @@
+"""`Query`: a request as scorers read it, whatever it was given as.
+
+Rule: a scorer sees text and names only, already cut to a fixed length, and knows until when it is
+wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from math import inf
+from time import monotonic
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from toolcrib.errors import PickError
+from toolcrib.pick.words import MAX_CHARS, clip, fields, spaced_name, words
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.json import encodable
+from toolcrib.values.message import ChatRequest, Message
+
+# Conversations, however they are written down: who said what, and which tools were called.
+#
+# Rule: only what the user wrote is the request. System text, tool results and what a model said are
+# not; of a model's turns the names of the tools that it called count.
+
+_MAX_TURNS = 256
+_USER = frozenset({"user", "human"})
+_ROLES = _USER | {"assistant", "model", "ai", "system", "developer", "tool", "function"}
+_HOLDERS = ("messages", "contents", "input")  # of a request body's conversation
+_TEXTS = (None, "text", "input_text")
+
+
+class Conversation(NamedTuple):
+    """The user's turns and the names of the tools called, both in order; repeats are kept."""
+
+    asked: list[str]
+    called: list[str]
+
+
+def conversation_of(given: object) -> Conversation | None:
+    """What was said in a ChatRequest, a message, a list of either or of texts; None for all else.
+
+    Messages are `Message` or objects `{role, content | parts}` as OpenAI, Anthropic, Gemini, Mistral,
+    Ollama, Cohere and Bedrock have them, or as an SDK's model class dumps them. A list of texts is
+    what the user said. The last 256 turns are read.
+    """
+    turns = _turns(given)
+    if turns is None:
+        return None
+    asked: list[str] = []
+    called: list[str] = []
+    for turn in turns:
+        if isinstance(turn, Message):
+            text = turn.content if turn.role == "user" else ""
+            called += [call.name for call in turn.tool_calls]
+        elif isinstance(turn, str):
+            text = turn
+        else:
+            text = " ".join(_texts(_content(turn))) if turn.get("role") in _USER else ""
+            called += _called(turn)
+        if text.strip():
+            asked.append(text)
+    return Conversation(asked, called)
+
+
+def _turns(given: object) -> list[Any] | None:
+    if isinstance(given, ChatRequest):
+        return list(given.messages[-_MAX_TURNS:])
+    if isinstance(given, list | tuple):
+        turns = [_dumped(turn) for turn in given[-_MAX_TURNS:]]
+        if turns and all(isinstance(turn, str) for turn in turns):
+            return turns
+        spoken = any(isinstance(turn, Message) or _has_role(turn) for turn in turns)
+        return turns if spoken and all(map(_is_turn, turns)) else None
+    given = _dumped(given)
+    if isinstance(given, Message) or _has_role(given):
+        return [given]
+    return _held(given) if isinstance(given, Mapping) else None
+
+
+def _held(body: Mapping[Any, Any]) -> list[Any] | None:
+    """The conversation in a request body."""
+    for name in _HOLDERS:
+        held = body.get(name)
+        if isinstance(held, str) and name == "input" and "model" in body:
+            return [held]
+        if isinstance(held, list | tuple) and not all(isinstance(turn, str) for turn in held):
+            turns = [_dumped(turn) for turn in held[-_MAX_TURNS:]]
+            return _turns([*map(_as_user, turns)] if name == "contents" else turns)
+    return None
+
+
+def _as_user(turn: Any) -> Any:
+    """In Gemini's form it is the user who says no role."""
+    return {"role": "user", **turn} if isinstance(turn, Mapping) and "parts" in turn else turn
+
+
+def _dumped(turn: Any) -> Any:
+    """A pydantic model, as SDKs have for messages, as its dictionary."""
+    if isinstance(turn, type) or not callable(getattr(turn, "model_dump", None)):
+        return turn
+    try:
+        return turn.model_dump()
+    except Exception:  # noqa: BLE001  whatever it is, it is no message then
+        return turn
+
+
+def _has_role(turn: object) -> bool:
+    if not isinstance(turn, Mapping):
+        return False
+    role = turn.get("role")
+    return isinstance(role, str) and role in _ROLES and bool({"content", "parts"} & turn.keys())
+
+
+def _is_turn(turn: object) -> bool:
+    """Whether it may stand in a conversation: OpenAI Responses has items with a type and no role."""
+    if isinstance(turn, Mapping):
+        role = turn.get("role")
+        return (isinstance(role, str) and role in _ROLES) or isinstance(turn.get("type"), str)
+    return isinstance(turn, Message)
+
+
+def _content(turn: Mapping[Any, Any]) -> object:
+    return turn.get("content", turn.get("parts"))
+
+
+def _parts(content: object) -> Sequence[Any]:
+    return content if isinstance(content, list | tuple) else [content]
+
+
+def _texts(content: object) -> Iterator[str]:
+    for part in _parts(content):
+        text = part.get("text") if isinstance(part, Mapping) else part
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if isinstance(text, str) and kind in _TEXTS:
+            yield text
+
+
+def _called(turn: Mapping[Any, Any]) -> Iterable[str]:
+    """Names of tools, from all the places where providers have their calls."""
+    calls: list[Any] = [turn] if turn.get("type") == "function_call" else []
+    calls += [*_parts(turn.get("tool_calls")), turn.get("function_call")]
+    for part in _parts(_content(turn)):
+        if isinstance(part, Mapping):
+            calls += [part] if part.get("type") == "tool_use" else []
+            calls += [part.get(key) for key in ("functionCall", "function_call", "toolUse")]
+    for call in calls:
+        if isinstance(call, Mapping):
+            function = call.get("function")
+            name = (function if isinstance(function, Mapping) else call).get("name")
+            if isinstance(name, str) and name:
+                yield name
+
+
+# Any value as words: what a request says that is neither a text nor a conversation.
+#
+# Rule: equal values give equal text, no value is too large or too deep, and what is cut is the end.
+
+_MAX_VALUES = 10_000
+
+
+_END = object()
+_SENTENCE = 4
+
+
+class _Piece(NamedTuple):
+    """A text, a key (as words), or another value: a number or truth."""
+
+    kind: Literal["text", "key", "value"]
+    said: str
+
+
+def stringified(value: object) -> str:
+    """`{"targetUnit": "euro", "of": [1, 2]}` reads "of: 1, 2, target unit: euro".
+
+    Keys are sorted, as words, each said once; what is None is left out. But where one of the texts is
+    a sentence, of four words or more, the texts alone are read: what is around it then is an
+    envelope, whose words would be looked for among the tools. What JSON has no form for reads as
+    `str` has it; whatever that raises passes.
+    """
+    pieces, size = [], 0
+    for piece in _pieces(value):
+        pieces.append(piece)
+        size += len(piece.said) + 2
+        if size > MAX_CHARS:
+            break
+    if any(piece.kind == "text" and _is_sentence(piece.said) for piece in pieces):
+        pieces = [piece for piece in pieces if piece.kind == "text"]
+    said = "".join(f"{p.said}: " if p.kind == "key" else f"{p.said}, " for p in pieces)
+    return clip(said[:-2][:MAX_CHARS])
+
+
+def _is_sentence(text: str) -> bool:
+    found = text.split() if text.isascii() else words(text, stop_words=True)
+    return len(found) >= _SENTENCE
+
+
+def _pieces(value: object) -> Iterator[_Piece]:
+    """Keys and texts in order. A container is read once, wherever it stands: cycles end there."""
+    reading, keys, read = [iter((value,))], set[str](), dict[int, object]()
+    for _ in range(_MAX_VALUES):
+        here = next(reading[-1], _END)
+        if here is _END:
+            reading.pop()
+            if not reading:
+                return
+        elif isinstance(here, _Piece):
+            if here.said not in keys:
+                keys.add(here.said)
+                yield here
+        elif isinstance(here, list | tuple | dict | Mapping | AbstractSet):
+            if id(here) not in read:
+                read[id(here)] = here  # held, so that no other one can have its id
+                reading.append(_inside(here))
+        elif here is not None:
+            leaf = _leaf(here)
+            if isinstance(leaf, _Piece):
+                yield leaf
+            else:
+                reading.append(iter((leaf,)))
+
+
+def _inside(container: Any) -> Iterator[object]:
+    if isinstance(container, list | tuple):
+        yield from container
+    elif isinstance(container, AbstractSet):
+        yield from sorted(container, key=str)
+    else:
+        for key in sorted(container, key=str):
+            value = container[key]
+            if value is not None:
+                text = str(key)[:MAX_CHARS]
+                yield _Piece("key", spaced_name(text) or text)
+                yield value
+
+
+def _leaf(leaf: object) -> Any:
+    """The piece that it is, or the plain value that it stands for."""
+    if isinstance(leaf, str):
+        return _Piece("text", leaf[:MAX_CHARS])
+    if isinstance(leaf, bytes | bytearray | memoryview):
+        return bytes(leaf[:MAX_CHARS]).decode(errors="replace")
+    if isinstance(leaf, bool):
+        return _Piece("value", "true" if leaf else "false")
+    if isinstance(leaf, int | float):  # str refuses thousands of digits
+        return _Piece("value", str(leaf) if abs(leaf) < 1e300 else "a number")
+    return msgspec.to_builtins(leaf, enc_hook=_plain, str_keys=True)
+
+
+def _plain(strange: Any) -> Any:
+    """Of what msgspec does not know: a model of pydantic as it dumps itself, else its `str`."""
+    dump = getattr(strange, "model_dump", None)
+    return dump() if callable(dump) else str(strange)
+
+
+_MAX_EARLIER = 4
+_MAX_USED = 64
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What is asked for.
+
+    `text` is the request; of a conversation the user's last turn, with up to four of those before it
+    in `earlier`, the latest first, and in `used` the names of the tools that were called in it, the
+    latest first. `deadline` is in seconds of `time.monotonic()`: an answer after it is of no use, and
+    a scorer may give up then.
+    """
+
+    text: str
+    earlier: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
+    deadline: float = inf
+
+
+def query_of(request: object, timeout_ms: float | None = None) -> Query:
+    """A query from whatever a request is given as.
+
+    A string is the request. Of a conversation (a ChatRequest, a `Message`, dictionaries as providers
+    have them, a list of such or of strings) the user's last turn is; system text and tool results
+    never are. Anything else is read as words: the sentences in it, and where there are none, all its
+    texts and numbers with their keys. Texts are cut to 16,384 characters, in their middle. Raises
+    PickError for an object that cannot be read.
+    """
+    deadline = inf if timeout_ms is None else monotonic() + timeout_ms / 1000
+    if isinstance(request, Query):
+        return msgspec.structs.replace(request, deadline=min(deadline, request.deadline))
+    if isinstance(request, str):
+        return Query(clip(request), deadline=deadline)
+    try:
+        said = conversation_of(request)
+        if said is None:
+            return Query(stringified(request), deadline=deadline)
+    except Exception as error:
+        raise PickError(
+            f"the input, a {type(request).__name__}, cannot be read ({type(error).__name__}); "
+            "give its text"
+        ) from error
+    turns = [clip(turn) for turn in reversed(said.asked[-_MAX_EARLIER - 1 :])]
+    called = dict.fromkeys(encodable(name) for name in reversed(said.called))
+    return Query(
+        turns[0] if turns else "",
+        earlier=tuple(turns[1:]),
+        used=tuple(called)[:_MAX_USED],
+        deadline=deadline,
+    )
+
+
+# What stands for a tool where it is embedded: its definition as plain text.
+#
+# Rule: a text depends on the definition alone, so one digest has one set of vectors.
+
+_PARAMETERS = 0.3
+"""What a tool's parameters weigh beside its name and description."""
+
+
+def parts_of(definition: ToolDefinition) -> list[tuple[float, str]]:
+    """For an embedder that adds parts up: each with what it counts."""
+    said = fields(definition)
+    tags = f" [{said.tags}]" if said.tags else ""
+    return [
+        (1.0, f"{spaced_name(said.name)}: {said.description}{tags}"),
+        (_PARAMETERS, spaced_name(said.parameters)),
+        (_PARAMETERS, said.parameter_text),
+    ]
+
+
+def texts_of(definition: ToolDefinition) -> list[str]:
+    """For any embedder: the description first, then the request of each example."""
+    found = fields(definition)
+    text = f"{spaced_name(found.name)}: {found.description}"
+    if found.parameters:
+        text += f" ({spaced_name(found.parameters)})"
+    if found.tags:
+        text += f" [{found.tags}]"
+    return [text, *(example.request for example in definition.examples)]
+
+
+# What part of a text an embedder can read: a model knows the words of some languages only.
+#
+# Rule: only the embedder knows; one that does not say reads all.
+
+_FOREIGN = 0.1
+
+
+def legible(text: str) -> float:
+    """What part of a text a model made for English reads, 0.1 to 1.
+
+    A letter that is not Latin counts a tenth: such a model knows it by itself, not in its word.
+    """
+    if text.isascii():
+        return 1.0
+    letters = [c for c in clip(text) if c.isalpha()]
+    latin = sum(c < "\u0250" or "\u1e00" <= c <= "\u1eff" for c in letters)
+    return (latin + _FOREIGN * (len(letters) - latin)) / len(letters) if letters else 1.0
+
+
+def part_read(embedder: object, text: str, name: str) -> float:
+    """What the embedder's `reads` says of a text, 0..1; 1 without one.
+
+    Raises PickError, naming the embedder, where that raises or is no such number.
+    """
+    reads = getattr(embedder, "reads", None)
+    if not callable(reads):
+        return 1.0
+    try:
+        part = float(reads(text))
+    except Exception as error:
+        raise PickError(f"embedder {name}: reads raised {type(error).__name__}") from error
+    if not 0 <= part <= 1:
+        raise PickError(f"embedder {name}: reads gave {part}, not a part in 0..1")
+    return part

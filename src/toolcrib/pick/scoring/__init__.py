@@ -1,1 +1,0 @@
-"""What every scorer has to do with: the protocol, hits, how they are ranked, what is kept."""

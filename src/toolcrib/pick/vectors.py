@@ -1,0 +1,557 @@
+"""Texts as vectors, offline: WordLlama's token vectors, read from the files in its wheel.
+
+Rule: this is the one door to safetensors and to WordLlama's tokenizer. The `wordllama` package
+itself is never imported: that sets up logging and loads an HTTP client. It only brings the files.
+
+A text's vector is the mean of its tokens' vectors, lower-cased first: that gained 0.014 nDCG@10 on the
+three sets of `toolcrib eval-pick`. Where a whole catalog is embedded at once, a token counts for less
+the more of its texts have it (`catalog_steps`); a request's tokens all count the same. Weighing those,
+too, lost on catalogs of 20 tools.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from errno import EEXIST
+from functools import lru_cache
+from hashlib import blake2b
+from importlib.util import find_spec
+from math import sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from toolcrib.errors import MissingExtraError, SourceError
+from toolcrib.pick.query import legible
+from toolcrib.pick.ranking import numpy
+from toolcrib.pick.words import clip
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from toolcrib.pick.ranking import Vectors
+
+_WEIGHTS = Path("weights", "l2_supercat_256.safetensors")
+_TOKENIZER = Path("tokenizers", "l2_supercat_tokenizer_config.json")
+_FEATURE = "WordVectors"
+_DIMENSIONS = 256
+
+_COMMON = 0.1
+"""`a` in a token's weight, a / (a + share of the texts that have it): S. Arora, Y. Liang, T. Ma, "A
+Simple but Tough-to-Beat Baseline for Sentence Embeddings", 2017, with the catalog as the corpus."""
+
+_MOST_TOKENS = 1 << 16
+_AT_ONCE = 256
+_BATCH_BYTES = 1 << 13
+_KEPT_WORDS = 100_000
+_LONGEST_WORD = 48
+
+
+class WordVectors:
+    """Embeds texts with WordLlama's vectors; loaded at first use, shared by all instances.
+
+    Raises MissingExtraError at once where the extra "pick" is not installed; `embed` raises
+    SourceError where the model's files are not what they should be. Safe to use from threads and
+    after a fork.
+    """
+
+    name = "WordLlama l2_supercat 256"
+
+    def __init__(self) -> None:
+        self._folder = _package_folder()
+
+    def reads(self, text: str) -> float:
+        """What part of a text these vectors know the words of: Latin letters, mostly."""
+        return legible(text)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors, shape (len(texts), 256); a text without a token gives zeros.
+
+        Of a text longer than 16,384 characters the two ends are read.
+        """
+        model, np = _model(self._folder), numpy()
+        vectors: Vectors = np.zeros((len(texts), _DIMENSIONS), "float32")
+        for row, text in enumerate(texts):
+            tokens = np.frombuffer(_tokens(model, text), "uint16")
+            total = model.table[tokens].sum(axis=0, dtype="float32")
+            vectors[row] = total / max(sqrt(total @ total), 1e-9)
+        return vectors
+
+    def catalog_steps(
+        self, documents: Iterable[Sequence[tuple[float, str]]]
+    ) -> Iterator[Vectors | None]:
+        """At last a unit vector for each document: the weighted sum of those of its parts.
+
+        A part is (weight, text). In its vector a token counts 0.1 / (0.1 + share), the share of the
+        documents that have the token; so a row depends on all documents. Before that a None comes
+        after every few thousand tokens that were read, and again that were added up.
+        """
+        model, np = _model(self._folder), numpy()
+        batches: list[_Batch] = []
+        shares = np.zeros((len(model.table), 1), "float32")
+        for batch in _batches(model, documents):
+            batches.append(batch)
+            shares[:, 0] += _documents_with(batch, len(shares))
+            yield None
+        shares /= max(sum(len(batch.parts) for batch in batches), 1)
+        table = model.table * (_COMMON / (_COMMON + shares))
+        vectors = [np.zeros((0, _DIMENSIONS), "float32")]
+        for batch in batches:
+            rows = _sums(table.take(batch.tokens, axis=0), batch.lengths)
+            rows *= batch.weights[:, None] / _lengths(rows)
+            rows = _sums(rows, batch.parts)
+            vectors.append(rows / _lengths(rows))
+            yield None
+        yield np.concatenate(vectors)
+
+
+class _Words(dict[str, bytes]):
+    """The tokens of each lower-case word, as 16-bit numbers, made when they are first asked for.
+
+    Long words are not kept, and all are forgotten when they are too many.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def __missing__(self, word: str) -> bytes:
+        found = array("H", self._tokenizer.encode(word, add_special_tokens=False).ids).tobytes()
+        if len(word) <= _LONGEST_WORD:
+            if len(self) >= _KEPT_WORDS:
+                self.clear()
+            self[word] = found
+        return found
+
+
+class _Model(NamedTuple):
+    words: _Words
+    table: NDArray[np.float16]
+
+
+class _Batch(NamedTuple):
+    """The tokens of some documents one after another: how many each part has and what it weighs, and
+    how many parts each document has."""
+
+    tokens: NDArray[np.uint16]
+    lengths: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    parts: NDArray[np.int64]
+
+
+def _batches(model: _Model, documents: Iterable[Sequence[tuple[float, str]]]) -> Iterator[_Batch]:
+    read: list[bytes] = []
+    weights: list[float] = []
+    parts: list[int] = []
+    size = 0
+    for document in documents:
+        parts.append(len(document))
+        for weight, text in document:
+            weights.append(weight)
+            read.append(_tokens(model, text))
+            size += len(read[-1])
+        if size >= _BATCH_BYTES or len(parts) >= _AT_ONCE:
+            yield _batch(read, weights, parts)
+            read, weights, parts, size = [], [], [], 0
+    if parts:
+        yield _batch(read, weights, parts)
+
+
+def _batch(read: list[bytes], weights: list[float], parts: list[int]) -> _Batch:
+    np = numpy()
+    return _Batch(
+        np.frombuffer(b"".join(read), "uint16"),
+        np.array([len(tokens) // 2 for tokens in read], "int64"),
+        np.array(weights, "float32"),
+        np.array(parts, "int64"),
+    )
+
+
+def _documents_with(batch: _Batch, tokens: int) -> NDArray[np.int64]:
+    """In how many documents of a batch each token is."""
+    np = numpy()
+    document = np.repeat(np.repeat(np.arange(len(batch.parts)), batch.parts), batch.lengths)
+    pairs = np.sort(document * tokens + batch.tokens)
+    first = np.diff(pairs, prepend=-1) > 0
+    return np.bincount(pairs[first] % tokens, minlength=tokens)  # type: ignore[no-any-return]
+
+
+def _sums(rows: Vectors, counts: NDArray[np.int64]) -> Vectors:
+    """The first `counts[0]` rows added up, the next `counts[1]`, and so on; zeros for none."""
+    np = numpy()
+    found: Vectors = np.empty((len(counts), rows.shape[1]), "float32")
+    start = 0
+    for row, count in enumerate(counts.tolist()):
+        np.add.reduce(rows[start : start + count], axis=0, out=found[row])
+        start += count
+    return found
+
+
+def _lengths(rows: Vectors) -> Vectors:
+    """How long each row is, as a column; what has no length counts as 1e-9 long."""
+    np = numpy()
+    return np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-9)[:, None]  # type: ignore[no-any-return]
+
+
+def _tokens(model: _Model, text: str) -> bytes:
+    """A text's tokens, as 16-bit numbers. Read word by word they are what this tokenizer reads in the
+    whole text, but for blanks in a row; a batch of texts would start threads, which complain on stderr
+    after a fork."""
+    return b"".join(map(model.words.__getitem__, clip(text).lower().split()))
+
+
+def _package_folder() -> Path:
+    spec = find_spec("wordllama")
+    found = all(find_spec(name) is not None for name in ("numpy", "safetensors", "tokenizers"))
+    if spec is None or not spec.submodule_search_locations or not found:
+        raise MissingExtraError("pick", _FEATURE)
+    return Path(spec.submodule_search_locations[0])
+
+
+@lru_cache(maxsize=1)
+def _model(folder: Path) -> _Model:
+    try:
+        from safetensors.numpy import load_file
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtraError("pick", _FEATURE) from None
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
+        table = load_file(folder / _WEIGHTS)["embedding.weight"]
+    except Exception as error:  # both libraries raise bare Exceptions of their own
+        raise SourceError(f"the vectors in {folder} cannot be read: reinstall wordllama") from error
+    if table.shape != (tokenizer.get_vocab_size(), _DIMENSIONS) or len(table) > _MOST_TOKENS:
+        raise SourceError(f"the vectors in {folder} do not fit their tokenizer")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return _Model(_Words(tokenizer), table)
+
+
+# A catalog's vectors under one another, and how near a request lies to them.
+#
+# Rule: of a large catalog every row is read only in part, and whole only the rows that may matter; a
+# row's result does not depend on how many there are.
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from toolcrib.pick.ranking import Vectors
+
+_WHOLE = 0.7
+_EARLIER = 0.3
+_UNREAD = 0.3
+"""The cosine of any tool with what is not read of a request: who cannot judge leaves out nothing."""
+_MANY = 8_192
+"""Rows from which a catalog is large: they are kept in half precision, and searched in two stages."""
+_HEAD = 64
+"""Dimensions that the first stage reads. WordLlama's vectors are trained to mean as much as they can
+in their first 64, 128, …; of the ten nearest of 100,000, 96 % are among the 1,000 best by these."""
+_ROWS_AT_ONCE = 4_096
+
+
+class QueryVectors(NamedTuple):
+    """A request's vector and those of its parts; none for a request of one part.
+
+    They are as long as the part of the request that was read; `unread` is what every tool gets for the
+    rest.
+    """
+
+    whole: Vectors
+    parts: Vectors
+    unread: float
+
+
+def query_vectors(rows: Vectors, earlier: int, read: float) -> QueryVectors:
+    """Of the rows of a request, of so many turns before it, and of its parts, in this order.
+
+    `read` is the part of the request that they stand for.
+    """
+    whole = rows[0]
+    if earlier:
+        whole = whole + _EARLIER * rows[1 : 1 + earlier].mean(axis=0)
+        whole = whole / max(float(whole @ whole) ** 0.5, 1e-9)
+    return QueryVectors(whole * read, rows[1 + earlier :] * read, (1 - read) * _UNREAD)
+
+
+class Matrix(NamedTuple):
+    """Unit rows; `starts[i]` is the first of tool i, or None where each has one. Of a large catalog
+    `head` is the first dimensions, as much longer as they are of the whole on average."""
+
+    rows: Any
+    head: Vectors | None
+    starts: NDArray[np.int64] | None
+
+    @staticmethod
+    def of(rows: Vectors, counts: Sequence[int]) -> Matrix:
+        """`counts[i]` rows, at least one, are of tool i."""
+        np = numpy()
+        one_each = len(rows) == len(counts)
+        starts = None if one_each else np.cumsum(np.array(counts)) - np.array(counts)
+        if len(rows) < _MANY:
+            return Matrix(rows, None, starts)
+        head = np.ascontiguousarray(rows[:, :_HEAD])
+        share = float(np.vecdot(head, head).mean())
+        return Matrix(rows.astype("float16"), head / max(share, 1e-9), starts)
+
+    @staticmethod
+    def interleaved(first: Vectors, more: Vectors, counts: Sequence[int]) -> Matrix:
+        """Each tool's own row, then so many of `more`."""
+        if not len(more):
+            return Matrix.of(first, [1] * len(first))
+        before = numpy().cumsum(numpy().array(counts)) - numpy().array(counts)
+        own = numpy().arange(len(first)) + before
+        rows = numpy().empty((len(first) + len(more), first.shape[1]), "float32")
+        is_own = numpy().zeros(len(rows), bool)
+        is_own[own] = True
+        rows[is_own], rows[~is_own] = first, more
+        return Matrix.of(rows, [1 + count for count in counts])
+
+    @property
+    def dimensions(self) -> int:
+        return int(self.rows.shape[1])
+
+    def glance(self, asked: QueryVectors) -> Vectors | None:
+        """How near each tool is, estimated from the first dimensions; None for a small catalog."""
+        if self.head is None:
+            return None
+        vector = asked.whole
+        if len(asked.parts):
+            vector = _WHOLE * vector + (1 - _WHOLE) * asked.parts.mean(axis=0)
+        found = _cosines(self.head, vector[:_HEAD])
+        return found if self.starts is None else numpy().maximum.reduceat(found, self.starts)
+
+    def nearness(self, asked: QueryVectors, positions: NDArray[np.int64] | None) -> Vectors:
+        """Of the tools at these positions, or of all: the best of their texts."""
+        np = numpy()
+        if positions is None:
+            near = np.concatenate(
+                [
+                    _near(self.rows[at : at + _ROWS_AT_ONCE], asked)
+                    for at in range(0, len(self.rows), _ROWS_AT_ONCE)
+                ]
+            )
+            best: Vectors = near if self.starts is None else np.maximum.reduceat(near, self.starts)
+            return best
+        if self.starts is None:
+            return _near(self.rows[positions], asked)
+        if not len(positions):
+            return _near(self.rows[:0], asked)
+        counts = np.diff(self.starts, append=len(self.rows))[positions]
+        first = np.cumsum(counts) - counts
+        rows = np.repeat(self.starts[positions] - first, counts) + np.arange(counts.sum())
+        found: Vectors = np.maximum.reduceat(_near(self.rows[rows], asked), first)
+        return found
+
+    def texts_of(self, asked: QueryVectors, tool: int) -> Vectors:
+        """How near each text of one tool is."""
+        if self.starts is None:
+            return _near(self.rows[tool : tool + 1], asked)
+        end = self.starts[tool + 1] if tool + 1 < len(self.starts) else len(self.rows)
+        return _near(self.rows[self.starts[tool] : end], asked)
+
+
+def _near(rows: Any, asked: QueryVectors) -> Vectors:
+    exact = rows.astype("float32", copy=False)
+    near = _cosines(exact, asked.whole)
+    if len(asked.parts):
+        parts = _cosines(exact, asked.parts[:, None])
+        near = _WHOLE * near + (1 - _WHOLE) * parts.max(axis=0)
+    return near + asked.unread
+
+
+def _cosines(rows: Vectors, vector: Vectors) -> Vectors:
+    # Row by row, not `@`: a threaded BLAS takes milliseconds here whenever the cores are busy, and
+    # a row's result must not depend on how many there are.
+    found: Vectors = numpy().vecdot(rows, vector)
+    return found
+
+
+def best_of(weights: Any, count: int) -> Any:
+    """The positions of the `count` highest of an array, ascending; of equal ones the first.
+
+    Of at most so many, all.
+    """
+    np = numpy()
+    if len(weights) <= count:
+        return np.arange(len(weights))
+    least = np.partition(weights, len(weights) - count)[len(weights) - count]
+    above = (weights > least).nonzero()[0]
+    equal = (weights == least).nonzero()[0][: count - len(above)]
+    return np.sort(np.concatenate([above, equal]))
+
+
+# Bytes kept by key in one SQLite file, for as many processes and threads as like.
+#
+# Rule: nothing is ever wrong, only missing. Each entry ends in a hash of its key and its bytes, and
+# one that does not fit them is not there. A cache that is broken is begun anew; a file that is
+# something else is refused and left alone.
+#
+# A connection lives for one operation (0.15 ms), so that none is carried across a fork or left open,
+# and a file that is deleted meanwhile is made again. Nothing is synced: a killed process breaks
+# nothing, since SQLite's journal undoes what it had half written, and what a power cut breaks the
+# hashes find.
+
+T = TypeVar("T")
+
+_MAGIC, _AT, _APPLICATION = b"SQLite format 3\0", 68, 0x7463_7631
+"""https://www.sqlite.org/fileformat.html#the_database_header"""
+_CREATE = (
+    f"PRAGMA application_id = {_APPLICATION}",
+    "CREATE TABLE entry (key BLOB NOT NULL UNIQUE, bytes BLOB NOT NULL, used INTEGER NOT NULL)",
+    "CREATE INDEX entry_used ON entry (used)",
+)
+_OLDEST = """DELETE FROM entry WHERE rowid IN
+    (SELECT rowid FROM entry ORDER BY used, rowid LIMIT 1 + (SELECT count(*) FROM entry) / 10)"""
+_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+"""`SQLITE_ERROR` is what a table that lacks something gives: the statements are all written here."""
+_PATIENCE = 2.0
+"""Seconds that a busy file is waited for."""
+_HOUR = 3600
+"""Seconds by which `used` may be behind, so that most reads write nothing."""
+_KEYS_AT_ONCE = 500
+_HASH = 8
+
+
+class VectorFile:
+    """Entries at `path`, at most `max_bytes` together: those not used for longest go first.
+
+    `sole` says that nothing else is meant to lie at `path`: whatever does is replaced. Its methods
+    raise SourceError where a file of another kind is there, OSError or sqlite3.Error where it cannot
+    be used.
+    """
+
+    def __init__(self, path: Path, *, max_bytes: int, sole: bool) -> None:
+        self._path = path.absolute()  # ":memory:" would be none, and the working folder may change
+        self._max_bytes = max_bytes
+        self._sole = sole
+
+    def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """What is kept of these keys."""
+        wanted = list(keys)
+        return self._done(lambda connection: _read(connection, wanted))
+
+    def put(self, entries: Mapping[bytes, bytes]) -> None:
+        """Keep these as well, all of them or none."""
+        self._done(lambda connection: _write(connection, entries, self._max_bytes))
+
+    def _done(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What comes of it; of a file that turns out to be broken, with a new one."""
+        try:
+            return self._with_connection(work)
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BROKEN:
+                raise
+        if not (self._sole or self._is_ours()):
+            raise SourceError(
+                f"{self._path} is no cache of vectors: delete it, or name another file"
+            )
+        self._path.with_name(f"{self._path.name}-journal").unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
+        return self._with_connection(work)
+
+    def _with_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if not self._path.exists():
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.touch(mode=0o600)  # SQLite gives its journal the same
+        if not self._path.is_file():
+            raise FileExistsError(EEXIST, "what is there is no file")
+        where = f"{self._path.as_uri()}?mode=rw"  # SQLite would create it for all to read
+        connection = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
+        with closing(connection):
+            connection.text_factory = bytes
+            connection.execute("PRAGMA synchronous = OFF")
+            if _number(connection, "PRAGMA application_id") != _APPLICATION:
+                _transact(connection, _create)
+            return work(connection)
+
+    def _is_ours(self) -> bool:
+        """An empty file or none is one that another process has just begun anew."""
+        try:
+            with self._path.open("rb") as file:
+                head = file.read(_AT + 4)
+        except FileNotFoundError:
+            return True
+        ours = head.startswith(_MAGIC) and head[_AT:] == _APPLICATION.to_bytes(4, "big")
+        return ours or not head
+
+
+class _ForeignError(sqlite3.DatabaseError):
+    """A database, and not one of ours."""
+
+    sqlite_errorcode = sqlite3.SQLITE_NOTADB
+
+
+def _transact(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], None]) -> None:
+    """A connection that is closed in the middle undoes it."""
+    connection.execute("BEGIN IMMEDIATE")
+    work(connection)
+    connection.execute("COMMIT")
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    if _number(connection, "PRAGMA application_id") == _APPLICATION:
+        return  # another process was first
+    if _number(connection, "SELECT count(*) FROM sqlite_master"):
+        raise _ForeignError("it is another database")
+    for statement in _CREATE:
+        connection.execute(statement)
+
+
+def _read(connection: sqlite3.Connection, keys: list[bytes]) -> dict[bytes, bytes]:
+    now = int(time.time())
+    found: dict[bytes, bytes] = {}
+    stale: list[tuple[int, bytes]] = []
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        some = keys[start : start + _KEYS_AT_ONCE]
+        marks = ",".join("?" * len(some))
+        rows = connection.execute(
+            f"SELECT key, bytes, used FROM entry WHERE key IN ({marks})",  # noqa: S608  only marks
+            some,
+        )
+        for key, kept, used in rows.fetchall():
+            if isinstance(kept, bytes) and kept[-_HASH:] == _hash(key, kept[:-_HASH]):
+                found[key] = kept[:-_HASH]
+                if not isinstance(used, int) or abs(now - used) > _HOUR:
+                    stale.append((now, key))
+    if stale:
+        with suppress(sqlite3.OperationalError):  # busy or read-only: it is read all the same
+            _transact(connection, lambda opened: _touch(opened, stale))
+    return found
+
+
+def _touch(connection: sqlite3.Connection, rows: list[tuple[int, bytes]]) -> None:
+    connection.executemany("UPDATE entry SET used = ? WHERE key = ?", rows)
+
+
+def _write(connection: sqlite3.Connection, entries: Mapping[bytes, bytes], max_bytes: int) -> None:
+    now = int(time.time())
+    rows = [(key, kept + _hash(key, kept), now) for key, kept in entries.items()]
+
+    def insert(opened: sqlite3.Connection) -> None:
+        opened.executemany("INSERT OR REPLACE INTO entry (key, bytes, used) VALUES (?, ?, ?)", rows)
+        page = _number(opened, "PRAGMA page_size")
+        while _pages(opened) * page > max_bytes and opened.execute(_OLDEST).rowcount:
+            pass
+
+    _transact(connection, insert)
+
+
+def _pages(connection: sqlite3.Connection) -> int:
+    """Those in use; the others are used again before the file grows."""
+    return _number(connection, "PRAGMA page_count") - _number(connection, "PRAGMA freelist_count")
+
+
+def _number(connection: sqlite3.Connection, statement: str) -> int:
+    found: int = connection.execute(statement).fetchone()[0]
+    return found
+
+
+def _hash(key: bytes, kept: bytes) -> bytes:
+    return blake2b(key + kept, digest_size=_HASH).digest()

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from hashlib import sha256
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pick.pick_helpers import SHOP, entry
+
+from toolcrib.pick import Query
+from toolcrib.pick.keyword import asked_words, plan_of, weigh
+from toolcrib.pick.keyword_index import _VERSION, IndexFolder, WordIndex, entry_of, index_steps
+from toolcrib.values.definition import ToolDefinition
+
+WORDS = ("red", "green", "blue", "market", "price", "weather", "file", "files", "zebra")
+TOOLS = st.builds(
+    lambda name, text: entry(name, " ".join(text)).definition,
+    st.sampled_from(WORDS),
+    st.lists(st.sampled_from(WORDS), max_size=6),
+)
+
+
+def built(definitions: list[ToolDefinition], *kept: WordIndex) -> WordIndex:
+    return [index for index in index_steps(definitions, kept) if index is not None][-1]
+
+
+def ranking(index: WordIndex, text: str, limit: int | None) -> list[tuple[float, int]]:
+    plan = plan_of(index, asked_words(Query(text, used=("zebra",))))
+    weighed = weigh(index, plan, limit, float("inf"))
+    return sorted((-weight, index.place[slot]) for slot, weight in weighed.items())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_derived_index_equals_one_built_anew(data: st.DataObject) -> None:
+    definitions = data.draw(st.lists(TOOLS, min_size=1, max_size=12))
+    index = built(definitions)
+    for _ in range(3):
+        kept = data.draw(st.permutations(definitions))[data.draw(st.integers(0, 4)) :]
+        new = data.draw(st.lists(TOOLS, max_size=4))
+        definitions = data.draw(st.permutations([*kept, *new]))
+        index = built(definitions, index)
+        fresh = built(definitions)
+        assert {word: len(p.slots) for word, p in index.postings.items()} == {
+            word: len(p.slots) for word, p in fresh.postings.items()
+        }
+        for text in ("red market price", "zebra files", "blue green weather reds markets"):
+            for limit in (None, 1, 3):
+                assert ranking(index, text, limit) == ranking(fresh, text, limit)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_loaded_index_equals_the_one_that_was_saved(data: st.DataObject) -> None:
+    old = data.draw(st.lists(TOOLS, max_size=8))
+    definitions = data.draw(st.permutations([*old[:5], *data.draw(st.lists(TOOLS, max_size=4))]))
+    index = built(definitions, built(old))
+    with TemporaryDirectory() as folder:
+        IndexFolder(folder).save(index)
+        loaded = IndexFolder(folder).load(definitions)
+    assert loaded is not None
+    assert (loaded.postings, loaded.place, loaded.texts) == (
+        index.postings,
+        index.place,
+        index.texts,
+    )
+    more = [*definitions, entry("zebra", "red").definition]
+    assert ranking(built(more, loaded), "zebra red", 3) == ranking(built(more), "zebra red", 3)
+
+
+def test_what_files_hold_of_a_tool_is_of_their_version() -> None:
+    """Where this fails, raise `index_file._VERSION`: files of another one would be read as this."""
+    tool = entry(
+        "getUser_byID",
+        "Finds the users' 東京 cryptocurrencies, Zürich 2024.",
+        parameters={"userName": {"description": "Of whom.", "enum": ["a1", "b"]}},
+        tags=("people",),
+    )
+    impacts, text = entry_of(tool.definition)
+    told = f"{text} {[(word, round(impact, 6)) for word, impact in impacts.items()]}"
+    assert (_VERSION, sha256(told.encode()).hexdigest()[:16]) == (1, "9a1b0ee5128f3b79")
+
+
+def test_what_is_shared_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    definitions = [tool.definition for tool in SHOP]
+    index = built(definitions)
+    read: list[str] = []
+
+    def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
+        read.append(definition.name)
+        return {definition.name: 1.0}, ""
+
+    monkeypatch.setattr("toolcrib.pick.keyword_index.entry_of", entry_of)
+    built([*definitions[::-1], entry("new").definition], index)
+    assert read == ["new"]
+    read.clear()
+    built([entry("a").definition, entry("b").definition, definitions[0]], index)
+    assert read == ["a", "b", "get_weather"]  # less than half is shared: from the beginning
+
+
+def test_an_index_is_not_changed_by_what_is_derived_from_it() -> None:
+    definitions = [tool.definition for tool in SHOP]
+    index = built(definitions)
+    before = ranking(index, "weather or files", None)
+    built([*definitions[1:], entry("weather_files", "weather").definition], index)
+    assert ranking(index, "weather or files", None) == before
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("crypto", None),
+        ("weath", ("weather", 5 / 7)),
+        ("weathervane", ("weather", 7 / 11)),
+        ("weathen", ("weather", 6 / 7)),
+        ("wea", None),
+        ("2024", None),
+        ("marketing", ("market", 6 / 9)),
+        ("folderol", ("folder", 6 / 8)),
+    ],
+)
+def test_nearest(word: str, expected: tuple[str, float] | None) -> None:
+    tools = [*(tool.definition for tool in SHOP), entry("market").definition]
+    assert built(tools).nearest(word) == expected
