@@ -6,7 +6,7 @@ import asyncio
 import base64
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anthropic
@@ -18,6 +18,7 @@ from aiohttp import web
 from toolcrib.clients import AiohttpTransport, AnthropicClient, OpenAIClient, Retries, Timeouts
 from toolcrib.errors import (
     AuthenticationError,
+    ClientError,
     ConnectionFailed,
     OverloadedError,
     RateLimitError,
@@ -195,6 +196,69 @@ async def test_bedrock_breaks_off() -> None:
         client = AnthropicClient("claude-x", sdk=sdk, retries=None)
         with pytest.raises(RateLimitError, match="slow down"):
             await ask(client, stream=True)
+
+
+class Saying(Bedrock):
+    """Says `bodies`, one an answer, as the transport's whole body; None for what Bedrock would say."""
+
+    def __init__(self, bodies: Sequence[bytes | None]) -> None:
+        super().__init__([TURN] * len(bodies))
+        self.whole = b""
+        self._bodies = iter(bodies)
+
+    def answer(self, turn: Any, *, number: int, stream: bool) -> Any:
+        made = super().answer(turn, number=number, stream=stream)
+        self.whole = made.body
+        body = next(self._bodies)
+        return type(made)(self.whole if body is None else body, content_type=made.content_type)
+
+
+async def of_bedrock(*bodies: bytes | None) -> tuple[list[Reply | ClientError], bytes]:
+    """What is read of each body, and what Bedrock would have said."""
+    read: list[Reply | ClientError] = []
+    async with (
+        serving(Saying(bodies)) as server,
+        anthropic.AsyncAnthropicBedrock(
+            aws_region="r", api_key="t0k", base_url=url_of(server)
+        ) as sdk,
+    ):
+        client = AnthropicClient("claude-x", sdk=sdk, retries=None)
+        for _ in bodies:
+            try:
+                read.append(await ask(client, stream=True))
+            except ClientError as error:
+                read.append(error)
+        return read, server.whole
+
+
+async def test_a_torn_frame_behind_an_sdk_ends_the_reply() -> None:
+    """Bodies that are cut anywhere, and of which the transport says that they are whole."""
+    [reply], whole = await of_bedrock(None)
+    assert isinstance(reply, Reply)
+    ran = [(made.name, made.arguments, made.complete) for made in reply.tool_calls]
+    assert ran == [("f", '{"n":1,"x":1.5}', True)]
+    ends = [0]
+    while ends[-1] < len(whole):
+        ends.append(ends[-1] + int.from_bytes(whole[ends[-1] : ends[-1] + 4]))
+    cuts = sorted({*range(0, len(whole), 97), *ends[:-1], *range(ends[-2], len(whole), 9)})
+    read, _ = await of_bedrock(*(whole[:cut] for cut in cuts))
+    for cut, given in zip(cuts, read, strict=True):
+        if cut not in ends:
+            assert isinstance(given, ConnectionFailed), (cut, given)
+            assert "broke in the middle of the reply" in str(given)
+        elif isinstance(given, Reply):  # between two frames it is for the wire to say
+            calls = [(c.name, c.arguments, c.complete) for c in given.tool_calls if c.complete]
+            assert not calls or (calls == ran and cut == ends[-2]), cut
+
+
+async def test_a_damaged_frame_behind_an_sdk_ends_the_reply() -> None:
+    """One bit that is another one, in heads, headers, payloads and checksums."""
+    _, whole = await of_bedrock(None)
+    places = range(3, len(whole), 41)
+    damaged = (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in places)
+    read, _ = await of_bedrock(*damaged)
+    for at, given in zip(places, read, strict=True):
+        assert isinstance(given, WireError | ConnectionFailed), (at, given)
 
 
 @both
