@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from toolcrib import ALL, ToolDefinition, tool
+from toolcrib import ALL, Catalog, ToolDefinition, tool
 from toolcrib.errors import DefinitionError
 from toolcrib.tools.build import check_name
+from toolcrib.tools.lock import lock_catalog
 from toolcrib.values.definition import All, Annotations
 
 CANARY = SecretStr("canary")
@@ -178,6 +179,23 @@ def test_marks_are_in_the_digest_and_those_without_keep_theirs() -> None:
     assert made(marks={"a": 1, "b": 2}).digest == made(marks={"b": 2, "a": 1}).digest
     assert made(marks={}).digest == made().digest
     assert "marks" not in json.dumps(made().annotations.to_dict())
+
+
+def test_no_roles_are_said_by_leaving_them_out() -> None:
+    """In every place that takes annotations: an empty list would read as nobody, and mean everybody."""
+    form = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}}
+    listed = {"name": "look", "inputSchema": {"type": "object"}}
+    for given in (form, listed):
+        with pytest.raises(DefinitionError, match="leave it out for everybody"):
+            Catalog.from_definitions([given], marks={"look": {"allowed_roles": []}})
+        absent = Catalog.from_definitions([given])["look"].get_definition()
+        assert absent.annotations.allowed_roles == ()
+        saved = absent.annotations.to_dict()
+        again = Catalog.from_definitions([given], marks={"look": saved})["look"].get_definition()  # type: ignore[dict-item]
+        assert again.annotations == absent.annotations
+        assert lock_catalog(Catalog([absent])).changes(Catalog([again])) == []
+    assert "allowed_roles" in made(allowed_roles=["a"]).annotations.to_dict()
+    assert "allowed_roles" not in made().annotations.to_dict()
 
 
 @pytest.mark.parametrize("marks", [["pii"], {"x": object()}, {1: 2}, {"x": float("nan")}, 5])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -147,6 +147,11 @@ def _annotations(name: str, given: AnnotationOptions) -> _Said:
     unknown = rest.keys() - (set(Annotations.__struct_fields__) - {"marks_json"})
     if unknown:
         raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(sorted(unknown))}")
+    if "allowed_roles" in given and _is_empty(given["allowed_roles"]):
+        raise DefinitionError(
+            f"tool '{name}': allowed_roles is empty, so that nobody could call it: name the roles, or"
+            " leave it out for everybody"
+        )
     if given.get("marks"):
         rest["marks_json"] = _marks(name, given["marks"])
     try:
@@ -157,6 +162,10 @@ def _annotations(name: str, given: AnnotationOptions) -> _Said:
         )
     except msgspec.ValidationError as error:
         raise DefinitionError(f"tool '{name}': a wrong annotation: {error}") from None
+
+
+def _is_empty(collection: object) -> bool:
+    return isinstance(collection, Collection) and not isinstance(collection, str) and not collection
 
 
 def _marks(name: str, marks: Mapping[str, Any]) -> str:

@@ -268,7 +268,7 @@ def write_lock(lock: Lock, path: str | Path) -> None:
 
 def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool:
     given = definition
-    annotations = given.annotations.to_dict()
+    annotations = given.annotations.facts()
     return LockedTool(
         digest=given.digest,
         description=digest(given.description),

@@ -75,7 +75,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
     """What policies, pickers and runners read without parsing a schema.
 
     `cost` is in the unit that the application's budget uses, from 0; `timeout` in seconds, above 0,
-    None for the runner's own; empty `allowed_roles` means everybody. `marks` are the author's own
+    None for the runner's own; without `allowed_roles` everybody may call. `marks` are the author's own
     words for policies to read (`{"pii": True}`); toolcrib gives them no meaning. Raises ValueError for
     numbers that are not so.
     """
@@ -107,7 +107,17 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
         return json_copy(self.marks_json)
 
     def to_dict(self) -> JsonObject:
-        """All of them as JSON; `marks` only where there are some."""
+        """All of them as JSON, as `@tool` and `marks=` take them.
+
+        `marks` and `allowed_roles` are there only where there are some.
+        """
+        plain = self.facts()
+        if not self.allowed_roles:
+            del plain["allowed_roles"]
+        return plain
+
+    def facts(self) -> JsonObject:
+        """All of them as JSON, as digests are over them: with `allowed_roles` that are empty, too."""
         plain: JsonObject = msgspec.to_builtins(self)
         del plain["marks_json"]
         return plain if self.marks_json == NO_MARKS else {**plain, "marks": self.marks}
@@ -246,7 +256,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 @lru_cache(maxsize=1024)
 def _annotations_text(annotations: Annotations) -> str:
-    return canonical_json(annotations.to_dict())
+    return canonical_json(annotations.facts())
 
 
 def _visibility(paths: Visibility | None) -> str:
