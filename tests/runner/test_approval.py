@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -255,6 +255,10 @@ async def nameless(_request: ApprovalRequest) -> Any:
     return Approve(by="")
 
 
+async def says_no_by_exception(_request: ApprovalRequest) -> Any:
+    raise ApprovalError("no", ErrorCode.APPROVAL_REFUSED)
+
+
 async def cancels_itself(_request: ApprovalRequest) -> Any:
     raise asyncio.CancelledError
 
@@ -266,6 +270,7 @@ async def cancels_itself(_request: ApprovalRequest) -> Any:
         (says_true, r"a bool is no answer: return Approve\(by=…\) or Refuse\(\)"),
         (nameless, "an approval needs the name of who gives it"),
         (cancels_itself, "asking for the approval failed"),
+        (says_no_by_exception, "asking for the approval failed"),
     ],
 )
 async def test_an_approver_that_fails_is_nobodys_no(
@@ -326,6 +331,42 @@ async def test_edited_arguments_are_hydrated_anew_and_recorded() -> None:
     assert sink.records[-1].arguments == {"path": "b", "password": "***"}
     assert sink.records[-1].defaulted == ("/password",)
     assert sink.records[-1].approved_by == "grace"
+
+
+@dataclasses.dataclass
+class ByCard:
+    kind: Literal["card"]
+    cents: int = 100
+
+
+@dataclasses.dataclass
+class ByBank:
+    kind: Literal["bank"]
+    cents: int = 100_000
+
+
+@dataclasses.dataclass
+class InCash:
+    kind: Literal["cash"]
+    cents: int
+
+
+@pytest.mark.parametrize("kind", ["bank", "cash"])
+async def test_a_default_that_was_shown_stays_where_an_edit_would_change_it(kind: str) -> None:
+    @tool(visible=ALL, safe=False)
+    async def pay(by: ByCard | ByBank | InCash) -> int:
+        """Pay."""
+        return by.cents
+
+    async def editor(request: ApprovalRequest) -> Answer:
+        assert request.arguments == {"by": {"kind": "card", "cents": 100}}
+        return Approve(by="grace", arguments={"by": {"kind": kind, "cents": 100}})
+
+    call = ToolCall("call_1", "", "pay", '{"by": {"kind": "card"}}')
+    outcome = await ToolRunner([pay], approver=editor).exec(call)
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 100
+    assert outcome.record.arguments == {"by": {"kind": kind, "cents": 100}}
 
 
 async def test_edited_arguments_that_are_not_valid_do_not_run() -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 import msgspec
 
-from toolcrib.errors import ApprovalError, ErrorCode, SourceError
+from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.hydrate import hydrate
 from toolcrib.runner.approval import NotAnAnswer, checked_answer, differing, mismatch
 from toolcrib.runner.execute import cancel_requests, own
@@ -21,11 +22,18 @@ from toolcrib.runner.stopped import ExceptionHook, Stopped, accepted
 from toolcrib.schema.references import lacks, remove_at, same_at
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
-from toolcrib.values.call import Hydrated
+from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json
 from toolcrib.values.record import CallError
+
+_NOT_ANSWERED: Final = frozenset(
+    code
+    for code in ErrorCode
+    if code.info.stage is Stage.APPROVAL and code is not ErrorCode.APPROVAL_REFUSED
+)
+"""What an approver may raise as an ApprovalError: a no is a `Refuse`, said by somebody."""
 
 
 async def answer_to(
@@ -74,12 +82,25 @@ def approved_call(
         raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
     if answer.arguments is None:
         return hydrated
-    definition = hydrated.definition
-    edited = _sent_anew(unmasked(definition, answer.arguments, hydrated.arguments), hydrated)
+    whole = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
+    edited, left_out = _sent_anew(whole, hydrated)
+    read = _edited_call(edited, hydrated, catalog, hook)
+    same = isinstance(read, Hydrated) and all(same_at(read.arguments, whole, p) for p in left_out)
+    if (
+        left_out and not same
+    ):  # after the edit another default holds there, or none: what was approved is sent
+        read = _edited_call(whole, hydrated, catalog, hook)
+    return accepted(read)
+
+
+def _edited_call(
+    edited: JsonObject, hydrated: Hydrated, catalog: Catalog, hook: ExceptionHook
+) -> HydrationResult:
+    """The call with these arguments in place of its own, checked as a model's would be."""
     text = canonical_json(edited)
-    call = msgspec.structs.replace(hydrated.call, name=definition.name, arguments=text)
+    call = msgspec.structs.replace(hydrated.call, name=hydrated.definition.name, arguments=text)
     pinned = _still_pinned(edited, hydrated)
-    return accepted(hydrate(call, catalog, pinned=pinned, on_exception=hook))
+    return hydrate(call, catalog, pinned=pinned, on_exception=hook)
 
 
 def _own_request(request: ApprovalRequest) -> ApprovalRequest:
@@ -87,14 +108,14 @@ def _own_request(request: ApprovalRequest) -> ApprovalRequest:
     return msgspec.structs.replace(request, arguments=own_copy(request.arguments))
 
 
-def _sent_anew(edited: JsonObject, hydrated: Hydrated) -> JsonObject:
-    """Edited arguments without the defaults that were shown beside them and left as they were: what
-    was not sent is not sent now."""
+def _sent_anew(edited: JsonObject, hydrated: Hydrated) -> tuple[JsonObject, tuple[str, ...]]:
+    """Edited arguments without the defaults that were shown beside them and left as they were, and the
+    places of those: what was not sent is not sent now."""
     edited, shown = own_copy(edited), hydrated.arguments
-    for place in reversed(hydrated.defaults):  # from the end of an array
-        if same_at(edited, shown, place):
-            remove_at(edited, place)
-    return edited
+    left_out = tuple(place for place in hydrated.defaults if same_at(edited, shown, place))
+    for place in reversed(left_out):  # from the end of an array
+        remove_at(edited, place)
+    return edited, left_out
 
 
 def _still_pinned(edited: JsonObject, hydrated: Hydrated) -> dict[str, JsonValue]:
@@ -139,9 +160,12 @@ async def _ask(
     try:
         answer: Answer | None = await own(_called(approver, request))
     except ApprovalError as error:
-        if error.code is ErrorCode.APPROVAL_FAILED:
+        code = error.code
+        if code not in _NOT_ANSWERED:
+            code = ErrorCode.APPROVAL_FAILED
+        if code is ErrorCode.APPROVAL_FAILED:
             failed(error)
-        raise Stopped(CallError.of(error.code), error.asked_digest) from None
+        raise Stopped(CallError.of(code), error.asked_digest) from None
     except SourceError:
         raise  # as with a sink that cannot write
     except (Exception, asyncio.CancelledError) as error:
