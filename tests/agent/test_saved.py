@@ -186,7 +186,7 @@ def nobody_asked(state: dict[str, Any]) -> None:
         (called(name="look"), "pending[0].tool"),
         (call_added, "pending"),
         (nobody_asked, "pending"),
-        (whole(caller={"id": "eve"}), "pending[0].caller"),
+        (whole(caller={"id": "eve"}), "caller"),
         (whole(run_id="run_other"), "tally.run_id"),
         (tally(nonce="x"), "pending[0].id"),
         (tally(calls=0), "tally.calls"),
@@ -199,6 +199,9 @@ def nobody_asked(state: dict[str, Any]) -> None:
             "tally.approved",
         ),
         (whole(turn=-1), "turn"),
+        (whole(caller={"id": "anonymous", "roles": ["admin"]}), "caller"),
+        (tally(per_tool={"refund": 1}, cost_per_tool={"refund": 1.0}), "tally.per_tool"),
+        (tally(cost_per_tool={"refund": 1.0}), "tally.cost_per_tool"),
         (whole(elapsed=-60.0), "elapsed"),
     ],
 )

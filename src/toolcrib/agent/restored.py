@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -23,9 +24,10 @@ from toolcrib.hydrate import RepairRequest, hydrate, repair
 from toolcrib.runner import ToolRunner, approval_request
 from toolcrib.runner.approval import differing, request_id
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
-from toolcrib.values.decision import ApprovalRequest, Ask
+from toolcrib.values.decision import ApprovalRequest, Ask, Caller
 from toolcrib.values.json import JsonObject, JsonValue, digest
 from toolcrib.values.offer import Offer
+from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RepairedText, RunState
 
 
@@ -51,11 +53,20 @@ def check_state(state: RunState) -> None:
 
 def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     """Fields, what would be wrong with each, and whether it is."""
-    tally = state.tally
+    tally, caller = state.tally, state.caller
+    yield (
+        "caller",
+        "it is not the one of the records",
+        any(_is_anothers(r, caller) for r in state.records),
+    )
     yield "tally.run_id", "it is another run's", tally.run_id not in ("", state.run_id)
-    completed = sum(record.status == "completed" for record in state.records)
-    miscounted = tally.calls != sum(tally.per_tool.values()) or tally.calls < completed
+    completed = Counter(record.name for record in state.records if record.status == "completed")
+    miscounted = tally.calls != sum(tally.per_tool.values()) or tally.calls < completed.total()
     yield "tally.calls", "it is not the number of the calls that were made", miscounted
+    miscounted = any(tally.per_tool.get(name, 0) < number for name, number in completed.items())
+    yield "tally.per_tool", "a tool completed more often", miscounted
+    uncalled = not tally.cost_per_tool.keys() <= tally.per_tool.keys()
+    yield "tally.cost_per_tool", "it names a tool that was not called", uncalled
     spent = math.isclose(tally.cost, sum(tally.cost_per_tool.values()), abs_tol=1e-9)
     yield "tally.cost", "it is not the cost of the calls that were made", not spent
     tokens = state.usage.input_tokens + state.usage.output_tokens
@@ -64,6 +75,13 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
     for at, given in enumerate(tally.approved):
         unknown = (given.id, given.by) not in answered or given.caller != state.caller.id
         yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
+
+
+def _is_anothers(record: ToolInvocationRecord, caller: Caller) -> bool:
+    """Whether a record names another caller; records without an origin are older than roles in them."""
+    return record.caller != caller.id or (
+        record.origin is not None and record.caller_roles != caller.roles
+    )
 
 
 def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
