@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -135,6 +135,89 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_behind(
     assert runner.left_behind == before + 1
     stubborn.go.set()
     await until(lambda: runner.left_behind == before)
+
+
+async def timeout_within() -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await asyncio.Event().wait()
+
+
+async def group_within() -> None:
+    async def fails() -> None:
+        raise ValueError
+
+    with suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails())
+            await asyncio.Event().wait()
+
+
+async def cancelled_by_another() -> None:
+    other = asyncio.ensure_future(asyncio.Event().wait())
+    asyncio.get_running_loop().call_soon(other.cancel)
+    with suppress(asyncio.CancelledError):
+        await other
+
+
+@pytest.mark.parametrize("within", [timeout_within, group_within, cancelled_by_another])
+async def test_a_cancellation_that_a_tool_takes_back_is_no_request_to_stop(
+    within: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.01)
+
+    @tool(visible=ALL)
+    async def f(waits_for_a_task: bool) -> int:
+        """Go on for longer than a tool may that was told to stop."""
+        await within()
+        rest = asyncio.sleep(0.05)
+        await (asyncio.ensure_future(rest) if waits_for_a_task else rest)
+        return 1
+
+    for waits in ("true", "false"):
+        outcome = await ToolRunner([f]).exec(
+            ToolCall("call_0", "", "f", f'{{"waits_for_a_task": {waits}}}')
+        )
+        assert isinstance(outcome, Completed)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_what_is_left_behind_cancels_nobody_who_called_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
+    ended = asyncio.Event()
+
+    @tool(visible=ALL, timeout=0.05)
+    async def inner() -> int:
+        """Wait."""
+        await asyncio.Event().wait()
+        return 1
+
+    @tool(visible=ALL, timeout=0.01)
+    async def f() -> int:
+        """Go on, by calling a tool that runs into its own limit, when nobody waits any more."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        try:
+            await runner.exec(ToolCall("call_1", "", "inner", "{}"))
+        finally:
+            ended.set()
+        return 1
+
+    runner = ToolRunner([inner, f])
+    before = runner.left_behind
+    outcome = await runner.exec(CALL)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
+    await ended.wait()
+    await until(lambda: runner.left_behind == before)
+    await asyncio.sleep(0.06)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
 
 
 async def test_what_was_left_behind_does_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:

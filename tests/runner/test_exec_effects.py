@@ -147,12 +147,11 @@ async def test_a_tainted_run_asks_and_a_full_gate_waits() -> None:
 
 
 async def test_a_tool_that_has_its_task_cancelled() -> None:
-    """Its code runs in a task of its own: the call is recorded as what came of it, and whoever made
-    it is not cancelled."""
+    """The call is recorded as what came of it, and the task is cancelled all the same."""
 
     @tool(visible=ALL)
     async def cancels(waits: bool) -> int:
-        """Cancel the task that runs this."""
+        """Cancel whoever called."""
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
@@ -164,8 +163,9 @@ async def test_a_tool_that_has_its_task_cancelled() -> None:
         sink = MemorySink()
         runner = ToolRunner([cancels], sinks=[sink])
         text = '{"waits": true}' if waits_ else '{"waits": false}'
-        outcome = await runner.exec(ToolCall("c", "", "cancels", text))
-        assert isinstance(outcome, Failed if waits_ else Completed)
+        task = asyncio.ensure_future(runner.exec(ToolCall("c", "", "cancels", text)))
+        with pytest.raises(asyncio.CancelledError):
+            await task
         assert [record.status for record in sink.records] == [status]
         assert runner._setup.gate._running == 0
         assert runner._setup.memory.on_their_way() == []

@@ -1,9 +1,11 @@
 """Running one tool under a time limit: the only place where an author's code is started.
 
-Each call's code runs in a task of its own. On a time limit, and when its caller is cancelled, that task
-is cancelled and has GRACE seconds to end; one that goes on all the same is left behind, and its outcome
-is not known. A thread cannot be killed either: a blocking tool that overruns is left behind in a thread
-of its own, which no later call uses and which does not keep the process alive.
+A tool's coroutine is driven in its caller's own task, so that `asyncio.timeout`, task groups and
+context variables in it work as ever; one that never suspends costs neither a task nor a timer. At its
+time limit, and when its caller is cancelled, CancelledError is raised in it, and it has GRACE seconds
+to end. One that goes on all the same is left behind in a task of its own, and its outcome is not known.
+A thread cannot be killed either: a blocking tool that overruns is left behind in a thread of its own,
+which no later call uses and which does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -11,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import suppress
-from types import CoroutineType, coroutine
+from types import CoroutineType, NoneType, coroutine
 from typing import Any, Protocol, TypeVar
 
 from toolcrib.threads import Work, in_thread
@@ -21,7 +22,8 @@ from toolcrib.tools import Tool
 T = TypeVar("T")
 
 
-GRACE = 5.0  # seconds that a cancelled tool has to end
+GRACE = 5.0  # seconds that a tool has to end when it was told to stop
+_ENDED_BY_CANCEL = (NoneType, asyncio.Future)  # cancelling a task waits for its code
 _left_behind: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
 
 
@@ -36,92 +38,181 @@ class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves t
 async def execute(
     tool: Tool[..., Any], instance: Any, injected: Mapping[str, Any], seconds: float | None
 ) -> Any:
-    """The tool's own value. Raises what `limited` does, and what the tool raises."""
+    """Return the tool's own value. Raises what `limited` does, and what the tool raises."""
     if tool.blocking:
         return await limited(_from_thread(lambda: tool.invoke(instance, injected)), seconds)
-    return await limited(_in_the_loop(lambda: tool.invoke(instance, injected)), seconds)
+    started = called(lambda: tool.invoke(instance, injected))
+    return await limited(
+        started if started.__class__ is CoroutineType else awaited(started), seconds
+    )
 
 
 async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
-    """What it gives, or raises. Raises TimeLimitExceeded once it has been cancelled and has ended,
+    """Return what `work` gives. Raises TimeLimitExceeded once it has been cancelled and has ended,
     StillRunning if it has not; cancelled, it waits as long, and gives what came of it nevertheless."""
-    end = _End()
-    task = asyncio.ensure_future(_caught(work, end))
-    late = False
     try:
-        await asyncio.sleep(0)  # its first step; what never suspends needs no timer
-        if not task.done():
-            await asyncio.wait((task,), timeout=seconds)
-        late = not task.done()
-        if late:
-            task.cancel()
-    except asyncio.CancelledError as error:
-        task.cancel(*error.args)
-    except GeneratorExit:  # the loop is gone, or whoever closed this goes on without it
-        with suppress(RuntimeError):
-            task.cancel()
-        if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
-            work.close()  # nobody will begin it any more
+        pending = work.send(None)
+    except StopIteration as finished:
+        return finished.value
+    except GeneratorExit:
+        raise _exit_of_its_own() from None
+    deadline = _Deadline(seconds)
+    try:
+        value = await _driven(work, pending, deadline)
+    except (asyncio.CancelledError, TimeoutError):
+        if deadline.passed:
+            raise TimeLimitExceeded from None
         raise
-    if not task.done():
-        await _ended(task)
-    if end.come is None:
-        task.result()  # it was cancelled before its first step: that is raised
-    value, raised = end.come or (None, None)
-    end.come = None
-    if late and (raised is None or isinstance(raised, asyncio.CancelledError | TimeoutError)):
-        raise TimeLimitExceeded
-    try:
-        if raised is not None:
-            raise raised
     finally:
-        raised = None  # its traceback holds this frame
+        deadline.disarm()
+    if deadline.passed:  # it caught the cancellation and went on
+        raise TimeLimitExceeded
     return value
 
 
-class _End:
-    """What has come of a tool: its value, or what it raised.
+class _Deadline:
+    """Stops a suspended tool at its time limit, and says when one that was told to stop had its time.
 
-    It is no task's result: asyncio, when it debugs, logs those, and drops that of a task which was
-    cancelled in its last step.
+    `stopping` from the moment when CancelledError reached the tool on behalf of somebody outside of it
+    until its grace is over. A task group or a timeout within the tool cancels the task, too, and takes
+    that back: the grace then ends without consequence.
     """
 
-    come: tuple[Any, BaseException | None] | None = None
+    __slots__ = ("_gate", "_grace", "_limit", "_loop", "_requests", "_task", "passed", "stopping")
+
+    def __init__(self, seconds: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._requests = cancel_requests()
+        self._limit = None if seconds is None else self._loop.call_later(seconds, self._pass)
+        self._grace: asyncio.TimerHandle | None = None
+        self._gate: asyncio.Future[None] | None = None
+        self.passed = False
+        self.stopping = False
+
+    def is_ignored(self) -> bool:
+        """Whether a tool that was told to stop has had its time, and goes on."""
+        if not self.stopping or self._grace is not None:
+            return False
+        self.stopping = self.passed or self._is_cancelled()
+        return self.stopping
+
+    def guards(self, pending: Any) -> bool:
+        """Whether a tool is to wait for this through `until_done`: for what cancelling may not end."""
+        if pending.__class__ in _ENDED_BY_CANCEL and not self.stopping:
+            return False
+        return asyncio.isfuture(pending) and pending.get_loop() is self._loop
+
+    def disarm(self) -> None:
+        for timer in (self._limit, self._grace):
+            if timer is not None:
+                timer.cancel()
+        if self.passed and self._task is not None and self._is_cancelled():
+            self._task.uncancel()
+
+    def cancelled(self) -> None:
+        """CancelledError has come: if that is because the task was cancelled, the grace begins."""
+        if self._is_cancelled():
+            self.stopping = True
+            if self._grace is not None:
+                self._grace.cancel()
+            self._grace = self._loop.call_later(GRACE, self._lapse)
+
+    def until_done(self, pending: asyncio.Future[Any]) -> Generator[Any, Any, None]:
+        """Wait until `pending` is done or the grace is over. Raises CancelledError for the tool.
+
+        The task waits for a future of ours: cancelling it returns at once, whatever `pending` does.
+        """
+        pending._asyncio_future_blocking = False  # noqa: SLF001  as a task does: it is waited for
+        pending.add_done_callback(self._wake)
+        try:
+            while not pending.done() and not self.is_ignored():
+                self._gate = self._loop.create_future()
+                try:
+                    yield from self._gate
+                except asyncio.CancelledError as error:
+                    self.cancelled()
+                    if not pending.cancel(*error.args):
+                        raise
+        finally:
+            self._gate = None
+            pending.remove_done_callback(self._wake)
+
+    def _is_cancelled(self) -> bool:
+        return self._task is not None and self._task.cancelling() > self._requests
+
+    def _pass(self) -> None:
+        self.passed = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _lapse(self) -> None:
+        self._grace = None
+        self._wake(None)
+
+    def _wake(self, _done: object) -> None:
+        if self._gate is not None and not self._gate.done():
+            self._gate.set_result(None)
 
 
-async def _caught(work: Coroutine[Any, Any, Any], end: _End) -> None:
-    """A task's own: what it raises is judged where it is waited for, and ends no event loop."""
+@coroutine
+def _driven(
+    work: Coroutine[Any, Any, Any], pending: Any, deadline: _Deadline
+) -> Generator[Any, Any, Any]:
+    """Drive a coroutine that was stepped once and waits for `pending`. Raises StillRunning.
+
+    What it waits for is given to the event loop as it is, as long as cancelling the task is sure to
+    wake it.
+    """
+    while True:
+        error: BaseException | None = None
+        try:
+            if deadline.guards(pending):
+                yield from deadline.until_done(pending)
+            else:
+                yield pending
+        except GeneratorExit:  # the loop is gone, or whoever closed this goes on without it
+            work.close()
+            raise
+        except asyncio.CancelledError as cancelled:
+            deadline.cancelled()
+            error = cancelled
+        except BaseException as failed:  # noqa: BLE001  of what it waited for
+            error = failed
+        if error is None and deadline.is_ignored():
+            _leave_behind(work, pending)
+            raise StillRunning
+        try:
+            pending = work.send(None) if error is None else work.throw(error)
+        except StopIteration as finished:
+            return finished.value
+        except GeneratorExit:
+            raise _exit_of_its_own() from None
+        finally:
+            error = None  # its traceback holds this frame
+
+
+def _leave_behind(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None) -> None:
+    """Let it go on in a task that nobody waits for, which is cancelled once more."""
+    if pending is not None and not pending.done():
+        pending._asyncio_future_blocking = True  # noqa: SLF001  as `await` does
+    counted = Work()
+    counted.give_up()
+    task = asyncio.ensure_future(_unheard(work, pending))
+    _left_behind.add(task)
+    task.add_done_callback(lambda _: counted.end())
+    task.add_done_callback(_left_behind.discard)
+    asyncio.get_running_loop().call_soon(task.cancel)
+
+
+async def _unheard(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None) -> None:
+    """What it gives or raises is no result of the task: asyncio logs those."""
     try:
-        end.come = await work, None
+        await _resumed(work, None if pending is None or pending.done() else pending)
     except GeneratorExit:
         raise  # the loop is gone
-    except BaseException as raised:  # noqa: BLE001  as said
-        end.come = None, raised
-
-
-async def _ended(task: asyncio.Task[Any]) -> None:
-    """Wait for a task that was cancelled. Raises StillRunning if it does not end.
-
-    Who cancels again meanwhile is heard by the task, too.
-    """
-    clock = asyncio.get_running_loop().time
-    until = clock() + GRACE
-    while not task.done() and clock() < until:
-        try:
-            await asyncio.wait((task,), timeout=until - clock())
-        except asyncio.CancelledError as error:
-            task.cancel(*error.args)
-        except GeneratorExit:
-            with suppress(RuntimeError):
-                task.cancel()
-            raise
-    if not task.done():
-        work = Work()
-        work.give_up()
-        _left_behind.add(task)
-        task.add_done_callback(lambda _: work.end())
-        task.add_done_callback(_left_behind.discard)
-        raise StillRunning
+    except BaseException:  # noqa: BLE001, S110  nobody waits for it
+        pass
 
 
 def cancel_requests() -> int:
@@ -181,10 +272,6 @@ async def awaited(thing: Any) -> Any:
     if thing.__class__ is CoroutineType:
         return await own(thing)
     return await thing if inspect.isawaitable(thing) else thing
-
-
-async def _in_the_loop(work: Callable[[], Any]) -> Any:
-    return await awaited(called(work))
 
 
 async def _from_thread(work: Callable[[], Any]) -> Any:
