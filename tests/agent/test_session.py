@@ -28,7 +28,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.approvals import ApprovalStore
-from toolcrib.errors import ProviderError
+from toolcrib.errors import ProviderError, ToolcribError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.message import ChatRequest, StreamPart
 from toolcrib.values.record import ToolInvocationRecord
@@ -312,6 +312,24 @@ async def test_a_run_that_waited_takes_its_place_in_the_conversation(meanwhile: 
     assert [m.content for m in saved.messages if m.role == "tool"] == ["refunded 2"]
     await saved.send("anything else?")
     check_every_wire_takes_it(client.requests[-1])
+
+
+async def test_a_run_that_is_kept_again_takes_nothing_out_of_the_conversation() -> None:
+    session, _ = asking([call("refund", order=2), "I ask.", "It is refunded.", "Hello."])
+    waiting = await session.send("refund")
+    await session.send("well?")
+    answers = {waiting.pending[0].id: Approve(by="grace")}
+    refunded = await session.agent.resume(waiting.state, answers)
+    session.keep(refunded)
+    kept = session.messages
+    for again in (refunded, waiting):
+        session.keep(again)
+        assert session.messages == kept
+    assert [m.content for m in kept if m.role == "tool"] == ["refunded 2"]
+    another = await session.agent.run("hi")
+    with pytest.raises(ToolcribError, match="of another conversation"):
+        session.keep(another)
+    assert session.messages == kept
 
 
 async def test_a_session_is_not_busy_after_a_turn_that_raised() -> None:

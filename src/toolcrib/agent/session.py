@@ -93,13 +93,21 @@ class Session:
     def keep(self, result: RunResult) -> None:
         """Take a run into the conversation: one that was resumed; `send` and `stream` see to their own.
 
-        Where the conversation went on while the run waited, the run is put where it began.
+        Where the conversation went on while the run waited, the run is put where it began. What the
+        conversation has already is not taken again. Raises ToolcribError for a run that is none of this
+        conversation: what was said, and called, would be lost.
         """
         check_type("result", result, RunResult, "a RunResult: what agent.resume(…) gives")
         messages = _settled(result)
+        if _is_older(messages, self.messages):
+            return
         at, own = _waiting_turn(self.messages, messages)
-        if at is None or _goes_on(self.messages, messages):
+        if _goes_on(self.messages, messages):
             self.messages = messages
+        elif at is None:
+            raise ToolcribError(
+                "the result is of another conversation: it does not go on with this one"
+            )
         else:
             self.messages = (*self.messages[:at], *messages[own:], *_after_turn(self.messages, at))
         if self.agent.pick is not None:
@@ -166,6 +174,14 @@ def _settled(result: RunResult) -> tuple[Message, ...]:
 
 def _call_ids(messages: Iterable[Message]) -> list[str]:
     return [call.id for message in messages for call in message.tool_calls]
+
+
+def _is_older(messages: tuple[Message, ...], known: tuple[Message, ...]) -> bool:
+    """Whether a conversation has all of these already, and knows how their calls ended."""
+    waits = {m.call_id for m in messages if m.role == "tool" and m.content == _WAITING_TEXT}
+    ended = {m.call_id for m in known if m.role == "tool" and m.content != _WAITING_TEXT}
+    longer = len(known) > len(messages) or bool(waits & ended)
+    return longer and _goes_on(messages, known)
 
 
 def _goes_on(known: tuple[Message, ...], messages: tuple[Message, ...]) -> bool:
