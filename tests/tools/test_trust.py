@@ -90,6 +90,8 @@ IMPORTS: dict[str, Callable[[Path], Catalog]] = {
     ),
     "a server": lambda _: discover(Server(OURS)),
     "a server with definitions": lambda _: discover(Server(DEFINITION)),
+    "a server with a catalog": lambda _: discover(Server(Catalog([OURS]))),
+    "a catalog of a server": lambda _: Catalog([discover(Server([Catalog([DEFINITION])]))]),
     "tools of an import": lambda folder: Catalog(as_tools(discover(file_of([OURS], folder)))),
     "an import with a prefix": lambda folder: discover(file_of([OURS], folder)).prefixed("x_"),
 }

@@ -280,13 +280,20 @@ def _registered(entries: Iterable[Entry], source: str = "") -> dict[str, Entry]:
 
 
 def _entries(tools: Tools, *, imported: bool = False) -> Iterator[Entry]:
+    found: tuple[Entry, ...]
     for thing in tools_in(tools, whole=Catalog):
-        if isinstance(thing, Catalog):
-            yield from thing.entries
-        elif isinstance(thing, Mapping):
+        if isinstance(thing, Mapping):
             own = not imported or isinstance(thing, ImportedForm)
-            yield Entry(tool_from_dict(thing if own else ImportedForm(thing), {}, ()), {})
+            found = (Entry(tool_from_dict(thing if own else ImportedForm(thing), {}, ()), {}),)
         else:
-            tool = tool_of(thing)
-            foreign = imported and not tool.runnable and tool.imported is None
-            yield Entry(tool.brought(tool.definition.digest) if foreign else tool, {})
+            found = thing.entries if isinstance(thing, Catalog) else (Entry(tool_of(thing), {}),)
+        for entry in found:
+            yield _brought(entry) if imported else entry
+
+
+def _brought(entry: Entry) -> Entry:
+    """The same, imported where it has no code; what was imported before stays as it is trusted."""
+    tool = entry.tool
+    if tool.runnable or tool.imported is not None:
+        return entry
+    return entry._replace(tool=tool.brought(tool.definition.digest))
