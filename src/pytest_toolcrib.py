@@ -47,7 +47,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.fixture
 def cassette_options() -> dict[str, Any]:
-    """More arguments for `toolcrib.testing.cassette`; override it: `{"compare": …}`."""
+    """More arguments for `toolcrib.testing.cassettes`; override it: `{"compare": …}`."""
     return {}
 
 

@@ -10,6 +10,13 @@ from datetime import date
 from typing import Any, NamedTuple
 
 import pytest
+from servers.anthropic import anthropic_server
+from servers.bedrock import bedrock_server
+from servers.cohere import cohere_server
+from servers.gemini import gemini_server
+from servers.mistral import mistral_server
+from servers.ollama import ollama_server
+from servers.responses import responses_server
 
 from toolcrib import ALL, Agent, Limits, ToolRunner, tool
 from toolcrib.clients import (
@@ -23,19 +30,7 @@ from toolcrib.clients import (
     WireClient,
 )
 from toolcrib.errors import DefinitionError
-from toolcrib.testing import (
-    MemorySink,
-    ScriptedClient,
-    anthropic_server,
-    bedrock_server,
-    call,
-    cohere_server,
-    gemini_server,
-    mistral_server,
-    ollama_server,
-    openai_server,
-    responses_server,
-)
+from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server
 from toolcrib.testing.scripted import Turn
 from toolcrib.values.call import ToolCall
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from servers.anthropic import anthropic_server
+from servers.gemini import gemini_server
 
 from toolcrib import (
     ALL,
@@ -38,14 +40,7 @@ from toolcrib.audit import AuditLog
 from toolcrib.clients import AnthropicClient, GeminiClient, OpenAIClient
 from toolcrib.errors import CatalogError, PickError, SourceError, ToolcribError
 from toolcrib.policies import ask, budget, deny_by_default
-from toolcrib.testing import (
-    MemorySink,
-    ScriptedClient,
-    anthropic_server,
-    call,
-    gemini_server,
-    openai_server,
-)
+from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server
 from toolcrib.values.context import RunTally
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject

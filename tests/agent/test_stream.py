@@ -28,7 +28,7 @@ from toolcrib import (
 )
 from toolcrib.errors import ErrorCode, PickError, SourceError
 from toolcrib.testing import MemorySink, ScriptedClient, call
-from toolcrib.testing.script import raw_call
+from toolcrib.testing.scripted import raw_call
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import ToolCallFinished, ToolCallStarted
 from toolcrib.values.message import ProviderState

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from clients.exchanges import ADD, HI, LONG, answered, both, reply_of
+from servers.anthropic import anthropic_server
 
 from toolcrib.clients import AnthropicClient, OpenAIClient, client_for
 from toolcrib.errors import (
@@ -14,7 +15,7 @@ from toolcrib.errors import (
     ProviderError,
     RequestError,
 )
-from toolcrib.testing import anthropic_server, call, openai_server, raw
+from toolcrib.testing import call, openai_server, raw
 from toolcrib.values.message import (
     ChatRequest,
     Message,

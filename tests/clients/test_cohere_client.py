@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from clients.exchanges import ADD, HI, LONG, answered, both, offered, reply_of
+from servers.cohere import cohere_server
 
 from toolcrib import ALL, Agent, tool
 from toolcrib.clients import CohereClient, client_for
@@ -13,7 +14,7 @@ from toolcrib.errors import (
     ProviderError,
     RequestError,
 )
-from toolcrib.testing import call, cohere_server, raw
+from toolcrib.testing import call, raw
 from toolcrib.values.message import (
     ChatRequest,
     Message,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from servers.anthropic import anthropic_server
 
 from toolcrib import ALL, Agent, tool
 from toolcrib.clients import AnthropicClient, OpenAIClient, fallback
@@ -18,14 +19,7 @@ from toolcrib.errors import (
     RequestError,
     WireError,
 )
-from toolcrib.testing import (
-    ScriptedClient,
-    anthropic_server,
-    call,
-    die_after,
-    http_error,
-    openai_server,
-)
+from toolcrib.testing import ScriptedClient, call, die_after, http_error, openai_server
 from toolcrib.values.client import LLMClient
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
 

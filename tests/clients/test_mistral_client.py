@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from clients.exchanges import ADD, HI, LONG, answered, both, offered, reply_of
+from servers.mistral import mistral_server
 
 from toolcrib import ALL, Agent, tool
 from toolcrib.clients import MistralClient, client_for
@@ -12,7 +13,7 @@ from toolcrib.errors import (
     OverloadedError,
     RequestError,
 )
-from toolcrib.testing import call, mistral_server, raw
+from toolcrib.testing import call, raw
 from toolcrib.values.message import ChatRequest, Message, Settings, Usage
 
 CANARY = "canary-0123456789abcdef"

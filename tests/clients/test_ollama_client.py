@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from clients.exchanges import ADD, HI, LONG, answered, both, offered, reply_of
+from servers.ollama import ollama_server
 
 from toolcrib import ALL, Agent, tool
 from toolcrib.clients import OllamaClient, client_for
@@ -11,7 +12,7 @@ from toolcrib.errors import (
     ProviderError,
     RequestError,
 )
-from toolcrib.testing import call, ollama_server, raw
+from toolcrib.testing import call, raw
 from toolcrib.values.message import ChatRequest, Message, Settings, Usage
 
 CANARY = "canary-0123456789abcdef"

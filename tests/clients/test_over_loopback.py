@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from clients.exchanges import ADD, HI, LONG, answered, both, offered, reply_of
+from servers.anthropic import anthropic_server
+from servers.cohere import cohere_server
+from servers.mistral import mistral_server
+from servers.ollama import ollama_server
 
 from toolcrib.clients import (
     AnthropicClient,
@@ -26,17 +30,7 @@ from toolcrib.errors import (
     RateLimitError,
     RequestError,
 )
-from toolcrib.testing import (
-    anthropic_server,
-    call,
-    cohere_server,
-    cut,
-    die_after,
-    http_error,
-    mistral_server,
-    ollama_server,
-    openai_server,
-)
+from toolcrib.testing import call, cut, die_after, http_error, openai_server
 
 KEY = "sk-ant-canary-0123456789abcdef"
 

@@ -8,10 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from servers.anthropic import anthropic_server
 
 from toolcrib.clients import AnthropicClient, cost_of
 from toolcrib.errors import MissingExtraError
-from toolcrib.testing import anthropic_server
 from toolcrib.values.message import ChatRequest, Message, Reply, Usage
 from toolcrib.wire import decode
 

@@ -14,6 +14,7 @@ import openai
 import orjson
 import pytest
 from aiohttp import web
+from servers.anthropic import AnthropicServer, anthropic_server
 
 from toolcrib.clients import AiohttpTransport, AnthropicClient, OpenAIClient, Retries, Timeouts
 from toolcrib.errors import (
@@ -25,8 +26,7 @@ from toolcrib.errors import (
     RequestError,
     WireError,
 )
-from toolcrib.testing import anthropic_server, call, die_after, http_error, openai_server
-from toolcrib.testing.anthropic_server import AnthropicServer
+from toolcrib.testing import call, die_after, http_error, openai_server
 from toolcrib.testing.loopback import OpenAIServer, RawTurn, serving
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart, Usage
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from servers.ollama import ollama_server
 from wire.recorded_helpers import without_payload
 
 from toolcrib import Caller, ToolRunner, tool
 from toolcrib.clients import OllamaClient, OpenAIClient, WireClient
 from toolcrib.errors import RequestError
-from toolcrib.testing import cut, ollama_server, openai_server
+from toolcrib.testing import cut, openai_server
 from toolcrib.values.call import Hydrated
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
 from toolcrib.wire import OPENAI_CHAT, SYNTAXES

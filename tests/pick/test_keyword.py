@@ -308,7 +308,7 @@ def test_the_same_input_has_one_ranking_in_every_process(tmp_path: Path) -> None
         "hits = KeywordScorer(*sys.argv[1:]).hits(Query('convert or read a file of the cities'), SHOP);"
         "print(hits.best(9))"
     )
-    tests = str(Path(__file__).parents[2])
+    tests = str(Path(__file__).parents[1])
     said = {
         subprocess.run(
             [sys.executable, "-c", script, *folder],

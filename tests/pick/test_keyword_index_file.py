@@ -198,7 +198,7 @@ def test_processes_that_are_killed_leave_a_folder_that_serves(tmp_path: Path) ->
         "        [path.unlink(missing_ok=True) for path in __import__('pathlib').Path(sys.argv[1])"
         ".glob('*.words')]\n"
     )
-    path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", script, str(tmp_path)],

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from toolcrib.testing import call, cut, die_after, http_error, openai_server, raw, raw_call
-from toolcrib.testing.legal import fault_of
+from toolcrib.testing.loopback import fault_of
 from toolcrib.values.message import Reply
 from toolcrib.wire import decode
 

@@ -12,6 +12,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
+from servers.anthropic import anthropic_server
+from servers.cohere import cohere_server
+from servers.mistral import mistral_server
+from servers.ollama import ollama_server
 
 from toolcrib.clients import (
     AnthropicClient,
@@ -21,15 +25,7 @@ from toolcrib.clients import (
     OpenAIClient,
     WireClient,
 )
-from toolcrib.testing import (
-    anthropic_server,
-    call,
-    cohere_server,
-    cut,
-    mistral_server,
-    ollama_server,
-    openai_server,
-)
+from toolcrib.testing import call, cut, openai_server
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
 from toolcrib.wire import encode

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from servers.anthropic import fault_of
 
 from toolcrib.errors import RequestError
-from toolcrib.testing.legal_anthropic import fault_of
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Message, ProviderState, ToolChoice

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from servers.bedrock import fault_of
 
 from toolcrib.errors import RequestError
-from toolcrib.testing.legal_bedrock import fault_of
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (

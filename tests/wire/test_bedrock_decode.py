@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from servers.bedrock import frame
 
 from toolcrib.errors import (
     ClientError,
@@ -21,7 +22,6 @@ from toolcrib.errors import (
     RequestError,
     WireError,
 )
-from toolcrib.testing.bedrock_server import frame
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import (
     ArgumentsPart,

@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from servers.bedrock import fault_of
 from wire.test_anthropic_legal import ARGUMENTS, CHOICES, IDS, NAMES, TEXTS, TOOLS
 
 from toolcrib.errors import RequestError
-from toolcrib.testing.legal_bedrock import fault_of
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import (
     ChatRequest,

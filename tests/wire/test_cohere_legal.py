@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from servers.cohere import CohereServer
 from wire.test_anthropic_legal import CHOICES, TOOLS
 from wire.test_bedrock_legal import turns
 
 from toolcrib.errors import RequestError
-from toolcrib.testing.cohere_server import CohereServer
 from toolcrib.values.message import ChatRequest, Message, ProviderState, ToolChoice
 from toolcrib.wire import encode
 

@@ -15,34 +15,29 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from servers import anthropic, bedrock, gemini, responses
+from servers.cohere import CohereServer
+from servers.mistral import MistralServer
+from servers.ollama import OllamaServer
 from wire.recorded_helpers import Row, recorded
 from wire.sdk_judges import judge_of
 
 from toolcrib.errors import ClientError
-from toolcrib.testing import (
-    legal,
-    legal_anthropic,
-    legal_bedrock,
-    legal_gemini,
-    legal_responses,
-)
-from toolcrib.testing.cohere_server import CohereServer
-from toolcrib.testing.mistral_server import MistralServer
-from toolcrib.testing.ollama_server import OllamaServer
+from toolcrib.testing import loopback
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Image, Message, ProviderState, Reply
 from toolcrib.wire import WIRES, Memo, decode, encode
 
 FAULT_OF: dict[str, Callable[[Any], str | None]] = {
-    "openai-chat": legal.fault_of,
-    "openai-responses": legal_responses.fault_of,
-    "anthropic": legal_anthropic.fault_of,
-    "gemini": legal_gemini.fault_of,
+    "openai-chat": loopback.fault_of,
+    "openai-responses": responses.fault_of,
+    "anthropic": anthropic.fault_of,
+    "gemini": gemini.fault_of,
     "mistral": MistralServer(()).fault,
     "ollama": OllamaServer(()).fault,
     "cohere": CohereServer(()).fault,
-    "bedrock-converse": legal_bedrock.fault_of,
+    "bedrock-converse": bedrock.fault_of,
 }
 PICTURE = Message.user("What is it?", (Image("image/png", "aGk="),))
 ODD_IDS = ("", "", "p", "p", "a b|c", "x" * 300, "é", "functions.f:0")

@@ -8,9 +8,9 @@ import struct
 import zlib
 
 import pytest
+from servers.bedrock import frame
 
 from toolcrib.errors import WireError
-from toolcrib.testing.bedrock_server import frame
 from toolcrib.wire.frames import FrameStream
 from toolcrib.wire.sse import Event
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servers.bedrock import frame
 from wire.recorded_helpers import Row, recorded
 
 from toolcrib.errors import ClientError
-from toolcrib.testing.bedrock_server import frame
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
 from toolcrib.wire import WIRES, decoder, encode
 from toolcrib.wire.frames import FrameStream

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from servers.bedrock import frame
 
 from toolcrib.errors import ErrorCode, WireError
 from toolcrib.hydrate import hydrate
-from toolcrib.testing.bedrock_server import frame
 from toolcrib.values.call import Rejected
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import Reply

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.testing.tape.masking import masked, masked_text, masked_url
+from toolcrib.testing.masking import masked, masked_text, masked_url
 
 KEY = 'sk-canary-8f3b/52+e1d0="77'
 IN_JSON = json.dumps(KEY)[1:-1]

@@ -8,11 +8,11 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from servers.gemini import fault_of, gemini_server
 
 from toolcrib.clients import GeminiClient
 from toolcrib.errors import ProviderError, RateLimitError
-from toolcrib.testing import call, cut, gemini_server, http_error, raw_call
-from toolcrib.testing.legal_gemini import fault_of
+from toolcrib.testing import call, cut, http_error, raw_call
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
 from toolcrib.wire import decode, encode
 

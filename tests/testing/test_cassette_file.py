@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.errors import SourceError
-from toolcrib.testing.tape.exchange import Answer, Asked, Exchange, read, write
+from toolcrib.testing.cassettes import Answer, Asked, Exchange, read, write
 
-SRC = Path(__file__).parents[3] / "src"
+SRC = Path(__file__).parents[2] / "src"
 ASKED = Asked(method="POST", url="http://host/x", body={"n": [1, None, "ä"]})
 GOOD: dict[str, Any] = {
     "toolcrib_cassette": 1,
@@ -175,9 +175,9 @@ def test_a_process_that_is_killed_in_the_middle_leaves_the_old_file(tmp_path: Pa
     write(path, old)
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from toolcrib.testing.tape import exchange\n"
+        "from toolcrib.testing.cassettes import write\n"
         "Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "exchange.write(Path(sys.argv[1]), [])\n"
+        "write(Path(sys.argv[1]), [])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)], env={"PYTHONPATH": str(SRC)}, check=False

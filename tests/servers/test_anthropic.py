@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from toolcrib.testing import anthropic_server
-from toolcrib.testing.legal_anthropic import fault_of
+from servers.anthropic import anthropic_server, fault_of
 
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
 HI = [{"role": "user", "content": "Hi"}]

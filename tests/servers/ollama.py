@@ -17,7 +17,7 @@ from toolcrib.testing.loopback import (
     halved,
     serving,
 )
-from toolcrib.testing.script import Said, in_one_line, spoken
+from toolcrib.testing.scripted import Said, in_one_line, spoken
 from toolcrib.values.message import Reply
 
 _PIECE = 5

@@ -10,13 +10,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from servers.bedrock import BedrockServer, bedrock_server, fault_of, frame
 
 from toolcrib import ALL, Agent, tool
 from toolcrib.clients import BedrockClient, SigningTransport
 from toolcrib.errors import ConnectionFailed, ProviderError, RequestError, WireError
-from toolcrib.testing import bedrock_server, call, cut, die_after, raw, raw_call
-from toolcrib.testing.bedrock_server import BedrockServer, frame
-from toolcrib.testing.legal_bedrock import fault_of
+from toolcrib.testing import call, cut, die_after, raw, raw_call
 from toolcrib.testing.loopback import serving
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings
 from toolcrib.wire import encode

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.testing.tape import exchange
+from toolcrib.testing.cassettes import write
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes")
 def test_who_can_read_a_cassette(tmp_path: Path) -> None:
     path = tmp_path / "cassette.json"
-    exchange.write(path, [])
+    write(path, [])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for mode in (0o644, 0o666, 0o400):
         path.chmod(mode)
-        exchange.write(path, [])
+        write(path, [])
         assert stat.S_IMODE(path.stat().st_mode) == mode
     assert [file.name for file in tmp_path.iterdir()] == ["cassette.json"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from servers.responses import fault_of, responses_server
 
 from toolcrib.clients import OpenAIClient
 from toolcrib.errors import RateLimitError, RequestError
-from toolcrib.testing import call, cut, http_error, responses_server
-from toolcrib.testing.legal_responses import fault_of
+from toolcrib.testing import call, cut, http_error
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
 from toolcrib.wire import encode
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import orjson
 
-from toolcrib.testing.legal import fault_of
 from toolcrib.testing.loopback import (
     CutTurn,
     OpenAIServer,
     RawTurn,
     ServerTurn,
     ending,
+    fault_of,
     serving,
 )
-from toolcrib.testing.script import Said
+from toolcrib.testing.scripted import Said
 from toolcrib.values.message import Reply
 
 _ID = re.compile(r"[A-Za-z0-9]{9}")

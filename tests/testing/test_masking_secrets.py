@@ -8,12 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from testing.tape.tape_helpers import Wired
+from testing.cassette_helpers import Wired
 
 from toolcrib.clients import AiohttpTransport, Outgoing, WireClient
 from toolcrib.errors import ClientError, ToolcribError
 from toolcrib.testing import cassette, openai_server, raw
-from toolcrib.testing.tape.secrets import secrets_of
+from toolcrib.testing.masking import secrets_of
 from toolcrib.values.message import ChatRequest, Message
 
 KEY = 'sk-canary-8f3b/52+e1d0="77'

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from toolcrib.testing import CohereServer
+from servers.cohere import CohereServer
 
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
 FUNCTION = {"name": "f", "description": "F.", "parameters": {"type": "object"}}

@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from servers.mistral import MistralServer
+from servers.ollama import OllamaServer
 
-from toolcrib.testing import MistralServer, OllamaServer, raw_call
+from toolcrib.testing import raw_call
 
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
 

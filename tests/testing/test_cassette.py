@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from testing.tape.tape_helpers import Wired
+from servers.anthropic import anthropic_server
+from servers.bedrock import bedrock_server
+from servers.mistral import mistral_server
+from servers.ollama import ollama_server
+from testing.cassette_helpers import Wired
 
 from toolcrib import ALL, Agent, RunResult, TextDelta, tool
 from toolcrib.clients import (
@@ -38,19 +42,7 @@ from toolcrib.errors import (
     SourceError,
     ToolcribError,
 )
-from toolcrib.testing import (
-    Cassette,
-    anthropic_server,
-    bedrock_server,
-    call,
-    cassette,
-    die_after,
-    http_error,
-    mistral_server,
-    ollama_server,
-    openai_server,
-    raw,
-)
+from toolcrib.testing import Cassette, call, cassette, die_after, http_error, openai_server, raw
 from toolcrib.testing.loopback import RawTurn, ServerTurn
 from toolcrib.values.message import ChatRequest, Message
 

@@ -9,19 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from testing.tape.tape_helpers import Wired
+from servers.anthropic import anthropic_server
+from servers.bedrock import bedrock_server
+from servers.ollama import ollama_server
+from testing.cassette_helpers import Wired
 
 from toolcrib.clients import AiohttpTransport, WireClient
-from toolcrib.testing import (
-    anthropic_server,
-    bedrock_server,
-    call,
-    cassette,
-    ollama_server,
-    openai_server,
-)
-from toolcrib.testing.tape.masking import masked
-from toolcrib.testing.tape.spelling import unspelled
+from toolcrib.testing import call, cassette, openai_server
+from toolcrib.testing.masking import masked, unspelled
 from toolcrib.values.message import ChatRequest, Message, Reply
 from toolcrib.wire.frames import FrameStream
 

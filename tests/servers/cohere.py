@@ -20,7 +20,7 @@ from toolcrib.testing.loopback import (
     ending,
     serving,
 )
-from toolcrib.testing.script import Said, Spoken
+from toolcrib.testing.scripted import Said, Spoken
 from toolcrib.values.message import Reply
 
 _PIECE = 5

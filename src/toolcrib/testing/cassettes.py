@@ -1,0 +1,636 @@
+"""The transport that records exchanges and replays them.
+
+Nothing is written but by a block that ended well, and then all at once: neither a failed test nor a
+killed one changes a file. What was not recorded is an error, never a request that goes out after all.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import copy
+import itertools
+import json
+import math
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolcrib.clients import AiohttpTransport, Outgoing, Response, Transport
+from toolcrib.clients.refusal import retry_after
+from toolcrib.clients.transport import is_bounded
+from toolcrib.errors import ConnectionFailed, SourceError, ToolcribError
+from toolcrib.storage import create_private, mode_of
+from toolcrib.testing.masking import masked, masked_text, masked_url, secrets_of, unspelled
+from toolcrib.values.json import Veiled
+
+# A cassette's file: JSON that people read, review and mend.
+#
+# What is written is what is read. A body is kept byte by byte, as text in lines where it is UTF-8, else
+# as base64; `chunks` are the lengths (bytes) of the pieces in which it came, left out where it came in
+# one piece.
+
+
+_VERSION = 1
+_ANEW = "record it anew"
+_LINE = re.compile(r"[^\n]*\n+|[^\n]+")
+
+
+class Asked(
+    Veiled,
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """A request without its headers. `body` is its JSON; `base64` what is none."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("url", "body", "base64")
+
+    method: str
+    url: str
+    body: Any = None
+    base64: str = ""
+
+
+class Answer(
+    Veiled,
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """A response. `error` is how its connection broke, and `retryable` whether trying again may help;
+    `left` says that its reader went away, `delimited` whether its body said where it ends.
+    """
+
+    veiled: ClassVar[tuple[str, ...]] = ("headers", "text", "base64")
+
+    status: int
+    headers: dict[str, str] = {}
+    text: list[str] = []
+    base64: str = ""
+    chunks: list[int] = []
+    error: str = ""
+    retryable: bool = True
+    left: bool = False
+    delimited: bool = True
+
+    @staticmethod
+    def of(status: int, headers: dict[str, str], chunks: list[bytes], **more: Any) -> Answer:
+        """The answer with this body; `more` are the other members."""
+        body = b"".join(chunks)
+        sizes = [len(chunk) for chunk in chunks] if len(chunks) > 1 else []
+        try:
+            text = _LINE.findall(body.decode())
+        except UnicodeDecodeError:
+            coded = base64.b64encode(body).decode()
+            return Answer(status=status, headers=headers, base64=coded, chunks=sizes, **more)
+        return Answer(status=status, headers=headers, text=text, chunks=sizes, **more)
+
+    def pieces(self) -> list[bytes]:
+        """The body in the pieces in which it came. Raises ValueError where that cannot be."""
+        if self.text and self.base64:
+            raise ValueError("a body is either text or base64")
+        body = "".join(self.text).encode() or base64.b64decode(self.base64, validate=True)
+        if not self.chunks:
+            return [body] if body else []
+        if sum(self.chunks) != len(body) or min(self.chunks) < 1:
+            raise ValueError(
+                f"its chunks measure {sum(self.chunks)} bytes and its body {len(body)}; without "
+                "`chunks` it comes in one piece"
+            )
+        ends = itertools.accumulate(self.chunks, initial=0)
+        return [body[start:end] for start, end in itertools.pairwise(ends)]
+
+
+class Exchange(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A request, and its answer or the `error` that there was instead of one."""
+
+    request: Asked
+    response: Answer | None = None
+    error: str = ""
+    retryable: bool = True
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    toolcrib_cassette: int
+    exchanges: list[Exchange]
+
+
+def read(path: Path) -> list[Exchange]:
+    """The exchanges in a file. Raises SourceError for one that cannot be read or is no cassette."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
+        version = data.get("toolcrib_cassette") if isinstance(data, dict) else None
+        if isinstance(version, int) and version > _VERSION:
+            raise SourceError(
+                f"{path} was recorded by a newer toolcrib: its format is {version}, and this one "
+                f"reads {_VERSION}. Upgrade toolcrib, or {_ANEW}"
+            )
+        exchanges = msgspec.convert(data, _File).exchanges
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, not in this form
+        raise SourceError(f"{path} is no cassette: {error}. Mend it, or {_ANEW}") from None
+    for at, exchange in enumerate(exchanges):
+        _check(path, at, exchange)
+    return exchanges
+
+
+def _check(path: Path, at: int, exchange: Exchange) -> None:
+    answer = exchange.response
+    try:
+        if (answer is None) is (not exchange.error):
+            raise ValueError("it needs either a response or an error")
+        urlsplit(exchange.request.url)
+        if answer is not None:
+            answer.pieces()
+    except (ValueError, binascii.Error) as error:
+        raise SourceError(
+            f"{path} is no cassette: $.exchanges[{at}]: {error}. Mend it, or {_ANEW}"
+        ) from None
+
+
+def check_writable(path: Path) -> None:
+    """Raises SourceError where `write` could not put a file. Nothing is changed."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise SourceError(f"{path} cannot be written: no file can be put there")
+
+
+def write(path: Path, exchanges: list[Exchange]) -> None:
+    """Put them in the file, all or nothing: until they are whole, the old file stands.
+
+    Raises SourceError where that cannot be written.
+    """
+    data = {"toolcrib_cassette": _VERSION, "exchanges": msgspec.to_builtins(exchanges)}
+    text = json.dumps(data, ensure_ascii=False, indent=1)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        text = json.dumps(data, indent=1)  # half of a surrogate pair has no UTF-8
+    aside = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with create_private(aside, mode=mode_of(path)) as file:
+                file.write(f"{text}\n".encode())
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be written ({error.strerror})") from None
+
+
+# Which recorded exchange answers a request: the first unplayed one of the same request.
+#
+# The same is: method, path with query, and body as JSON, whose keys have no order.
+# Headers do not count, nor, where no other answer is left, the server: neither a key nor a port is the
+# same tomorrow.
+
+
+Compare: TypeAlias = Callable[[Any], Any]
+"""From a request's JSON body, which is its own copy, to what of it is compared."""
+
+_SHOWN = 3
+_LONGEST = 60
+_MISSING = object()
+
+
+def asked(request: Outgoing, secrets: Iterable[str]) -> Asked:
+    """The request as a file may hold it."""
+    body = b"".join(masked([request.body], secrets))
+    url = masked_url(request.url, secrets)
+    try:
+        return Asked(method=request.method, url=url, body=json.loads(body) if body else None)
+    except (ValueError, RecursionError):
+        coded = base64.b64encode(body).decode()
+        return Asked(method=request.method, url=url, base64=coded)
+
+
+def path_of(request: Asked) -> str:
+    return urlsplit(request.url)._replace(scheme="", netloc="").geturl()
+
+
+def key_of(request: Asked, compare: Compare | None) -> tuple[str, str, str]:
+    """What two requests share if they are the same. Raises ToolcribError for a useless `compare`."""
+    try:
+        body = json.dumps(_compared(request, compare), sort_keys=True, separators=(",", ":"))
+    except TypeError:
+        raise ToolcribError("compare= has to give what JSON can hold") from None
+    return request.method, path_of(request), body + request.base64
+
+
+def differences(recorded: Asked, now: Asked, compare: Compare | None) -> list[str]:
+    """One line for each place where they differ: `/messages/0/content: recorded "a", now "b"`."""
+    pairs = [("method", recorded.method, now.method), ("path", path_of(recorded), path_of(now))]
+    lines = [_line(name, old, new) for name, old, new in pairs if old != new]
+    if recorded.base64 != now.base64:
+        lines.append("the body, which is no JSON")
+    there, here = _compared(recorded, compare), _compared(now, compare)
+    return lines + [_line(*place) for place in _places(there, here, "")]
+
+
+def shortened(lines: list[str]) -> str:
+    more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    return "; ".join(lines[:_SHOWN]) + more
+
+
+def _compared(request: Asked, compare: Compare | None) -> Any:
+    if compare is None or request.body is None:
+        return request.body
+    compared = compare(copy.deepcopy(request.body))
+    if compared is None:
+        raise ToolcribError(
+            "compare= has to give what is compared, and gave None: is a return missing?"
+        )
+    return compared
+
+
+def _places(old: Any, new: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
+    """JSON Pointers to what differs, with what is there; nothing below a place that does."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in [*old, *(name for name in new if name not in old)]:
+            below = f"{at}/{name.replace('~', '~0').replace('/', '~1')}"
+            yield from _places(old.get(name, _MISSING), new.get(name, _MISSING), below)
+    elif isinstance(old, list) and isinstance(new, list):
+        for index in range(max(len(old), len(new))):
+            there, here = (side[index] if index < len(side) else _MISSING for side in (old, new))
+            yield from _places(there, here, f"{at}/{index}")
+    elif type(old) is not type(new) or old != new:
+        yield at or "the body", old, new
+
+
+def _line(at: str, old: Any, new: Any) -> str:
+    return f"{at}: recorded {_shown(old, new)}, now {_shown(new, old)}"
+
+
+def _shown(value: Any, other: Any) -> str:
+    """The value as JSON; of a long text the part around where it differs from the other."""
+    if value is _MISSING:
+        return "nothing"
+    if isinstance(value, str) and isinstance(other, str) and len(value) > _LONGEST:
+        equal = itertools.takewhile(
+            lambda pair: pair[0] == pair[1], zip(value, other, strict=False)
+        )
+        start = max(0, sum(1 for _ in equal) - _LONGEST // 3)
+        value = ("…" if start else "") + value[start:]
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+# Replaying: each recorded answer once, and an error that helps for whatever was not recorded.
+
+
+class Player:
+    """Answers from a file. `missed` is the first request that had no answer."""
+
+    def __init__(self, path: Path, exchanges: list[Exchange], compare: Compare | None) -> None:
+        self.missed: ToolcribError | None = None
+        self._path = path
+        self._exchanges = exchanges
+        self._compare = compare
+        self._keys = [key_of(each.request, compare) for each in exchanges]
+        self._unplayed = list(range(len(exchanges)))
+
+    @property
+    def remaining(self) -> int:
+        return len(self._unplayed)
+
+    async def send(self, request: Outgoing) -> Response:
+        """The first unplayed answer to it, of its own server before others. Raises ConnectionFailed."""
+        now = asked(request, secrets_of(request))
+        key = key_of(now, self._compare)
+        same = [at for at in self._unplayed if self._keys[at] == key]
+        if not same:
+            raise self.miss(self._told(now, key))
+        found = next((at for at in same if self._exchanges[at].request.url == now.url), same[0])
+        self._unplayed.remove(found)
+        exchange = self._exchanges[found]
+        if exchange.response is None:
+            raise _broken(exchange.error, retryable=exchange.retryable)
+        return _Played(exchange.response, self)
+
+    def miss(self, told: str) -> ToolcribError:
+        error = ToolcribError(
+            f'{self._path}: {told}. To record it: cassette(…, record="all"), '
+            'pytest --toolcrib-record=all, or delete the file where record is "once"'
+        )
+        self.missed = self.missed or error
+        return error
+
+    def _told(self, now: Asked, key: tuple[str, str, str]) -> str:
+        request = f"{now.method} {path_of(now)}"
+        if not self._exchanges:
+            there = "holds nothing" if self._path.exists() else "does not exist"
+            return f"{request} cannot be replayed: the file {there}"
+        if count := self._keys.count(key):
+            return f"{request} was recorded {count}×, and is asked for once more"
+        nearest = min(
+            self._unplayed or range(len(self._exchanges)),
+            key=lambda at: len(differences(self._exchanges[at].request, now, self._compare)),
+        )
+        unlike = differences(self._exchanges[nearest].request, now, self._compare)
+        state = "" if self._unplayed else ", already replayed"
+        near = f"Nearest is exchanges[{nearest}]{state}"
+        return f"{request} was not recorded. {near}: {shortened(unlike)}"
+
+
+def _broken(text: str, *, retryable: bool) -> ConnectionFailed:
+    error = ConnectionFailed(text)
+    error.retryable = retryable
+    return error
+
+
+class _Played:
+    """A recorded answer."""
+
+    def __init__(self, answer: Answer, player: Player) -> None:
+        self.status = answer.status
+        self.headers = {name.lower(): value for name, value in answer.headers.items()}
+        self.delimited = answer.delimited
+        self._answer = answer
+        self._player = player
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for piece in self._answer.pieces():
+            yield piece
+        if self._answer.error:
+            raise _broken(self._answer.error, retryable=self._answer.retryable)
+        if self._answer.left:
+            raise self._player.miss(
+                "an answer was not read to its end when it was recorded, and now is"
+            )
+
+    async def aclose(self, *, whole: bool) -> None:
+        """There is nothing to free."""
+        del whole
+
+
+# Recording: what goes out and what comes back, kept as it passes.
+#
+# The reader of an answer gets its bytes as if nobody were listening.
+
+
+_HEADERS = frozenset(
+    ("content-type", "retry-after", "retry-after-ms", "x-should-retry", "x-amzn-errortype")
+)
+"""The headers of an answer that a client acts on; no other is kept."""
+
+_BROKEN = "the connection broke"
+
+
+class Recorder:
+    """Sends requests on and keeps what comes back, in the order in which they were sent."""
+
+    def __init__(self, transport: Transport, secrets: Iterable[str] = ()) -> None:
+        self._secrets = frozenset(secrets)
+        self._takes: list[_Take] = []
+        self._transport = transport
+
+    async def send(self, request: Outgoing) -> Response:
+        take = _Take(request)
+        self._takes.append(take)
+        try:
+            response = await self._transport.send(request)
+        except ConnectionFailed as error:
+            take.failed(error)
+            raise
+        except BaseException:
+            self._takes.remove(take)  # it was given up: there is nothing to replay
+            raise
+        take.answered(response)
+        return take
+
+    def exchanges(self) -> list[Exchange]:
+        """What is known by now. A secret of one request is one in all of them."""
+        known = (take.secrets | secrets_of(take.request) for take in self._takes)
+        of_transport: Iterable[str] = getattr(self._transport, "secrets", ())
+        secrets = set(self._secrets).union(of_transport, *known)
+        return [take.exchange(secrets) for take in self._takes if take.over]
+
+
+class _Take:
+    """A request, and its answer as far as it has been read."""
+
+    def __init__(self, request: Outgoing) -> None:
+        self.request = request
+        self.secrets = secrets_of(request)  # now: the environment may be another one in the end
+        self._response: Response | None = None
+        self._kept: dict[str, str] = {}
+        self._error = ""
+        self._retryable = True
+        self._chunks: list[bytes] = []
+        self._whole = False
+
+    @property
+    def status(self) -> int:
+        return self._answer.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._answer.headers
+
+    @property
+    def delimited(self) -> bool:
+        return is_bounded(self._answer)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is something to replay."""
+        return self._response is not None or bool(self._error)
+
+    def answered(self, response: Response) -> None:
+        self._response = response
+        self._kept = _kept(response.headers)
+
+    def failed(self, error: ConnectionFailed) -> None:
+        self._error = str(error) or _BROKEN
+        self._retryable = error.retryable
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for data in self._answer.chunks():
+                self._chunks.append(data)
+                yield data
+        except ConnectionFailed as error:
+            self.failed(error)
+            raise
+        self._whole = True
+
+    async def aclose(self, *, whole: bool) -> None:
+        self._whole = self._whole or whole
+        await self._answer.aclose(whole=whole)
+
+    def exchange(self, secrets: set[str]) -> Exchange:
+        sent, error = asked(self.request, secrets), masked_text(self._error, secrets)
+        if self._response is None:
+            return Exchange(request=sent, error=error, retryable=self._retryable)
+        said = [chunk for chunk in self._chunks if chunk]
+        answer = Answer.of(
+            self.status,
+            {name: masked_text(value, secrets) for name, value in self._kept.items()},
+            masked(unspelled(said, secrets), secrets),
+            error=error,
+            retryable=self._retryable,
+            left=not (self._whole or error),
+            delimited=self.delimited,
+        )
+        return Exchange(request=sent, response=answer)
+
+    @property
+    def _answer(self) -> Response:
+        if self._response is None:
+            raise ToolcribError("there is no answer yet")
+        return self._response
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those that a client acts on. A date to wait for becomes seconds: it would soon be past."""
+    kept = {name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS}
+    seconds = retry_after({"retry-after": kept.get("retry-after", "")}, time.time())
+    if seconds is not None and ":" in kept["retry-after"]:
+        kept["retry-after"] = str(math.ceil(seconds))
+    return kept
+
+
+Record: TypeAlias = Literal["once", "none", "all"]
+
+_KEYS = (
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "MISTRAL_API_KEY",
+    "CO_API_KEY",
+    "AWS_BEARER_TOKEN_BEDROCK",
+)
+_PLACEHOLDER = "replay"
+
+
+def cassette(
+    path: str | os.PathLike[str],
+    *,
+    record: Record | None = None,
+    transport: Transport | None = None,
+    compare: Compare | None = None,
+    secrets: Iterable[str] = (),
+) -> Cassette:
+    """`with cassette("tapes/weather.json") as tape: OpenAIClient("gpt-5", transport=tape)`.
+
+    `record` is "once" (where there is no file; else replay it), "none" (only replay), or "all" (all
+    anew); None is "none" where the environment has `CI`, else "once". `transport` is what records
+    through, aiohttp if left out. `compare` gets a copy of a request's JSON body and gives what of it
+    has to be the same. `secrets` are texts that nobody may read in the file, besides those that are
+    known to be secret.
+
+    While it replays, no key is needed: those of the known providers that are not set are
+    `"replay"` in the environment until the block ends. Raises SourceError for a file that is no
+    cassette, ToolcribError for a request that was not recorded.
+    """
+    mode = record or ("none" if os.environ.get("CI") else "once")
+    if mode not in get_args(Record):
+        raise ToolcribError(f"record={mode!r} is unknown; there are: once, none, all")
+    return Cassette(Path(path), mode, transport=transport, compare=compare, secrets=secrets)
+
+
+class Cassette:
+    """A `Transport`, made by `cassette`, that works within its `with` block."""
+
+    def __init__(
+        self,
+        path: Path,
+        record: Record,
+        *,
+        transport: Transport | None = None,
+        compare: Compare | None = None,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        self.path = path
+        self._record = record
+        self._transport = transport or AiohttpTransport()
+        self._compare = compare
+        self._secrets = _texts(secrets)
+        self._state: Recorder | Player | None = None
+        self._placed: list[str] = []
+
+    @property
+    def replaying(self) -> bool:
+        """Whether answers come from the file. Raises ToolcribError outside of the block."""
+        return isinstance(self._within(), Player)
+
+    @property
+    def remaining(self) -> int:
+        """How many recorded exchanges nobody has asked for yet; 0 while it records."""
+        state = self._within()
+        return state.remaining if isinstance(state, Player) else 0
+
+    def __enter__(self) -> Self:
+        if self._state is not None:
+            raise ToolcribError(
+                f"the cassette {self.path} is in use already, in a block around this one"
+            )
+        there = self.path.exists()
+        if self._record == "all" or (self._record == "once" and not there):
+            check_writable(self.path)  # rather than when all has been asked
+            self._state = Recorder(self._transport, self._secrets)
+            return self
+        self._state = Player(self.path, read(self.path) if there else [], self._compare)
+        self._placed = [name for name in _KEYS if not os.environ.get(name, "").strip()]
+        os.environ.update(dict.fromkeys(self._placed, _PLACEHOLDER))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        state = self._state
+        self.discard()
+        if kind is not None:
+            return
+        if isinstance(state, Recorder) and (exchanges := state.exchanges()):
+            write(self.path, exchanges)
+        elif isinstance(state, Player) and state.missed is not None:
+            raise state.missed  # also where somebody between here and the client caught it
+
+    def discard(self) -> None:
+        """End it as a block does that failed: nothing is written."""
+        self._state = None
+        for name in self._placed:
+            if os.environ.get(name) == _PLACEHOLDER:
+                del os.environ[name]
+        self._placed = []
+
+    @property
+    def secrets(self) -> Iterable[str]:
+        """Those of the transport below."""
+        return getattr(self._transport, "secrets", ())
+
+    async def send(self, request: Outgoing) -> Response:
+        """The recorded answer, or the real one. Raises ConnectionFailed, recorded or real."""
+        return await self._within().send(request)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    def _within(self) -> Recorder | Player:
+        if self._state is None:
+            raise ToolcribError(
+                f"the cassette {self.path} is not in use: with cassette(…) as tape: …"
+            )
+        return self._state
+
+
+def _texts(secrets: Iterable[str]) -> frozenset[str]:
+    texts = frozenset([secrets] if isinstance(secrets, str) else secrets)
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ToolcribError("secrets= takes texts, none of them blank")
+    return texts

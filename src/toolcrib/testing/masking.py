@@ -1,0 +1,400 @@
+"""How secrets are taken out of bytes, in whatever form somebody wrote them.
+
+Besides the secrets that a request is known to hold, what has the form of a known provider's key is one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+import json
+import os
+import re
+import struct
+import zlib
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from toolcrib.clients import Outgoing
+from toolcrib.clients.secret import HARMLESS
+
+# What of a request must never be in a file.
+#
+# Every header is a secret unless it is known to hold none: a header that nobody thought of is masked
+# too.
+
+
+SECRET_PARAMETER = re.compile(
+    r"key|token|secret|passw|auth|sig|code|cred|cookie|session", re.IGNORECASE
+)
+
+_SHORTEST = 8
+"""Characters. What is shorter ("EMPTY", "ollama") is what local servers are given for a key."""
+_SHORTEST_UNNAMED = 12
+"""The same for what is not called a secret: common words stay words."""
+_VARIABLE = re.compile(
+    r"(?:(?:^|_)(?:API_?KEY|KEY|KEY_ID|TOKEN|TOKEN_BEDROCK|SECRET|PASS|PAT)|PASSWORD|PASSWD)$",
+    re.IGNORECASE,
+)
+_LOGIN = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
+_MEMBER = re.compile(
+    r"authorization(?:_?token)?|(?:x[-_])?api[-_]?key|(?:(?:access|refresh|id|bearer|auth)[-_]?)?token"
+    r"|(?:client[-_]?)?secret|client[-_]?assertion|password|cookie",
+    re.IGNORECASE,
+)
+_CONVERSATION = frozenset(
+    ("messages", "input", "contents", "system", "instructions", "systemInstruction")
+)
+"""What is said is not searched by name: there, a `password` may be any word."""
+
+
+def secrets_of(request: Outgoing) -> set[str]:
+    """What it is trusted with: in its headers, in the login and the query of its URL, in its body.
+
+    A body has keys for other servers where the provider is to ask them (remote MCP servers). What
+    variables of the environment hold whose names end as those of secrets do is one too: a transport
+    may have a key of its own.
+    """
+    found = _in_environment() | _in_headers(request.headers) | _in_url(request.url)
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError):
+        form = request.body.decode("utf-8", "replace")  # a token is asked for in this form
+        return found | (_in_query(form) if len(form) < 65_536 else set())
+    if isinstance(body, dict):
+        found.update(*(_in_member(name, value) for name, value in _members(body)))
+    return found
+
+
+def _least(length: int, values: Iterable[str]) -> set[str]:
+    return {value for value in values if len(value) >= length}
+
+
+def _in_environment() -> set[str]:
+    held = [value for name, value in os.environ.items() if _VARIABLE.search(name)]
+    held += [unquote(login) for value in os.environ.values() for login in _LOGIN.findall(value)]
+    return _least(_SHORTEST_UNNAMED, held)
+
+
+def _in_headers(headers: Mapping[str, Any]) -> set[str]:
+    found: set[str] = set()
+    for name, value in headers.items():
+        if isinstance(value, str) and name.lower() not in HARMLESS:
+            least = _SHORTEST if SECRET_PARAMETER.search(name) else _SHORTEST_UNNAMED
+            found |= _least(least, _within(value))
+    return found
+
+
+def _in_url(url: str) -> set[str]:
+    parts = urlsplit(url)
+    login = [unquote(part) for part in (parts.username, parts.password) if part]
+    coded = base64.b64encode(":".join(login).encode()).decode() if login else ""
+    return _least(_SHORTEST, [*login, coded]) | _in_query(parts.query)
+
+
+def _in_query(query: str) -> set[str]:
+    pairs = (pair.partition("=") for pair in query.split("&"))
+    return _least(_SHORTEST, (unquote(v) for name, _, v in pairs if SECRET_PARAMETER.search(name)))
+
+
+def _members(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All members at all depths of what is no conversation; those of a list have its name."""
+    left = [(name, value) for name, value in body.items() if name not in _CONVERSATION]
+    while left:
+        name, value = left.pop()
+        yield name, value
+        if isinstance(value, dict):
+            left.extend(value.items())
+        elif isinstance(value, list):
+            left.extend((name, item) for item in value)
+
+
+def _in_member(name: str, value: Any) -> set[str]:
+    if name.lower() == "headers" and isinstance(value, dict):
+        return _in_headers(value)
+    if not isinstance(value, str):
+        return set()
+    if _MEMBER.fullmatch(name):
+        return _least(_SHORTEST, _within(value))
+    try:
+        return _in_url(value) if value.startswith(("http://", "https://")) else set()
+    except ValueError:  # it only looks like a URL
+        return set()
+
+
+def _within(value: str) -> set[str]:
+    """A header's value, and what may be a secret in it: `Bearer KEY`, `a=KEY; b=KEY`, a login."""
+    last = value.rpartition(" ")[2]
+    found = {value, last, *(pair.partition("=")[2] for pair in re.split(r"[;,]\s*", value))}
+    if value.lower().startswith("basic "):
+        try:
+            login = base64.b64decode(last, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return found
+        found |= {login, login.partition(":")[2]}
+    return found
+
+
+MASK = "[key]"
+_MASK = MASK.encode()
+
+_START = rb"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrtbf]))"
+_FORMS: tuple[tuple[bytes, bytes], ...] = (
+    (b"sk-", _START + rb"sk-(?=[A-Za-z_-]*\d)[\w-]{16,}|" + _START + rb"sk-[\w-]*\*{3,}[\w-]*"),
+    (b"_", _START + rb"(?:gsk|hf|r8|gh[pousr])_[A-Za-z0-9]{30,}"),
+    (b"github_pat_", _START + rb"github_pat_\w{50,}"),
+    (b"-", _START + rb"(?:xai|csk|nvapi|pplx|glpat|xox[abprs])-(?=[A-Za-z_-]*\d)[\w-]{20,}"),
+    (b"AIza", _START + rb"AIza[\w-]{35}"),
+    (b"ya29.", _START + rb"ya29\.[\w.-]{20,}"),
+    (b"A", _START + rb"(?:AKIA|ASIA)[A-Z0-9]{16}"),
+    (b"ABSK", _START + rb"ABSK[A-Za-z0-9+/=]{40,}"),
+    (b"bedrock-api-key-", rb"bedrock-api-key-[A-Za-z0-9+/=]{20,}"),
+    (b"eyJ", _START + rb"eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
+    (b"PRIVATE KEY", rb"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]+-----END [A-Z ]*PRIVATE KEY-----"),
+    (b"-", rb"(?i:x-amz-(?:security-token|signature|credential))[:=]([^&\s\"\\]+)"),
+    (b"_token", rb'(?:access|refresh|id)_token\\*"\s*:\s*\\*"([^"\\]{8,})'),
+    (b"org-", _START + rb"org-[A-Za-z0-9]{20,}"),
+)
+"""What a text has that holds such a key, to look for first, and the key, or its group."""
+_KNOWN = tuple((sign, re.compile(form)) for sign, form in _FORMS)
+
+
+_RANDOM = re.compile(r"(?=.*\d)\w[\w+/=.~-]{19,}", re.ASCII)
+_TELLING = 12
+"""What begins as a long key does is one too: providers repeat a key cut short."""
+
+
+class Change(NamedTuple):
+    """Bytes from `start` to `end` that become others."""
+
+    start: int
+    end: int
+    new: bytes
+
+
+def masked_url(url: str, secrets: Iterable[str]) -> str:
+    """The URL without its login, and with its secret parameters masked, however short."""
+    parts = urlsplit(url)
+    pairs = (pair.partition("=") for pair in parts.query.split("&"))
+    query = "&".join(
+        f"{name}={MASK}" if mark and SECRET_PARAMETER.search(name) else f"{name}{mark}{value}"
+        for name, mark, value in pairs
+    )
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment="")
+    return masked_text(bare.geturl(), secrets)
+
+
+def masked_text(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets."""
+    body = b"".join(masked([text.encode("utf-8", "surrogatepass")], secrets))
+    return body.decode("utf-8", "surrogatepass")
+
+
+def masked(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
+    """The chunks without the secrets, also those that a cut goes through; others end where they did."""
+    return changed(chunks, [Change(*span, _MASK) for span in places(b"".join(chunks), secrets)])
+
+
+def changed(chunks: list[bytes], changes: list[Change]) -> list[bytes]:
+    """The chunks with these changes, which are in order and apart."""
+    if not changes:
+        return chunks
+    body = b"".join(chunks)
+    starts = [0, *(change.end for change in changes)]
+    kept = (
+        body[start : change.start] + change.new
+        for start, change in zip(starts, changes, strict=False)
+    )
+    text = b"".join((*kept, body[starts[-1] :]))
+    cuts = [0, *_moved(itertools.accumulate(map(len, chunks)), changes)]
+    return [piece for start, end in itertools.pairwise(cuts) if (piece := text[start:end])]
+
+
+def _moved(cuts: Iterable[int], changes: list[Change]) -> Iterator[int]:
+    """Where cuts are after the changes; one within a change moves to its end."""
+    at = shift = past = 0
+    for cut in cuts:
+        while at < len(changes) and changes[at].start < cut:
+            start, past, new = changes[at]
+            shift += len(new) - (past - start)
+            at += 1
+        yield max(cut, past) + shift
+
+
+def places(body: bytes, secrets: Iterable[str]) -> list[tuple[int, int]]:
+    """Where secrets are, in order and apart."""
+    spans = [
+        found.span() for pattern in _patterns(body, secrets) for found in pattern.finditer(body)
+    ]
+    for sign, form in _KNOWN:
+        if sign in body:
+            spans += [found.span(form.groups) for found in form.finditer(body)]
+    apart: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if apart and start < apart[-1][1]:
+            apart[-1] = apart[-1][0], max(end, apart[-1][1])
+        else:
+            apart.append((start, end))
+    return apart
+
+
+def _patterns(body: bytes, secrets: Iterable[str]) -> Iterator[re.Pattern[bytes]]:
+    for secret in secrets:
+        for form in (secret, *_in_base64(secret)):
+            if _longest_word(form) in body:
+                yield re.compile(b"".join(map(_character, form)))
+        if _RANDOM.fullmatch(secret) and _longest_word(secret[:_TELLING]) in body:
+            yield re.compile(b"".join(map(_character, secret[:_TELLING])) + rb"[\w+/=~*-]*")
+
+
+def _in_base64(secret: str) -> set[str]:
+    """Those of its characters that are the same whatever stands before and after it."""
+    found = set()
+    for before, unsure in ((0, 0), (1, 2), (2, 3)):
+        data = bytes(before) + secret.encode("utf-8", "surrogatepass")
+        sure = len(data) * 8 // 6
+        for code in (base64.b64encode, base64.urlsafe_b64encode):
+            found.add(code(data).decode()[unsure:sure])
+    return found
+
+
+def _longest_word(secret: str) -> bytes:
+    """A part that is written in one way only, to look for first."""
+    return max(re.split(rb"[^A-Za-z0-9]+", secret.encode("utf-8", "surrogatepass")), key=len)
+
+
+def _character(character: str) -> bytes:
+    """A character; all but letters and digits also as JSON and URLs may write it, or both, twice."""
+    plain = character.encode("utf-8", "surrogatepass")
+    if plain.isalnum():
+        return plain
+    in_url = "".join(f"%(?:25){{0,3}}{byte:02x}" for byte in plain)
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    in_json = "".join(f"\\\\{{1,7}}u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    escaped = f"(?i:{in_url}|{in_json})".encode()
+    return b"(?:\\\\{0,7}" + re.escape(plain) + b"|" + escaped + b")"
+
+
+# Secrets that an answer spells piece by piece: a few letters in each event of its stream.
+#
+# What is joined is the text at one place of all events, as their readers join it.
+
+
+_LINE = re.compile(
+    rb"(?:^|(?<=\r))(?:\xef\xbb\xbf)?(?:data:[ \t]*)?(\{[^\r\n]*\})[ \t]*(?:\r|$)", re.MULTILINE
+)
+_HEAD = struct.Struct(">II")  # whole length, length of the headers
+_HEAD_SIZE, _CRC_SIZE = 12, 4
+
+
+def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
+    """The chunks of an event stream without what its events spell; those of anything else as they are.
+
+    An AWS event stream has no secret in it at all afterwards, and is whole.
+    """
+    body = b"".join(chunks)
+    framed = body.startswith(b"\0")
+    events = list(_frames(body) if framed else _lines(body))
+    if len(events) < 2 and not framed:
+        return chunks
+    texts: dict[tuple[Any, ...], list[_Leaf]] = defaultdict(list)
+    for event in events:
+        for leaf in _leaves(event):
+            texts[leaf.place].append(leaf)
+    touched = {id(event) for leaves in texts.values() for event in _hide(leaves, list(secrets))}
+    return changed(chunks, [_change(event) for event in events if id(event) in touched])
+
+
+class _Event(NamedTuple):
+    """A JSON value and where it is. Of a frame, `head` are the bytes between its head and it."""
+
+    start: int
+    end: int
+    value: Any
+    head: bytes | None = None
+
+
+class _Leaf(NamedTuple):
+    """A text in an event: `holder[key]`."""
+
+    event: _Event
+    place: tuple[Any, ...]
+    holder: Any
+    key: Any
+
+
+def _lines(body: bytes) -> Iterator[_Event]:
+    for found in _LINE.finditer(body):
+        value = _value(found[1])
+        if value is not None:
+            yield _Event(*found.span(1), value)
+
+
+def _frames(body: bytes) -> Iterator[_Event]:
+    """Those that are whole: https://smithy.io/2.0/aws/amazon-eventstream.html"""
+    at = 0
+    while at + _HEAD_SIZE <= len(body):
+        size, headers = _HEAD.unpack_from(body, at)
+        payload, end = at + _HEAD_SIZE + headers, at + size - _CRC_SIZE
+        if payload > end or at + size > len(body):
+            return
+        value = _value(body[payload:end])
+        if value is not None:
+            yield _Event(at, at + size, value, body[at + _HEAD_SIZE : payload])
+        at += size
+
+
+def _value(data: bytes) -> Any:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+def _leaves(event: _Event) -> Iterator[_Leaf]:
+    left: list[tuple[Any, tuple[Any, ...]]] = [(event.value, ())]
+    while left:
+        holder, place = left.pop()
+        members = holder.items() if isinstance(holder, dict) else enumerate(holder)
+        for key, value in list(members):
+            if isinstance(value, str):
+                yield _Leaf(event, (*place, key), holder, key)
+            elif isinstance(value, dict | list):
+                left.append((value, (*place, key)))
+
+
+def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_Event]:
+    """The events whose texts it changes: a secret is masked in its first piece, cut from the others."""
+    pieces = [leaf.holder[leaf.key].encode("utf-8", "surrogatepass") for leaf in leaves]
+    spans = places(b"".join(pieces), secrets)
+    if not spans:
+        return
+    starts, ends = zip(*spans, strict=True)
+    at = 0
+    for leaf, piece in zip(leaves, pieces, strict=True):
+        until = at + len(piece)
+        inside = spans[bisect_right(ends, at) : bisect_left(starts, until)]
+        if inside:
+            cuts = [
+                Change(max(start - at, 0), min(end - at, len(piece)), _MASK if start >= at else b"")
+                for start, end in inside
+            ]
+            text = b"".join(changed([piece], cuts))
+            leaf.holder[leaf.key] = text.decode("utf-8", "surrogatepass")
+            yield leaf.event
+        at = until
+
+
+def _change(event: _Event) -> Change:
+    text = json.dumps(event.value, separators=(",", ":"))
+    if event.head is None:
+        return Change(event.start, event.end, text.encode())
+    size = _HEAD_SIZE + len(event.head) + len(text) + _CRC_SIZE
+    prelude = _HEAD.pack(size, len(event.head))
+    frame = prelude + zlib.crc32(prelude).to_bytes(4) + event.head + text.encode()
+    return Change(event.start, event.end, frame + zlib.crc32(frame).to_bytes(4))
