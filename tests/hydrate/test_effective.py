@@ -14,9 +14,12 @@ import pytest
 from pydantic import (
     AfterValidator,
     AliasChoices,
+    Base64Str,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    EncodedStr,
+    EncoderProtocol,
     Field,
     Json,
     SecretStr,
@@ -172,6 +175,71 @@ async def test_a_tool_that_changes_its_default_changes_no_other_call() -> None:
         assert isinstance(outcome, Completed)
         assert outcome.value == [number]
         assert outcome.record.arguments == {"item": number, "into": []}
+
+
+@dataclass(eq=False)  # hashable, so pydantic gives every instance the one object
+class Fee:
+    cents: int = 5
+
+
+class FeeModel(BaseModel):
+    fee: Fee = Fee()
+
+
+class FeesModel(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    fee: tuple[Fee, ...] = (Fee(),)
+
+
+@dataclass
+class FeeData:
+    fee: Fee = Fee()  # noqa: RUF009  shared by all instances, as the test wants it
+
+
+@pydantic_dataclass(frozen=True)
+class FeesData:
+    fee: tuple[Fee, ...] = (Fee(),)
+
+
+@pytest.mark.parametrize("hint", [FeeModel, FeesModel, FeeData, FeesData])
+async def test_nobody_shares_the_default_of_a_class(hint: Any) -> None:
+    """One object of a class would let whoever looks at a call change this one and each later one."""
+
+    def fee_of(x: Any) -> Fee:
+        held: Fee = x.fee[0] if isinstance(x.fee, tuple) else x.fee
+        return held
+
+    def pay(x: Any) -> int:
+        """Pay."""
+        fee_of(x).cents += 1
+        return fee_of(x).cents
+
+    pay.__annotations__["x"] = hint
+
+    def change(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        fee_of(hydrated.tool.arguments["x"]).cents = 100_000
+        return Allow()
+
+    runner = ToolRunner([tool(visible=ALL)(pay)], policy=change)
+    for number in (1, 2):
+        outcome = await runner.exec(ToolCall(f"call_{number}", "", "pay", '{"x": {}}'))
+        assert isinstance(outcome, Completed)
+        assert outcome.value == 6
+        assert outcome.record.arguments in (
+            {"x": {"fee": {"cents": 5}}},
+            {"x": {"fee": [{"cents": 5}]}},
+        )
+
+
+def test_a_sentinel_stays_the_object_that_it_is() -> None:
+    unset = object()
+
+    class Options(BaseModel):
+        limit: Any = unset
+
+    result = read(Options, {})
+    assert isinstance(result, Hydrated)
+    assert result.tool.arguments["x"].limit is unset
 
 
 def test_what_was_not_sent_is_not_set() -> None:
@@ -349,6 +417,54 @@ def test_an_authors_own_validator_is_taken_and_noted(hint: Any, sent: Any, effec
     assert result.arguments == {"x": effective}
     assert "normalised" in result.provenance.notes
     assert result.provenance.parsed == {"x": sent}
+
+
+class Address(EncoderProtocol):
+    """What `EmailStr` does, which needs another package: a name before an address is dropped."""
+
+    @classmethod
+    def decode(cls, data: bytes) -> bytes:
+        return data.rpartition(b"<")[2].rstrip(b">")
+
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        return value
+
+    @classmethod
+    def get_json_format(cls) -> str:
+        return "mailbox"
+
+
+Mail = Annotated[str, EncodedStr(encoder=Address)]
+NAMED = "ceo@example.org <eve@example.com>"
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "effective"),
+    [
+        (Mail, NAMED, "eve@example.com"),
+        (Mail | None, NAMED, "eve@example.com"),
+        (int | Mail, NAMED, "eve@example.com"),
+        (list[Mail], [NAMED], ["eve@example.com"]),
+        (set[Mail], [NAMED], ["eve@example.com"]),
+        (dict[Mail, int], {NAMED: 1}, {"eve@example.com": 1}),
+        (Base64Str, "YWRh", "YWRh"),  # "ada" would be read as another text
+    ],
+)
+def test_a_text_that_a_type_reads_as_another_text_is_seen_as_it_was_read(
+    hint: Any, sent: Any, effective: Any
+) -> None:
+    result = read(hint, sent)
+    assert isinstance(result, Hydrated)
+    assert result.arguments == {"x": effective}
+    again = read(hint, effective)
+    assert again.canonical == result.canonical
+
+
+def test_secret_names_are_told_apart() -> None:
+    ada, bob = (read(dict[SecretStr, int], {name: 1}) for name in ("ada", "bob"))
+    assert ada.canonical != bob.canonical
+    assert isinstance(read(dict[SecretStr, int], {"ada": 1, "bob": 1}), Hydrated)
 
 
 def test_what_a_validator_makes_is_judged_by_the_schema_again() -> None:

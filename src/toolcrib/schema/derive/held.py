@@ -19,16 +19,13 @@ What a class is given and does not keep (an `InitVar`) is read once more, by its
 
 from __future__ import annotations
 
+import copy
 import ipaddress
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from fractions import Fraction
-from pathlib import PurePath
+from datetime import datetime, time
 from typing import Any, TypeAlias, cast
-from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import (
@@ -46,13 +43,12 @@ from toolcrib.values.json import JsonValue, canonical_json
 
 At: TypeAlias = "tuple[At, str | int] | None"
 _NUMBERS = (int, float)
+_UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
 IPS = tuple(
     getattr(ipaddress, f"IPv{version}{kind}")
     for version in (4, 6)
     for kind in ("Address", "Network", "Interface")
 )
-# Values whose canonical text takes the place of the text that was sent.
-_CANONICAL = (UUID, date, time, timedelta, Decimal, Fraction, PurePath, *IPS)
 _LOST = "the tool would not get this property"
 LIFTED = ("strip_whitespace", "to_lower", "to_upper")
 LIFTING = ("str_strip_whitespace", "str_to_lower", "str_to_upper")
@@ -122,7 +118,11 @@ def untitled(config: Mapping[str, Any]) -> CoreConfig:
 
 
 class LeafPart(Part):
-    """A value that is one text or number as JSON, or one that only pydantic can tell."""
+    """A value that is one text or number as JSON, or one that only pydantic can tell.
+
+    The canonical form of a text is the value's own text, where that is read as this very value (the
+    address alone of "Ada <ada@example.org>", never what a Base64 text decodes to).
+    """
 
     def __init__(self, core: Any, config: Mapping[str, Any]) -> None:
         self._core = core
@@ -137,8 +137,8 @@ class LeafPart(Part):
             return sent
         if not self._reads_as(sent, value):
             raise Differs(at)
-        canonical = isinstance(value, _CANONICAL) or hasattr(value, "unicode_string")
-        return shown if canonical and isinstance(shown, str) and isinstance(sent, str) else sent
+        texts = isinstance(shown, str) and isinstance(sent, str)
+        return shown if texts and self._reads_as(shown, value) else sent
 
     def _reads_as(self, sent: Any, value: Any) -> bool:
         """Whether what was sent, read by this type alone, is this value."""
@@ -458,7 +458,9 @@ class DictPart(Part):
     def __init__(self, value: Part, keys: Any, config: Mapping[str, Any]) -> None:
         self._value = value
         plain_keys = keys is None or keys["type"] in ("any", "str")
-        lifted = any(config.get(name) for name in LIFTING)
+        lifted = any(config.get(name) for name in LIFTING) or (
+            keys is not None and any(keys.get(name) for name in LIFTED)
+        )
         self._keys = None if plain_keys and not lifted else keys
         self._config = config
         self._again: Any = None
@@ -495,6 +497,8 @@ class DictPart(Part):
         return made
 
     def _name(self, key: Any) -> Any:
+        if isinstance(key, SECRETS):  # two secrets are two names; who shows them masks them
+            key = plain(key)
         if key.__class__ is str:
             return key
         try:
@@ -575,17 +579,29 @@ class FieldsPart(Part):
             item = self._attribute(value, field.name)
             key = next((key for key in field.keys if key in sent), None)
             if key is None or (found.pins and steps((at, key)) in found.pins):
-                item = item if field.again is None else field.init_default
-                if item is not MISSING:
-                    key = field.keys[0]
-                    made[key] = _default(field, item, (at, key), found)
-                    if isinstance(value, BaseModel):
-                        value.__pydantic_fields_set__.discard(field.name)
+                self._hold_default(value, field, made, at, found)
             else:
                 made[key] = self._hold_field(field, item, sent[key], (at, key), found)
         if len(made) < len(sent) or not made.keys() >= sent.keys():
             self._hold_extras(value, sent, made, at, found)
         return made
+
+    def _hold_default(
+        self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Found
+    ) -> None:
+        """A field that was not sent: shown, noted, and never the object that a class has for all."""
+        item = self._attribute(value, field.name) if field.again is None else field.init_default
+        if item is MISSING:
+            return
+        key = field.keys[0]
+        made[key], own = _default(field, item, (at, key), found)
+        if own is not item and field.again is None and not self._indexed:
+            if self._cls is None:
+                value[field.name] = own
+            else:
+                object.__setattr__(value, field.name, own)
+        if isinstance(value, BaseModel):
+            value.__pydantic_fields_set__.discard(field.name)
 
     def _hold_field(self, field: FieldPart, item: Any, sent: Any, at: At, found: Found) -> Any:
         if field.again is not None:
@@ -646,19 +662,23 @@ class FieldsPart(Part):
             if index < len(sent):
                 items.append(field.node.hold(item, sent[index], (at, index), found))
             else:
-                items.append(_default(field, item, (at, index), found))
+                items.append(_default(field, item, (at, index), found)[0])
         return items
 
 
-def _default(field: FieldPart, value: Any, at: At, found: Found) -> Any:
-    """A value that was not sent, in an object that was: as it is shown, and its place noted."""
+def _default(field: FieldPart, value: Any, at: At, found: Found) -> tuple[Any, Any]:
+    """A value that was not sent, in an object that was: as it is shown, with its place noted, and one
+    for this instance alone.
+
+    What is no JSON (a sentinel, a connection) stays the object that it is.
+    """
     found.defaults.append(at)
     shown = shown_default(field.node, value)
     if shown is MISSING:
-        return {"default": type(value).__name__}
+        return {"default": type(value).__name__}, value
     if field.factory:
         found.pinned.append((at, shown))
-    return shown
+    return shown, value if value.__class__ in _UNCHANGING else copy.deepcopy(value)
 
 
 def shown_default(node: Part, value: Any) -> Any:
