@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from toolcrib.kit.addresses import is_public, may_reach
+from toolcrib.kit.http import is_public, may_reach
 
 PUBLIC = (
     *("1.1.1.1", "8.8.8.8", "94.130.142.35", "172.15.255.255", "172.32.0.0", "223.255.255.255"),

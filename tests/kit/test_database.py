@@ -20,8 +20,7 @@ from kit.kit_helpers import call
 from toolcrib import kit
 from toolcrib.errors import CapabilityError, SourceError, ToolError
 from toolcrib.kit import Database, DatabaseLimits, ReadOnlyDatabase, sqlite_process
-from toolcrib.kit.database import Cell, DatabaseTables, QueryResult
-from toolcrib.kit.sql_errors import error_of
+from toolcrib.kit.database import Cell, DatabaseTables, QueryResult, error_of
 from toolcrib.tools import Catalog
 
 CONTENTS = """

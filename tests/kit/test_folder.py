@@ -9,7 +9,7 @@ import pytest
 
 from toolcrib.errors import CapabilityError, SourceError
 from toolcrib.kit import FolderLimits, JailedFolder
-from toolcrib.kit.folder import NOT_TEXT, OUTSIDE
+from toolcrib.kit.files import NOT_TEXT, OUTSIDE
 from toolcrib.kit.opening import NO_FILE, NO_FOLDER, NOT_A_FILE, NOT_A_FOLDER, NOT_ORDINARY
 
 Ask = Callable[[JailedFolder, str], object]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolcrib.errors import CapabilityError
-from toolcrib.kit.sql_errors import error_of
+from toolcrib.kit.database import error_of
 
 REFUSED = "SQLite refused the statement"
 

@@ -12,7 +12,7 @@ from kit.kit_helpers import call, example_arguments
 from toolcrib import kit
 from toolcrib.errors import MissingExtraError, ToolError
 from toolcrib.kit import units
-from toolcrib.kit.unit_text import read_factors
+from toolcrib.kit.units import read_factors
 from toolcrib.tools import Catalog
 
 CATALOG = Catalog([kit.convert_units])

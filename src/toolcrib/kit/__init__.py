@@ -10,16 +10,26 @@ from pathlib import Path
 
 from toolcrib.errors import MissingExtraError
 from toolcrib.kit.arithmetic import calculate
-from toolcrib.kit.database import Database, describe_database, query_database
-from toolcrib.kit.files import FileRoot, list_files, read_file, search_files
-from toolcrib.kit.folder import FolderLimits, JailedFolder
+from toolcrib.kit.database import (
+    Database,
+    DatabaseLimits,
+    ReadOnlyDatabase,
+    describe_database,
+    query_database,
+)
+from toolcrib.kit.files import (
+    FileRoot,
+    FolderLimits,
+    JailedFolder,
+    SearchLimits,
+    list_files,
+    read_file,
+    search_files,
+)
 from toolcrib.kit.http import GuardedHttp, HttpAnswer, HttpGetter, HttpLimits
-from toolcrib.kit.open_meteo import OpenMeteo
-from toolcrib.kit.read_only import DatabaseLimits, ReadOnlyDatabase
-from toolcrib.kit.search import SearchLimits
 from toolcrib.kit.time import Clock, SystemClock, current_time
 from toolcrib.kit.units import convert_units
-from toolcrib.kit.weather import WeatherService, get_weather
+from toolcrib.kit.weather import OpenMeteo, WeatherService, get_weather
 from toolcrib.tools import Catalog, ToolLike
 
 __all__ = [

@@ -5,12 +5,19 @@ Rows are not in the public view: a log that shows what was asked does not repeat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NotRequired, Protocol, TypeAlias
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NotRequired, Protocol, TypeAlias
 
+import msgspec
 from typing_extensions import TypedDict
 
-from toolcrib.errors import ToolError
+from toolcrib.errors import CapabilityError, SourceError, ToolError
+from toolcrib.threads import stopped_by
 from toolcrib.tools import capability, tool
 
 Cell: TypeAlias = str | int | float | None
@@ -139,3 +146,192 @@ def query_database(sql: str, *, database: Database) -> QueryResult:
     if not sql.strip() or "\0" in sql or len(sql) > _LONGEST_SQL:
         raise ToolError(f"sql has to be one statement of 1 to {_LONGEST_SQL} characters")
     return database.query(sql)
+
+
+# What SQLite says of a statement, as sentences that tell nothing but what the model wrote itself.
+#
+# Its own text may quote data, of a row or of a literal. It is passed on only where it has a known form
+# and the one name in it is a plain word of the statement, outside of quotes and comments.
+
+
+_QUOTED = re.compile(  # comments too: a quote in one would turn inside and outside around
+    r"'[^']*'?|\"[^\"]*\"?|`[^`]*`?|\[[^\]]*\]?|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL
+)
+_WORD = r"([A-Za-z_][\w.]{0,63})"
+_FORMS = tuple(
+    re.compile(form, re.ASCII)
+    for form in (
+        rf'near "{_WORD}": syntax error',
+        rf"no such (?:table|column|function|collation sequence): {_WORD}",
+        rf"ambiguous column name: {_WORD}",
+        rf"wrong number of arguments to function {_WORD}\(\)",
+        rf"misuse of (?:window function|aggregate(?: function)?:?) {_WORD}\(\)",
+        r"incomplete input",
+        r"no tables specified",
+        r"a GROUP BY clause is required before HAVING",
+        r"sub-select returns \d+ columns - expected \d+",
+        r"\d+\w\w (?:ORDER|GROUP) BY term out of range - should be between 1 and \d+",
+        r"\d+\w\w ORDER BY term does not match any column in the result set",
+        r"SELECTs to the left and right of [A-Z ]+ do not have the same number of result columns",
+        r"integer overflow",
+    )
+)
+_ONLY_SELECT = "only reading is permitted: use one SELECT statement"
+_REFUSED = (
+    "SQLite refused the statement: check its syntax, and its names by describing the database"
+)
+_ONE = "one statement at a time: leave out all but the first"
+_TOO_BIG = "a value or the statement is too large: leave out the column with the large values"
+
+# By SQLite's own name of the result (sqlite.org/rescode.html), or the longest beginning of it.
+_OF_STATEMENT: Mapping[str, str] = {
+    "LARGE_ROW": "one row alone is too large for an answer: select fewer columns",
+    "NO_QUERY": _ONLY_SELECT,
+    "SQLITE_AUTH": _ONLY_SELECT,
+    "SQLITE_CONSTRAINT": _ONLY_SELECT,
+    "SQLITE_MISMATCH": "a value has the wrong type for its place, or is too large a number",
+    "SQLITE_NOMEM": "the query needs too much memory: ask for less at once",
+    "SQLITE_RANGE": "the statement has parameters: write the values into it instead",
+    "SQLITE_READONLY": _ONLY_SELECT,
+    "SQLITE_TOOBIG": _TOO_BIG,
+    "DataError": _TOO_BIG,
+    "TIME": "the query took too long and was stopped: ask for less, or without joining so much",
+    "Warning": _ONE,
+}
+_OF_DATABASE: Mapping[str, str] = {
+    "SQLITE_BUSY": "the database is locked by another program: try again later",
+    "SQLITE_CANTOPEN": "the database cannot be opened: its file is gone, or may not be read",
+    "SQLITE_CORRUPT": "the database is damaged",
+    "SQLITE_FORMAT": "the database is damaged",
+    "SQLITE_IOERR": "the database could not be read",
+    "SQLITE_LOCKED": "the database is locked by another program: try again later",
+    "SQLITE_NOTADB": "the file is not a SQLite database",
+    "SQLITE_PERM": "the database may not be read",
+    "SQLITE_PROTOCOL": "the database is locked by another program: try again later",
+    "SQLITE_READONLY_": "the database cannot be read without writing: it is in WAL mode in a folder "
+    "that cannot be written to, or has to be recovered by a program that may write to it",
+    "SQLITE_SCHEMA": "the database was changed meanwhile: try again",
+    "DIED": "the query was ended by the system: ask for less at once",
+}
+
+
+def error_of(name: str, message: str, sql: str) -> ToolError:
+    """The error for what SQLite calls `name`; a CapabilityError where the statement is not at fault."""
+    known = [k for k in (*_OF_STATEMENT, *_OF_DATABASE) if name.startswith(k)]
+    if known:
+        found = max(known, key=len)
+        if found in _OF_DATABASE:
+            return CapabilityError(_OF_DATABASE[found])
+        return ToolError(_OF_STATEMENT[found])
+    if name == "ProgrammingError":  # Python's: of several statements, or of parameters
+        return ToolError(_ONE if "one statement" in message else _OF_STATEMENT["SQLITE_RANGE"])
+    if message.startswith(("not authorized", "access to ", "prohibited", "unsafe use of ")):
+        return ToolError(_ONLY_SELECT)
+    return ToolError(_told(message, sql) or _REFUSED)
+
+
+def _told(message: str, sql: str) -> str | None:
+    for form in _FORMS:
+        match = form.fullmatch(message)
+        if match is not None:
+            words = {word.lower() for word in re.findall(r"[\w.]+", _QUOTED.sub(" ", sql))}
+            names = {group.lower() for group in match.groups()}
+            return message if names <= words else None
+    return None
+
+
+# A SQLite file as a `Database` that nothing can change, whatever the SQL says.
+#
+# Each question is answered by a process of its own (`sqlite_process`), which is killed when its time is
+# over, or nobody waits for the answer any more: nothing else ends a statement for sure.
+
+
+_UNUSABLE = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_READONLY")
+_SCRIPT = str(Path(__file__).with_name("sqlite_process.py"))
+
+
+class DatabaseLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one question may cost, and what it may be answered with; the rest is cut, and said to be.
+
+    `rows` of a result, or tables of a description; `cell_characters` of a text; `result_bytes` of
+    all as JSON; `value_bytes` is the largest text or blob that is looked at, `memory_bytes` what
+    SQLite may use, `seconds` the time until the process is killed.
+    """
+
+    rows: int = 200
+    cell_characters: int = 2_000
+    result_bytes: int = 64 * 1024
+    value_bytes: int = 16 * 1024 * 1024
+    memory_bytes: int = 256 * 1024 * 1024
+    seconds: float = 10.0
+
+
+class ReadOnlyDatabase:
+    """Reads one SQLite file: opened with `mode=ro`, and an authorizer that permits reading only.
+
+    One statement at a time, no ATTACH, no extension, no PRAGMA but those that describe tables. A
+    database in WAL mode needs a folder that can be written to, since SQLite keeps two files beside
+    it for readers, too. Raises SourceError if `path` is no file of SQLite.
+    """
+
+    def __init__(self, path: str | Path, limits: DatabaseLimits | None = None) -> None:
+        self.limits = limits or DatabaseLimits()
+        try:
+            self.path = Path(path).resolve()
+            found = self.path.is_file()
+        except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, a loop of links
+            found = False
+        if not found:
+            raise SourceError(f"there is no database file {str(path)!r}")
+        # Not looked into here: a process that closes a file loses the locks that SQLite has on it.
+        answer = self._answer({"sql": "SELECT 1 FROM sqlite_master", "parameters": []})
+        if answer.get("error", "").startswith(_UNUSABLE):
+            reason = error_of(answer["error"], "", "").safe_text
+            raise SourceError(f"the database {str(path)!r} cannot be used: {reason}")
+
+    def describe(self) -> DatabaseTables:
+        found: DatabaseTables = self._ask({})
+        return found
+
+    def query(self, sql: str, parameters: Sequence[Cell] = ()) -> QueryResult:
+        found = self._ask({"sql": sql, "parameters": list(parameters)})
+        return {
+            "columns": found["columns"],
+            "rows": found["rows"],
+            "row_count": len(found["rows"]),
+            "truncated": found["truncated"],
+        }
+
+    def _ask(self, question: Mapping[str, Any]) -> Any:
+        """Raises ToolError, CapabilityError."""
+        answer = self._answer(question)
+        if "error" in answer:
+            raise error_of(answer["error"], answer.get("message", ""), question.get("sql", ""))
+        return answer
+
+    def _answer(self, question: Mapping[str, Any]) -> Any:
+        """What the process says, or what became of it. Raises CapabilityError if there is none."""
+        asked = {
+            **question,
+            "uri": f"{self.path.as_uri()}?mode=ro",  # as_uri() quotes what a URI takes as its own
+            "limits": msgspec.to_builtins(self.limits),
+        }
+        try:
+            process = subprocess.Popen(  # noqa: S603  our own script; the question is on stdin
+                [sys.executable, "-I", "-S", _SCRIPT],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError:
+            raise CapabilityError("the database cannot be asked: no process was started") from None
+        with process, stopped_by(process.kill):  # a cancelled question ends at once
+            try:
+                said, _ = process.communicate(json.dumps(asked).encode(), self.limits.seconds)
+                return json.loads(said) if process.returncode == 0 else {"error": "DIED"}
+            except subprocess.TimeoutExpired:
+                return {"error": "TIME"}
+            except ValueError:
+                return {"error": "DIED"}
+            finally:
+                process.kill()

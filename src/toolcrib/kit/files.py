@@ -6,11 +6,32 @@ in it.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+import codecs
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, Final, Literal, Protocol
 
+import msgspec
 from typing_extensions import TypedDict
 
-from toolcrib.errors import ToolError
+from toolcrib.errors import CapabilityError, SourceError, ToolError
+from toolcrib.kit.opening import (
+    NO_FILE,
+    NO_FOLDER,
+    NOT_A_FILE,
+    Reading,
+    is_folder,
+    looks_binary,
+    opened_folder,
+    printable,
+    shown_path,
+    told,
+)
 from toolcrib.tools import capability, tool
 
 _LONGEST_QUERY = 200
@@ -162,3 +183,229 @@ def search_files(query: str, path: str = ".", *, root: FileRoot) -> FileMatches:
     if not query.strip() or len(query) > _LONGEST_QUERY:
         raise ToolError(f"query has to be a text of 1 to {_LONGEST_QUERY} characters")
     return root.search(query, path)
+
+
+# Searching files for a text, within limits: a search always ends, and says if it ended early.
+
+
+_NO_SOURCES = frozenset({"__pycache__", "node_modules", "site-packages"})
+_ENVIRONMENT = "pyvenv.cfg"  # what marks the folder of a virtual environment
+
+
+class SearchLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one search may read and answer with; a larger file is searched up to `file_bytes`."""
+
+    matches: int = 50
+    line_characters: int = 200
+    files: int = 5_000
+    file_bytes: int = 1024 * 1024
+    bytes: int = 64 * 1024 * 1024
+    depth: int = 20
+    seconds: float = 5.0
+
+
+class Search:
+    """One search: `matches` as far as it came, `truncated` if there may be more."""
+
+    def __init__(self, query: str, limits: SearchLimits, reading: Reading) -> None:
+        self.matches: list[LineMatch] = []
+        self.truncated = False
+        self._needle = query.casefold()
+        self._limits = limits
+        self._reading = reading
+        self._files_left = limits.files
+        self._bytes_left = limits.bytes
+        self._deadline = time.monotonic() + limits.seconds
+
+    def below(self, folder: int, parts: tuple[str, ...]) -> None:
+        """All files below an open folder, but hidden, installed and generated ones; no links."""
+        for where, folders, files, opened in os.fwalk(".", dir_fd=folder):
+            inside = where.split("/")[1:]
+            if inside and _ENVIRONMENT in files:
+                folders.clear()
+                continue
+            folders[:] = sorted(filter(_is_source, folders))
+            if folders and len(inside) >= self._limits.depth:
+                folders.clear()
+                self.truncated = True
+            for name in sorted(filter(_is_source, files)):
+                if self._is_over():
+                    self.truncated = True
+                    return
+                self._try(name, opened, (*parts, *inside, name))
+
+    def within(self, stream: BinaryIO, parts: tuple[str, ...]) -> None:
+        """One open file; a binary one has no lines, and no matches."""
+        most = self._limits.file_bytes
+        content = stream.read(most + 1)
+        self._files_left -= 1
+        self._bytes_left -= len(content)
+        if looks_binary(content):
+            return
+        self.truncated |= len(content) > most
+        text = content[:most].decode("utf-8", "replace")
+        if self._needle not in text.casefold():
+            return
+        for number, line in enumerate(text.split("\n"), 1):
+            at = line.casefold().find(self._needle)
+            if at < 0:
+                continue
+            if len(self.matches) == self._limits.matches:
+                self.truncated = True
+                return
+            shown = printable(self._cut(line.rstrip("\r"), at))
+            self.matches.append({"path": shown_path(parts), "line": number, "text": shown})
+
+    def _try(self, name: str, folder: int, parts: tuple[str, ...]) -> None:
+        """What cannot be read (a pipe, a link, a file in use) is not what was asked for."""
+        try:
+            with self._reading.file(name, folder) as stream:
+                self.within(stream, parts)
+        except (OSError, CapabilityError):
+            pass
+
+    def _is_over(self) -> bool:
+        return (
+            len(self.matches) >= self._limits.matches
+            or self._files_left <= 0
+            or self._bytes_left <= 0
+            or time.monotonic() >= self._deadline
+        )
+
+    def _cut(self, line: str, at: int) -> str:
+        most = self._limits.line_characters
+        start = max(0, min(at - most // 4, len(line) - most))
+        end = start + most
+        return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+
+
+def _is_source(name: str) -> bool:
+    return not name.startswith(".") and name not in _NO_SOURCES
+
+
+# A folder as a jail: what is read lies below the root, whatever a path and its links say.
+#
+# A path is resolved first, links and all, and refused if it leads outside, whether or not anything is
+# there. What it came to is opened by `opening`, which follows no link any more.
+
+
+OUTSIDE: Final = "the path is outside the folder that may be read"
+NOT_TEXT: Final = "that is not a text file"
+_LONGEST_PATH = 1024
+
+
+class FolderLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call may answer with; the rest is cut, and said to be.
+
+    `scanned` is how many entries of a folder are looked at, to sort them and show the first
+    `entries`; `file_bytes` how much of a file is read.
+    """
+
+    entries: int = 200
+    scanned: int = 10_000
+    file_bytes: int = 64 * 1024
+    search: SearchLimits = SearchLimits()
+
+
+class JailedFolder:
+    """Reads below `root` and nowhere else: a folder of this machine as a `FileRoot`.
+
+    A file that this process has open, such as the database of its audit log or a file that it logs to,
+    is listed but not read: closing it again would drop the locks that this process has on it (what
+    holds where that cannot be told: `opening.Reading`). Searching leaves it out, as it does hidden
+    files and folders, virtual environments, installed packages, binary files and links. Needs a system
+    that opens a file relative to a folder (Linux, macOS). Raises SourceError for that, and if `root` is
+    no folder.
+    """
+
+    def __init__(self, root: str | Path, limits: FolderLimits | None = None) -> None:
+        self.root = Path(os.path.realpath(root))
+        self.limits = limits or FolderLimits()
+        if os.open not in os.supports_dir_fd:
+            raise SourceError("folders cannot be jailed on this system: it has no openat()")
+        if not self.root.is_dir():
+            raise SourceError(f"there is no folder {str(root)!r}: name one that may be read")
+
+    def list_folder(self, path: str) -> FolderListing:
+        parts = self._resolved(path, NO_FOLDER)
+        most = self.limits.entries
+        with told(NO_FOLDER), opened_folder(self.root, parts) as folder, os.scandir(folder) as all_:
+            scanned = list(islice(all_, self.limits.scanned))
+            more = next(all_, None) is not None
+            scanned.sort(key=lambda e: (not e.is_dir(follow_symlinks=False), e.name.casefold()))
+            entries = [self._entry(parts, entry) for entry in scanned[:most]]
+        truncated = more or len(scanned) > most
+        return {"path": shown_path(parts), "entries": entries, "truncated": truncated}
+
+    def read_text(self, path: str) -> TextFile:
+        parts = self._resolved(path, NO_FILE)
+        most = self.limits.file_bytes
+        with told(NO_FILE), self._file(parts) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            content = stream.read(most + 1)
+        if looks_binary(content):
+            raise CapabilityError(NOT_TEXT)
+        truncated = len(content) > most
+        decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        text = decoder.decode(content[:most], final=not truncated)  # no half character at the cut
+        return {"path": shown_path(parts), "text": text, "size": size, "truncated": truncated}
+
+    def search(self, query: str, path: str) -> FileMatches:
+        parts = self._resolved(path, NO_FILE)
+        with (
+            told(NO_FILE),
+            opened_folder(self.root, parts[:-1]) as above,
+            Reading() as reading,
+        ):
+            found = Search(query, self.limits.search, reading)
+            if not parts or is_folder(parts[-1], above):
+                with opened_folder(self.root, parts) as folder:
+                    found.below(folder, parts)
+            else:
+                with reading.file(parts[-1], above) as stream:
+                    found.within(stream, parts)
+        return {"matches": found.matches, "truncated": found.truncated}
+
+    def _resolved(self, path: str, missing: str) -> tuple[str, ...]:
+        """The names that lead from the root to where a path goes, links followed."""
+        if "\0" in path or len(path) > _LONGEST_PATH:
+            raise CapabilityError(missing)
+        try:
+            return Path(os.path.realpath(self.root / path)).relative_to(self.root).parts
+        except UnicodeError:
+            raise CapabilityError(missing) from None
+        except ValueError:
+            raise CapabilityError(OUTSIDE) from None
+
+    @contextmanager
+    def _file(self, parts: tuple[str, ...]) -> Iterator[BinaryIO]:
+        if not parts:
+            raise CapabilityError(NOT_A_FILE)
+        with (
+            opened_folder(self.root, parts[:-1]) as folder,
+            Reading() as reading,
+            reading.file(parts[-1], folder) as stream,
+        ):
+            yield stream
+
+    def _entry(self, parts: tuple[str, ...], entry: os.DirEntry[str]) -> FolderEntry:
+        kind: Literal["file", "folder", "other"] = "other"
+        size = 0
+        try:
+            mode, length = self._facts(parts, entry)
+        except (OSError, CapabilityError):  # gone meanwhile, or a link that leads out or nowhere
+            pass
+        else:
+            if stat.S_ISDIR(mode):
+                kind = "folder"
+            elif stat.S_ISREG(mode):
+                kind, size = "file", length
+        return {"name": printable(entry.name), "kind": kind, "size": size}
+
+    def _facts(self, parts: tuple[str, ...], entry: os.DirEntry[str]) -> tuple[int, int]:
+        """Mode and size of an entry; of a link, those of what it leads to, if that may be read."""
+        facts = entry.stat(follow_symlinks=False)
+        if stat.S_ISLNK(facts.st_mode):
+            target = self._resolved("/".join((*parts, entry.name)), NO_FILE)
+            facts = os.lstat(self.root.joinpath(*target))
+        return facts.st_mode, facts.st_size
