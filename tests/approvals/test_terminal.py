@@ -54,7 +54,6 @@ def request(**arguments: Any) -> ApprovalRequest:
         (" y \r\n", True),
         ("n\n", False),
         ("\n", False),
-        ("", False),
         ("yep\n", False),
         ("y y\n", False),
         ("у\n", False),  # a Cyrillic letter
@@ -132,6 +131,13 @@ async def test_without_a_terminal_nobody_is_there_to_answer(
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.APPROVAL_REQUIRED
     assert outcome.record.approved_by is None
+
+
+async def test_a_terminal_that_ended_is_nobodys_no() -> None:
+    outcome = await ToolRunner([delete], approver=TerminalApprover(source=io.StringIO())).exec(CALL)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.APPROVAL_REQUIRED
+    assert outcome.record.refusal == ""
 
 
 async def test_who_answers_is_named() -> None:

@@ -30,8 +30,8 @@ class TerminalApprover:
 
     Where a yes for the run would spare the questions about further calls of the tool
     (`ApprovalRequest.for_run`), `run` says it; where it would not, `run` is a no like any other word.
-    Without a terminal to ask at there is no answer: the call ends as `approval_required`. `by` is who
-    answers, as records will say it.
+    Without a terminal to ask at there is no answer, nor is there from one that ended (Ctrl-D, a lost
+    connection): the call ends as `approval_required`. `by` is who answers, as records will say it.
     """
 
     def __init__(self, *, by: str = "terminal", source: TextIO | None = None) -> None:
@@ -50,7 +50,7 @@ class TerminalApprover:
             finally:
                 given_up.set()
         if answer is None:
-            raise ApprovalError("there is no terminal to ask at", ErrorCode.APPROVAL_REQUIRED)
+            raise ApprovalError("there is nobody at a terminal", ErrorCode.APPROVAL_REQUIRED)
         if answer in ("y", "yes"):
             return Approve(by=self._by)
         if answer == "run" and request.for_run:
@@ -62,14 +62,15 @@ class TerminalApprover:
             return self._asked(text, given_up)
 
     def _asked(self, text: str, given_up: threading.Event) -> str | None:
-        """What was typed, None if the question could not be shown to anybody."""
+        """What was typed, None if the question was shown to nobody, or the input has ended."""
         source = self._source or sys.stdin
         if source is None or (self._source is None and not source.isatty()) or given_up.is_set():
             return None
         _forget_typed(source)
         sys.stderr.write(text)
         sys.stderr.flush()
-        return source.readline().strip().lower() if _has_line(source, given_up) else ""
+        line = source.readline() if _has_line(source, given_up) else ""
+        return line.strip().lower() if line else None
 
 
 def _forget_typed(source: TextIO) -> None:
