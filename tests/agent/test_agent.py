@@ -525,3 +525,17 @@ async def test_each_call_over_a_limit_is_recorded_even_if_a_sink_fails() -> None
     with pytest.raises(OSError, match="disk full"):
         await agent.run("go")
     assert len(set(sink.ids)) == 3
+
+
+class Odd:
+    """A client of an application that does not do as `LLMClient` says."""
+
+    model = "odd"
+
+    async def chat(self, _request: object) -> object:
+        return {"text": "hello"}
+
+
+async def test_what_a_client_gives_is_a_reply() -> None:
+    with pytest.raises(TypeError, match="what the client gives is a Reply; this is a dict"):
+        await Agent(Odd(), []).run("hi")  # type: ignore[arg-type]

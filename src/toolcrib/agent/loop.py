@@ -33,6 +33,7 @@ from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, 
 from toolcrib.values.offer import Offer
 from toolcrib.values.record import CallError, Waiting
 from toolcrib.values.run import Limits, RunRecord, RunResult, RunState, RunStatus
+from toolcrib.values.typed import check_type
 
 _CUT = ("length", "content_filter")
 
@@ -217,6 +218,7 @@ class Run:
         )
         self._turn += 1
         reply = await (self._streamed(request) if self._streaming else self._client.chat(request))
+        check_type("what the client gives", reply, Reply, "a Reply")
         reply = self._history.with_new_ids(reply, request.id_prefix)
         self._usage += reply.usage
         self._tally.tokens = self._usage.input_tokens + self._usage.output_tokens
