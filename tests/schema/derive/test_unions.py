@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, Json, Tag
 from typing_extensions import TypedDict
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
@@ -345,3 +345,61 @@ def test_what_is_made_is_compared_field_by_field() -> None:
     assert [field.name for field in fields(Plus)] == ["left", "right", "op"]
     with pytest.raises(AttributeError):
         holds(Leaf(name="a"), {"nome": "a"})
+
+
+class Size(BaseModel):
+    n: int
+
+
+class SizeToo(BaseModel):
+    n: int
+
+
+class Weight(BaseModel):
+    n: float
+
+
+class Noted(BaseModel):
+    n: int
+    note: str = ""
+
+
+class Held(BaseModel):
+    part: Size | Noted
+
+
+class HeldToo(BaseModel):
+    part: Noted | Size
+    note: str = ""
+
+
+LOOK_ALIKES: list[Any] = [
+    Size | SizeToo,
+    Size | Weight,
+    Weight | Size,
+    Noted | Size,
+    Held | HeldToo,
+    list[Size | Noted],
+    dict[str, Noted | Size] | Size,
+    int,
+]
+SENT: list[Any] = [1, 1.5, {"n": 1}, {"n": 1.5}, {"n": 1, "note": "a"}, {"n": 1, "more": 2}]
+SENT += [{"part": SENT[4]}, {"part": SENT[2], "note": "b"}, [SENT[2], SENT[4]], {"k": SENT[4]}]
+
+
+def taken(hint: Any, sent: Any) -> bool:
+    def take(x: Any) -> None:
+        """Take."""
+
+    take.__annotations__["x"] = hint
+    call = ToolCall("1", "", "take", json.dumps({"x": sent}))
+    return hydrate(call, Catalog([tool(visible=ALL)(take)])).success
+
+
+@pytest.mark.parametrize("hint", LOOK_ALIKES, ids=str)
+def test_json_in_a_text_is_taken_where_the_plain_value_is(hint: Any) -> None:
+    """A whole float is an integer in both: JSON knows one kind of number."""
+    for sent in SENT:
+        for text in {json.dumps(sent), json.dumps(sent).replace("1}", "1.0}"), "1.0"}:
+            plain = taken(hint, json.loads(text))
+            assert taken(Json[hint], text) is plain, text

@@ -116,6 +116,18 @@ class JsonTextPart(Part):
     def __init__(self, inner: Part) -> None:
         self._inner = inner
 
+    def whole(self, sent: JsonValue) -> JsonValue:
+        """The text is written anew only where that changes a number: `1.0` of an `int` in it."""
+        if not isinstance(sent, str):
+            return sent
+        try:
+            said = _parsed(sent)
+            text = to_json(said)
+            whole = to_json(self._inner.whole(said))
+        except ValueError:  # `hold` says what is wrong with it
+            return sent
+        return sent if whole == text else whole.decode()
+
     def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
         if sent is MISSING:
             return self._inner.hold(value, MISSING, at, found)
@@ -123,7 +135,7 @@ class JsonTextPart(Part):
             raise Differs(at)
         inner = Found()
         try:
-            said = jiter.from_json(sent.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
+            said = _parsed(sent)
             shown = self._inner.hold(value, said, None, inner)
             text = canonical_json(shown)
         except Differs as differs:
@@ -133,6 +145,11 @@ class JsonTextPart(Part):
         if inner.normalised:
             found.normalised.append(at)
         return sent if same_json(shown, said) else text
+
+
+def _parsed(text: str) -> Any:
+    """Raises ValueError for what is no JSON, and for a key that is said twice."""
+    return jiter.from_json(text.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
 
 
 class _Planner:
