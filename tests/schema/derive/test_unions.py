@@ -402,4 +402,4 @@ def test_json_in_a_text_is_taken_where_the_plain_value_is(hint: Any) -> None:
     for sent in SENT:
         for text in {json.dumps(sent), json.dumps(sent).replace("1}", "1.0}"), "1.0"}:
             plain = taken(hint, json.loads(text))
-            assert taken(Json[hint], text) is plain, text
+            assert taken(Annotated[hint, Json], text) is plain, text

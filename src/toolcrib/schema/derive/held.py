@@ -14,20 +14,18 @@ and written as JSON again. Where the two differ, the difference is
 
 A value that was not sent (a default) is written down too, and its place is noted. Objects of classes
 that pydantic does not take apart are not looked into: what their code was given is what was sent.
-What a class is given and does not keep (an `InitVar`) is read once more, by its own hint.
+Objects of declared fields are in `held_fields`.
 """
 
 from __future__ import annotations
 
-import copy
 import ipaddress
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, time
 from typing import Any, TypeAlias, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import (
     CoreConfig,
     PydanticSerializationError,
@@ -43,13 +41,11 @@ from toolcrib.values.json import JsonValue, canonical_json
 
 At: TypeAlias = "tuple[At, str | int] | None"
 _NUMBERS = (int, float)
-_UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
 IPS = tuple(
     getattr(ipaddress, f"IPv{version}{kind}")
     for version in (4, 6)
     for kind in ("Address", "Network", "Interface")
 )
-_LOST = "the tool would not get this property"
 LIFTED = ("strip_whitespace", "to_lower", "to_upper")
 LIFTING = ("str_strip_whitespace", "str_to_lower", "str_to_upper")
 
@@ -96,7 +92,7 @@ def steps(at: At) -> tuple[str | int, ...]:
 
 
 class Part:
-    """How one part of a hint is walked."""
+    """How one part of a hint is walked. By itself, it takes what is equal as JSON."""
 
     def whole(self, sent: JsonValue) -> JsonValue:
         """What was sent, with whole numbers written as such where an integer is wanted."""
@@ -106,15 +102,45 @@ class Part:
         """Whether a value may have come from here, told at a glance: for the branches of a union."""
         return True
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def hold(self, value: Any, sent: Any, at: At, _found: Found) -> Any:
         """The JSON of `value`, if it is what was sent; of a default, `sent` is `MISSING`, and so is
         what is given for one that is no JSON. Raises Differs."""
-        raise NotImplementedError
+        shown = plain(value)
+        if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
+            return shown
+        raise Differs(at)
 
 
-def untitled(config: Mapping[str, Any]) -> CoreConfig:
-    """The configuration that a part takes from the class around it."""
-    return cast("CoreConfig", {key: said for key, said in config.items() if key != "title"})
+class Anew:
+    """Reads JSON by one part of a hint alone, as the class around it does: `config` is that class's."""
+
+    __slots__ = ("_config", "_core", "_made")
+
+    def __init__(self, core: Any, config: Mapping[str, Any]) -> None:
+        self._core = core
+        self._config = config
+        self._made: SchemaValidator | None = None
+
+    def read(self, sent: JsonValue) -> Any:
+        """The value. Raises ValidationError, SchemaError, ValueError."""
+        if self._made is None:
+            config = {key: said for key, said in self._config.items() if key != "title"}
+            self._made = SchemaValidator(self._core, cast("CoreConfig", config))
+        return self._made.validate_json(to_json(sent), strict=True)
+
+    def tried(self, sent: JsonValue) -> Any:
+        """The value; `MISSING` for what cannot be read."""
+        try:
+            return self.read(sent)
+        except (ValidationError, SchemaError, ValueError):
+            return MISSING
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Equal, and of one class; times with the same offset too."""
+    if one.__class__ is not other.__class__ or one != other:
+        return False
+    return not isinstance(one, datetime | time) or bool(one.utcoffset() == other.utcoffset())
 
 
 class LeafPart(Part):
@@ -124,10 +150,8 @@ class LeafPart(Part):
     address alone of "Ada <ada@example.org>", never what a Base64 text decodes to).
     """
 
-    def __init__(self, core: Any, config: Mapping[str, Any]) -> None:
-        self._core = core
-        self._config = config
-        self._again: Any = None
+    def __init__(self, anew: Anew) -> None:
+        self._anew = anew
 
     def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
         shown = plain(value)
@@ -141,24 +165,8 @@ class LeafPart(Part):
         return shown if texts and self._reads_as(shown, value) else sent
 
     def _reads_as(self, sent: Any, value: Any) -> bool:
-        """Whether what was sent, read by this type alone, is this value."""
-        try:
-            if self._again is None:
-                self._again = SchemaValidator(self._core, untitled(self._config))
-            again = self._again.validate_json(to_json(sent), strict=True)
-        except (ValidationError, SchemaError, ValueError):
-            return False
-        if again.__class__ is not value.__class__ or again != value:
-            return False
-        if isinstance(value, datetime | time):
-            return bool(again.utcoffset() == value.utcoffset())
-        return True
-
-
-def _validator(core: Any, config: Mapping[str, Any]) -> SchemaValidator:
-    """What reads a part of a class as the class does."""
-    kept: Any = {k: v for k, v in config.items() if k != "title"}
-    return SchemaValidator(core, cast("CoreConfig", kept))
+        """Whether a text, read by this type alone, is this value."""
+        return _is_same(self._anew.tried(sent), value)
 
 
 class ScalarPart(Part):
@@ -170,9 +178,7 @@ class ScalarPart(Part):
         self.takes_float = kind == "float"
 
     def whole(self, sent: JsonValue) -> JsonValue:
-        if self._kind == "int" and sent.__class__ is float and sent.is_integer():
-            return int(sent)
-        return sent
+        return _whole_number(sent) if self._kind == "int" else sent
 
     def fits(self, value: Any) -> bool:
         kind = self._kind
@@ -201,6 +207,10 @@ class ScalarPart(Part):
         return shown
 
 
+def _whole_number(sent: JsonValue) -> JsonValue:
+    return int(sent) if isinstance(sent, float) and sent.is_integer() else sent
+
+
 def _as_float(sent: Any) -> float | None:
     """What a float holds of an integer: the nearest number, which everybody sees from here on."""
     try:
@@ -218,18 +228,10 @@ class ChoicePart(Part):
         self._whole = any(value.__class__ is int for value in values)
 
     def whole(self, sent: JsonValue) -> JsonValue:
-        if self._whole and sent.__class__ is float and sent.is_integer():
-            return int(sent)
-        return sent
+        return _whole_number(sent) if self._whole else sent
 
     def fits(self, value: Any) -> bool:
         return any(value.__class__ is m.__class__ and value == m for m in self._members)
-
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
-        shown = plain(value)
-        if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
-            return shown
-        raise Differs(at)
 
 
 class AnythingPart(Part):
@@ -238,61 +240,91 @@ class AnythingPart(Part):
     def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
         if sent is not MISSING and same_json(value, sent):
             return sent
-        shown = plain(value)
-        if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
-            return shown
-        raise Differs(at)
+        return super().hold(value, sent, at, found)
 
 
-class AuthoredPart(Part):
-    """A value on which an author's own validator stands: what it makes is taken, and noted."""
+class AroundPart(Part):
+    """A part around another one, which is found when it is first needed: hints may be recursive."""
 
-    def __init__(self, inner: Part | None) -> None:
-        self._inner = inner
+    def __init__(self, inner: Part | Callable[[], Part]) -> None:
+        self._given = inner
+
+    @property
+    def inner(self) -> Part:
+        if not isinstance(self._given, Part):
+            self._given = self._given()
+        return self._given
 
     def whole(self, sent: JsonValue) -> JsonValue:
-        return sent if self._inner is None else self._inner.whole(sent)
+        return self.inner.whole(sent)
+
+    def fits(self, value: Any) -> bool:
+        return self.inner.fits(value)
+
+
+class AuthoredPart(AroundPart):
+    """A value on which an author's own validator stands: what it makes is taken, and noted."""
+
+    def fits(self, _value: Any) -> bool:
+        return True
 
     def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
         mark = found.mark()
-        shown = MISSING
-        if self._inner is not None:
-            try:
-                return self._inner.hold(value, sent, at, found)
-            except Differs:
-                found.back(mark)
-            try:
-                shown = self._inner.hold(value, MISSING, at, Found())
-            except Differs:
-                shown = MISSING
-        if shown is MISSING:
-            shown = plain(value)
+        try:
+            return self.inner.hold(value, sent, at, found)
+        except Differs:
+            found.back(mark)
+        try:
+            shown = self.inner.hold(value, MISSING, at, Found())
+        except Differs:
+            shown = MISSING
+        shown = plain(value) if shown is MISSING else shown
         if sent is MISSING:
             return shown
-        if shown is MISSING or same_json(
-            shown, sent
-        ):  # an object: its code was given what was sent
+        if shown is MISSING or same_json(shown, sent):  # an object: its code had what was sent
             return sent
         found.normalised.append(at)
         return shown
 
 
-class NullablePart(Part):
-    def __init__(self, inner: Part) -> None:
-        self._inner = inner
-
-    def whole(self, sent: JsonValue) -> JsonValue:
-        return sent if sent is None else self._inner.whole(sent)
-
+class NullablePart(AroundPart):
     def fits(self, value: Any) -> bool:
-        return value is None or self._inner.fits(value)
+        return value is None or self.inner.fits(value)
 
     def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
-        if value is None:
-            if sent is None or sent is MISSING:
-                return None
+        if value is not None:
+            return self.inner.hold(value, sent, at, found)
+        if sent is None or sent is MISSING:
+            return None
+        raise Differs(at)
+
+
+class InsidePart(AroundPart):
+    """What pydantic wraps around a plan of its own: a secret is opened, a reference followed."""
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, SECRETS) or self.inner.fits(value)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if isinstance(value, SECRETS):
+            value = value.get_secret_value()
+        return self.inner.hold(value, sent, at, found)
+
+
+class RootPart(AroundPart):
+    """A RootModel: what it holds is all of it."""
+
+    def __init__(self, cls: Any, inner: Part) -> None:
+        super().__init__(inner)
+        self._cls = cls
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, self._cls)
+
+    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+        if not self.fits(value):
             raise Differs(at)
-        return self._inner.hold(value, sent, at, found)
+        return self.inner.hold(value.root, sent, at, found)
 
 
 class UnionPart(Part):
@@ -302,11 +334,9 @@ class UnionPart(Part):
     read by another one (text that is stripped to a date), the call is refused.
     """
 
-    def __init__(self, choices: Sequence[Part], core: Any, config: Mapping[str, Any]) -> None:
+    def __init__(self, choices: Sequence[Part], anew: Anew) -> None:
         self.choices = choices
-        self._core = core
-        self._config = config
-        self._again: Any = None
+        self._anew = anew
         self.takes_float = any(getattr(c, "takes_float", False) for c in choices)
 
     def whole(self, sent: JsonValue) -> JsonValue:
@@ -347,13 +377,8 @@ class UnionPart(Part):
         raise Differs(at)
 
     def _check_stays(self, value: Any, shown: Any, at: At) -> None:
-        try:
-            if self._again is None:
-                self._again = _validator(self._core, self._config)
-            again = self._again.validate_json(to_json(shown), strict=True)
-        except (ValidationError, SchemaError, ValueError):
-            return  # whether the form is valid is for the schema to say
-        if again.__class__ is not value.__class__:
+        again = self._anew.tried(shown)  # whether the form is valid is for the schema to say
+        if again is not MISSING and again.__class__ is not value.__class__:
             raise Differs(at)
 
     def _known(self, found: Found, key: tuple[int, int, int], at: At) -> Any:
@@ -397,27 +422,21 @@ class ListPart(Part):
         nodes = self._nodes(len(value))
         if len(nodes) != len(value) or (sent is not MISSING and len(sent) != len(value)):
             raise Differs(at)
-        if sent is MISSING:
-            items = [
-                n.hold(v, sent, (at, i), found)
-                for i, (n, v) in enumerate(zip(nodes, value, strict=True))
-            ]
-            return MISSING if any(item is MISSING for item in items) else items
-        return [
+        ones = [MISSING] * len(value) if sent is MISSING else sent
+        items = [
             node.hold(item, one, (at, index), found)
-            for index, (node, item, one) in enumerate(zip(nodes, value, sent, strict=True))
+            for index, (node, item, one) in enumerate(zip(nodes, value, ones, strict=True))
         ]
+        return MISSING if any(item is MISSING for item in items) else items
 
 
 class SetPart(Part):
     """Sets: whatever their order, and however often an item was sent."""
 
-    def __init__(self, item: Part, core: Any, kind: type, config: Mapping[str, Any]) -> None:
+    def __init__(self, item: Part, kind: type, anew: Anew) -> None:
         self._item = item
-        self._core = core
         self._kind = kind
-        self._config = config
-        self._again: Any = None
+        self._anew = anew
 
     def whole(self, sent: JsonValue) -> JsonValue:
         return [self._item.whole(item) for item in sent] if isinstance(sent, list) else sent
@@ -433,16 +452,11 @@ class SetPart(Part):
             return (
                 MISSING if any(i is MISSING for i in items) else sorted(items, key=canonical_json)
             )
-        if self._again is None:
-            self._again = SchemaValidator(self._core, untitled(self._config))
         held: dict[str, JsonValue] = {}
         met = set()
         for index, one in enumerate(sent):
-            try:
-                item = self._again.validate_json(to_json(self._item.whole(one)), strict=True)
-            except (ValidationError, SchemaError, ValueError):
-                raise Differs((at, index)) from None
-            if item not in value:
+            item = self._anew.tried(self._item.whole(one))
+            if item is MISSING or item not in value:
                 raise Differs((at, index))
             met.add(item)
             shown = self._item.hold(item, one, (at, index), found)
@@ -461,9 +475,9 @@ class DictPart(Part):
         lifted = any(config.get(name) for name in LIFTING) or (
             keys is not None and any(keys.get(name) for name in LIFTED)
         )
-        self._keys = None if plain_keys and not lifted else keys
-        self._config = config
-        self._again: Any = None
+        self._keys = None
+        if not plain_keys or lifted:
+            self._keys = Anew(core_schema.dict_schema(keys), config)
 
     def whole(self, sent: JsonValue) -> JsonValue:
         if not isinstance(sent, dict):
@@ -511,223 +525,5 @@ class DictPart(Part):
         """Whether the name, read as a key of this type alone, is this key."""
         if self._keys is None:
             return bool(name == key)
-        if self._again is None:
-            self._again = SchemaValidator(
-                core_schema.dict_schema(self._keys), untitled(self._config)
-            )
-        try:
-            again = next(iter(self._again.validate_json(to_json({name: None}), strict=True)))
-        except (ValidationError, SchemaError, ValueError):
-            return False
-        return again.__class__ is key.__class__ and bool(again == key)
-
-
-@dataclass(slots=True)
-class FieldPart:
-    """A field: its attribute, the names that it is sent under (the first is shown), and its plan."""
-
-    name: str
-    keys: tuple[str, ...]
-    node: Part
-    factory: bool
-    again: Callable[[JsonValue], Any] | None  # reads an InitVar anew: no attribute keeps it
-    init_default: (
-        Any  # what is passed of an InitVar that was not sent; MISSING if it is no constant
-    )
-
-
-class FieldsPart(Part):
-    """An object of declared fields: a model, a dataclass, a TypedDict (`cls` is None), a NamedTuple."""
-
-    def __init__(self, cls: Any, fields: Sequence[FieldPart], extras: Part) -> None:
-        self._cls = cls
-        self._fields = fields
-        self._extras = extras
-        self._indexed = cls is not None and issubclass(cls, tuple)
-
-    def whole(self, sent: JsonValue) -> JsonValue:
-        if isinstance(sent, list) and self._indexed:
-            nodes = [field.node for field in self._fields][: len(sent)]
-            items = [node.whole(item) for node, item in zip(nodes, sent, strict=False)]
-            return items + sent[len(nodes) :]
-        if not isinstance(sent, dict):
-            return sent
-        made = {key: self._extras.whole(item) for key, item in sent.items()}
-        for field in self._fields:
-            for key in field.keys:
-                if key in sent:
-                    made[key] = field.node.whole(sent[key])
-        return made
-
-    def fits(self, value: Any) -> bool:
-        """A subclass has fields that this plan does not know."""
-        if self._cls is None:
-            return isinstance(value, dict)
-        return value.__class__ is self._cls
-
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
-        if not self.fits(value):
-            raise Differs(at)
-        if self._indexed and isinstance(sent, list):
-            return self._hold_items(value, sent, at, found)
-        if sent is MISSING:
-            return self._shown(value)
-        if not isinstance(sent, dict):
-            raise Differs(at)
-        made: dict[str, Any] = {}
-        for field in self._fields:
-            item = self._attribute(value, field.name)
-            key = next((key for key in field.keys if key in sent), None)
-            if key is None or (found.pins and steps((at, key)) in found.pins):
-                self._hold_default(value, field, made, at, found)
-            else:
-                made[key] = self._hold_field(field, item, sent[key], (at, key), found)
-        if len(made) < len(sent) or not made.keys() >= sent.keys():
-            self._hold_extras(value, sent, made, at, found)
-        return made
-
-    def _hold_default(
-        self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Found
-    ) -> None:
-        """A field that was not sent: shown, noted, and never the object that a class has for all."""
-        item = self._attribute(value, field.name) if field.again is None else field.init_default
-        if item is MISSING:
-            return
-        key = field.keys[0]
-        made[key], own = _default(field, item, (at, key), found)
-        if own is not item and field.again is None and not self._indexed:
-            if self._cls is None:
-                value[field.name] = own
-            else:
-                object.__setattr__(value, field.name, own)
-        if isinstance(value, BaseModel):
-            value.__pydantic_fields_set__.discard(field.name)
-
-    def _hold_field(self, field: FieldPart, item: Any, sent: Any, at: At, found: Found) -> Any:
-        if field.again is not None:
-            mark = found.mark()
-            shown = field.node.hold(field.again(sent), sent, at, found)
-            if (
-                len(found.pinned) > mark[2]
-            ):  # a factory made a part of it, perhaps another each time
-                anew = field.node.hold(field.again(sent), sent, at, Found())
-                if not same_json(anew, shown):
-                    raise Differs(at, "the tool would read another value each time")
-            return shown
-        if item is MISSING:
-            raise Differs(at, _LOST)
-        return field.node.hold(item, sent, at, found)
-
-    def _attribute(self, value: Any, name: str) -> Any:
-        if self._cls is None:
-            return value.get(name, MISSING)
-        return getattr(value, name, MISSING)
-
-    def _shown(self, value: Any) -> Any:
-        """All of an object that was not sent, or `MISSING` if a part of it is no JSON."""
-        made = {}
-        for field in self._fields:
-            item = self._attribute(value, field.name)
-            if item is not MISSING and field.again is None:
-                made[field.keys[0]] = shown_default(field.node, item)
-        return MISSING if any(shown is MISSING for shown in made.values()) else made
-
-    def _hold_extras(
-        self, value: Any, sent: Any, made: dict[str, Any], at: At, found: Found
-    ) -> None:
-        """Properties that no field declares, where the author's type takes them."""
-        extras = self._extras_of(value)
-        named = {name for field in self._fields for name in (field.name, *field.keys)}
-        for key in sent.keys() - made.keys():
-            if (
-                key not in extras or key in named
-            ):  # beside a field of that name, it is not the field
-                raise Differs((at, key), _LOST)
-            made[key] = self._extras.hold(extras[key], sent[key], (at, key), found)
-
-    def _extras_of(self, value: Any) -> Mapping[str, Any]:
-        if isinstance(value, BaseModel):
-            return value.__pydantic_extra__ or {}
-        kept = value if self._cls is None else getattr(value, "__dict__", {})
-        names = {field.name for field in self._fields}
-        return {key: item for key, item in kept.items() if key not in names}
-
-    def _hold_items(self, value: Any, sent: list[Any], at: At, found: Found) -> Any:
-        """A NamedTuple that was sent as an array; its last fields may have defaults."""
-        if len(sent) > len(self._fields):
-            raise Differs(at)
-        items: list[Any] = []
-        for index, field in enumerate(self._fields):
-            item = getattr(value, field.name)
-            if index < len(sent):
-                items.append(field.node.hold(item, sent[index], (at, index), found))
-            else:
-                items.append(_default(field, item, (at, index), found)[0])
-        return items
-
-
-def _default(field: FieldPart, value: Any, at: At, found: Found) -> tuple[Any, Any]:
-    """A value that was not sent, in an object that was: as it is shown, with its place noted, and one
-    for this instance alone.
-
-    What is no JSON (a sentinel, a connection) stays the object that it is.
-    """
-    found.defaults.append(at)
-    shown = shown_default(field.node, value)
-    if shown is MISSING:
-        return {"default": type(value).__name__}, value
-    if field.factory:
-        found.pinned.append((at, shown))
-    return shown, value if value.__class__ in _UNCHANGING else copy.deepcopy(value)
-
-
-def shown_default(node: Part, value: Any) -> Any:
-    """A value that was not sent, as JSON; `MISSING` for one that is none."""
-    try:
-        return node.hold(value, MISSING, None, Found())
-    except Differs:  # a default need not be of its hint
-        return plain(value)
-
-
-class InsidePart(Part):
-    """What pydantic wraps around a plan of its own: a secret is opened, a reference followed."""
-
-    def __init__(self, find: Callable[[], Part]) -> None:
-        self._find = find
-        self._found: Part | None = None
-
-    @property
-    def _inner(self) -> Part:
-        if self._found is None:
-            self._found = self._find()
-        return self._found
-
-    def whole(self, sent: JsonValue) -> JsonValue:
-        return self._inner.whole(sent)
-
-    def fits(self, value: Any) -> bool:
-        return isinstance(value, SECRETS) or self._inner.fits(value)
-
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
-        if isinstance(value, SECRETS):
-            value = value.get_secret_value()
-        return self._inner.hold(value, sent, at, found)
-
-
-class RootPart(Part):
-    """A RootModel: what it holds is all of it."""
-
-    def __init__(self, cls: Any, inner: Part) -> None:
-        self._cls = cls
-        self._inner = inner
-
-    def whole(self, sent: JsonValue) -> JsonValue:
-        return self._inner.whole(sent)
-
-    def fits(self, value: Any) -> bool:
-        return isinstance(value, self._cls)
-
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
-        if not self.fits(value):
-            raise Differs(at)
-        return self._inner.hold(value.root, sent, at, found)
+        again = self._keys.tried({name: None})
+        return again is not MISSING and _is_same(next(iter(again)), key)

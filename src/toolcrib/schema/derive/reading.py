@@ -15,7 +15,6 @@ import orjson
 from pydantic_core import (
     PydanticSerializationError,
     SchemaSerializer,
-    SchemaValidator,
     core_schema,
     to_json,
 )
@@ -24,14 +23,13 @@ from toolcrib.schema.derive.held import (
     IPS,
     LIFTED,
     LIFTING,
+    Anew,
     AnythingPart,
     At,
     AuthoredPart,
     ChoicePart,
     DictPart,
     Differs,
-    FieldPart,
-    FieldsPart,
     Found,
     InsidePart,
     LeafPart,
@@ -42,8 +40,8 @@ from toolcrib.schema.derive.held import (
     ScalarPart,
     SetPart,
     UnionPart,
-    untitled,
 )
+from toolcrib.schema.derive.held_fields import FieldPart, FieldsPart
 from toolcrib.schema.derive.plain import MISSING, same_json
 from toolcrib.values.json import JsonValue, canonical_json
 
@@ -165,7 +163,7 @@ class _Planner:
             lifted = any(core.get(k) for k in LIFTED) or any(config.get(k) for k in LIFTING)
             return ScalarPart(kind, lifted=kind == "str" and lifted)
         make = getattr(self, f"_{kind.replace('-', '_')}", None)
-        return LeafPart(core, config) if make is None else make(core, config)
+        return LeafPart(Anew(core, config)) if make is None else make(core, config)
 
     def _any(self, _core: Any, _config: Any) -> Part:
         return AnythingPart()
@@ -188,8 +186,7 @@ class _Planner:
         return self._of_choices(listed, core, config)
 
     def _of_choices(self, listed: Any, core: Any, config: Any) -> Part:
-        again = core_schema.definitions_schema(core, list(self._cores.values()))
-        return UnionPart([self.plan(choice, config) for choice in listed], again, config)
+        return UnionPart([self.plan(choice, config) for choice in listed], self._anew(core, config))
 
     def _default(self, core: Any, config: Any) -> Part:
         return self.plan(core["schema"], config)
@@ -214,9 +211,8 @@ class _Planner:
 
     def _set(self, core: Any, config: Any) -> Part:
         items = core.get("items_schema") or core_schema.any_schema()
-        again = core_schema.definitions_schema(items, list(self._cores.values()))
         kind = set if core["type"] == "set" else frozenset
-        return SetPart(self.plan(items, config), again, kind, config)
+        return SetPart(self.plan(items, config), kind, self._anew(items, config))
 
     _frozenset = _set
 
@@ -245,7 +241,7 @@ class _Planner:
         return JsonTextPart(AnythingPart() if said is None else self.plan(said, config))
 
     def _function_plain(self, core: Any, config: Any) -> Part:
-        return LeafPart(core, config) if _is_pydantics(core) else AuthoredPart(None)
+        return LeafPart(Anew(core, config)) if _is_pydantics(core) else AuthoredPart(AnythingPart())
 
     def _function_after(self, core: Any, config: Any) -> Part:
         """A validator of a whole object is no leave to change its fields."""
@@ -253,7 +249,7 @@ class _Planner:
         if _is_pydantics(core):
             if isinstance(inner, _CONTAINERS) and not _is_scalars(inner):
                 return InsidePart(lambda: inner)
-            return inner if isinstance(inner, AuthoredPart) else LeafPart(core, config)
+            return inner if isinstance(inner, AuthoredPart) else LeafPart(Anew(core, config))
         return inner if isinstance(inner, FieldsPart) else AuthoredPart(inner)
 
     _function_before = _function_wrap = _function_after
@@ -262,7 +258,7 @@ class _Planner:
         inner = self.plan(core["steps"][0], config)
         if not all(_is_pydantics(step) for step in core["steps"]):
             return AuthoredPart(inner)
-        return inner if isinstance(inner, _CONTAINERS) else LeafPart(core, config)
+        return inner if isinstance(inner, _CONTAINERS) else LeafPart(Anew(core, config))
 
     def _model(self, core: Any, _config: Any) -> Part:
         config = core.get("config") or {}
@@ -300,7 +296,7 @@ class _Planner:
         """A NamedTuple, before pydantic 2.14."""
         cls, said = core["function"], core["arguments_schema"]
         if not (isinstance(cls, type) and issubclass(cls, tuple)):
-            return LeafPart(core, config)
+            return LeafPart(Anew(core, config))
         listed = said["schema"] if said["type"].startswith("function-") else said
         fields = [self._field(one["name"], one, config) for one in listed["arguments_schema"]]
         return FieldsPart(cls, fields, AnythingPart())
@@ -329,16 +325,12 @@ class _Planner:
 
     def _again(self, core: Any, config: Any) -> Callable[[JsonValue], Any]:
         """Read a field alone, as its class does: for what the class does not keep."""
-        made: list[SchemaValidator] = []
+        node, anew = self.plan(core, config), self._anew(core, config)
+        return lambda sent: anew.read(node.whole(sent))
 
-        def read(sent: JsonValue) -> Any:
-            if not made:
-                whole = core_schema.definitions_schema(core, list(self._cores.values()))
-                made.append(SchemaValidator(whole, untitled(config)))
-            return made[0].validate_json(to_json(node.whole(sent)), strict=True)
-
-        node = self.plan(core, config)
-        return read
+    def _anew(self, core: Any, config: Any) -> Anew:
+        """What reads this part alone, with the definitions that it may refer to."""
+        return Anew(core_schema.definitions_schema(core, list(self._cores.values())), config)
 
 
 def _is_scalars(part: Part) -> bool:
