@@ -200,6 +200,7 @@ class Yes(str):
         ({"type": "approve", "by": "eve"}, ErrorCode.APPROVAL_FAILED, "a dict is no answer"),
         (Approve(by=""), ErrorCode.APPROVAL_FAILED, "needs the name"),
         (Approve(by=" \n"), ErrorCode.APPROVAL_FAILED, "needs the name"),
+        (Approve(by="\u200b \u3164\u00ad"), ErrorCode.APPROVAL_FAILED, "needs the name"),
         (Approve("ada", {"n": float("nan")}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
         (Approve("ada", {"n": float("-inf")}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
         (Approve("ada", {"n": "\ud800"}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import time
+import unicodedata
 from collections.abc import Callable, Iterable
 
 from toolcrib.errors import ApprovalError, ErrorCode
@@ -37,6 +38,7 @@ _BOUND = (
     "defaults",
 )
 _CALL = frozenset(("run_id", "call_id", "tool"))
+_FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # letters, as Unicode has it, that nobody sees
 
 
 def approval_request(
@@ -147,7 +149,7 @@ def checked_answer(answer: object) -> Answer:
         raise NotAnAnswer(
             f"a {type(answer).__name__} is no answer: return Approve(by=…) or Refuse()"
         )
-    if not isinstance(answer.by, str) or (isinstance(answer, Approve) and not answer.by.strip()):
+    if not isinstance(answer.by, str) or (isinstance(answer, Approve) and not _shows(answer.by)):
         raise NotAnAnswer("an approval needs the name of who gives it: Approve(by=…)")
     by = encodable(answer.by)
     if isinstance(answer, Refuse):
@@ -156,6 +158,11 @@ def checked_answer(answer: object) -> Answer:
         raise NotAnAnswer("Approve(for_run=…) is True or False")
     arguments = answer.arguments
     return Approve(by, None if arguments is None else _checked_arguments(arguments), answer.for_run)
+
+
+def _shows(name: str) -> bool:
+    """Whether somebody who reads a name sees any of it."""
+    return any(unicodedata.category(c)[0] in "LNPS" and c not in _FILLERS for c in name)
 
 
 def _checked_arguments(arguments: object) -> JsonObject:
