@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -33,3 +34,14 @@ def together(count: int, *arguments: str) -> list[str]:
     said = [child.communicate(timeout=60)[0] for child in children]
     assert [child.returncode for child in children] == [0] * count
     return said
+
+
+def pythons() -> list[str]:
+    """Return this Python and each newer `python3.x` of the machine that starts."""
+    found = [shutil.which(f"python3.{minor}") for minor in range(sys.version_info.minor + 1, 30)]
+    return [sys.executable, *(program for program in found if program and _starts(program))]
+
+
+def _starts(program: str) -> bool:
+    """Tell a Python from a shim of a version manager that has none."""
+    return subprocess.run([program, "-V"], capture_output=True, check=False).returncode == 0

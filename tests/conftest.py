@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from rows import count_of
 
 from toolcrib.clients.local import model_path
 
@@ -21,9 +22,15 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays: the garbage collector need not look at 16,000 tests again and again."""
+    """Keep the garbage collector from looking at thousands of tests again and again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_report_collectionfinish(items: list[pytest.Item]) -> str:
+    """Say how many rows the tests run: with `each_row` they are more than the tests."""
+    functions = [item.function for item in items if isinstance(item, pytest.Function)]
+    return f"{sum(map(count_of, functions)):,} rows in {len(items):,} tests"
 
 
 def missing(what: str) -> None:

@@ -1,9 +1,9 @@
 """Run a table of cases as one test that names every row that fails.
 
-`@each_row` is written and stacked as `@pytest.mark.parametrize` is, but the table is one test item, not
-an item a row: a table of a thousand recordings costs what its rows cost. All rows run, whatever fails, and
-all failures are raised together, each with its traceback. Each row has a `tmp_path` and a `monkeypatch`
-of its own; other fixtures are shared. A row that skips has failed: it has no place in a table.
+`@each_row` is written and stacked as `@pytest.mark.parametrize` is, but the table is one test item and
+not an item a row: a table of a thousand recordings costs what its rows cost. All rows run, and their
+failures are raised together, each with its traceback. Each row has a `tmp_path` and a `monkeypatch` of
+its own; other fixtures are shared. A row that skips has failed: it has no place in a table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ Test = Callable[..., Any]
 Names = Callable[[Any], object] | Iterable[object] | None
 Failed = list[tuple[str, BaseException]]
 PARAM = type(pytest.param())
-OUTCOMES = (pytest.fail.Exception, pytest.skip.Exception)
 
 
 class Row(NamedTuple):
@@ -123,7 +122,9 @@ def _running(
             own["monkeypatch"] = patch
         try:
             yield own
-        except (Exception, *OUTCOMES) as error:  # noqa: BLE001  raised when all have run
+        except pytest.skip.Exception as skipped:
+            failed.append((row.name, AssertionError(f"row {row.name} skips: {skipped}")))
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  raised after the last row
             error.add_note(f"in row {row.name}")
             failed.append((row.name, error))
 

@@ -11,7 +11,7 @@ import sys
 import typing
 from pathlib import Path
 
-import pytest
+from rows import each_row
 
 import toolcrib
 from toolcrib import errors
@@ -66,7 +66,7 @@ def is_as_shown(printed: str, shown: str) -> bool:
     return re.fullmatch(pattern, lines, re.DOTALL) is not None
 
 
-@pytest.mark.parametrize("page", TESTABLE, ids=lambda page: page.name)
+@each_row("page", TESTABLE, ids=lambda page: page.name)
 def test_a_page_tells_the_truth(page: Path, tmp_path: Path, embedded_model: Path) -> None:
     """Its programs run, as one; then its commands, on what they left, print what it says."""
     del embedded_model  # some of them ask it
@@ -91,7 +91,7 @@ def anchors(page: Path) -> set[str]:
     return {heading.replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_row("page", PAGES, ids=lambda page: page.name)
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8"))):
         if "://" in link:

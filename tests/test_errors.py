@@ -7,7 +7,7 @@ import inspect
 import pickle
 import re
 
-import pytest
+from rows import each_row
 
 from toolcrib import errors
 from toolcrib.errors import (
@@ -72,7 +72,7 @@ def test_the_codes_are_exactly_those_of_the_api() -> None:
     assert [str(code) for code in ErrorCode] == CODES
 
 
-@pytest.mark.parametrize("code", list(ErrorCode))
+@each_row("code", list(ErrorCode))
 def test_each_code_has_a_stage_and_one_fixed_sentence(code: ErrorCode) -> None:
     stage, retryable, text = code.info
     assert stage in Stage
@@ -84,7 +84,7 @@ def test_no_two_codes_say_the_same() -> None:
     assert len({code.info.text for code in ErrorCode}) == len(ErrorCode)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "stage", "retryable"),
     [
         (ErrorCode.INVALID_JSON, Stage.PARSE, True),
@@ -105,7 +105,7 @@ def test_what_follows_from_a_code(code: ErrorCode, stage: Stage, retryable: bool
     assert (code.info.stage, code.info.retryable) == (stage, retryable)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "bases"),
     [
         (SchemaError("no", "/a"), (DefinitionError, ToolcribError)),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import ClientError, ToolcribError
 from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart
@@ -172,14 +173,14 @@ def frozen() -> Frozen:
     return found
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_recorded_bodies_decode_as_they_did(shared_data: Path, frozen: Frozen, wire: str) -> None:
     found, before = replies(shared_data, wire), frozen[f"replies of {wire}"]
     assert {row for row in found if found[row] != before[row]} == set()
     assert len(found) == len(before)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_conversations_are_told_as_they_were(shared_data: Path, frozen: Frozen, wire: str) -> None:
     assert requests(shared_data, wire) == frozen[f"conversations of {wire}"]
 

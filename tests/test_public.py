@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from rows import each_row
 
 import toolcrib
 
@@ -139,13 +139,13 @@ def test_the_public_names_are_pinned_and_sorted() -> None:
     assert all(hasattr(toolcrib, name) for name in toolcrib.__all__)
 
 
-@pytest.mark.parametrize("module", ROOMS)
+@each_row("module", ROOMS)
 def test_the_rooms_that_users_import_have_what_the_docs_promise(module: str) -> None:
     room = importlib.import_module(module)
     assert [name for name in ROOMS[module] if not hasattr(room, name)] == []
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+@each_row("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
 def test_the_inside_does_not_import_the_front_door(path: Path) -> None:
     """Imports from `toolcrib` itself would tie every room to every other."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -86,7 +86,8 @@ def test_a_row_that_skips_has_failed() -> None:
     def test(number: int) -> None:
         pytest.skip("not here")
 
-    assert failing(test).message == "1 of 1 rows failed: 1"
+    (error,) = failing(test).exceptions
+    assert str(error) == "row 1 skips: not here"
 
 
 def test_a_table_without_rows_or_with_a_wrong_name_is_refused() -> None:

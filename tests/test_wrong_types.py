@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -186,9 +187,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("named", "make"), CALLS, ids=[f"{at}-{named}" for at, (named, _) in enumerate(CALLS)]
-)
+@each_row(("named", "make"), CALLS, ids=[f"{at}-{named}" for at, (named, _) in enumerate(CALLS)])
 def test_a_wrong_type_is_one_sentence(named: str, make: Callable[[], Any]) -> None:
     async def in_a_loop() -> Any:
         made = make()
@@ -236,7 +235,7 @@ def fields_of_values() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("value", "name"), fields_of_values())
+@each_row(("value", "name"), fields_of_values())
 def test_each_field_of_a_value_is_checked_when_it_is_made(value: Any, name: str) -> None:
     fields = {f: getattr(value, f) for f in value.__struct_fields__} | {name: A}
     with pytest.raises((TypeError, ToolcribError)) as raised:
@@ -246,7 +245,7 @@ def test_each_field_of_a_value_is_checked_when_it_is_made(value: Any, name: str)
     assert told.endswith("this is an Alien")
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+@each_row("value", VALUES, ids=lambda value: type(value).__name__)
 def test_few_fields_cannot_be_checked(value: Any) -> None:
     """Those that may be anything, and what is known by its methods alone."""
     unchecked = {*value.__struct_fields__} - {name for name, *_ in checked_fields(value)}

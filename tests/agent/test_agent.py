@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -328,7 +329,7 @@ async def test_a_tool_that_is_gone_is_named_on_resume() -> None:
         await Agent(ScriptedClient([]), [add]).resume(result.state)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "nonsense", '{"version": 1}', b"\xff"])
+@each_row("text", ["", "{}", "[]", "nonsense", '{"version": 1}', b"\xff"])
 def test_what_is_no_saved_run_is_refused(text: str | bytes) -> None:
     with pytest.raises(SourceError, match="not a saved run"):
         RunState.from_json(text)

@@ -10,6 +10,7 @@ from datetime import date
 from typing import Any, NamedTuple
 
 import pytest
+from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.bedrock import bedrock_server
 from servers.cohere import cohere_server
@@ -90,7 +91,7 @@ async def test_corrections_have_a_limit_of_their_own() -> None:
     assert len(client.requests) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "text"),
     [
         (int, '"7"'),
@@ -161,7 +162,7 @@ def natively(body: Mapping[str, Any]) -> bool:
     return any(member in body for member in MEMBERS)
 
 
-@pytest.mark.parametrize("streaming", [False, True])
+@each_row("streaming", [False, True])
 @pytest.mark.parametrize("wire", SERVED)
 async def test_the_providers_own_form_is_used_and_judged_all_the_same(
     wire: str, streaming: bool
@@ -183,7 +184,7 @@ async def test_the_providers_own_form_is_used_and_judged_all_the_same(
     assert "/1: expected integer, got string" in second
 
 
-@pytest.mark.parametrize("wire", SERVED)
+@each_row("wire", SERVED)
 async def test_with_tools_it_is_used_where_the_provider_takes_both(wire: str) -> None:
     served = SERVED[wire]
     async with (

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -168,7 +169,7 @@ async def test_whatever_was_offered_before(before: Sequence[str], stays: tuple[s
     assert result.state.offered == stays
 
 
-@pytest.mark.parametrize("wrong", ["song_play", [["song_play"]], [None], b"song_play", 7])
+@each_row("wrong", ["song_play", [["song_play"]], [None], b"song_play", 7])
 async def test_what_are_no_names_was_never_offered(wrong: Any) -> None:
     picks = agent(ScriptedClient([]))
     with pytest.raises(ToolcribError, match=r"state\.offered"):
@@ -177,7 +178,7 @@ async def test_what_are_no_names_was_never_offered(wrong: Any) -> None:
         picks.stream(NOBODY, offered=wrong)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "gone"),
     [
         ({"without": ["map_show"]}, "map_show"),
@@ -224,7 +225,7 @@ async def test_nothing_picked_is_a_run_without_tools() -> None:
     assert (offered(client), result.state.offered, result.text) == ([[]], (), "hello")
 
 
-@pytest.mark.parametrize("prompt", ["", "   ", "\x00\x1b[2J", "x" * 1_000_000, 'NEAR("a" b) OR *'])
+@each_row("prompt", ["", "   ", "\x00\x1b[2J", "x" * 1_000_000, 'NEAR("a" b) OR *'])
 async def test_any_prompt_can_be_picked_for(prompt: str) -> None:
     client = ScriptedClient(["hello"])
     result = await agent(client, scorer="keyword").run(prompt)
@@ -292,7 +293,7 @@ POLICIES: list[tuple[Policy, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "is_offered"), POLICIES)
+@each_row(("policy", "is_offered"), POLICIES)
 async def test_a_tool_that_policy_never_lets_run_is_not_offered(
     policy: Policy, is_offered: bool
 ) -> None:

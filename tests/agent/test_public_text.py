@@ -9,6 +9,7 @@ import jiter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib import ALL, Agent, Message, Reply, ToolArgumentsDelta, ToolCall, tool
 from toolcrib.agent.public_text import PublicText
@@ -61,7 +62,7 @@ WHOLE: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "public"), WHOLE, ids=[text for text, _ in WHOLE])
+@each_row(("text", "public"), WHOLE, ids=[text for text, _ in WHOLE])
 def test_declared_members_show(text: str, public: str) -> None:
     assert shown(text) == public
     assert one_by_one(text) == public
@@ -104,7 +105,7 @@ MALFORMED: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "public"), MALFORMED, ids=[text[:40] for text, _ in MALFORMED])
+@each_row(("text", "public"), MALFORMED, ids=[text[:40] for text, _ in MALFORMED])
 def test_nothing_shows_from_where_a_text_is_malformed(text: str, public: str) -> None:
     assert shown(text).rstrip() == public
     assert one_by_one(text).rstrip() == public
@@ -125,7 +126,7 @@ CUT: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "public"), CUT, ids=[text for text, _ in CUT])
+@each_row(("text", "public"), CUT, ids=[text for text, _ in CUT])
 def test_what_is_certain_of_a_cut_text_shows(text: str, public: str) -> None:
     assert shown(text) == public
     assert one_by_one(text) == public

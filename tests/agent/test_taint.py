@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, Agent, CallContext, Message, Session, ToolCall, ToolRunner, run_sync, tool
 from toolcrib.runner import CallScope
@@ -140,7 +141,7 @@ def reading_tool(kind: str) -> Any:
 KINDS = ["in_the_loop", "in_a_task", "in_a_thread", "blocking", "by_a_runner", "two_deep"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 async def test_a_sub_run_that_read_untrusted_content_taints_its_caller(kind: str) -> None:
     research = reading_tool(kind)
     client = ScriptedClient([call("research"), call("send"), "done"])

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -46,7 +47,7 @@ def request(**arguments: Any) -> ApprovalRequest:
     return ApprovalRequest("apr", "pay", arguments, "risky", 2.0**40)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("typed", "approved"),
     [
         ("y\n", True),
@@ -95,7 +96,7 @@ def asks_for_all(hydrated: Hydrated, context: PolicyContext) -> Ask:
 APPROVED = ToolApproval("apr", "ada", read.get_definition().digest, "anonymous")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("made", "run", "notes", "offered"),
     [
         (read, RunTally(), (), True),
@@ -145,7 +146,7 @@ async def test_who_answers_is_named() -> None:
     assert answer == Approve(by="ada")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "hostile",
     ["\x1b[2Jx", "\u202eabc", "a\r\n[y/N] y", "\x07\x08\x7f\x9b", "\u200b\ufeff", "раураl"],
 )

@@ -14,6 +14,7 @@ import pytest
 from audit.audit_helpers import record, write_calls
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.audit import AuditFilter, AuditLog, Fault, Head, chain, verify_jsonl
 from toolcrib.audit.chain import Seal
@@ -119,7 +120,7 @@ TAMPERED: list[tuple[str, Any, int | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "tamper", "seq"), TAMPERED, ids=[t[0] for t in TAMPERED])
+@each_row(("name", "tamper", "seq"), TAMPERED, ids=[t[0] for t in TAMPERED])
 async def test_a_changed_export_is_found(name: str, tamper: Any, seq: int | None) -> None:
     found = verify_jsonl(tamper(await exported()))
     assert found.fault is not None, name
@@ -137,7 +138,7 @@ async def test_a_filtered_export_is_checked_entry_by_entry() -> None:
     assert not verify_jsonl(lines, key="another", filtered=True).ok
 
 
-@pytest.mark.parametrize(
+@each_row(
     "garbage",
     ["", "null", "[]", "{", '{"seq":1}', "\0", "é" * 9, "1" * 9999, "[" * 99_999, '{"at":' * 9999],
 )
@@ -146,7 +147,7 @@ def test_garbage_is_a_finding(garbage: str) -> None:
     assert verify_jsonl([garbage + "\n"]).fault == Fault(1, "the line is no entry")
 
 
-@pytest.mark.parametrize("garbage", ["null", '{"seq":1}', "\0", "root:x:0:0", "[" * 99_999])
+@each_row("garbage", ["null", '{"seq":1}', "\0", "root:x:0:0", "[" * 99_999])
 def test_what_no_cut_can_leave_is_a_finding(garbage: str) -> None:
     assert verify_jsonl([garbage]).fault == Fault(1, "the line is no entry")
 
@@ -162,7 +163,7 @@ CHANGED_ENDS: list[Callable[[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGED_ENDS)
+@each_row("change", CHANGED_ENDS)
 async def test_a_changed_last_line_was_not_cut(change: Callable[[str], str]) -> None:
     *before, last = await exported()
     found = verify_jsonl([*before, change(last)])

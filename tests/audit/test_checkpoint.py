@@ -23,6 +23,7 @@ from children import ENVIRONMENT
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.audit import (
     AuditLog,
@@ -331,7 +332,7 @@ async def test_a_folder_keeps_what_shows_that_a_log_was_put_back(
         assert not (await log.verify(checkpoint=kept)).ok
 
 
-@pytest.mark.parametrize("given", [b"x", b"", "text", bytes(64), None])
+@each_row("given", [b"x", b"", "text", bytes(64), None])
 async def test_a_note_that_nobody_could_check_is_not_given(given: Any) -> None:
     key = SigningKey(signing().public, lambda _text: given)
     async with AuditLog("sqlite://") as log:
@@ -340,7 +341,7 @@ async def test_a_note_that_nobody_could_check_is_not_given(given: Any) -> None:
             await log.checkpoint(key)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a+b", "a\nb", "a\u2028b", "\ud800"])
+@each_row("name", ["", "a b", "a+b", "a\nb", "a\u2028b", "\ud800"])
 def test_what_is_no_name_names_no_key(name: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="a log's name"):
         SigningKey(PublicKey(name, signing().public.key), signing().sign)

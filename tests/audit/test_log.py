@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from audit.audit_helpers import record, write_calls
+from rows import each_row
 
 from toolcrib.audit import AuditFilter, AuditLog, Head, verify_jsonl
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
@@ -123,7 +124,7 @@ FILTERS: list[tuple[AuditFilter, list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "expected"), FILTERS)
+@each_row(("asked", "expected"), FILTERS)
 async def test_filters(asked: AuditFilter, expected: list[int]) -> None:
     async with AuditLog("sqlite://") as log:
         await log.write(record(1, "started"))
@@ -202,8 +203,8 @@ def test_an_empty_key_is_no_key(key: Any) -> None:
         verify_jsonl([], key=key)
 
 
-@pytest.mark.parametrize("newest", [False, True])
-@pytest.mark.parametrize("limit", [None, 500, 501, 1200])
+@each_row("newest", [False, True])
+@each_row("limit", [None, 500, 501, 1200])
 async def test_pages_follow_each_other(newest: bool, limit: int | None) -> None:
     async with AuditLog("sqlite://") as log:
         await asyncio.gather(*(log.write(record(at)) for at in range(1100)))
@@ -249,7 +250,7 @@ NOT_KEPT: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("given", NOT_KEPT)
+@each_row("given", NOT_KEPT)
 async def test_what_could_not_be_read_again_fails_alone(given: dict[str, Any]) -> None:
     async with AuditLog("sqlite://") as log:
         answers = await asyncio.gather(

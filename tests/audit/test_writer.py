@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from audit.audit_helpers import CANARY, opened, record
+from rows import each_row
 
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.audit.index import ChangedIndexError
@@ -227,7 +228,7 @@ async def test_a_missing_driver_is_named() -> None:
             await log.write(record(1))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [
         MissingExtraError("audit", "a database"),

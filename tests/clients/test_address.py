@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.clients import AnthropicClient, OpenAIClient, WireClient
 from toolcrib.clients.address import checked_url, merged
@@ -25,14 +26,14 @@ def test_white_space_around_a_base_url_is_none_of_it() -> None:
     assert checked_url(" http://h/v1\n") == "http://h/v1"
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a:b", "a\r\nb", "é", 5])
+@each_row("name", ["", "a b", "a:b", "a\r\nb", "é", 5])
 def test_a_name_that_no_header_has(name: Any) -> None:
     with pytest.raises(RequestError, match="not the name of a header"):
         WireClient("openai-chat", "m", base_url="http://h", headers={name: "x"})
 
 
-@pytest.mark.parametrize("value", [None, 5, b"k", "é", "a\nb"])
-@pytest.mark.parametrize("make", [OpenAIClient, AnthropicClient])
+@each_row("value", [None, 5, b"k", "é", "a\nb"])
+@each_row("make", [OpenAIClient, AnthropicClient])
 def test_a_value_that_no_header_has(make: Any, value: Any) -> None:
     with pytest.raises(RequestError, match="'x-key' is no text"):
         make("m", base_url="http://h", headers={"x-key": value})

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 from conftest import missing
+from rows import each_row
 
 from toolcrib.clients import Retries
 from toolcrib.clients.embeddings import EmbeddingsClient
@@ -86,7 +87,7 @@ async def test_integers_are_numbers() -> None:
         assert await client.embed(["a"]) == [[1.0, 0.0]]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("turn", "says"),
     [
         (answer(), "holds 0 vectors, not one for each of 2 texts"),
@@ -118,7 +119,7 @@ async def test_answers_that_are_none(turn: RawTurn, says: str) -> None:
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "kind"),
     [
         (400, RequestError),

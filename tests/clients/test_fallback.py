@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 from servers.anthropic import anthropic_server
 
 from toolcrib import ALL, Agent, tool
@@ -44,7 +45,7 @@ async def ask(client: LLMClient, *, stream: bool) -> Reply:
 
 
 @both
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [ConnectionFailed("x"), RateLimitError("x", 429), ProviderError("x"), OverloadedError("x")],
     ids=lambda error: type(error).__name__,
@@ -56,7 +57,7 @@ async def test_the_next_is_asked(error: ClientError, stream: bool) -> None:
 
 
 @both
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [RequestError("x", 400), AuthenticationError("x", 401), WireError("x")],
     ids=lambda error: type(error).__name__,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from clients.exchanges import ADD, HI, LONG, answered, both, offered, reply_of
+from rows import each_row
 from servers.ollama import ollama_server
 
 from toolcrib import ALL, Agent, tool
@@ -34,7 +35,7 @@ HOSTS: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("host", "base"), HOSTS)
+@each_row(("host", "base"), HOSTS)
 def test_sources(host: str, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", host)
     client = OllamaClient("m")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from clients.exchanges import ADD, HI, LONG, answered, both, offered, reply_of
+from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.cohere import cohere_server
 from servers.mistral import mistral_server
@@ -67,7 +68,7 @@ LIKE_OPENAI = ["cohere", "mistral", "ollama"]
 
 
 @both
-@pytest.mark.parametrize("name", LIKE_OPENAI)
+@each_row("name", LIKE_OPENAI)
 async def test_a_conversation_moves_between_providers(name: str, stream: bool) -> None:
     """Ids, names and results of one provider are made legal for the other, there and back."""
     request, case = msgspec.structs.replace(HI, tools=(ADD,)), CASES[name]
@@ -85,7 +86,7 @@ async def test_a_conversation_moves_between_providers(name: str, stream: bool) -
 
 
 @both
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 async def test_a_cut_reply_is_a_reply_with_nothing_to_run(name: str, stream: bool) -> None:
     request, case = msgspec.structs.replace(HI, tools=(ADD,)), CASES[name]
     said: list[Any] = ["Hm. ", call("add", a=1), call("add", a=2)]
@@ -99,9 +100,7 @@ async def test_a_cut_reply_is_a_reply_with_nothing_to_run(name: str, stream: boo
 
 
 @both
-@pytest.mark.parametrize(
-    ("name", "after"), [(name, after) for name, case in CASES.items() for after in case.ends]
-)
+@each_row(("name", "after"), [(name, after) for name, case in CASES.items() for after in case.ends])
 async def test_a_server_that_dies_gives_an_error_and_no_call(
     name: str, after: int, stream: bool
 ) -> None:
@@ -115,7 +114,7 @@ async def test_a_server_that_dies_gives_an_error_and_no_call(
 
 
 @both
-@pytest.mark.parametrize(
+@each_row(
     ("name", "status"), [(name, status) for name, case in CASES.items() for status in case.refusals]
 )
 async def test_refusals(name: str, status: int, stream: bool) -> None:

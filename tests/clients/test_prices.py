@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from rows import each_row
 from servers.anthropic import anthropic_server
 
 from toolcrib.clients import AnthropicClient, cost_of
@@ -39,7 +40,7 @@ PRICES: list[tuple[Usage, str, str | None, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("usage", "model", "provider", "dollars"), PRICES)
+@each_row(("usage", "model", "provider", "dollars"), PRICES)
 def test_prices(usage: Usage, model: str, provider: str | None, dollars: str | None) -> None:
     cost = cost_of(usage, model, provider=provider)
     assert cost == (None if dollars is None else Decimal(dollars))
@@ -134,7 +135,7 @@ CACHED: dict[str, tuple[dict[str, Any], Usage]] = {
 }
 
 
-@pytest.mark.parametrize("wire", CACHED)
+@each_row("wire", CACHED)
 def test_what_was_cached_is_counted(wire: str) -> None:
     body, usage = CACHED[wire]
     assert decode(wire, json.dumps(body)).usage == usage

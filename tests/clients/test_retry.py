@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib.clients import OpenAIClient, Retries, Timeouts
 from toolcrib.clients.broken import failure_of
@@ -205,7 +206,7 @@ NOW = 1_800_000_000.0
 DATE = email.utils.formatdate(NOW + 30, usegmt=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "seconds"),
     [
         ({}, None),
@@ -285,7 +286,7 @@ async def test_a_cancelled_task_waits_no_longer() -> None:
         assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong",
     [
         {"attempts": 0},

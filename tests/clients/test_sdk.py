@@ -14,6 +14,7 @@ import openai
 import orjson
 import pytest
 from aiohttp import web
+from rows import each_row
 from servers.anthropic import AnthropicServer, anthropic_server
 
 from toolcrib.clients import AiohttpTransport, AnthropicClient, OpenAIClient, Retries, Timeouts
@@ -262,7 +263,7 @@ async def test_a_damaged_frame_behind_an_sdk_ends_the_reply() -> None:
 
 
 @both
-@pytest.mark.parametrize(
+@each_row(
     ("status", "kind"),
     [
         (400, RequestError),
@@ -398,7 +399,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("said", WRONG)
+@each_row("said", WRONG)
 async def test_what_is_no_such_client(said: str) -> None:
     async with openai.AsyncOpenAI(api_key="k") as sdk:
         with pytest.raises(RequestError, match=said):

@@ -7,6 +7,7 @@ import json
 from urllib.parse import quote
 
 import pytest
+from rows import each_row
 
 from toolcrib.clients import OpenAIClient, Outgoing, Response
 from toolcrib.clients.secret import hidden, secrets_of
@@ -29,7 +30,7 @@ FORMS: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each_row("form", FORMS)
 def test_a_key_in_any_form_is_hidden(form: str) -> None:
     assert hidden(f"no key: {FORMS[form]} of yours", [KEY]) == "no key: [key] of yours"
 
@@ -79,8 +80,8 @@ BODIES: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("in_url", [False, True], ids=["header", "url"])
+@each_row("body", BODIES)
+@each_row("in_url", [False, True], ids=["header", "url"])
 async def test_no_part_of_a_key_gets_out(body: str, in_url: bool) -> None:
     async with openai_server([raw(BODIES[body], status=401)]) as server:
         url = f"{server.url}?key={quote(KEY)}" if in_url else server.url

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.clients import OpenAIClient, Timeouts
 from toolcrib.clients.transport import AiohttpTransport, _AiohttpResponse
@@ -236,8 +237,8 @@ async def test_a_name_that_no_server_can_have(host: str) -> None:
             await client.chat(HI)
 
 
-@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf])
-@pytest.mark.parametrize("name", Timeouts.__struct_fields__)
+@each_row("seconds", [0, -1, math.nan, math.inf])
+@each_row("name", Timeouts.__struct_fields__)
 def test_time_limits_are_checked(name: str, seconds: float) -> None:
     with pytest.raises(ValueError, match="more than 0 seconds"):
         Timeouts(**{name: seconds})

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from clients.exchanges import HI, both, reply_of
 from openai import AsyncOpenAI
+from rows import each_row
 
 from toolcrib.clients import (
     OpenAIClient,
@@ -133,7 +134,7 @@ STATUSES: list[tuple[int, type[ClientError]]] = [
 
 
 @both
-@pytest.mark.parametrize(("status", "kind"), STATUSES)
+@each_row(("status", "kind"), STATUSES)
 async def test_refusals(status: int, kind: type[ClientError], stream: bool) -> None:
     said = f"wrong key {CANARY} or Bearer {CANARY}, because"
     async with (
@@ -173,7 +174,7 @@ async def test_a_key_in_a_200_is_masked_too(stream: bool) -> None:
 
 
 @both
-@pytest.mark.parametrize("after", [0, 1, 60, 300])
+@each_row("after", [0, 1, 60, 300])
 async def test_a_server_that_dies_gives_an_error_and_no_call(stream: bool, after: int) -> None:
     async with (
         openai_server([die_after(after, TWO)]) as server,
@@ -202,7 +203,7 @@ async def test_a_server_that_dies_after_the_last_call_but_before_the_end() -> No
         assert reply.finish == "tool_calls"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         "",
@@ -231,7 +232,7 @@ BROKEN: list[tuple[str, str, type[ClientError], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "kind", "error", "said"), BROKEN)
+@each_row(("body", "kind", "error", "said"), BROKEN)
 async def test_what_is_no_reply(body: str, kind: str, error: type[ClientError], said: str) -> None:
     async with (
         openai_server([raw(body, content_type=kind)]) as server,
@@ -425,7 +426,7 @@ def test_it_is_a_client_and_shows_nothing_secret() -> None:
     assert repr(outgoing) == "Outgoing(POST https://api.example.com, 26 bytes)"
 
 
-@pytest.mark.parametrize("url", ["", "api.openai.com/v1", "ftp://host/v1", "http://", "/v1"])
+@each_row("url", ["", "api.openai.com/v1", "ftp://host/v1", "http://", "/v1"])
 def test_a_base_url_that_is_none(url: str) -> None:
     with pytest.raises(RequestError, match="base URL"):
         WireClient("openai-chat", "m", base_url=url)

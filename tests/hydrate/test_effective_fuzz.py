@@ -37,6 +37,7 @@ from pydantic import (
     create_model,
     model_validator,
 )
+from rows import each_row
 from typing_extensions import TypedDict
 
 from toolcrib import (
@@ -500,7 +501,7 @@ def spoil(arguments: Any) -> None:
     arguments["zz"] = 1
 
 
-@pytest.mark.parametrize("seed", range(24))
+@each_row("seed", range(24))
 def test_a_sample(seed: int) -> None:
     ran, refused = run_seed(seed)
     assert ran + refused == CALLS
@@ -517,7 +518,7 @@ def test_all() -> None:
     assert min(ran, refused) > 20_000
 
 
-@pytest.mark.parametrize("kind", SCALARS, ids=lambda kind: str(kind.hint)[:40])
+@each_row("kind", SCALARS, ids=lambda kind: str(kind.hint)[:40])
 def test_each_honest_value_of_each_hint_is_accepted(kind: Kind) -> None:
     """The table of honest rows: every hint by itself, and in what holds it."""
     dice = random.Random(1)  # noqa: S311

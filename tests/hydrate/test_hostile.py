@@ -9,8 +9,8 @@ import tracemalloc
 from typing import Any
 
 import jsonschema_rs
-import pytest
 from hydrate.hostile_texts import CANARY, CODES, Maker
+from rows import each_row
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, HydrationResult, Rejected, ToolCall, tool
 from toolcrib import hydrate as check
@@ -82,14 +82,14 @@ async def test_each_of_ten_thousand_ends_by_a_name_and_memory_is_flat() -> None:
     assert max(peaks) < 1_000_000, peaks
 
 
-@pytest.mark.parametrize("maker", CODES, ids=lambda maker: maker.__name__)
+@each_row("maker", CODES, ids=lambda maker: maker.__name__)
 async def test_texts_of_100_kb(maker: Maker) -> None:
     dice = random.Random(7)  # noqa: S311
     for _ in range(3):
         await end_of(maker(dice, 100_000), CODES[maker])
 
 
-@pytest.mark.parametrize("unit", ["[", "x", '{"a":', "é", "'", "\ud800", " ", "/*"])
+@each_row("unit", ["[", "x", '{"a":', "é", "'", "\ud800", " ", "/*"])
 async def test_ten_megabytes_are_refused_unread(unit: str) -> None:
     text = '{"a":"' + unit * (10_000_000 // len(unit))
     result, repaired = await end_of(text, {ErrorCode.TOO_LARGE})

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from named import named
 from pydantic import AfterValidator, BaseModel, Field, model_validator
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -179,7 +180,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "arguments", "typed"), HYDRATED)
+@each_row(("name", "arguments", "typed"), HYDRATED)
 def test_calls_that_may_run(name: str, arguments: Any, typed: dict[str, Any]) -> None:
     result = check(name, arguments)
     assert isinstance(result, Hydrated), result.errors
@@ -220,7 +221,7 @@ def test_a_cut_call_is_truncated_whatever_it_holds() -> None:
 OFFER = Offer.of([search], known=["search", "numbers"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "where", "code"),
     [
         ("nobody", CATALOG, ErrorCode.UNKNOWN_TOOL),
@@ -245,7 +246,7 @@ def test_what_was_offered_is_found_in_the_offer() -> None:
     assert hydrate(call("search", {"query": "x"}), OFFER).success
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "code"),
     [
         ("{", ErrorCode.INVALID_JSON),
@@ -299,7 +300,7 @@ REJECTED: list[tuple[str, Any, list[tuple[str, str]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "arguments", "errors"), REJECTED)
+@each_row(("name", "arguments", "errors"), REJECTED)
 def test_arguments_that_do_not_fit_the_schema(
     name: str, arguments: Any, errors: list[tuple[str, str]]
 ) -> None:
@@ -336,7 +337,7 @@ INSTANTIATE: list[tuple[str, Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "path", "message"), INSTANTIATE)
+@each_row(("name", "arguments", "path", "message"), INSTANTIATE)
 def test_what_only_the_authors_code_can_judge(
     name: str, arguments: Any, path: str, message: str
 ) -> None:
@@ -399,7 +400,7 @@ def test_how_it_came_about_is_told_in_both_outcomes() -> None:
         assert not result.provenance.validated
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "notes"),
     [
         ('{"what":1}', ()),
@@ -413,9 +414,9 @@ def test_liberties_are_noted(text: str, notes: tuple[str, ...]) -> None:
     assert check("unchecked", text).provenance.notes == notes
 
 
-@pytest.mark.parametrize("name", ["unchecked", "search", "nobody"])
-@pytest.mark.parametrize("text", ["{}", "{", "[]"])
-@pytest.mark.parametrize("complete", [True, False])
+@each_row("name", ["unchecked", "search", "nobody"])
+@each_row("text", ["{}", "{", "[]"])
+@each_row("complete", [True, False])
 def test_what_the_decoder_noted_is_kept(name: str, text: str, complete: bool) -> None:
     call = ToolCall("1", "", name, text, complete, ("written_in_text",))
     assert hydrate(call, CATALOG).provenance.notes == ("written_in_text",)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from rows import each_row
 
 from toolcrib.hydrate import Parsed, ParseFailure, parse_arguments
 
@@ -120,19 +120,19 @@ OURS: list[tuple[str, str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "text", "value"), MUST_READ, ids=[n for n, *_ in MUST_READ])
+@each_row(("name", "text", "value"), MUST_READ, ids=[n for n, *_ in MUST_READ])
 def test_y(name: str, text: str, value: Any) -> None:
     data = f'{{"{name}":{text}}}'
     assert parse_arguments(data) == Parsed({name: value}, data.encode())
 
 
-@pytest.mark.parametrize(("name", "text"), MUST_REFUSE, ids=[n for n, *_ in MUST_REFUSE])
+@each_row(("name", "text"), MUST_REFUSE, ids=[n for n, *_ in MUST_REFUSE])
 def test_n(name: str, text: str) -> None:
     assert isinstance(parse_arguments(text), ParseFailure), name
     assert isinstance(parse_arguments(f'{{"a":{text}}}'), ParseFailure), name
 
 
-@pytest.mark.parametrize(("name", "text", "value"), OURS, ids=[n for n, *_ in OURS])
+@each_row(("name", "text", "value"), OURS, ids=[n for n, *_ in OURS])
 def test_i(name: str, text: str, value: Any) -> None:
     result = parse_arguments(f'{{"a":{text}}}')
     if value is None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
 from toolcrib.errors import AuthenticationError, ConnectionFailed
@@ -73,7 +74,7 @@ async def test_the_object_in_the_reply(said: str) -> None:
     assert result.provenance.repaired_arguments == '{"cents": 5}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     "turn",
     [
         "",
@@ -91,7 +92,7 @@ async def test_no_answer(turn: Any) -> None:
     assert await repair(before, CATALOG, ModelRepairer(ScriptedClient([turn]))) is before
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("turn", "codes"),
     [
         ('{"cents": 5}, or {"cents": 6}', ["invalid_json"]),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from named import named
+from rows import each_row
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import Parsed, ParseFailure, parse_arguments, round_trip
@@ -71,7 +72,7 @@ ACCEPTED: list[tuple[str, Any, tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "value", "notes"), ACCEPTED, ids=named)
+@each_row(("text", "value", "notes"), ACCEPTED, ids=named)
 def test_what_is_read(text: str, value: Any, notes: tuple[str, ...]) -> None:
     parsed = parse_arguments(text)
     assert isinstance(parsed, Parsed)
@@ -151,7 +152,7 @@ REFUSED: list[tuple[str, ErrorCode, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "code", "words"), REFUSED, ids=named)
+@each_row(("text", "code", "words"), REFUSED, ids=named)
 def test_what_is_refused(text: str, code: ErrorCode, words: str) -> None:
     failure = parse_arguments(text)
     assert isinstance(failure, ParseFailure)
@@ -170,7 +171,7 @@ def test_a_failure_says_where() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "reason"),
     [
         ('{"a":1', "it ends too early"),
@@ -206,9 +207,9 @@ def test_as_many_values_as_may_be() -> None:
     assert isinstance(parse_arguments(text), Parsed)
 
 
-@pytest.mark.parametrize("padding", [0, 10_000], ids=["counted", "wrapped"])
-@pytest.mark.parametrize("wraps", [round_trip._WRAPS, None], ids=["by orjson", "walked"])
-@pytest.mark.parametrize("inner", ["", "1", '"x"', "1.0e0"])
+@each_row("padding", [0, 10_000], ids=["counted", "wrapped"])
+@each_row("wraps", [round_trip._WRAPS, None], ids=["by orjson", "walked"])
+@each_row("inner", ["", "1", '"x"', "1.0e0"])
 def test_depth_is_exact_however_it_is_judged(
     inner: str, wraps: int | None, padding: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

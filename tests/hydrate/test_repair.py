@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 from named import named
 from pydantic import AfterValidator
+from rows import each_row
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Offer, Rejected, ToolCall, hydrate, tool
 from toolcrib.errors import Stage, ToolcribError
@@ -95,8 +96,8 @@ async def test_a_repaired_call_may_run_and_both_texts_are_told(sent: str) -> Non
     assert request == RepairRequest(before.call, write.definition, before.errors)
 
 
-@pytest.mark.parametrize("sent", SENT)
-@pytest.mark.parametrize(
+@each_row("sent", SENT)
+@each_row(
     ("given", "still"),
     [
         ('{"text": 2}', [(Stage.VALIDATE, "/text")]),
@@ -132,7 +133,7 @@ async def test_a_repair_that_fails(
     assert (told.repaired, told.repaired_by, told.validated) == (True, "fixed", False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [ValueError(CANARY), SystemExit(CANARY), BaseException(CANARY), 7, {"text": "x"}, b"{}", True],
     ids=lambda x: type(x).__name__,
@@ -190,7 +191,7 @@ class NameRaises(Fixed):
         super().__init__(GOOD)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "why"),
     [
         (unnamed, "has a `name`.*none: function"),
@@ -238,7 +239,7 @@ def without_a_schema() -> Rejected:
     return rejected("{}", name="bare", where=Offer.of([untold]))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "make",
     [
         cut,

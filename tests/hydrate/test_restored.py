@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, Catalog, Hydrated, Offer, Rejected, ToolCall, hydrate, tool
 from toolcrib.values.json import JsonObject
@@ -160,7 +161,7 @@ JUNK = [
 
 
 @pytest.mark.parametrize("wire", ["openai-chat", "anthropic", "gemini"])
-@pytest.mark.parametrize("junk", JUNK)
+@each_row("junk", JUNK)
 def test_junk_is_judged_and_crashes_nothing(wire: str, junk: Any) -> None:
     for thing in (book, FREE["free"]):
         definition = thing.get_definition()

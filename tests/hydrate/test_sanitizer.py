@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
 from toolcrib.hydrate import Parsed, Repairer, RepairRequest, Sanitizer, parse_arguments, repair
@@ -56,7 +56,7 @@ MENDED: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "value"), MENDED)
+@each_row(("text", "value"), MENDED)
 def test_what_is_mended(text: str, value: Any) -> None:
     assert not isinstance(parse_arguments(text), Parsed), "the parser reads it as it is"
     mended = mend(text)
@@ -93,7 +93,7 @@ LEFT: list[str] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", LEFT, ids=lambda text: ascii(text)[:40])
+@each_row("text", LEFT, ids=lambda text: ascii(text)[:40])
 def test_what_is_left_as_it_is(text: str) -> None:
     assert mend(text) is None
 
@@ -162,7 +162,7 @@ async def test_a_call_is_repaired() -> None:
     assert result.provenance.repaired_by == "sanitizer"
 
 
-@pytest.mark.parametrize("sent", ["{'a': 1}", '{"a": 1}', '{"a": 1, "b": "True"}', "null", ""])
+@each_row("sent", ["{'a': 1}", '{"a": 1}', '{"a": 1, "b": "True"}', "null", ""])
 async def test_arguments_that_do_not_fit_are_not_its_affair(sent: str) -> None:
     rejected = hydrate(ToolCall("c", "", "note", sent), CATALOG)
     assert isinstance(rejected, Rejected)

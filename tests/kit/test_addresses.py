@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
 
-import pytest
+from rows import each_row
 
 from toolcrib.kit.http import is_public, may_reach
 
@@ -27,19 +27,19 @@ NOT_PUBLIC = (
 )
 
 
-@pytest.mark.parametrize("address", PUBLIC)
+@each_row("address", PUBLIC)
 def test_a_public_address(address: str) -> None:
     assert is_public(ip_address(address))
     assert may_reach(address, ())
 
 
-@pytest.mark.parametrize("address", NOT_PUBLIC)
+@each_row("address", NOT_PUBLIC)
 def test_an_address_that_is_not_public(address: str) -> None:
     assert not is_public(ip_address(address))
     assert not may_reach(address, ())
 
 
-@pytest.mark.parametrize("host", ["", "localhost", "127.1", "2130706433", "0x7f.0.0.1", "1.1.1.1 "])
+@each_row("host", ["", "localhost", "127.1", "2130706433", "0x7f.0.0.1", "1.1.1.1 "])
 def test_what_is_no_address_is_not_reached(host: str) -> None:
     assert not may_reach(host, (ip_network("0.0.0.0/0"), ip_network("::/0")))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kit.kit_helpers import call, example_arguments
+from rows import each_row
 
 from toolcrib import kit
 from toolcrib.errors import MissingExtraError, ToolError
@@ -25,7 +26,7 @@ async def calculated(expression: str) -> Any:
     return await call(CATALOG, "calculate", expression=expression)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "value"),
     [
         ("23*17+5", 396),
@@ -84,7 +85,7 @@ async def test_a_result_beyond_64_bits_keeps_its_digits(expression: str, exact: 
     assert await calculated(expression) == {"value": float(exact), "exact": str(exact)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "says"),
     [
         ("9**9**9", TOO_LARGE),
@@ -207,7 +208,7 @@ async def test_the_examples_calculate() -> None:
         assert (await call(CATALOG, "calculate", **arguments))["value"] > 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "digits", "tidied"),
     [
         (211.99999999999991, 10, 212),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 
 import toolcrib
 from toolcrib import kit
@@ -36,7 +37,7 @@ PARAMETERS = {
 HELD_OUT = ("23*17+5", "tokyo", "examples folder")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("weather", "database", "names"),
     [
         (None, False, (*ALWAYS, "get_weather")),
@@ -70,7 +71,7 @@ def test_what_is_exported_is_sorted_and_there() -> None:
     assert all(hasattr(kit, name) for name in kit.__all__)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_definition(name: str) -> None:
     definition = tool_of(getattr(kit, name)).definition
     properties: Any = (definition.input_schema or {})["properties"]
@@ -87,7 +88,7 @@ def test_definition(name: str) -> None:
     assert definition.annotations.timeout is not None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_examples_are_valid_varied_and_not_those_of_the_measurement(name: str) -> None:
     tool = tool_of(getattr(kit, name))
     examples = tool.definition.examples
@@ -100,7 +101,7 @@ def test_examples_are_valid_varied_and_not_those_of_the_measurement(name: str) -
         assert not any(held in text for held in HELD_OUT)
 
 
-@pytest.mark.parametrize("name", NAMES[3:])
+@each_row("name", NAMES[3:])
 def test_what_others_say_taints_a_run(name: str) -> None:
     assert tool_of(getattr(kit, name)).definition.annotations.untrusted_output
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from kit.kit_helpers import call
+from rows import each_row
 
 from toolcrib import kit
 from toolcrib.errors import CapabilityError, SourceError, ToolError
@@ -224,14 +225,14 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     return dict(zip(statements, json.loads(done.stdout), strict=True))
 
 
-@pytest.mark.parametrize(("sql", "columns", "rows"), RIGHT)
+@each_row(("sql", "columns", "rows"), RIGHT)
 def test_what_is_reading_is_answered(
     answers: dict[str, dict[str, Any]], sql: str, columns: list[str], rows: list[Any]
 ) -> None:
     assert answers[sql] == {"columns": columns, "rows": rows, "truncated": False}
 
 
-@pytest.mark.parametrize("sql", FORBIDDEN)
+@each_row("sql", FORBIDDEN)
 def test_what_is_no_reading_is_refused(answers: dict[str, dict[str, Any]], sql: str) -> None:
     error = error_of(answers[sql]["error"], answers[sql].get("message", ""), sql)
     assert error.safe_text.startswith("only reading is permitted")
@@ -252,7 +253,7 @@ def test_the_schema_itself_cannot_be_written(path: Path) -> None:
     assert reading(path).query("SELECT count(*) > 5 FROM sqlite_master")["rows"] == [[1]]
 
 
-@pytest.mark.parametrize(("sql", "why"), WRONG)
+@each_row(("sql", "why"), WRONG)
 def test_what_cannot_be_asked_is_said(
     answers: dict[str, dict[str, Any]], sql: str, why: str
 ) -> None:
@@ -432,7 +433,7 @@ class TestTheFile:
         path.touch()
         assert reading(path).describe() == {"tables": [], "truncated": False}
 
-    @pytest.mark.parametrize(
+    @each_row(
         ("name", "why"),
         [
             ("missing.db", "there is no database file"),

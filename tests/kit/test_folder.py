@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import CapabilityError, SourceError
 from toolcrib.kit import FolderLimits, JailedFolder
@@ -226,7 +227,7 @@ def test_a_link_inside_is_read_where_it_leads(jail: JailedFolder) -> None:
     assert (read["path"], read["text"]) == ("docs/guide.md", "# Guide\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "text", "truncated"),
     [
         (b"", "", False),

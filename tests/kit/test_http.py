@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from kit.loopback_http import PRIVATE, answer, serving
+from rows import each_row
 
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
 from toolcrib.kit import GuardedHttp, HttpLimits
@@ -36,7 +37,7 @@ async def test_an_answer_is_whole_and_the_query_is_quoted() -> None:
     assert asked == ["/v1/x?a=1&name=a%26b%3Dc%23d/%C3%A9%0D%0A&n=2"]
 
 
-@pytest.mark.parametrize("status", [204, 400, 404, 429, 500, 503])
+@each_row("status", [204, 400, 404, 429, 500, 503])
 async def test_a_status_is_the_callers_to_judge(status: int) -> None:
     async with serving(lambda _: answer(b"", status=status)) as origin:
         found = await GuardedHttp(allow=[origin], private=PRIVATE).get(origin, {})
@@ -46,7 +47,7 @@ async def test_a_status_is_the_callers_to_judge(status: int) -> None:
 ENDLESS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1000\r\n" + b"x" * 4096
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "why"),
     [
         (answer(b"", status=301, headers="Location: /b\r\n"), "redirects are not followed"),
@@ -89,7 +90,7 @@ async def test_a_hostile_answer_is_an_error_and_says_nothing_of_it(
 ALLOWED = ("api.example.com", "https://own.example.com:8443", "http://127.0.0.1:9")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "http://api.example.com/",
@@ -138,7 +139,7 @@ def _unwanted(*_arguments: Any, **_options: Any) -> Any:
     raise AssertionError("nothing may be resolved or connected")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "address"),
     [
         ("127.0.0.1", None),
@@ -314,7 +315,7 @@ async def test_a_cancelled_request_leaves_nothing_open() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "entry",
     [
         *("", "https://", "ftp://a.com", "a.com/path", "https://a.com/path", "https://a.com?x=1"),

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import CapabilityError
 from toolcrib.kit.opening import (
@@ -101,7 +102,7 @@ def test_no_descriptor_is_left_open(root: Path) -> None:
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("plain é 日本 🙂", "plain é 日本 🙂"),

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
+from rows import each_row
 
 from toolcrib.kit import FolderLimits, JailedFolder, SearchLimits
 
@@ -45,7 +45,7 @@ def test_matches_come_in_order_with_path_line_and_text(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "path", "found"),
     [
         ("x", "a", [("a/one.txt", 1), ("a/b/two.txt", 1)]),
@@ -101,7 +101,7 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     assert places(jail, "needle") == [("real.txt", 1), ("folder/real.txt", 1)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limits", "found"),
     [
         ({"matches": 2}, 2),
@@ -143,7 +143,7 @@ def test_a_large_file_is_searched_up_to_a_limit(tmp_path: Path) -> None:
     assert result["truncated"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "text"),
     [
         ("needle", "needle"),

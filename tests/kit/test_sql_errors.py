@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from rows import each_row
 
 from toolcrib.errors import CapabilityError
 from toolcrib.kit.database import error_of
@@ -10,7 +10,7 @@ from toolcrib.kit.database import error_of
 REFUSED = "SQLite refused the statement"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sql", "message", "told"),
     [
         ("SELECT * FORM t", 'near "FORM": syntax error', None),
@@ -50,7 +50,7 @@ def test_only_the_models_own_words_are_repeated(sql: str, message: str, told: st
         assert "canary" not in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "says", "of_database"),
     [
         ("SQLITE_AUTH", "only reading is permitted", False),

@@ -8,6 +8,7 @@ from typing import Any
 import pint
 import pytest
 from kit.kit_helpers import call, example_arguments
+from rows import each_row
 
 from toolcrib import kit
 from toolcrib.errors import MissingExtraError, ToolError
@@ -26,7 +27,7 @@ async def converted(value: float, from_unit: str, to_unit: str) -> Any:
     return await call(CATALOG, "convert_units", **arguments)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "from_unit", "to_unit", "result", "unit"),
     [
         (5, "km", "miles", 3.106855961, "mile"),
@@ -88,7 +89,7 @@ async def test_conversion(
     assert (answer["value"], answer["unit"]) == (result, unit)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("from_unit", "to_unit", "read_as"),
     [
         ("C", "F", "degree Celsius"),
@@ -106,7 +107,7 @@ async def test_the_result_says_how_a_unit_was_read(
     assert (await converted(1, from_unit, to_unit))["from_unit"] == read_as
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("from_unit", "to_unit", "says"),
     [
         ("km", "kg", DIFFERENT),
@@ -179,7 +180,7 @@ async def test_the_examples_convert() -> None:
         assert answer["unit"] != answer["from_unit"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "from_unit", "to_unit"),
     [
         (-273.16, "celsius", "kelvin"),
@@ -195,7 +196,7 @@ def test_no_temperature_is_below_absolute_zero(value: float, from_unit: str, to_
         kit.convert_units(value, from_unit, to_unit)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "from_unit", "to_unit", "expected"),
     [
         (-273.15, "celsius", "kelvin", 0),
@@ -236,7 +237,7 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         kit.convert_units(1, "km", "m")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "factors"),
     [
         ("km", [(("km",), 1)]),

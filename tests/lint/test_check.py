@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib import Catalog, ToolDefinition, kit, tool
 from toolcrib.errors import DefinitionError, RequestError
@@ -68,7 +69,7 @@ BROKEN: list[tuple[Any, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("thing", "name", "pointer", "words"), BROKEN)
+@each_row(("thing", "name", "pointer", "words"), BROKEN)
 def test_a_broken_definition_is_a_finding_and_the_others_are_checked(
     thing: Any, name: str, pointer: str, words: str
 ) -> None:
@@ -120,7 +121,7 @@ def test_an_unknown_provider_is_an_error() -> None:
         check_tools([GOOD], providers=["smoke"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("providers", "asked"),
     [
         (None, set(FORMS)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.lint import Finding, check_tools
 from toolcrib.values.json import JsonObject
@@ -75,9 +76,7 @@ SINGLE: list[tuple[JsonObject, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("tool", "rule", "pointer", "words"), SINGLE, ids=[f"{s[1]}-{s[3][:20]}" for s in SINGLE]
-)
+@each_row(("tool", "rule", "pointer", "words"), SINGLE, ids=[f"{s[1]}-{s[3][:20]}" for s in SINGLE])
 def test_one_definition(tool: JsonObject, rule: str, pointer: str, words: str) -> None:
     (finding,) = check(tool)
     assert (finding.rule, finding.pointer, finding.provider) == (rule, pointer, "")
@@ -113,7 +112,7 @@ FINE: list[JsonObject] = [
 ]
 
 
-@pytest.mark.parametrize("tool", FINE)
+@each_row("tool", FINE)
 def test_one_definition_with_nothing_to_say(tool: JsonObject) -> None:
     assert check(tool) == []
 
@@ -177,7 +176,7 @@ NAMES: list[tuple[str, str, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("one", "two", "alike"), NAMES)
+@each_row(("one", "two", "alike"), NAMES)
 def test_names_that_are_taken_for_one_another(one: str, two: str, alike: bool) -> None:
     first = definition(one, "Stir the soup until it boils.")
     second = definition(two, "Count how many birds there are.")
@@ -228,7 +227,7 @@ def test_parameters_named_alike(name: str, one: JsonObject, two: JsonObject, wor
     assert words in conflicts[0].message
 
 
-@pytest.mark.parametrize(("name", "one", "two"), AGREED)
+@each_row(("name", "one", "two"), AGREED)
 def test_parameters_that_agree_or_may_differ(name: str, one: JsonObject, two: JsonObject) -> None:
     found = check(definition("a", "", **{name: one}), definition("b", "Walk home.", **{name: two}))
     assert "conflict" not in {f.rule for f in found}
@@ -294,7 +293,7 @@ TEXTS: list[tuple[JsonObject, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "pointer", "words"), TEXTS, ids=[t[2] for t in TEXTS])
+@each_row(("tool", "pointer", "words"), TEXTS, ids=[t[2] for t in TEXTS])
 def test_texts_worth_a_look(tool: JsonObject, pointer: str, words: str) -> None:
     found = [f for f in check(tool) if f.rule == "text"]
     assert [f.pointer for f in found] == [pointer]
@@ -322,7 +321,7 @@ HONEST = [
 ]
 
 
-@pytest.mark.parametrize("description", HONEST)
+@each_row("description", HONEST)
 def test_honest_texts(description: str) -> None:
     assert [f for f in check(definition("a", description)) if f.rule == "text"] == []
 

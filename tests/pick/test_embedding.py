@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pick.pick_helpers import SHOP, entry, names, scores
+from rows import each_row
 
 from toolcrib.errors import MissingExtraError, PickError, SourceError
 from toolcrib.pick import (
@@ -80,9 +81,7 @@ def at(cosine: float) -> list[float]:
     return [cosine, (1 - cosine**2) ** 0.5]
 
 
-@pytest.mark.parametrize(
-    ("cosine", "score"), [(1.0, 1.0), (0.55, 0.5), (0.1, 0.0), (0.0, 0.0), (-1.0, 0.0)]
-)
+@each_row(("cosine", "score"), [(1.0, 1.0), (0.55, 0.5), (0.1, 0.0), (0.0, 0.0), (-1.0, 0.0)])
 def test_calibration(cosine: float, score: float) -> None:
     scorer = EmbeddingScorer(Fixed({"q": [1, 0], "a: ": at(cosine)}))
     assert scores(scorer, "q", [entry("a")])[0] == pytest.approx(score, abs=1e-6)
@@ -107,7 +106,7 @@ class Answering:
         return self.answer(len(texts)) if callable(self.answer) else self.answer
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "said"),
     [
         (lambda n: np.full((n, 2), np.nan), "gave a number that is not finite"),
@@ -305,7 +304,7 @@ async def test_ties_keep_registration_order() -> None:
     assert [result.tool is twin for result, twin in zip(found, twins, strict=True)] == [True] * 3
 
 
-@pytest.mark.parametrize("query", ["", "\x00", "\ud800", "天" * 1_000_000, "🦜", " " * 500_000])
+@each_row("query", ["", "\x00", "\ud800", "天" * 1_000_000, "🦜", " " * 500_000])
 async def test_hostile_requests_have_a_score(query: str) -> None:
     options = PickOptions(scorer=SCORER, min_score=0.0, allow_unsafe=True)
     assert all(0 <= result.score <= 1 for result in await pick_tools(query, SHOP, options))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from pick.pick_helpers import SHOP, names
+from rows import each_row
 
 from toolcrib.errors import MissingExtraError, PickError, RateLimitError
 from toolcrib.pick import EmbeddingScorer, PickOptions, pick_tools
@@ -125,7 +126,7 @@ async def test_at_most_four_batches_at_once() -> None:
     assert most == 4
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "says"),
     [
         (None, r"shape \(\) for 2 texts, not a row each"),

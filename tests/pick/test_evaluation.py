@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from pick.pick_helpers import SHOP, entry
+from rows import each_row
 
 from toolcrib.errors import SourceError
 from toolcrib.pick import KeywordScorer
@@ -42,7 +43,7 @@ def quality(*pairs: tuple[Question, Answer]) -> Quality:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("gold", "ranking", "ndcg", "recall_at_5", "recall_at_10", "mrr"),
     [
         ("a", "abc", 1.0, 1.0, 1.0, 1.0),
@@ -151,7 +152,7 @@ def test_questions_are_read(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "why"),
     [
         ("{", "is not JSON"),

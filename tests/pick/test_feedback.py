@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from pick.pick_helpers import SHOP, Entry, entry, names
+from rows import each_row
 
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.errors import PickError
@@ -158,7 +159,7 @@ def test_it_is_saved_and_loaded() -> None:
     assert len(Feedback.from_json(feedback.to_json(), size=1)) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         None,

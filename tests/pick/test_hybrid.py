@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from pick.pick_helpers import SHOP, entry, names, scores
+from rows import each_row
 
 from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick import Hits, KeywordScorer, PickOptions, Query, Score, hybrid, pick_tools
@@ -38,7 +39,7 @@ def sums(parts: Sequence[Any], tools: Sequence[Any] = ABC) -> list[float]:
     return [round(float(value), 3) for value in hits.values]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("parts", "expected"),
     [
         ([(Table("x", a=6, b=3, c=0), 1)], [1.225, 0.0, -1.225]),
@@ -179,7 +180,7 @@ async def test_the_others_are_given_up_when_one_fails() -> None:
     await asyncio.wait_for(given_up.wait(), 5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("parts", "said"),
     [
         ([], "needs parts with finite weights"),

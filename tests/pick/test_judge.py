@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from pick.pick_helpers import SHOP, Entry, entry, names
+from rows import each_row
 
 from toolcrib.clients import OpenAIClient
 from toolcrib.errors import AuthenticationError, PickError
@@ -49,7 +50,7 @@ READ: list[tuple[str, dict[int, float]]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "expected"), READ)
+@each_row(("answer", "expected"), READ)
 def test_a_judgement_is_read_leniently(answer: str, expected: dict[int, float]) -> None:
     assert read_judgement(answer, 3) == expected
 
@@ -82,7 +83,7 @@ UNREADABLE: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "says"), UNREADABLE, ids=[a[:30] for a, _ in UNREADABLE])
+@each_row(("answer", "says"), UNREADABLE, ids=[a[:30] for a, _ in UNREADABLE])
 def test_what_is_no_judgement_is_an_error(answer: str, says: str) -> None:
     with pytest.raises(PickError, match=says):
         read_judgement(answer, 3)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pick.pick_helpers import SHOP, Entry, entry, names, scores
+from rows import each_row
 
 from toolcrib.clients.local.choose import NO_TOOL
 from toolcrib.errors import PickError
@@ -21,7 +22,7 @@ SCORER = KeywordScorer()
 ALL = PickOptions(max_candidates=10, allow_unsafe=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "first"),
     [
         ("What is the weather in Lisbon?", "get_weather"),
@@ -39,9 +40,7 @@ async def test_finds(query: object, first: str) -> None:
     assert names(await pick_tools(query, SHOP, ALL))[0] == first
 
 
-@pytest.mark.parametrize(
-    "query", ["", "   ", "?!", "how are you", "quantum chromodynamics", "\x00"]
-)
+@each_row("query", ["", "   ", "?!", "how are you", "quantum chromodynamics", "\x00"])
 async def test_no_word_in_common_is_no_result(query: str) -> None:
     assert await pick_tools(query, SHOP, ALL) == []
 
@@ -65,7 +64,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
+@each_row("query", HOSTILE, ids=range(len(HOSTILE)))
 async def test_hostile_requests_are_only_words(query: str) -> None:
     found = await pick_tools(query, SHOP, PickOptions(min_score=0.0, allow_unsafe=True))
     assert len(found) == 3
@@ -81,7 +80,7 @@ def test_any_text_gives_scores(query: str, description: str) -> None:
     assert [0 <= score <= 1 for score in found] == [True, True]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("description", "query"),
     [
         ("東京の天気予報", "天気を教えて"),
@@ -104,7 +103,7 @@ async def test_a_request_of_stop_words_can_still_name_a_tool() -> None:
     assert names(found) == ["who_is"]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 99, 100, 101])
+@each_row("count", [1, 2, 3, 99, 100, 101])
 def test_catalogs_of_any_size_have_useful_scores(count: int) -> None:
     others = tuple(entry(f"tool{i}", f"Does job{i} with a file.") for i in range(count - 1))
     found = scores(SCORER, "the weather file", (entry("weather_file", "A file of it."), *others))
@@ -223,7 +222,7 @@ WEATHER_TALK: list[tuple[str, tuple[str, ...], tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "earlier", "used", "first"), WEATHER_TALK)
+@each_row(("text", "earlier", "used", "first"), WEATHER_TALK)
 def test_the_last_turn_weighs_most(
     text: str, earlier: tuple[str, ...], used: tuple[str, ...], first: str
 ) -> None:
@@ -255,8 +254,8 @@ def _many(count: int) -> tuple[Entry, ...]:
     return tuple(entry(f"tool{i}", text) for i, text in enumerate(texts))
 
 
-@pytest.mark.parametrize("limit", [1, 3, 20])
-@pytest.mark.parametrize("query", ["w1 w50", "w0 w1 w2 w3 w90", "w0", "w7 w8 w9 nothing"])
+@each_row("limit", [1, 3, 20])
+@each_row("query", ["w1 w50", "w0 w1 w2 w3 w90", "w0", "w7 w8 w9 nothing"])
 def test_a_limit_gives_the_best_of_all(query: str, limit: int) -> None:
     tools = _many(600)
     found = SCORER.hits(Query(query), tools, limit)
@@ -297,7 +296,7 @@ async def test_a_build_goes_on_where_the_time_was_over(monkeypatch: pytest.Monke
     assert scores(scorer, "w50", tools) == scores(KeywordScorer(), "w50", tools)
 
 
-@pytest.mark.parametrize("request_", NO_TOOL[:12])
+@each_row("request_", NO_TOOL[:12])
 async def test_what_needs_no_tool_gets_none(request_: str) -> None:
     assert await pick_tools(request_, SHOP) == []
 
@@ -331,11 +330,9 @@ CROWD = tuple(entry(f"{a}_files_{b}", f"{a} files, files of {b}. Call it on a fi
               for a in ("list", "read", "get") for b in range(400))  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["who_is", "getFiles", "list_files", "math.files", "files/read:1"])
-@pytest.mark.parametrize(
-    "said", ["{}", "Call {} on it.", "list files, read files: `{}`!", "the zebra files ({})"]
-)
-@pytest.mark.parametrize("limit", [None, 1, 5])
+@each_row("name", ["who_is", "getFiles", "list_files", "math.files", "files/read:1"])
+@each_row("said", ["{}", "Call {} on it.", "list files, read files: `{}`!", "the zebra files ({})"])
+@each_row("limit", [None, 1, 5])
 def test_a_tool_asked_for_by_its_very_name_is_first(
     name: str, said: str, limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,7 +361,7 @@ def test_a_name_that_has_no_word_is_found_by_its_name() -> None:
     assert 0 < hits.calibrated(hits.values[0]) < 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["天气" * 10_000, "الطقس " * 5_000, "मौसम " * 5_000, "🌦" * 9_000, "x" * 9_000, ""]
 )
 def test_texts_of_one_kind(text: str) -> None:

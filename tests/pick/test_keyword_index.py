@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pick.pick_helpers import SHOP, entry
+from rows import each_row
 
 from toolcrib.pick import Query
 from toolcrib.pick.keyword import asked_words, plan_of, weigh
@@ -107,7 +108,7 @@ def test_an_index_is_not_changed_by_what_is_derived_from_it() -> None:
     assert ranking(index, "weather or files", None) == before
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "expected"),
     [
         ("crypto", None),

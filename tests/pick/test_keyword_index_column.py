@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pick.pick_helpers import SHOP, entry
+from rows import each_row
 
 from toolcrib.errors import PickError
 from toolcrib.pick import KeywordScorer, Query
@@ -11,7 +12,7 @@ from toolcrib.pick import KeywordScorer, Query
 np = pytest.importorskip("numpy", reason="the extra 'pick' is not installed")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [
         Query("read the weather report of a city"),

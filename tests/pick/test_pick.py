@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pytest
 from pick.pick_helpers import SHOP, Entry, entry, names
+from rows import each_row
 
 from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick import Hits, PickOptions, Query, Score, explain_pick, pick_tools
@@ -53,7 +54,7 @@ def by_length(request: object, tool: HasDefinition) -> float:
 # --- options --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("bad", "says"),
     [
         ({"max_candidates": 0}, "max_candidates must be an int from 1, not 0"),
@@ -127,7 +128,7 @@ async def test_a_definition_that_cannot_be_had_is_an_error() -> None:
         await pick_tools("weather", [SHOP[0], Broken()])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "expected"),
     [
         (PickOptions(min_score=0.2), ["b", "c", "a"]),
@@ -212,7 +213,7 @@ class AsyncCallable:
         return by_length(request, tool)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scorer", "name"),
     [
         (by_length, "by_length"),
@@ -290,8 +291,8 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "says"), BAD)
-@pytest.mark.parametrize("kind", ["function", "coroutine", "batch", "async batch"])
+@each_row(("bad", "says"), BAD)
+@each_row("kind", ["function", "coroutine", "batch", "async batch"])
 async def test_what_is_no_score_is_an_error(kind: str, bad: Any, says: str) -> None:
     async def coroutine(request: object, tool: HasDefinition) -> Any:
         return bad if tool is SHOP[1] else 1.0
@@ -366,7 +367,7 @@ async def _cancelled_later(*_: object) -> Any:
     return _cancelled()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scorer", "says"),
     [
         (_raise, "scorer '_raise' raised ValueError for tool 'get_weather'"),
@@ -392,7 +393,7 @@ async def _cancelled_later(*_: object) -> Any:
         (Hitting(None), "scorer 'given' raised AttributeError"),
     ],
 )
-@pytest.mark.parametrize("timeout_ms", [None, SOON_ENOUGH])
+@each_row("timeout_ms", [None, SOON_ENOUGH])
 async def test_a_scorer_that_fails_is_an_error(
     scorer: Any, says: str, timeout_ms: float | None
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pick.pick_helpers import Entry, names
+from rows import each_row
 
 from toolcrib.errors import PickError, ToolcribError
 from toolcrib.pick import Excluded, PickOptions, explain_pick, pick_tools
@@ -81,8 +82,8 @@ FILTERS: list[tuple[dict[str, Any], dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "left_out"), FILTERS)
-@pytest.mark.parametrize("form", [tuple, list])
+@each_row(("given", "left_out"), FILTERS)
+@each_row("form", [tuple, list])
 async def test_each_filter_says_whom_it_left_out_and_why(
     given: dict[str, Any], left_out: dict[str, str], form: type
 ) -> None:
@@ -123,7 +124,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "says"), BAD)
+@each_row(("given", "says"), BAD)
 def test_bad_values_are_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(PickError, match=says):
         PickOptions(**given)
@@ -142,7 +143,7 @@ def _raises_ours(_: str) -> float:
     raise ToolcribError("as it is")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("quota", "says"),
     [
         ({"free": "2"}, "quota gave '2' for tool 'free', not a number of calls or None"),
@@ -195,8 +196,8 @@ def _many(count: int) -> Catalog:
 NAMES = ["tool_0", "tool_2", "dear", "admins"]
 
 
-@pytest.mark.parametrize("tools", [_many(3), TOOLS], ids=["catalog", "tuple"])
-@pytest.mark.parametrize("quota", [None, {}, {"tool_1": 0, "free": 0}, {"free": 2}.get])
+@each_row("tools", [_many(3), TOOLS], ids=["catalog", "tuple"])
+@each_row("quota", [None, {}, {"tool_1": 0, "free": 0}, {"free": 2}.get])
 def test_of_what_cannot_change_candidates_are_found_once(
     tools: Any, quota: Mapping[str, int] | None
 ) -> None:

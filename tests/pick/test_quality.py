@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from rows import each_row
 
 from toolcrib.cli.where import load_for_picking
 from toolcrib.pick import SCORERS
@@ -37,7 +38,7 @@ FLOORS = [
 ]
 
 
-@pytest.mark.parametrize("floor", FLOORS, ids=lambda floor: f"{floor.scorer}-{floor.of}")
+@each_row("floor", FLOORS, ids=lambda floor: f"{floor.scorer}-{floor.of}")
 async def test_quality(
     floor: Floor, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import msgspec
 import pydantic
 import pytest
 from pick.pick_helpers import SHOP, names
+from rows import each_row
 
 from toolcrib.errors import PickError
 from toolcrib.pick import Query, pick_tools, query_of
@@ -83,7 +84,7 @@ VALUES: list[tuple[object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "expected"), VALUES)
+@each_row(("value", "expected"), VALUES)
 def test_any_value_has_a_text(value: object, expected: str) -> None:
     assert query_of(value) == Query(expected)
 
@@ -101,7 +102,7 @@ def _cyclic() -> list[Any]:
     return around
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "expected"),
     [
         ("x" * 10_000_000, MAX_CHARS + 1),
@@ -259,7 +260,7 @@ CONVERSATIONS: dict[str, object] = {
 }
 
 
-@pytest.mark.parametrize("form", CONVERSATIONS)
+@each_row("form", CONVERSATIONS)
 def test_of_a_conversation_the_users_last_turn_is_the_request(form: str) -> None:
     assert query_of(CONVERSATIONS[form]) == ASKED
 
@@ -302,7 +303,7 @@ EDGES: list[tuple[object, Query]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "expected"), EDGES)
+@each_row(("given", "expected"), EDGES)
 def test_edges_of_conversations(given: object, expected: Query) -> None:
     assert query_of(given) == expected
 
@@ -326,7 +327,7 @@ async def test_picking_goes_by_the_last_turn() -> None:
     assert names(await pick_tools(turns, SHOP))[0] == "list_files"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "part"),
     [
         ("", 1),
@@ -359,7 +360,7 @@ def test_all_is_read_where_nothing_less_is_said(embedder: object) -> None:
     assert part_read(embedder, "text", "'model'") == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "message"),
     [
         (nan, "reads gave nan"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pick.pick_helpers import SHOP, entry, names
+from rows import each_row
 
 from toolcrib.errors import PickError
 from toolcrib.pick import (
@@ -61,10 +62,8 @@ SCORERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("scorer", SCORERS)
-@pytest.mark.parametrize(
-    "more", [{}, {"max_candidates": 1}, {"min_score": 0.0}, {"min_score": 0.3}]
-)
+@each_row("scorer", SCORERS)
+@each_row("more", [{}, {"max_candidates": 1}, {"min_score": 0.0}, {"min_score": 0.3}])
 async def test_a_report_has_the_pick(scorer: Any, more: dict[str, Any]) -> None:
     options = PickOptions(scorer=scorer, **more)
     report = await explain_pick("read the files", SHOP, options)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pick.pick_helpers import SHOP, entry, scores
+from rows import each_row
 
 from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick import PickOptions, Query, minilm, pick_tools
@@ -69,7 +70,7 @@ async def test_a_reason_tells_what_each_part_added() -> None:
     assert "reranking +" in found.reason
 
 
-@pytest.mark.parametrize("query", ["", "\x00", "\ud800", "天" * 100_000, " " * 99_999])
+@each_row("query", ["", "\x00", "\ud800", "天" * 100_000, " " * 99_999])
 async def test_hostile_requests_have_a_score(query: str) -> None:
     options = PickOptions(scorer=Rerank(Letters()), min_score=0.0, max_candidates=4)
     found = await pick_tools(query, SHOP, options)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.pick.vectors import Matrix, QueryVectors, best_of, query_vectors
 
@@ -48,7 +49,7 @@ def test_a_tool_is_as_near_as_its_nearest_text(count: int) -> None:
     assert glance is None or 1 in best_of(glance, 500).tolist()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("weights", "count", "best"),
     [
         ([3, 1, 2], 2, [0, 2]),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pick.pick_helpers import entry
+from rows import each_row
 
 from toolcrib.pick import words as module
 from toolcrib.pick.words import (
@@ -24,7 +25,7 @@ from toolcrib.pick.words import (
 from toolcrib.values.definition import ToolDefinition
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("", []),
@@ -118,7 +119,7 @@ def test_fields_stops_in_a_hostile_schema() -> None:
     assert len(fields(entry("wide", parameters=wide).definition).parameter_text.split()) < 5_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "expected"),
     [
         # Porter's own examples, step by step
@@ -201,7 +202,7 @@ def test_what_is_remembered_stays_small(monkeypatch: pytest.MonkeyPatch) -> None
         assert max(map(len, known), default=0) <= module._LONGEST
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("", []),
@@ -235,14 +236,14 @@ def test_parts(text: str, expected: list[str]) -> None:
     assert segments(text) == expected
 
 
-@pytest.mark.parametrize(("count", "found"), [(7, 7), (8, 8), (9, 8), (16, 8), (100, 8)])
+@each_row(("count", "found"), [(7, 7), (8, 8), (9, 8), (16, 8), (100, 8)])
 def test_at_most_eight(count: int, found: int) -> None:
     parts = segments(" ".join(f"Do the thing {number}." for number in range(count)))
     assert len(parts) == found
     assert max(part.count(".") for part in parts) <= -(-count // 8)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "Book it, then tell me. Also: what now?\n- one more thing for you\n- yes",

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from policies.policy_helpers import CANARY, call_of, context_of, over
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -76,7 +77,7 @@ BUDGETS: list[tuple[dict[str, Any], str | None]] = [  # of a call of `subject` t
 ]
 
 
-@pytest.mark.parametrize(("limits", "reason"), BUDGETS)
+@each_row(("limits", "reason"), BUDGETS)
 def test_what_a_run_has_spent(limits: dict[str, Any], reason: str | None) -> None:
     decision = budget(**limits)(call_of(cost=0.5), context_of(USED))
     assert decision.policy == "budget"
@@ -87,7 +88,7 @@ def test_what_a_run_has_spent(limits: dict[str, Any], reason: str | None) -> Non
     assert CANARY not in repr(decision)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limits", "message"),
     [
         ({}, "give a limit"),
@@ -256,7 +257,7 @@ def completed(outcomes: list[Any], name: str) -> int:
     return sum(isinstance(o, Completed) and o.record.name == name for o in outcomes)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("policy", "spends", "wastes"),
     [
         (budget(calls=10), 10, 0),

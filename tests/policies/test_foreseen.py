@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from policies.policy_helpers import call_of, context_of
+from rows import each_row
 
 from toolcrib import Allow, Caller, Deny, Hydrated, PolicyContext, ToolDefinition, ToolRunner
 from toolcrib.errors import ToolcribError
@@ -46,7 +47,7 @@ ROWS: list[tuple[ForeseeingPolicy, dict[str, Any], Caller, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "marks", "caller", "denied"), ROWS)
+@each_row(("policy", "marks", "caller", "denied"), ROWS)
 def test_a_call_is_denied_for_the_reason_that_was_foreseen(
     policy: ForeseeingPolicy, marks: dict[str, Any], caller: Caller, denied: bool
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policies.policy_helpers import CANARY, call_of, context_of
+from rows import each_row
 
 from toolcrib import ALL, Caller, Completed, Deny, ErrorCode, Failed, ToolCall, ToolRunner, tool
 from toolcrib.errors import MissingExtraError, ToolcribError
@@ -128,7 +129,7 @@ def test_a_caller_cannot_write_himself_another_key() -> None:
     assert not ran(policy, caller="a")
 
 
-@pytest.mark.parametrize("wrong", ["", "5", "5/fortnight", "-1/minute", "a few/day", 5, None])
+@each_row("wrong", ["", "5", "5/fortnight", "-1/minute", "a few/day", 5, None])
 def test_what_is_no_limit_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(ToolcribError, match='write a limit like "5/minute"'):
         rate_limit(wrong)

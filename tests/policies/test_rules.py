@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from policies.policy_helpers import CANARY, call_of, context_of
+from rows import each_row
 
 from toolcrib import Allow, Ask, Caller, Deny
 from toolcrib.errors import ToolcribError
@@ -32,7 +33,7 @@ RULES: list[
 ]
 
 
-@pytest.mark.parametrize(("policy", "expected"), RULES)
+@each_row(("policy", "expected"), RULES)
 def test_the_rules(policy: Policy, expected: Allow | Deny | Ask) -> None:
     decision = policy(call_of(), context_of(None, Caller("ada", ("staff",))))
     assert decision == expected

@@ -13,6 +13,7 @@ import pytest
 from pydantic_core import to_jsonable_python
 from real import of_humanize, of_idna, of_numpy, of_packaging, of_stdlib, there_and_back, told
 from real.hinted import Case, Refusal
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -108,7 +109,7 @@ def test_what_cannot_be_a_tool_says_which_function_and_where(refusal: Refusal) -
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("library", "documented", "parameters"),
     [
         ("stdlib", 2, 96),
@@ -156,9 +157,9 @@ def test_they_are_fifty_and_more_from_three_libraries_and_more() -> None:
     }
 
 
-@pytest.mark.parametrize("strict", [False, True], ids=["plain", "strict"])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("library", LIBRARIES)
+@each_row("strict", [False, True], ids=["plain", "strict"])
+@each_row("form", FORMS)
+@each_row("library", LIBRARIES)
 def test_arguments_go_out_to_a_provider_and_come_back(
     library: str, form: str, strict: bool
 ) -> None:
@@ -170,7 +171,7 @@ def test_arguments_go_out_to_a_provider_and_come_back(
     assert len(encode_tools(form, offered)) == (1 if form == "gemini" else len(cases))
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@each_row("library", LIBRARIES)
 def test_no_provider_refuses_them_and_what_is_lost_is_listed(library: str) -> None:
     found = check_tools([as_tool(case) for case in LIBRARIES[library]])
     assert [finding for finding in found if finding.effect == "refused"] == []

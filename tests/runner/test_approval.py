@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -107,7 +108,7 @@ def test_a_question_says_when_it_was_asked_and_when_it_lapses() -> None:
     assert asked.expired(asked.expires_at)
 
 
-@pytest.mark.parametrize("name", ["id", "tool", "call_id", "run_id", "caller", "definition_digest"])
+@each_row("name", ["id", "tool", "call_id", "run_id", "caller", "definition_digest"])
 def test_two_questions_differ_in_a_field(name: str) -> None:
     asked = requested()
     assert differing(asked, msgspec.structs.replace(asked, **{name: "other"})) == [name]
@@ -119,7 +120,7 @@ def test_when_and_why_it_was_asked_is_no_part_of_a_question() -> None:
     assert differing(asked, again) == []
 
 
-@pytest.mark.parametrize("other", [True, 1.5, "1", None, [1]])
+@each_row("other", [True, 1.5, "1", None, [1]])
 def test_arguments_are_compared_as_json(other: Any) -> None:
     asked = msgspec.structs.replace(requested(), arguments={"n": 1})
     assert differing(asked, msgspec.structs.replace(asked, arguments={"n": 1.0})) == []
@@ -156,7 +157,7 @@ class PlainAsker:
         return None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "approver",
     [asks, wrapping, functools.partial(asks), Asker(), Asker().ask, TerminalApprover()],
     ids=["function", "wrapper", "partial", "object", "method", "terminal"],
@@ -169,7 +170,7 @@ def test_a_store_is_an_approver() -> None:
     check_approver(ApprovalStore("sqlite://"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("approver", "told"),
     [
         (plain, "an approver is an async function: plain is a plain one"),
@@ -191,7 +192,7 @@ class Yes(str):
     """Looks like an answer, and is none."""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "code", "told"),
     [
         (True, ErrorCode.APPROVAL_FAILED, "a bool is no answer"),
@@ -225,7 +226,7 @@ def test_arguments_that_contain_themselves_are_no_answer() -> None:
         checked_answer(Approve("ada", endless))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         Approve("ada"),
@@ -297,7 +298,7 @@ async def test_an_approver_that_fails_is_nobodys_no(
     assert "hunter2" not in f"{outcome} {caplog.text}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value", "code"),
     [
         ("arguments", {"path": "b", "password": "***"}, ErrorCode.APPROVAL_MISMATCH),

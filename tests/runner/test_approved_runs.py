@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -141,7 +142,7 @@ def expected(subject: Any) -> dict[str, Any]:
 
 
 @TOOLS
-@pytest.mark.parametrize("when", [(), ("asked 1",), ("asked 2",), ("count",)], ids=str)
+@each_row("when", [(), ("asked 1",), ("asked 2",), ("count",)], ids=str)
 async def test_changed_in_anybodys_hands(subject: Any, when: tuple[str, ...]) -> None:
     catalog, hydrated = given(subject)
     person, sink = Person(lambda: change(hydrated.arguments)), MemorySink()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, Catalog, Completed, ErrorCode, Failed, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditLog
@@ -107,8 +108,8 @@ class Stubborn:
         return {"function": function, "parts": parts, "task": task, "made": made}
 
 
-@pytest.mark.parametrize("kind", ["function", "parts", "task", "made"])
-@pytest.mark.parametrize("cancelled", [False, True])
+@each_row("kind", ["function", "parts", "task", "made"])
+@each_row("cancelled", [False, True])
 async def test_a_tool_that_swallows_its_cancellation_is_left_behind(
     kind: str, cancelled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, ToolCall, ToolRunner, tool
 from toolcrib.errors import ToolcribError
@@ -18,7 +19,7 @@ async def f() -> int:
     return 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "told"),
     [
         ({"concurrency": 0}, "concurrency is a whole number from 1"),

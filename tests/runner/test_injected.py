@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from typing import Any, Protocol
 
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -157,8 +158,8 @@ def async_generator(log: list[Any]) -> Callable[[], object]:
 WHOLE = ["db in", "db used", "db out None"]
 
 
-@pytest.mark.parametrize("target", KINDS)
-@pytest.mark.parametrize(
+@each_row("target", KINDS)
+@each_row(
     ("factory", "log"),
     [
         (plain, ["db used"]),
@@ -242,8 +243,8 @@ async def cancels_itself(db: Db) -> int:
     raise asyncio.CancelledError
 
 
-@pytest.mark.parametrize("manager", [Manager, AsyncManager])
-@pytest.mark.parametrize(
+@each_row("manager", [Manager, AsyncManager])
+@each_row(
     ("function", "code", "left"),
     [
         (raises, ErrorCode.TOOL_ERROR, "ValueError"),
@@ -368,8 +369,8 @@ class Nothing:
     pass
 
 
-@pytest.mark.parametrize("target", KINDS)
-@pytest.mark.parametrize(
+@each_row("target", KINDS)
+@each_row(
     ("factory", "code", "message"),
     [
         (error(ValueError(CANARY)), ErrorCode.CAPABILITY_ERROR, FIXED),
@@ -472,7 +473,7 @@ async def closing_raises(target: Any, raised: Any) -> tuple[ErrorCode, str]:
     return outcome.error.code, outcome.error.message
 
 
-@pytest.mark.parametrize(("function", "raised", "code", "message"), CLOSING)
+@each_row(("function", "raised", "code", "message"), CLOSING)
 async def test_what_closing_raises(
     function: Any, raised: Any, code: ErrorCode, message: str
 ) -> None:
@@ -481,7 +482,7 @@ async def test_what_closing_raises(
     assert (found[0], found[1][: len(message)]) == (code, message)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "raised", "code", "message"), [row for row in CLOSING if row[0] is not hangs]
 )
 async def test_what_closing_raises_in_a_thread(
@@ -732,7 +733,7 @@ class Perhaps:
         return str(db is not None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "bindings", "value"),
     [
         (perhaps, {}, "False False"),

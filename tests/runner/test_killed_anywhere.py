@@ -8,6 +8,7 @@ from types import coroutine
 from typing import Any, Protocol, Self
 
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -171,10 +172,10 @@ async def hold(gate: Gate, begun: asyncio.Event) -> None:
     gate.leave(place)
 
 
-@pytest.mark.parametrize("times", [1, 2, 3])
-@pytest.mark.parametrize("contended", [False, True])
-@pytest.mark.parametrize("make", [reads, reads_alone, streams])
-@pytest.mark.parametrize("kind", [Kept, Ledger])
+@each_row("times", [1, 2, 3])
+@each_row("contended", [False, True])
+@each_row("make", [reads, reads_alone, streams])
+@each_row("kind", [Kept, Ledger])
 async def test_cancelled_wherever_it_waits(
     kind: type[Kept], make: Any, contended: bool, times: int
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from named import named
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -137,7 +138,7 @@ async def raises_a_group() -> int:
     raise BaseExceptionGroup(CANARY, [PanicError(CANARY)])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "function",
     [
         awaits_something_cancelled,
@@ -222,7 +223,7 @@ async def exiting_approver_later(_request: ApprovalRequest) -> Any:
     raise GeneratorExit
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("approver", "code"),
     [
         (answering(True), ErrorCode.APPROVAL_FAILED),

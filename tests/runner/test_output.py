@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
+from rows import each_row
 
 from toolcrib import ALL, ErrorCode, tool
 from toolcrib.runner import output
@@ -70,7 +71,7 @@ def around() -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "plain"),
     [
         (None, None),
@@ -102,7 +103,7 @@ def test_what_is_a_result(value: Any, plain: Any) -> None:
     assert check_output(anything, value) == (plain, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "why"),
     [
         (items(), "an iterator"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from policies.policy_helpers import call_of, context_of, over
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -62,7 +63,7 @@ DECISIONS: dict[Policy, Decision] = {
 }
 
 
-@pytest.mark.parametrize("policies", list(product(RANKS, repeat=3)))
+@each_row("policies", list(product(RANKS, repeat=3)))
 def test_the_first_of_the_strictest_wins(policies: tuple[Policy, ...]) -> None:
     strictest = max(RANKS[policy] for policy in policies)
     first = next(policy for policy in policies if RANKS[policy] == strictest)
@@ -114,7 +115,7 @@ NO_DECISIONS: list[tuple[Policy, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "reason"), NO_DECISIONS)
+@each_row(("policy", "reason"), NO_DECISIONS)
 def test_what_is_no_decision_denies(policy: Policy, reason: str) -> None:
     decision = decide(with_standard(policy), call_of(), context_of())
     assert decision == Deny(reason, "policy", ErrorCode.DENIED)
@@ -125,7 +126,7 @@ def test_who_interrupts_the_program_is_heard() -> None:
         decide([raising(KeyboardInterrupt())], call_of(), context_of())
 
 
-@pytest.mark.parametrize("code", [*ErrorCode])
+@each_row("code", [*ErrorCode])
 def test_a_deny_has_a_code_of_its_stage(code: ErrorCode) -> None:
     decision = decide([giving(Deny("no", "p", code))], call_of(), context_of())
     own = {ErrorCode.DENIED, ErrorCode.BUDGET_EXCEEDED, ErrorCode.RATE_LIMITED}
@@ -152,7 +153,7 @@ NAMES: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("policy", "name"), NAMES)
+@each_row(("policy", "name"), NAMES)
 def test_every_decision_says_which_policy_made_it(policy: Policy, name: str) -> None:
     assert decide([policy], call_of(), context_of()).policy == name
 
@@ -168,7 +169,7 @@ class TestWithStandard:
         assert with_standard(other) == (other,)
         assert with_standard([denies, other]) == (other, denies)
 
-    @pytest.mark.parametrize("wrong", ["deny", None, Deny("no"), Standard, Named])
+    @each_row("wrong", ["deny", None, Deny("no"), Standard, Named])
     def test_what_is_no_policy_is_refused_at_once(self, wrong: Any) -> None:
         with pytest.raises(ToolcribError, match="a policy is called as"):
             with_standard([wrong])
@@ -222,7 +223,7 @@ class TestCounting:
         ):
             counting((Late(),))
 
-    @pytest.mark.parametrize(
+    @each_row(
         ("answer", "expected"),
         [
             (lambda: None, None),

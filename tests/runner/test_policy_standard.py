@@ -9,6 +9,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from policies.policy_helpers import CANARY, call_of, context_of
+from rows import each_row
 
 from toolcrib import Allow, Ask, Caller, Deny
 from toolcrib.errors import ToolcribError
@@ -58,7 +59,7 @@ def decided(said: dict[str, Any], policy: Standard = standard, caller: Caller = 
     return policy(call_of(**said), context_of(tally, caller))
 
 
-@pytest.mark.parametrize(("said", "writes", "reads", "repaired_reads"), REASONS)
+@each_row(("said", "writes", "reads", "repaired_reads"), REASONS)
 def test_each_mark_by_itself(
     said: dict[str, Any], writes: str | None, reads: str | None, repaired_reads: str | None
 ) -> None:
@@ -102,7 +103,7 @@ def test_all_marks_together() -> None:
                 assert restricted == decided(said, policy, caller)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "asks"),
     [
         ({"type": "object"}, False),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
+from rows import each_row
 
 from toolcrib import ALL, Catalog, Completed, ErrorCode, ToolCall, ToolDefinition, ToolRunner, tool
 from toolcrib.runner.redact import (
@@ -52,12 +52,12 @@ TABLE: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "paths", "shown"), TABLE)
+@each_row(("value", "paths", "shown"), TABLE)
 def test_an_allowlist(value: Any, paths: Any, shown: Any) -> None:
     assert project(value, paths) == shown
 
 
-@pytest.mark.parametrize(("value", "paths", "shown"), TABLE)
+@each_row(("value", "paths", "shown"), TABLE)
 def test_the_order_of_paths_and_of_keys_makes_no_difference(
     value: Any, paths: Any, shown: Any
 ) -> None:
@@ -133,7 +133,7 @@ MISSING: list[tuple[Any, Any, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "paths", "missing"), MISSING)
+@each_row(("value", "paths", "missing"), MISSING)
 def test_what_an_allowlist_says_nothing_of_is_withheld_and_that_can_be_told(
     value: Any, paths: Any, missing: bool
 ) -> None:
@@ -208,7 +208,7 @@ def test_who_approves_sees_all_that_will_run_but_secrets() -> None:
     assert given["password"] == ["hush"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         {"a": 1},

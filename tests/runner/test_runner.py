@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -500,7 +501,7 @@ async def test_an_iterator_is_no_result() -> None:
     assert outcome.error.code is ErrorCode.INVALID_OUTPUT
 
 
-@pytest.mark.parametrize(("value", "plain"), RESULTS, ids=[str(r[0])[:20] for r in RESULTS])
+@each_row(("value", "plain"), RESULTS, ids=[str(r[0])[:20] for r in RESULTS])
 async def test_results_become_json(value: Any, plain: Any) -> None:
     @tool(visible=ALL)
     async def gives() -> Any:
@@ -542,7 +543,7 @@ AGAIN: list[tuple[str, dict[str, Any], ErrorCode, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("how", "marks", "code", "again"), AGAIN)
+@each_row(("how", "marks", "code", "again"), AGAIN)
 async def test_what_may_have_happened_is_not_tried_again_unless_it_may_be(
     how: str, marks: dict[str, Any], code: ErrorCode, again: bool
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Protocol, TypedDict
 
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -213,8 +214,8 @@ async def fails_in_closing() -> AsyncIterator[Any]:
         raise ValueError(CANARY)
 
 
-@pytest.mark.parametrize("watched", [True, False])
-@pytest.mark.parametrize(
+@each_row("watched", [True, False])
+@each_row(
     ("function", "ending", "parts"),
     [
         (nothing, None, []),
@@ -360,9 +361,9 @@ def around() -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("part", [object(), float("nan"), around(), {"a": CANARY * 400_000}])
-@pytest.mark.parametrize("watched", [True, False])
-@pytest.mark.parametrize("blocking", [True, False])
+@each_row("part", [object(), float("nan"), around(), {"a": CANARY * 400_000}])
+@each_row("watched", [True, False])
+@each_row("blocking", [True, False])
 async def test_what_an_author_tells_is_json(part: Any, watched: bool, blocking: bool) -> None:
     if blocking:
 

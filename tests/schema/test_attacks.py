@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
+from rows import each_row
 from schema.attacks import ATTACKS, refusal
 
 from toolcrib.errors import DefinitionError, SchemaError
@@ -27,7 +28,7 @@ def elsewhere() -> Iterator[ProcessPoolExecutor]:
     pool.shutdown(wait=False, cancel_futures=True)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@each_row("name", ATTACKS)
 def test_an_attack_is_refused(name: str, elsewhere: ProcessPoolExecutor) -> None:
     attack = ATTACKS[name]
     refused = elsewhere.submit(refusal, name).result(timeout=PATIENCE)

@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, tool
 from toolcrib.errors import SchemaError, SourceError
@@ -160,7 +161,7 @@ def judged_apart(files: Mapping[str, Any]) -> Any:
     )
 
 
-@pytest.mark.parametrize(("files", "values"), CASES.values(), ids=CASES)
+@each_row(("files", "values"), CASES.values(), ids=CASES)
 def test_the_whole_means_what_the_files_do(
     files: dict[str, Any], values: list[Any], tmp_path: Path
 ) -> None:
@@ -275,7 +276,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("files", "text", "pointer"), WRONG.values(), ids=WRONG)
+@each_row(("files", "text", "pointer"), WRONG.values(), ids=WRONG)
 def test_what_is_refused(files: dict[str, Any], text: str, pointer: str, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=text) as caught:
         bundle_refs(written(tmp_path, files))

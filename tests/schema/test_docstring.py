@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import pytest
+from rows import each_row
 
 from toolcrib.schema import read_docstring
 from toolcrib.schema.docstring import MAX_CHARS, class_doc
@@ -71,7 +72,7 @@ def test_the_three_styles(text: str) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "description", "parameters"),
     [
         (None, "", {}),
@@ -138,7 +139,7 @@ def test_what_is_returned(text: str) -> None:
     assert read_docstring(text).returns == "The number of the booking."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "returns"),
     [
         ("Sum.\n\nReturns:\n    The total: all of it.", "The total: all of it."),
@@ -165,7 +166,7 @@ def test_types_in_brackets_and_text_after_a_section() -> None:
     assert description == "Sum.\n\nAnd so on.\n\nNote:\n    Kept."
 
 
-@pytest.mark.parametrize(
+@each_row(
     "piece",
     ["a", " ", "(", "[", ":", "\n", ":param ", "Args:\n", "    x: y\n", "-", "A\n---\n", "a, ",
      "\n ", "    a (", "x[", "*", "a | ", "Returns:\n  a[", "\t", ":returns", "    " * 50 + "a\n"],
@@ -209,7 +210,7 @@ def test_a_role_at_the_start_of_a_line_is_no_field() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "parameters"),
     [
         ("A.\n\n:param x: One.\nand on.\n\nNo more.", {"x": "One.\nand on."}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.schema import compile_validator
 from toolcrib.schema.effort import MAX_STEPS, explainable
@@ -64,7 +65,7 @@ def test_plain_recursion_is_explained_at_any_depth() -> None:
     assert violation.path == "/child" * 90 + "/n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "value", "affordable"),
     [
         ({"items": {"anyOf": [{}, {}]}}, [0] * (MAX_STEPS // 3), True),
@@ -103,7 +104,7 @@ HEAVY: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("schema", "value"), HEAVY.values(), ids=HEAVY)
+@each_row(("schema", "value"), HEAVY.values(), ids=HEAVY)
 def test_reasons_that_would_fill_the_memory_are_not_listed(schema: Any, value: Any) -> None:
     """Each reason holds a copy of what it is about: of 1 MB and a thousand reasons, gigabytes."""
     validator = compile_validator(schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema import compile_validator, survey
@@ -61,7 +62,7 @@ BOMBS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("schema", BOMBS.values(), ids=BOMBS)
+@each_row("schema", BOMBS.values(), ids=BOMBS)
 def test_bombs_are_refused_without_being_expanded(
     schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +81,7 @@ def test_bombs_are_refused_without_being_expanded(
     assert seen < 100_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "pointer"),
     [
         ({"$ref": "http://example.com/s"}, "/$ref"),
@@ -101,7 +102,7 @@ def test_references_outward(schema: dict[str, Any], pointer: str) -> None:
     assert caught.value.pointer == pointer
 
 
-@pytest.mark.parametrize(
+@each_row(
     "ref",
     [
         "#/$defs/none",
@@ -120,7 +121,7 @@ def test_references_to_nothing(ref: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "text"),
     [
         (nested(MAX_DEPTH + 1), "nested deeper"),
@@ -250,7 +251,7 @@ FINE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("schema", FINE.values(), ids=FINE)
+@each_row("schema", FINE.values(), ids=FINE)
 def test_what_is_fine(schema: dict[str, Any]) -> None:
     check_schema(schema)
 
@@ -269,7 +270,7 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ref", "found"),
     [
         ("#", DOCUMENT),

@@ -7,6 +7,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema import LazyValidator, Validator, compile_validator
@@ -62,7 +63,7 @@ def test_what_changes_later_changes_nothing() -> None:
     assert not validator.is_valid({})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "pointer"),
     [
         ({"$ref": "http://127.0.0.1:9/x"}, "/$ref"),

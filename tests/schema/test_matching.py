@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.schema import compile_validator
 from toolcrib.schema.guard import inspect_schema
@@ -48,7 +49,7 @@ MATCHING: dict[str, tuple[dict[str, Any], Any, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("schema", "value", "bearable"), MATCHING.values(), ids=MATCHING)
+@each_row(("schema", "value", "bearable"), MATCHING.values(), ids=MATCHING)
 def test_the_work_of_matching_is_counted(
     schema: dict[str, Any], value: Any, bearable: bool
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from rows import each_row
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema import LazyValidator, compile_validator
@@ -68,8 +69,8 @@ def outward(to: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("draft", [None, DRAFT_7])
-@pytest.mark.parametrize("number", range(len(outward(""))))
+@each_row("draft", [None, DRAFT_7])
+@each_row("number", range(len(outward(""))))
 def test_nothing_is_asked_for(
     server: tuple[str, list[str]], tmp_path: Path, number: int, draft: str | None
 ) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.schema import references
 from toolcrib.schema.paths import path_exists, split_path
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "steps"),
     [
         ("total", ("total",)),
@@ -26,7 +27,7 @@ def test_steps(path: str, steps: tuple[str, ...]) -> None:
     assert split_path(path) == steps
 
 
-@pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b"])
+@each_row("path", ["", ".", "a.", ".a", "a..b"])
 def test_empty_steps(path: str) -> None:
     with pytest.raises(ValueError, match="empty step"):
         split_path(path)
@@ -61,7 +62,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "exists"),
     [
         ("total", True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.schema.portable import check_portable
 
@@ -45,7 +46,7 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("part", "keyword", "effect"), ROWS)
+@each_row(("part", "keyword", "effect"), ROWS)
 def test_a_property(part: dict[str, Any], keyword: str, effect: str) -> None:
     recursive = {"type": "object", "properties": {"r": {"$ref": "#/$defs/r"}}}
     schema: dict[str, Any] = {

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema import compile_validator
@@ -83,7 +84,7 @@ INVALID: list[tuple[dict[str, Any], Any, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("schema", "value", "path", "message"), INVALID)
+@each_row(("schema", "value", "path", "message"), INVALID)
 def test_what_is_said(schema: dict[str, Any], value: Any, path: str, message: str) -> None:
     validator = compile_validator(schema)
     assert not validator.is_valid(value)
@@ -108,7 +109,7 @@ def test_long_words_of_a_schema_are_cut(schema: dict[str, Any]) -> None:
     assert len(violation.message) == 400
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "value"),
     [
         (prop(type="integer"), {"a": 3.0}),
@@ -139,7 +140,7 @@ def test_a_pattern_that_others_hang_on() -> None:
     assert not compile_validator(prop(pattern="^(a+)+$")).is_valid({"a": "a" * 50_000 + "b"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "pointer"),
     [
         (prop(type="nothing"), "/properties/a/type"),
@@ -196,7 +197,7 @@ def test_a_remote_schema_dialect_is_refused() -> None:
     assert caught.value.pointer == "/$schema"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "kind"),
     [
         (None, "null"),

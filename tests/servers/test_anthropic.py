@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from rows import each_row
 from servers.anthropic import anthropic_server, fault_of
 
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
@@ -27,7 +27,7 @@ def text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "request_",
     [
         body(),
@@ -77,7 +77,7 @@ FAULTS: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("request_", "fault"), FAULTS)
+@each_row(("request_", "fault"), FAULTS)
 def test_illegal_requests(request_: Any, fault: str) -> None:
     assert fault in (fault_of(request_) or "")
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from rows import each_row
 from servers.bedrock import BedrockServer, bedrock_server, fault_of, frame
 
 from toolcrib import ALL, Agent, tool
@@ -112,7 +113,7 @@ TURNS: dict[str, Any] = {
 
 
 @both
-@pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)
+@each_row("turn", TURNS.values(), ids=TURNS)
 async def test_our_client_and_amazons_hear_the_same(turn: Any, stream: bool) -> None:
     async with bedrock_server([turn, turn]) as server:
         reply = await ours(server, stream=stream)
@@ -282,7 +283,7 @@ FAULTS: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("request_", "fault"), FAULTS)
+@each_row(("request_", "fault"), FAULTS)
 def test_illegal_requests(request_: Any, fault: str) -> None:
     assert fault in (fault_of(request_) or "")
 

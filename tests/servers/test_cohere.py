@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 from servers.cohere import CohereServer
 
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
@@ -58,6 +59,6 @@ FAULTS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("request_", "fault"), FAULTS.values(), ids=FAULTS)
+@each_row(("request_", "fault"), FAULTS.values(), ids=FAULTS)
 def test_illegal_requests(request_: Any, fault: str) -> None:
     assert fault in (CohereServer([]).fault(request_) or "")

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from rows import each_row
 from servers.gemini import fault_of, gemini_server
 
 from toolcrib.clients import GeminiClient
@@ -46,7 +47,7 @@ def choice(**members: Any) -> dict[str, Any]:
 UNSIGNED = {"functionCall": CALL["functionCall"]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "request_",
     [
         body(),
@@ -104,7 +105,7 @@ FAULTS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "fault"), FAULTS)
+@each_row(("request_", "fault"), FAULTS)
 def test_illegal_requests(request_: Any, fault: str) -> None:
     assert fault in (fault_of(request_) or "")
 
@@ -164,7 +165,7 @@ async def theirs(url: str, contents: Any, *, stream: bool) -> tuple[str, list[An
 
 
 @both
-@pytest.mark.parametrize(("turn", "finish", "reason"), TURNS.values(), ids=TURNS)
+@each_row(("turn", "finish", "reason"), TURNS.values(), ids=TURNS)
 async def test_both_clients_hear_the_same(
     turn: Any, finish: str, reason: str, stream: bool
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
+from rows import each_row
 from servers.mistral import MistralServer
 from servers.ollama import OllamaServer
 
@@ -43,7 +43,7 @@ OLLAMA: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "said"), OLLAMA.values(), ids=OLLAMA)
+@each_row(("body", "said"), OLLAMA.values(), ids=OLLAMA)
 def test_what_ollama_refuses(body: Any, said: str) -> None:
     named = (
         {"model": "m"} | body if isinstance(body, dict) and said != "model is required" else body
@@ -86,7 +86,7 @@ MISTRAL: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "said"), MISTRAL.values(), ids=MISTRAL)
+@each_row(("body", "said"), MISTRAL.values(), ids=MISTRAL)
 def test_what_mistral_refuses(body: dict[str, Any], said: str) -> None:
     assert said in (MistralServer([]).fault({"model": "m"} | body) or "")
 

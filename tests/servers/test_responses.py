@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 from servers.responses import fault_of, responses_server
 
 from toolcrib.clients import OpenAIClient
@@ -27,7 +28,7 @@ def body(*items: Any, **members: Any) -> dict[str, Any]:
     return {"model": "m", "input": [HI, *items]} | members
 
 
-@pytest.mark.parametrize(
+@each_row(
     "request_",
     [
         body(input="Hi"),
@@ -90,7 +91,7 @@ FAULTS: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("request_", "fault"), FAULTS)
+@each_row(("request_", "fault"), FAULTS)
 def test_illegal_requests(request_: Any, fault: str) -> None:
     assert fault in (fault_of(request_) or "")
 
@@ -146,7 +147,7 @@ def sent_by(request: ChatRequest) -> dict[str, Any]:
 
 
 @both
-@pytest.mark.parametrize(("turn", "finish"), TURNS.values(), ids=TURNS)
+@each_row(("turn", "finish"), TURNS.values(), ids=TURNS)
 async def test_both_clients_hear_the_same(turn: Any, finish: str, stream: bool) -> None:
     async with responses_server([turn]) as server, responses_server([turn]) as other:
         reply = await ours(server.url, ASKED, stream=stream)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
+from rows import each_row
 
 from toolcrib.storage.cache_folder import cache_folder
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("platform", "environment", "expected"),
     [
         ("linux", {}, "/home/me/.cache/toolcrib"),

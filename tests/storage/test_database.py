@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ApprovalError, SourceError
@@ -234,9 +235,9 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes")
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-@pytest.mark.parametrize("mode", [None, 0o660])
-@pytest.mark.parametrize("form", ["sqlite:///{}/a.db", "sqlite:///file:{}/a.db?uri=true"])
+@each_row("umask", [0o000, 0o022, 0o077])
+@each_row("mode", [None, 0o660])
+@each_row("form", ["sqlite:///{}/a.db", "sqlite:///file:{}/a.db?uri=true"])
 async def test_a_file_that_is_made_is_its_owners(
     tmp_path: Path, umask: int, mode: int | None, form: str
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.errors import SourceError
 from toolcrib.testing.cassettes import Answer, Asked, Exchange, read, write
@@ -112,7 +113,7 @@ def test_any_text_comes_back(text: str, tmp_path: Path) -> None:
     assert read(tmp_path / "tape.json") == exchanges
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "told"),
     [
         (GOOD | {"toolcrib_cassette": 2}, "was recorded by a newer toolcrib: its format is 2, and"),

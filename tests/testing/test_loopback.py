@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from rows import each_row
 
 from toolcrib.testing import call, cut, die_after, http_error, openai_server, raw, raw_call
 from toolcrib.testing.loopback import fault_of
@@ -188,11 +189,11 @@ async def test_what_no_check_expects_is_refused(http: aiohttp.ClientSession) -> 
             assert (await post(http, server.url, body))[0] == 400
 
 
-@pytest.mark.parametrize("body", LEGAL)
+@each_row("body", LEGAL)
 def test_legal_requests(body: Any) -> None:
     assert fault_of(body) is None
 
 
-@pytest.mark.parametrize(("body", "fault"), FAULTS)
+@each_row(("body", "fault"), FAULTS)
 def test_faults(body: Any, fault: str) -> None:
     assert fault in (fault_of(body) or "")

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.testing.masking import masked, masked_text, masked_url
 
@@ -60,8 +61,8 @@ def test_masking_keeps_the_other_bytes_and_cuts(texts: list[str], sizes: list[in
         assert kept == chunks
 
 
-@pytest.mark.parametrize("before", ["", "a", "ab", "me:", "user"])
-@pytest.mark.parametrize("code", [base64.b64encode, base64.urlsafe_b64encode])
+@each_row("before", ["", "a", "ab", "me:", "user"])
+@each_row("code", [base64.b64encode, base64.urlsafe_b64encode])
 def test_base64_of_a_secret(before: str, code: Callable[[bytes], bytes]) -> None:
     coded = code(f"{before}{KEY} and more".encode()).decode()
     text = masked_text(f"it is {coded}.", {KEY})
@@ -88,7 +89,7 @@ def test_secrets_that_overlap(secrets: set[str]) -> None:
     assert masked_text("x abcdefgh12345678ijklmnop y", secrets) == "x [key] y"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "kept"),
     [
         ("provided: sk-proj-*****7aB3. You", "provided: [key]. You"),

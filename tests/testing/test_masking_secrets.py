@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from rows import each_row
 from testing.cassette_helpers import Wired
 
 from toolcrib.clients import AiohttpTransport, Outgoing, WireClient
@@ -30,7 +31,7 @@ def outgoing(url: str = "http://host/v1/x", **headers: str) -> Outgoing:
 FROM_HERE = secrets_of(outgoing())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "found"),
     [
         (outgoing(authorization=f"Bearer {KEY}"), {KEY, f"Bearer {KEY}"}),
@@ -59,7 +60,7 @@ def test_a_key_of_the_transport_is_in_the_environment(monkeypatch: pytest.Monkey
     assert not found & {"replay", "us-international"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "held"),
     [
         *((name, True) for name in ("API_KEY", "OPENAI_KEY", "AWS_ACCESS_KEY_ID", "PGPASSWORD")),

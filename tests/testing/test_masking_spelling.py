@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.bedrock import bedrock_server
 from servers.ollama import ollama_server
@@ -55,13 +56,13 @@ def test_letter_by_letter(text: str, kept: str) -> None:
     assert said(text) == kept
 
 
-@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
-@pytest.mark.parametrize("start", ["", "\ufeff"], ids=["", "mark"])
+@each_row("end", ["\n", "\r", "\r\n"])
+@each_row("start", ["", "\ufeff"], ids=["", "mark"])
 def test_however_the_lines_of_a_stream_begin_and_end(start: str, end: str) -> None:
     assert said(KEY, end=end, start=start) == "[key]"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         b"",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import ProviderError, ToolcribError
 from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call
@@ -42,7 +43,7 @@ TURNS: list[tuple[Any, tuple[str, list[tuple[str, str, str]], str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("turn", "said"), TURNS)
+@each_row(("turn", "said"), TURNS)
 async def test_turns(turn: Any, said: Any) -> None:
     client = ScriptedClient([turn, turn])
     reply = await client.chat(ASK)

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
+from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.cohere import cohere_server
 from servers.mistral import mistral_server
@@ -294,9 +295,9 @@ def _said(node: Any, unsaid: Mapping[str, Any]) -> Any:
     return {key: _said(node[key], unsaid) for key in node.keys() - silent}
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize(("turn", "finish"), TURNS.values(), ids=TURNS)
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each_row("stream", [False, True], ids=["whole", "streamed"])
+@each_row(("turn", "finish"), TURNS.values(), ids=TURNS)
+@each_row("case", CASES.values(), ids=CASES)
 async def test_both_hear_the_same(case: Case, turn: Any, finish: str, stream: bool) -> None:
     sdk = pytest.importorskip(case.sdk, reason=f"the SDK {case.sdk} is not installed")
     async with case.server([turn]) as server, case.client(server.url) as client:

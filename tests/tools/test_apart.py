@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, CallContext, capability, tool
 from toolcrib.errors import DefinitionError
@@ -81,7 +82,7 @@ def test_what_may(function: Any) -> None:
     assert apart.renamed("other").subprocess
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "text"),
     [
         (waits, "waits: .* it is async, .* write `def` instead of `async def`"),

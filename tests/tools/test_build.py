@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, SecretStr
+from rows import each_row
 
 from toolcrib import ALL, Catalog, ToolDefinition, tool
 from toolcrib.errors import DefinitionError
@@ -43,7 +44,7 @@ def made(**options: Any) -> ToolDefinition:
     return tool(**{"visible": ALL, **options})(look).get_definition()
 
 
-@pytest.mark.parametrize("name", ["a", "A_1", "_", "0", "x" * 128, "get_weather"])
+@each_row("name", ["a", "A_1", "_", "0", "x" * 128, "get_weather"])
 def test_names(name: str) -> None:
     assert check_name(name) == name
     assert made(name=name).name == name
@@ -91,7 +92,7 @@ def test_annotations_are_kept_as_values() -> None:
     assert hash(definition.annotations)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "kept"),
     [
         ([], ()),
@@ -198,7 +199,7 @@ def test_no_roles_are_said_by_leaving_them_out() -> None:
     assert "allowed_roles" not in made().annotations.to_dict()
 
 
-@pytest.mark.parametrize("marks", [["pii"], {"x": object()}, {1: 2}, {"x": float("nan")}, 5])
+@each_row("marks", [["pii"], {"x": object()}, {1: 2}, {"x": float("nan")}, 5])
 def test_marks_are_json(marks: Any) -> None:
     with pytest.raises(DefinitionError, match="marks is a dictionary of JSON values"):
         tool(visible=ALL, name="look", marks=marks)(lambda: None)

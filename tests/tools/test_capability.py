@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, Optional, Protocol, TypeVar
 
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, CallContext, Catalog, Injected, ToolRunner, capability, tool
 from toolcrib.errors import BindingError, DefinitionError
@@ -85,7 +86,7 @@ class Repo(Protocol[T_co]):
 CLOCK = FixedClock()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "need"),
     [
         (Clock | None, Need("p", Clock, optional=True)),
@@ -114,7 +115,7 @@ def test_what_a_hint_needs(hint: Any, need: Need | None) -> None:
         assert need_of("p", hint, None) == need._replace(optional=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "text"),
     [
         (Clock | int, "one capability is injected, not one of several types"),
@@ -165,7 +166,7 @@ def test_needs_are_no_parameters_of_the_model(
     assert (made.needs, made.context_parameter) == (needs, context)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "interface"),
     [
         (Clock, Clock),
@@ -200,7 +201,7 @@ def test_the_context_is_known_by_its_type() -> None:
 BINDINGS: dict[type, object] = {Clock: FixedClock(), Database: Database()}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tools", "bound", "missing"),
     [
         ([alone], {}, None),
@@ -311,7 +312,7 @@ async def async_yields() -> AsyncIterator[FixedClock]:
     yield FixedClock()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("factory", "text"),
     [
         (FixedClock(), "takes a factory, not a FixedClock: leave out the parentheses"),
@@ -326,7 +327,7 @@ def test_what_is_no_factory(factory: Any, text: str) -> None:
         per_call(factory)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("factory", "parameter"),
     [
         (lambda: 1, None),
@@ -396,7 +397,7 @@ class ClassMethod:
         return 12.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("factory", "text"),
     [
         (gives_clock, None),

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, Catalog, Rejected, ToolCall, capability, hydrate, tool
 from toolcrib.errors import CatalogError, DefinitionError, SchemaError
@@ -76,7 +77,7 @@ def renamed(name: str) -> Any:
     return tool(visible=ALL, name=name)(alpha.__wrapped__)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tools", "text"),
     [
         ([alpha, alpha], "two tools are called 'alpha': rename one, or use .prefixed()"),
@@ -95,7 +96,7 @@ def test_names_that_are_taken(tools: list[Any], text: str) -> None:
         Catalog(tools)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tools", "text"),
     [
         ([lambda: 1], "is no tool: decorate it with @tool"),
@@ -141,7 +142,7 @@ METHODS: list[tuple[Callable[[Catalog], Catalog], tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "names"), METHODS)
+@each_row(("method", "names"), METHODS)
 def test_each_method_gives_a_new_catalog(
     method: Callable[[Catalog], Catalog], names: tuple[str, ...]
 ) -> None:
@@ -331,7 +332,7 @@ def wants_more(x: int, y: int) -> int:
     return x + y
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("definitions", "handlers", "error", "text"),
     [
         ([{**DICTIONARY, "parameters": {}}], {}, DefinitionError,

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
+from rows import each_row
 
 from toolcrib import ALL, Catalog, Hydrated, ToolCall, ToolComponent, hydrate, tool
 from toolcrib.errors import DefinitionError
@@ -207,7 +208,7 @@ def documented(cls: type) -> str:
     return "" if text.startswith(f"{cls.__name__}(") else text
 
 
-@pytest.mark.parametrize(("cls", "make", "result"), KINDS.values(), ids=KINDS)
+@each_row(("cls", "make", "result"), KINDS.values(), ids=KINDS)
 async def test_each_kind(cls: Any, make: Callable[[], Any], result: Any) -> None:
     ours = make()
     hydrated = hydrate(ToolCall("c", "", cls.__name__, '{"a":4}'), Catalog([cls]))
@@ -227,7 +228,7 @@ async def test_each_kind(cls: Any, make: Callable[[], Any], result: Any) -> None
     assert pickle.loads(pickle.dumps(cls)) is cls  # noqa: S301  likewise
 
 
-@pytest.mark.parametrize("cls", [kind.cls for kind in KINDS.values()], ids=KINDS)
+@each_row("cls", [kind.cls for kind in KINDS.values()], ids=KINDS)
 def test_a_subclass_of_each_kind_is_a_component_and_no_tool(cls: Any) -> None:
     class Below(cls):  # type: ignore[misc]
         """Below."""

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from rows import each_row
 from tools.elsewhere import Stay
 from typing_extensions import TypedDict
 
@@ -205,7 +206,7 @@ CLASSES: list[tuple[Any, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "arguments", "result"), CLASSES)
+@each_row(("cls", "arguments", "result"), CLASSES)
 async def test_a_class_is_made_from_arguments_and_run(
     cls: Any, arguments: str, result: Any
 ) -> None:

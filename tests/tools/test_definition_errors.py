@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pytest
 from named import named
 from pydantic import BaseModel, Field, RootModel
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -281,7 +282,7 @@ TARGETS: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("target", "text"), TARGETS)
+@each_row(("target", "text"), TARGETS)
 def test_targets(target: Any, text: str) -> None:
     with pytest.raises(DefinitionError, match=text) as caught:
         tool(visible=ALL, description="It runs.")(target)
@@ -407,7 +408,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "text"), OPTIONS, ids=named)
+@each_row(("options", "text"), OPTIONS, ids=named)
 def test_options(options: dict[str, Any], text: str) -> None:
     with pytest.raises(DefinitionError, match=text):
         tool(**{"visible": ALL, **options})(fine)
@@ -473,7 +474,7 @@ def test_visible_has_no_default(target: Any) -> None:
             refused()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "kind"),
     [(123, "int"), ("pay", "str"), (["total"], "list"), (ALL, "All"), ({}, "dict")],
 )
@@ -501,7 +502,7 @@ SCHEMAS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "text", "pointer"), SCHEMAS, ids=named)
+@each_row(("schema", "text", "pointer"), SCHEMAS, ids=named)
 def test_schemas(schema: dict[str, Any], text: str, pointer: str) -> None:
     with pytest.raises(SchemaError, match=f"tool 'needs_a', input_schema: .*{text}") as caught:
         tool(visible=ALL, input_schema=schema)(needs_a)
@@ -514,7 +515,7 @@ def cyclic() -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         prop({"maximum": float("inf")}),
@@ -573,8 +574,8 @@ NO_SCHEMA: list[tuple[dict[str, Any], str | None]] = [
 ]
 
 
-@pytest.mark.parametrize("target", [no_hint, star, stars, ConstructorTakesAnything])
-@pytest.mark.parametrize(("options", "text"), NO_SCHEMA)
+@each_row("target", [no_hint, star, stars, ConstructorTakesAnything])
+@each_row(("options", "text"), NO_SCHEMA)
 def test_tools_without_a_schema(target: Any, options: dict[str, Any], text: str | None) -> None:
     if text is not None:
         with pytest.raises(DefinitionError, match=text):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -338,7 +339,7 @@ SAID: dict[str, Any] = {"name": "get-user.v1", "description": "Get a user."}
 OWN = SAID | {"input_schema": PARAMETERS}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "strict"),
     [
         (OWN, None),
@@ -364,10 +365,8 @@ def test_a_function_of_a_provider_may_have_no_parameters() -> None:
     assert schema["properties"] == {}
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=str)
-@pytest.mark.parametrize(
-    "name", ["get-user", "get.user", "v1.get-user", "-a", ".a", "1-a", "a" * 128]
-)
+@each_row("form", FORMS.values(), ids=str)
+@each_row("name", ["get-user", "get.user", "v1.get-user", "-a", ".a", "1-a", "a" * 128])
 def test_each_wire_takes_a_name_with_hyphens_and_dots(form: ToolForm, name: str) -> None:
     (made,) = Catalog.from_definitions([OWN | {"name": name}])
     sent = wire_names(form.names, [made.get_definition().name])[name]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
 from pydantic import BeforeValidator
+from rows import each_row
 
 from toolcrib import ALL, Catalog, Hydrated, ToolCall, hydrate, tool
 from toolcrib.errors import DefinitionError
@@ -58,7 +59,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("hint", "declared", "text"), REFUSED, ids=str)
+@each_row(("hint", "declared", "text"), REFUSED, ids=str)
 def test_types_that_contradict_the_hint_are_refused(hint: Any, declared: Any, text: str) -> None:
     with pytest.raises(DefinitionError, match=f"tool 'pay': parameter 'a': .*{text}"):
         made(hint, declared, **{"$defs": {"N": {"type": "number"}}})
@@ -73,7 +74,7 @@ FINE: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "declared"), FINE, ids=str)
+@each_row(("hint", "declared"), FINE, ids=str)
 def test_types_that_have_something_in_common_are_taken(hint: Any, declared: Any) -> None:
     made(hint, declared, **{"$defs": {"N": {"type": "object"}}})
 

@@ -7,14 +7,14 @@ import json
 import os
 import pickle
 import random
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from children import pythons
+from rows import each_row
 
 from toolcrib import ALL, ToolCall, ToolDefinition, hydrate, tool
 from toolcrib.tools import Catalog
@@ -134,7 +134,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_row("text", TEXTS)
 def test_text_of_our_own_making_gives_the_same_text(text: str) -> None:
     assert canonical_text(text) == canonical_json(json.loads(text))
     value = json.loads(text)
@@ -161,14 +161,11 @@ print([scope["digest"](json.loads(text)) for text in json.loads(sys.argv[2])])
 """
 
 
-@pytest.mark.parametrize("python", [sys.executable, "python3.12", "python3.13", "python3.14"])
-@pytest.mark.parametrize("seed", ["0", "77"])
+@each_row("python", pythons())
+@each_row("seed", ["0", "77"])
 def test_digests_are_the_same_in_other_pythons(python: str, seed: str) -> None:
-    found = shutil.which(python)
-    if found is None or subprocess.run([found, "-V"], capture_output=True, check=False).returncode:
-        pytest.skip(f"no {python} here")
     printed = subprocess.run(
-        [found, "-c", OTHER, str(SOURCE), json.dumps(TEXTS)],
+        [python, "-c", OTHER, str(SOURCE), json.dumps(TEXTS)],
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONUTF8": "1"},
         capture_output=True,
         text=True,

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 from unittest.mock import AsyncMock, Mock, create_autospec
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import BindingError
 from toolcrib.tools.implements import check_implements, members
@@ -125,7 +126,7 @@ async def yields(self: Any, order_id: int, *, key: str) -> AsyncIterator[int]:
     yield 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("interface", "implementation", "text"),
     [
         (Clock, NoMethod(), "tool 't' needs Clock, and NoMethod has no 'now'"),
@@ -223,7 +224,7 @@ MODULE: Any = types.ModuleType("clock_module")
 MODULE.zone, MODULE.now = "UTC", lambda: 5.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("interface", "implementation"),
     [
         (Clock, FixedClock()),
@@ -263,7 +264,7 @@ def test_what_may_be_right(interface: type, implementation: object) -> None:
     check_implements(interface, implementation, "t")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("protocol", "names"),
     [
         (Clock, ["now", "zone"]),

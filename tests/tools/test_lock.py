@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
+from rows import each_row
 
 from toolcrib import tool
 from toolcrib.errors import CatalogError, SourceError
@@ -74,7 +75,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "part"), CHANGES, ids=[str(c)[:60] for c in CHANGES])
+@each_row(("change", "part"), CHANGES, ids=[str(c)[:60] for c in CHANGES])
 def test_a_change_of_any_field_names_its_part(change: dict[str, Any], part: str) -> None:
     lock = lock_catalog(catalog(BASE))
     changed = catalog(msgspec.structs.replace(BASE, **change))
@@ -262,7 +263,7 @@ NO_LOCKS: list[tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "why"), NO_LOCKS, ids=[why for _, why in NO_LOCKS])
+@each_row(("text", "why"), NO_LOCKS, ids=[why for _, why in NO_LOCKS])
 def test_what_is_no_whole_lock_is_refused(text: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=why):
         Lock.from_json(text)

@@ -8,12 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import CatalogError
 from toolcrib.tools.names import Names
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "other", "text"),
     [
         ("alpha", "alpha", "two tools are called 'alpha'"),
@@ -52,7 +53,7 @@ DISTINCT = [
 ]
 
 
-@pytest.mark.parametrize("group", DISTINCT, ids=lambda group: group[0])
+@each_row("group", DISTINCT, ids=lambda group: group[0])
 def test_names_that_are_told_apart(group: list[str]) -> None:
     for pair in itertools.permutations(group, 2):
         names = Names()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import DefinitionError
 from toolcrib.tools.parameters import Taken, parameters_of
@@ -59,7 +60,7 @@ PLAIN = [none, one, with_locals, only, all_kinds, bare_star, rest, items, waits,
 OTHERS = [wrapped, declared, Several, Several(), Several().method, functools.partial(one, 1), len]
 
 
-@pytest.mark.parametrize("thing", [*PLAIN, *OTHERS, lambda a, b=1, *c, d=2, **e: a])
+@each_row("thing", [*PLAIN, *OTHERS, lambda a, b=1, *c, d=2, **e: a])
 def test_it_is_what_inspect_says(thing: Any) -> None:
     expected = [
         Taken(p.name, p.kind, p.default) for p in inspect.signature(thing).parameters.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import references
@@ -18,7 +19,7 @@ def secrets(schema: Any, named: Any = ()) -> tuple[str, ...]:
     return secret_properties("t", check_given("t", "input_schema", schema), named)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("properties", "named", "secret"),
     [
         ({}, [], ()),
@@ -55,7 +56,7 @@ def test_named_and_found(properties: Any, named: list[str], secret: tuple[str, .
 X = {"properties": {"x": HIDDEN}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "secret"),
     [
         ({"allOf": [X]}, ("x",)),

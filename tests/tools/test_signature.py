@@ -12,6 +12,7 @@ import msgspec
 import pydantic
 import pytest
 from pydantic import Field
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -111,7 +112,7 @@ def with_text_in_text(a: Text) -> None: ...
 def without_hints(a, b): ...  # type: ignore[no-untyped-def]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "quick"),
     [(plain, True), (documented, True), (without_hints, True), (with_forward_reference, False),
      (with_text_in_text, False)],
@@ -259,7 +260,7 @@ class UnreadableField(pydantic.BaseModel):
     async def run(self) -> None: ...
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("read", "of", "says"),
     [
         (
@@ -313,9 +314,9 @@ def constructed_of(parameter: str, hint: Any) -> Any:
     return Made
 
 
-@pytest.mark.parametrize(("parameter", "place"), [("first", "'first'"), ("return", "return type")])
-@pytest.mark.parametrize(("make", "read"), [(taking, read_function), (constructed_of, read_class)])
-@pytest.mark.parametrize(
+@each_row(("parameter", "place"), [("first", "'first'"), ("return", "return type")])
+@each_row(("make", "read"), [(taking, read_function), (constructed_of, read_class)])
+@each_row(
     "hint",
     [
         nested(101),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, Catalog, capability, tool
 from toolcrib.errors import CatalogError, DefinitionError, SchemaError, SourceError
@@ -171,7 +172,7 @@ def test_a_module_that_was_made_by_hand_is_itself_the_source() -> None:
     assert found.entries[0].source == "json"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "source"),
     [
         ("pkg.mod", ModuleTools("pkg.mod")),
@@ -190,7 +191,7 @@ def test_which_source_is_meant(where: Any, source: object) -> None:
     assert source_of(where).name == str(where)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "text"),
     [
         ("", "it is a directory: give module:attribute, a module, a Python file"),

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib import ALL, Agent, Catalog, Offer, ToolCall, ToolRunner, hydrate, pick_tools, tool
 from toolcrib.audit import OpenTelemetry
@@ -201,20 +202,20 @@ async def _settled(given: Any) -> list[str]:
     return list(await given if isinstance(given, Awaitable) else given)
 
 
-@pytest.mark.parametrize("form", FORMS_OF_TOOLS)
-@pytest.mark.parametrize("place", PLACES)
+@each_row("form", FORMS_OF_TOOLS)
+@each_row("place", PLACES)
 async def test_every_place_takes_every_form(place: str, form: str) -> None:
     assert await _settled(PLACES[place](FORMS_OF_TOOLS[form]())) == ["echo"]
 
 
-@pytest.mark.parametrize("form", FORMS_OF_TOOLS)
-@pytest.mark.parametrize("place", MANY)
+@each_row("form", FORMS_OF_TOOLS)
+@each_row("place", MANY)
 def test_every_wire_takes_every_form(place: str, form: str) -> None:
     assert set(MANY[place](FORMS_OF_TOOLS[form])) == {"echo"}
 
 
-@pytest.mark.parametrize("form", FORMS_OF_TOOLS)
-@pytest.mark.parametrize("quota", [None, {"echo": 1}, lambda name: 1.0])
+@each_row("form", FORMS_OF_TOOLS)
+@each_row("quota", [None, {"echo": 1}, lambda name: 1.0])
 async def test_tools_are_picked_from_every_form(form: str, quota: Any) -> None:
     options = PickOptions(min_score=0.0, quota=quota)
     for _ in range(2):  # what a tuple holds is found once
@@ -224,7 +225,7 @@ async def test_tools_are_picked_from_every_form(form: str, quota: Any) -> None:
     assert [scored.name for scored in report.scored] == ["echo"]
 
 
-@pytest.mark.parametrize("form", FORMS_OF_TOOLS)
+@each_row("form", FORMS_OF_TOOLS)
 def test_telemetry_knows_the_descriptions_of_every_form(form: str) -> None:
     telemetry = OpenTelemetry(tools=FORMS_OF_TOOLS[form]())
     assert list(telemetry._descriptions.values()) == ["Say it again."]
@@ -242,8 +243,8 @@ PLACES_OF_ALL: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("given", NO_TOOLS)
-@pytest.mark.parametrize("place", sorted(PLACES_OF_ALL.keys() - {"Agent.replace"}))
+@each_row("given", NO_TOOLS)
+@each_row("place", sorted(PLACES_OF_ALL.keys() - {"Agent.replace"}))
 async def test_what_is_no_tools_is_said_in_one_sentence(place: str, given: Any) -> None:
     if (place, given) == ("check_tools", 5):
         assert [finding.effect for finding in check_tools(given)] == ["refused"]
@@ -252,8 +253,8 @@ async def test_what_is_no_tools_is_said_in_one_sentence(place: str, given: Any) 
         await _settled(PLACES_OF_ALL[place](given))
 
 
-@pytest.mark.parametrize("given", [["echo"], [5], [None], [[object()]]])
-@pytest.mark.parametrize("place", sorted(PLACES_OF_ALL.keys() - {"check_tools"}))
+@each_row("given", [["echo"], [5], [None], [[object()]]])
+@each_row("place", sorted(PLACES_OF_ALL.keys() - {"check_tools"}))
 async def test_what_is_no_tool_in_a_list_is_an_error(place: str, given: Any) -> None:
     with pytest.raises(ToolcribError, match=NO_TOOL):
         await _settled(PLACES_OF_ALL[place](given))

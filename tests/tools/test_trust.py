@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -123,13 +124,13 @@ def marks_of(catalog: Catalog) -> Annotations:
     return one.get_definition().annotations
 
 
-@pytest.mark.parametrize("source", IMPORTS)
+@each_row("source", IMPORTS)
 def test_what_is_imported_asks_and_taints(source: str, tmp_path: Path) -> None:
     marks = marks_of(IMPORTS[source](tmp_path))
     assert (marks.requires_approval, marks.untrusted_output, marks.read_only) == (True, True, False)
 
 
-@pytest.mark.parametrize("source", OWN)
+@each_row("source", OWN)
 def test_what_is_the_authors_own_does_not_change(source: str, tmp_path: Path) -> None:
     assert marks_of(OWN[source](tmp_path)) == Annotations()
 
@@ -218,7 +219,7 @@ def test_hints_only_make_it_stricter(hints: dict[str, Any], tmp_path_factory: An
     assert trusted.untrusted_output is (hints.get("openWorldHint") is True)
 
 
-@pytest.mark.parametrize("hints", [[], "x", 3, None, {"destructiveHint": "true"}])
+@each_row("hints", [[], "x", 3, None, {"destructiveHint": "true"}])
 def test_hints_of_any_form_are_no_error(hints: Any, tmp_path: Path) -> None:
     path = file_of({"tools": [{**MCP, "annotations": hints}]}, tmp_path)
     assert marks_of(discover(path)).requires_approval

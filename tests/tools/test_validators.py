@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib import (
     ALL,
@@ -220,8 +221,8 @@ class Broken(Small):
         raise ValueError("CANARY")
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-@pytest.mark.parametrize(
+@each_row("lazy", [False, True])
+@each_row(
     ("how", "text", "count"),
     [
         ("raises", "the validator failed", 1),
@@ -256,9 +257,9 @@ def test_one_that_does_not_say_what_it_is_is_refused() -> None:
         look.validated_by(Nameless)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-@pytest.mark.parametrize("factory", [None, Small])
-@pytest.mark.parametrize(
+@each_row("lazy", [False, True])
+@each_row("factory", [None, Small])
+@each_row(
     ("schema", "text"),
     [
         ({"$ref": "http://127.0.0.1:9/x"}, "nothing is fetched"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import (
@@ -62,7 +63,7 @@ def test_both_answer_the_same_questions() -> None:
     assert {r.provenance.arguments for r in results} == {'{"a": 1}'}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "field"),
     [
         (CALL, "arguments"),

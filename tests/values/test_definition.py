@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib.errors import DefinitionError
 from toolcrib.values.definition import ALL, Annotations, Example, HasDefinition, ToolDefinition
@@ -21,7 +22,7 @@ def definition(**changes: Any) -> ToolDefinition:
     return ToolDefinition(**{**facts, **changes})
 
 
-@pytest.mark.parametrize("field", [*ToolDefinition.__struct_fields__, "digest"])
+@each_row("field", [*ToolDefinition.__struct_fields__, "digest"])
 def test_no_field_can_be_set(field: str) -> None:
     value = definition()
     with pytest.raises(AttributeError):
@@ -30,7 +31,7 @@ def test_no_field_can_be_set(field: str) -> None:
         delattr(value, field)
 
 
-@pytest.mark.parametrize("field", Annotations.__struct_fields__)
+@each_row("field", Annotations.__struct_fields__)
 def test_no_annotation_can_be_set(field: str) -> None:
     with pytest.raises(AttributeError):
         setattr(definition().annotations, field, True)
@@ -139,7 +140,7 @@ def test_a_digest_is_made_when_it_is_asked_for_and_once() -> None:
     assert len({asked, other}) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "again",
     [
         copy.copy,
@@ -147,7 +148,7 @@ def test_a_digest_is_made_when_it_is_asked_for_and_once() -> None:
         lambda value: pickle.loads(pickle.dumps(value)),  # noqa: S301  our own bytes
     ],
 )
-@pytest.mark.parametrize("asked_before", [True, False])
+@each_row("asked_before", [True, False])
 def test_a_copy_has_the_same_digest(again: Any, asked_before: bool) -> None:
     value = definition(examples=(Example("q", '{"a":"x"}'),))
     before = value.digest if asked_before else ""
@@ -160,7 +161,7 @@ def test_a_copy_has_the_same_digest(again: Any, asked_before: bool) -> None:
 LONE = "a \ud800 b"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"name": LONE},

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from named import named
+from rows import each_row
 
 from toolcrib.values.json import canonical_json, digest, json_copy, sha256_hex
 
@@ -54,7 +55,7 @@ def _double(bits: str) -> float:
     return value
 
 
-@pytest.mark.parametrize(("bits", "text"), NUMBERS)
+@each_row(("bits", "text"), NUMBERS)
 def test_numbers_of_the_rfc(bits: str, text: str) -> None:
     assert canonical_json(_double(bits)) == text
 
@@ -66,7 +67,7 @@ def test_whole_numbers_keep_their_digits(bits: str, ours: str, theirs: str) -> N
     assert digest(_double(bits)) != digest(int(theirs))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         (None, "null"),
@@ -148,7 +149,7 @@ def test_numbers_that_json_lacks(value: object) -> None:
         canonical_json(value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         b"x",

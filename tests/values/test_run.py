@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import SourceError
 from toolcrib.values.call import ToolCall
@@ -29,7 +30,7 @@ def test_it_comes_back_as_it_was() -> None:
     assert RunState.from_json(STATE.to_json().encode()) == STATE
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",

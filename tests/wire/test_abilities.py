@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib.cli.providers import HEADINGS, rows
 from toolcrib.errors import RequestError
@@ -31,7 +32,7 @@ def test_every_wire_is_listed() -> None:
     assert EXPECTED.keys() == WIRES.keys()
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@each_row("name", EXPECTED)
 def test_abilities(name: str) -> None:
     assert abilities(name) == EXPECTED[name]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
@@ -197,12 +198,12 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
+@each_row(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
 def test_exact_bodies(request_: ChatRequest, body: dict[str, Any]) -> None:
     assert body_of(request_) == body
 
 
-@pytest.mark.parametrize(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
+@each_row(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
 def test_streaming_adds_one_member(request_: ChatRequest, body: dict[str, Any]) -> None:
     assert body_of(request_, stream=True) == body | {"stream": True}
 
@@ -228,7 +229,7 @@ MOST: list[tuple[int | None, dict[str, JsonValue], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("asked_for", "extra", "sent"), MOST)
+@each_row(("asked_for", "extra", "sent"), MOST)
 def test_a_limit_is_always_sent(
     asked_for: int | None, extra: dict[str, JsonValue], sent: int
 ) -> None:
@@ -243,7 +244,7 @@ def test_the_limit_is_a_field_of_the_wire() -> None:
 THREE = tuple(defined(name) for name in ("a", "b.b", "c"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("choice", "said", "sent"),
     [
         (ToolChoice("auto", allowed=("a", "b.b", "c")), None, 3),
@@ -307,7 +308,7 @@ def made(call_id: str, provider_id: str = "", arguments: str = "{}", name: str =
     return ToolCall(call_id, provider_id, name, arguments)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("calls", "ids"),
     [
         ([made("a", "p")], ["p"]),
@@ -325,7 +326,7 @@ def test_ids_are_legal_and_unique(calls: list[ToolCall], ids: list[str]) -> None
     assert [block["tool_use_id"] for block in user["content"]] == ids
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "sent"),
     [
         ('{"a":1, "b":[ ]}', '{"a":1, "b":[ ]}'),
@@ -399,7 +400,7 @@ REPLAYED: dict[str, tuple[Message, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("message", "content"), REPLAYED.values(), ids=REPLAYED)
+@each_row(("message", "content"), REPLAYED.values(), ids=REPLAYED)
 def test_state_is_replayed_in_its_place(message: Message, content: list[Any]) -> None:
     results = [Message.tool(call, "x") for call in message.tool_calls]
     sent = messages_of(Message.user("Hi"), message, *results)
@@ -413,7 +414,7 @@ def test_the_state_of_another_wire_stays_home() -> None:
     assert messages_of(message) == [{"role": "assistant", "content": "Hi"}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "said"),
     [
         (asked(tool_choice=ToolChoice("required")), "needs tools"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.errors import ClientError, OverloadedError, ProviderError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
@@ -161,7 +162,7 @@ def test_a_call_whose_beginning_did_not_arrive_may_not_run(body: bytes) -> None:
     assert not reply.tool_calls[0].complete
 
 
-@pytest.mark.parametrize(("body", "calls"), STREAMS.values(), ids=STREAMS)
+@each_row(("body", "calls"), STREAMS.values(), ids=STREAMS)
 def test_streamed_calls(body: bytes, calls: list[Call]) -> None:
     reply = decode("anthropic", body, offer=OFFER)
     assert calls_of(reply) == calls
@@ -170,7 +171,7 @@ def test_streamed_calls(body: bytes, calls: list[Call]) -> None:
     assert len({call.id for call in reply.tool_calls}) == len(calls)
 
 
-@pytest.mark.parametrize("body", [body for body, _ in STREAMS.values()], ids=STREAMS)
+@each_row("body", [body for body, _ in STREAMS.values()], ids=STREAMS)
 def test_every_split_gives_the_same_reply_and_parts(body: bytes) -> None:
     random_ = random.Random(7)  # noqa: S311
     expected = outcome_of(body, [len(body)])
@@ -251,7 +252,7 @@ CUT: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "finish"), CUT.values(), ids=CUT)
+@each_row(("body", "finish"), CUT.values(), ids=CUT)
 def test_a_cut_reply_has_no_call_that_may_run(body: bytes, finish: str) -> None:
     reply = decode("anthropic", body)
     assert reply.finish == finish
@@ -259,7 +260,7 @@ def test_a_cut_reply_has_no_call_that_may_run(body: bytes, finish: str) -> None:
     assert reply.tool_calls[0].arguments in (A1, '{"a": 1}', "", "{}", '{"a": "')
 
 
-@pytest.mark.parametrize("body", [body for body, _ in STREAMS.values()], ids=STREAMS)
+@each_row("body", [body for body, _ in STREAMS.values()], ids=STREAMS)
 def test_a_stream_that_stops_anywhere_has_no_call_that_may_run(body: bytes) -> None:
     ends = [
         at
@@ -300,7 +301,7 @@ WHOLE: dict[str, tuple[bytes, list[Call], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "calls", "text_", "finish"), WHOLE.values(), ids=WHOLE)
+@each_row(("body", "calls", "text_", "finish"), WHOLE.values(), ids=WHOLE)
 def test_whole_bodies(body: bytes, calls: list[Call], text_: str, finish: str) -> None:
     reply = decode("anthropic", body, content_type="application/json")
     assert (calls_of(reply), reply.text, reply.finish) == (calls, text_, finish)
@@ -359,10 +360,8 @@ def streamed(content: list[Any]) -> bytes:
     return ended(*events)
 
 
-@pytest.mark.parametrize(("content", "state"), STATES.values(), ids=STATES)
-@pytest.mark.parametrize(
-    "body_of", [lambda content: whole(*content), streamed], ids=["whole", "streamed"]
-)
+@each_row(("content", "state"), STATES.values(), ids=STATES)
+@each_row("body_of", [lambda content: whole(*content), streamed], ids=["whole", "streamed"])
 def test_what_must_go_back_is_kept_and_goes_back(
     content: list[Any], state: list[Any] | None, body_of: Any
 ) -> None:
@@ -412,7 +411,7 @@ ERRORS: list[tuple[bytes, type[ClientError], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "kind", "said"), ERRORS)
+@each_row(("body", "kind", "said"), ERRORS)
 def test_what_is_no_reply_is_a_typed_error(body: bytes, kind: type[ClientError], said: str) -> None:
     reading = decoder("anthropic")
     reading.feed(body)

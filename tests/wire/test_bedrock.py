@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 from servers.bedrock import fault_of
 
 from toolcrib.errors import RequestError
@@ -228,8 +229,8 @@ GOLDEN: dict[str, tuple[ChatRequest, Json]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
-@pytest.mark.parametrize("stream", [False, True])
+@each_row(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
+@each_row("stream", [False, True])
 def test_exact_bodies(request_: ChatRequest, body: Json, stream: bool) -> None:
     sent = json.loads(encode("bedrock-converse", request_, model="m", stream=stream).body)
     assert sent == body
@@ -259,7 +260,7 @@ def pictured(image: Image) -> ChatRequest:
     return asked(Message.user("", (image,)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "model_", "words"),
     [
         (asked(), "", "no model"),
@@ -306,7 +307,7 @@ def test_names_are_made_legal_everywhere_and_come_back() -> None:
     assert body["messages"][1]["content"][0]["toolUse"]["name"] == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("calls", "ids"),
     [
         ([("a", "tooluse_x")], ["tooluse_x"]),

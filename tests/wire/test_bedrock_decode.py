@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 from servers.bedrock import frame
 
 from toolcrib.errors import (
@@ -166,7 +167,7 @@ READ: dict[str, tuple[bytes, str, list[Call]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "text", "calls"), READ.values(), ids=READ)
+@each_row(("body", "text", "calls"), READ.values(), ids=READ)
 def test_what_is_read(body: bytes, text: str, calls: list[Call]) -> None:
     reply = read(body)
     assert (reply.text, calls_of(reply)) == (text, calls)
@@ -189,7 +190,7 @@ REASONS = [("end_turn", "tool_calls"), ("stop_sequence", "tool_calls"), ("tool_u
            ("something_new", "doubtful"), ("refusal", "refusal")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reason", "finish"), REASONS)
+@each_row(("reason", "finish"), REASONS)
 def test_a_reason_that_is_no_natural_end_leaves_nothing_to_run(reason: str, finish: str) -> None:
     for body in (whole(used({"a": 1}), why=reason), ended(use(), piece(A1), stop(), why=reason)):
         reply = read(body)
@@ -211,7 +212,7 @@ CUT: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "finish"), CUT.values(), ids=CUT)
+@each_row(("body", "finish"), CUT.values(), ids=CUT)
 def test_cut_replies(body: bytes, finish: str) -> None:
     reply = read(body)
     assert reply.finish == finish
@@ -283,7 +284,7 @@ KEPT: dict[str, tuple[bytes, list[Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "state"), KEPT.values(), ids=KEPT)
+@each_row(("body", "state"), KEPT.values(), ids=KEPT)
 def test_what_is_kept_to_be_sent_back(body: bytes, state: list[Any]) -> None:
     expected = ProviderState("bedrock-converse", state) if state else None
     assert read(body).message.provider_state == expected
@@ -311,7 +312,7 @@ ERRORS: dict[str, tuple[bytes, type[ClientError], str]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "kind", "words"), ERRORS.values(), ids=ERRORS)
+@each_row(("body", "kind", "words"), ERRORS.values(), ids=ERRORS)
 def test_an_exception_in_a_stream_ends_it(body: bytes, kind: type[ClientError], words: str) -> None:
     reading = decoder("bedrock-converse", offer=OFFER)
     data = use() + piece(A1) + body
@@ -343,7 +344,7 @@ ILL: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("body", ILL.values(), ids=ILL)
+@each_row("body", ILL.values(), ids=ILL)
 def test_what_is_not_of_this_wire_is_a_wire_error(body: bytes) -> None:
     with pytest.raises(WireError):
         read(body)
@@ -358,7 +359,7 @@ def test_a_call_nested_too_deeply_is_an_error_and_no_crash() -> None:
 JUNK: list[Any] = [None, 5, "x", [], [5], {}, {"text": 5}, {"content": 5}, {"input": 5}]
 
 
-@pytest.mark.parametrize("name", sorted(READ | KEPT))
+@each_row("name", sorted(READ | KEPT))
 def test_members_that_are_something_else_never_crash(name: str) -> None:
     """Every value of every event or body in turn is replaced by junk."""
     body = (READ | KEPT)[name][0]

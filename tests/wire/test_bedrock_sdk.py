@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 from wire.bedrock_reader import Unsupported, request_of
 from wire.recorded_helpers import Row, recorded
 from wire.sdk_judges import judge_of
@@ -24,7 +25,7 @@ def judge(request: ChatRequest) -> None:
     judge_of("bedrock-converse")(encode("bedrock-converse", request, model="m").body)
 
 
-@pytest.mark.parametrize("request_", [request for request, _ in GOLDEN.values()], ids=GOLDEN)
+@each_row("request_", [request for request, _ in GOLDEN.values()], ids=GOLDEN)
 def test_the_requests_written_by_hand_are_valid(request_: ChatRequest) -> None:
     judge(request_)
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import ProviderError, RequestError, WireError
 from toolcrib.values.call import ToolCall
@@ -195,7 +196,7 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
+@each_row(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
 def test_exact_bodies(request_: ChatRequest, body: dict[str, Any]) -> None:
     assert body_of(request_) == body
     assert body_of(request_, stream=True) == body | {"stream": True}
@@ -217,7 +218,7 @@ REFUSED: dict[str, tuple[ChatRequest, str]] = {
 }
 
 
-@pytest.mark.parametrize(("request_", "said"), REFUSED.values(), ids=REFUSED)
+@each_row(("request_", "said"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_sent(request_: ChatRequest, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         body_of(request_)
@@ -410,9 +411,7 @@ def facts(reply: Reply) -> tuple[Any, ...]:
     return reply.text, calls, reply.finish, None if state is None else state.data
 
 
-@pytest.mark.parametrize(
-    ("streamed", "body", "text", "calls", "finish", "state"), REPLIES.values(), ids=REPLIES
-)
+@each_row(("streamed", "body", "text", "calls", "finish", "state"), REPLIES.values(), ids=REPLIES)
 def test_a_reply_in_both_forms(
     streamed: bytes, body: bytes, text: str, calls: Any, finish: str, state: Any
 ) -> None:
@@ -466,7 +465,7 @@ FAILED: dict[str, tuple[bytes, type[Exception], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "kind", "said"), FAILED.values(), ids=FAILED)
+@each_row(("body", "kind", "said"), FAILED.values(), ids=FAILED)
 def test_what_is_no_reply(body: bytes, kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         decode(COHERE, body)
@@ -487,7 +486,7 @@ ODD: dict[str, bytes] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("body", ODD.values(), ids=ODD)
+@each_row("body", ODD.values(), ids=ODD)
 def test_odd_streams(body: bytes) -> None:
     assert facts(decode(COHERE, body)) == ("Hi", (), "stop", None)
 

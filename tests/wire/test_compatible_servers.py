@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import ClientError, ProviderError, RequestError
 from toolcrib.values.message import Usage
@@ -83,12 +84,12 @@ CALLS: dict[str, tuple[bytes, list[Call]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "calls"), CALLS.values(), ids=CALLS)
+@each_row(("body", "calls"), CALLS.values(), ids=CALLS)
 def test_calls(body: bytes, calls: list[Call]) -> None:
     assert calls_of(body) == calls
 
 
-@pytest.mark.parametrize("body", [body for body, _ in CALLS.values()], ids=CALLS)
+@each_row("body", [body for body, _ in CALLS.values()], ids=CALLS)
 def test_every_split_gives_the_same_reply(body: bytes) -> None:
     random_ = random.Random(3)  # noqa: S311
     expected = decode("openai-chat", body)
@@ -100,7 +101,7 @@ def test_every_split_gives_the_same_reply(body: bytes) -> None:
         assert reading.finish() == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fragments", "text"),
     [
         ([], ""),
@@ -129,7 +130,7 @@ CUT = {
 }
 
 
-@pytest.mark.parametrize("reason", CUT)
+@each_row("reason", CUT)
 def test_a_reason_that_is_no_natural_end_is_a_cut(reason: str) -> None:
     reply = decode("openai-chat", sse_of(delta(tool_calls=[piece(A, name="f")]), delta(reason)))
     assert (reply.finish, reply.provider_finish) == (CUT[reason], reason)
@@ -149,7 +150,7 @@ ERRORS: dict[str, tuple[bytes, type[ClientError]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "kind"), ERRORS.values(), ids=ERRORS)
+@each_row(("body", "kind"), ERRORS.values(), ids=ERRORS)
 def test_errors_in_other_places_are_errors(body: bytes, kind: type[ClientError]) -> None:
     with pytest.raises(kind, match="boom") as caught:
         decode("openai-chat", body)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import pytest
+from rows import each_row
 from servers import anthropic, bedrock, gemini, responses
 from servers.cohere import CohereServer
 from servers.mistral import MistralServer
@@ -226,8 +226,8 @@ def test_all_wires_are_here() -> None:
     assert WIRES.keys() == FAULT_OF.keys() == READERS.keys()
 
 
-@pytest.mark.parametrize("there", FAULT_OF)
-@pytest.mark.parametrize("here", FAULT_OF)
+@each_row("there", FAULT_OF)
+@each_row("here", FAULT_OF)
 def test_what_was_begun_here_goes_on_there(here: str, there: str, shared_data: Path) -> None:
     messages = (*conversation(shared_data, here), PICTURE)
     assert sum(len(message.tool_calls) for message in messages) > 3
@@ -237,8 +237,8 @@ def test_what_was_begun_here_goes_on_there(here: str, there: str, shared_data: P
     assert bool(back) == (here == there and bool(hidden.get(here)))
 
 
-@pytest.mark.parametrize("there", FAULT_OF)
-@pytest.mark.parametrize("here", FAULT_OF)
+@each_row("there", FAULT_OF)
+@each_row("here", FAULT_OF)
 def test_the_sdk_takes_it_there(here: str, there: str, shared_data: Path) -> None:
     """And a picture in it."""
     judge, messages = judge_of(there), conversation(shared_data, here)
@@ -266,7 +266,7 @@ def _renamed(message: Message, stay: str) -> Message:
     return msgspec.structs.replace(message, tool_calls=calls, call_id=call_id)
 
 
-@pytest.mark.parametrize("wire", FAULT_OF)
+@each_row("wire", FAULT_OF)
 def test_a_conversation_that_was_everywhere_goes_on(wire: str, shared_data: Path) -> None:
     messages = travelled(shared_data)
     body = check(wire, asked(messages))
@@ -277,7 +277,7 @@ def test_a_conversation_that_was_everywhere_goes_on(wire: str, shared_data: Path
     assert told(set().union(*hidden.values()) - own, body) == set()
 
 
-@pytest.mark.parametrize("wire", FAULT_OF)
+@each_row("wire", FAULT_OF)
 def test_it_goes_on_turn_by_turn(wire: str, shared_data: Path) -> None:
     """Every prefix that ends with the user or with results is sent legally, and costs what is new."""
     messages, memo = travelled(shared_data), Memo()

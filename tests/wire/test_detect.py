@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from rows import each_row
 from wire.recorded_helpers import Row, edge_cases_of, recorded
 
 from toolcrib.errors import WireError
@@ -31,7 +32,7 @@ def told(row: Row) -> str:
         return str(error).partition(" (")[0].partition(": say")[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "taken_for"),
     [
         ("openai-chat", {"openai-chat": 1326}),
@@ -59,7 +60,7 @@ def test_recorded_replies(name: str, taken_for: dict[str, int], shared_data: Pat
     assert Counter(told(row) for row in rows) == taken_for
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "taken_for"),
     [
         ("openai-chat", {"openai-chat": 8}),
@@ -84,9 +85,7 @@ def test_mistral_taken_for_openai_is_read_the_same(shared_data: Path) -> None:
             assert (one.finish, one.usage) == (other.finish, other.usage)
 
 
-@pytest.mark.parametrize(
-    "name", ["openai-chat", "openai-responses", "anthropic", "gemini", "ollama"]
-)
+@each_row("name", ["openai-chat", "openai-responses", "anthropic", "gemini", "ollama"])
 def test_odd_bodies(name: str, shared_data: Path) -> None:
     unsaid = {"sse-plain-text-error", "utf8-split"}  # a sentence without JSON; no body at all
     for case in edge_cases_of(shared_data, name):
@@ -94,7 +93,7 @@ def test_odd_bodies(name: str, shared_data: Path) -> None:
             assert detect(case["body"].encode()) == name, case["id"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "name"),
     [
         (b"\xef\xbb\xbf \r\n" + b'{"choices": []}', "openai-chat"),
@@ -124,7 +123,7 @@ def test_the_type_decides_where_the_content_does_not() -> None:
     assert detect(b'{"choices": []}', "application/x-ndjson") == "openai-chat"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "said"),
     [
         (b"", r"of no known wire \(openai-chat, .*\): it is empty$"),

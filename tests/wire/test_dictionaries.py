@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from rows import each_row
 from wire.forms_helpers import PLAIN
 
 from toolcrib.errors import DefinitionError
@@ -24,8 +25,8 @@ BROKEN: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
-@pytest.mark.parametrize("wire", FORMS)
+@each_row("broken", BROKEN.values(), ids=BROKEN)
+@each_row("wire", FORMS)
 def test_a_dictionary_that_nobody_registered_is_checked(wire: str, broken: dict[str, Any]) -> None:
     form = {"name": "f", "input_schema": {"type": "object", **broken}}
     for take in (tool_views, encode_tools):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib.values.message import FinishReason, ProviderState, Usage
 from toolcrib.values.offer import Offer
@@ -92,7 +93,7 @@ TABLE: dict[str, tuple[list[Seen], FinishReason | None, str]] = {
 }
 
 
-@pytest.mark.parametrize(("seen", "cut", "reason"), TABLE.values(), ids=TABLE)
+@each_row(("seen", "cut", "reason"), TABLE.values(), ids=TABLE)
 def test_what_is_seen_of_the_end(seen: list[Seen], cut: FinishReason | None, reason: str) -> None:
     ending = Ending(WIRE, Offer())
     for sign in seen:
@@ -111,9 +112,7 @@ REPLIES: dict[str, tuple[str, str | None, bool, FinishReason, bool]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("reason", "arguments", "refused", "finish", "complete"), REPLIES.values(), ids=REPLIES
-)
+@each_row(("reason", "arguments", "refused", "finish", "complete"), REPLIES.values(), ids=REPLIES)
 def test_the_reply(
     reason: str, arguments: str | None, refused: bool, finish: FinishReason, complete: bool
 ) -> None:
@@ -138,7 +137,7 @@ def test_what_has_to_go_back_is_kept_under_the_name_of_the_wire(
     assert reply.message.provider_state == (None if kept is None else ProviderState("odd", kept))
 
 
-@pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+@each_row("wire", WIRES.values(), ids=WIRES)
 def test_what_a_wire_does_not_list_is_doubtful(wire: Wire) -> None:
     for word in ("never heard of", "canceled", "server_error", "truncated", "stopped"):
         assert wire.meaning(word) == "doubtful"

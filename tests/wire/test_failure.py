@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
+from rows import each_row
 
 from toolcrib.errors import (
     AuthenticationError,
@@ -42,7 +42,7 @@ STATUSES: dict[int, tuple[Kind, bool, str]] = {
 }
 
 
-@pytest.mark.parametrize("status", STATUSES)
+@each_row("status", STATUSES)
 def test_statuses(status: int) -> None:
     kind, retryable, said = STATUSES[status]
     error = http_error(status, b'{"error": {"message": "no."}}')
@@ -85,7 +85,7 @@ REPORTED: list[tuple[Any, Kind, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("payload", "kind", "retryable"), REPORTED)
+@each_row(("payload", "kind", "retryable"), REPORTED)
 def test_reported(payload: Any, kind: Kind, retryable: bool) -> None:
     error = reported_error(payload)
     assert (type(error), error.retryable, error.status) == (kind, retryable, None)
@@ -106,7 +106,7 @@ WORDS: list[tuple[int, str, Kind]] = [
 ]
 
 
-@pytest.mark.parametrize(("status", "word", "kind"), WORDS)
+@each_row(("status", "word", "kind"), WORDS)
 def test_a_word_says_more_than_a_status(status: int, word: str, kind: Kind) -> None:
     body = json.dumps({"error": {"message": "no", "code": word}}).encode()
     assert type(http_error(status, body)) is kind
@@ -119,7 +119,7 @@ def test_a_quota_that_is_used_up_is_not_waited_for() -> None:
     assert "What the account may spend is spent" in str(error)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "said"), [(0, "0"), (0.25, "0.25"), (90, "90"), (3600, "3600"), (1e9, "1000000000")]
 )
 def test_when_to_come_back(seconds: float, said: str) -> None:
@@ -138,7 +138,7 @@ DELAYS: list[tuple[Any, float | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("details", "seconds"), DELAYS)
+@each_row(("details", "seconds"), DELAYS)
 def test_google_says_when_in_the_body(details: Any, seconds: float | None) -> None:
     error = {"code": 429, "message": "no", "status": "RESOURCE_EXHAUSTED", "details": details}
     assert http_error(429, json.dumps({"error": error}).encode()).retry_after == seconds
@@ -158,7 +158,7 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize("key", KEYS)
+@each_row("key", KEYS)
 def test_keys_are_masked(key: str) -> None:
     assert safe_text(f"wrong: {key}, sorry") == "wrong: [key], sorry"
     body = json.dumps({"error": {"message": f"wrong: {key}", "code": "invalid_api_key"}}).encode()
@@ -180,7 +180,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("body", HOSTILE)
+@each_row("body", HOSTILE)
 def test_whatever_the_body(body: bytes) -> None:
     error = http_error(500, body)
     assert type(error) is ProviderError

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from rows import each_row
 from wire.forms_helpers import (
     NOTHING,
     PLAIN,
@@ -59,8 +60,8 @@ def test_the_table_of_forms() -> None:
         form_of("smoke")
 
 
-@pytest.mark.parametrize("wire", FORMS)
-@pytest.mark.parametrize("tool", TOOLS)
+@each_row("wire", FORMS)
+@each_row("tool", TOOLS)
 def test_exact_members(wire: str, tool: str) -> None:
     definition = TOOLS[tool]
     (view,) = tool_views(wire, [definition])
@@ -83,8 +84,8 @@ def test_exact_members(wire: str, tool: str) -> None:
     assert view.form.get("type", "function") == "function"
 
 
-@pytest.mark.parametrize("wire", FORMS)
-@pytest.mark.parametrize("tool", TOOLS)
+@each_row("wire", FORMS)
+@each_row("tool", TOOLS)
 def test_every_view_is_an_object_under_a_legal_name(wire: str, tool: str) -> None:
     (view,) = tool_views(wire, [TOOLS[tool]])
     assert view.schema["type"] == "object"
@@ -99,7 +100,7 @@ def test_gemini_gets_all_tools_in_one_element() -> None:
     assert encode_tools("gemini", []) == []
 
 
-@pytest.mark.parametrize("wire", FORMS)
+@each_row("wire", FORMS)
 def test_a_tool_without_schema_is_shown_as_one_without_arguments(wire: str) -> None:
     (view,) = tool_views(wire, [TOOLS["without a schema"]])
     assert view.schema == NOTHING
@@ -142,14 +143,14 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("wire", "name", "legal"), NAMES)
+@each_row(("wire", "name", "legal"), NAMES)
 def test_names(wire: str, name: str, legal: bool) -> None:
     (view,) = tool_views(wire, [defined(name)])
     assert (view.wire_name == name) is legal
     assert any(loss.keyword == "name" for loss in view.losses) is not legal
 
 
-@pytest.mark.parametrize("wire", FORMS)
+@each_row("wire", FORMS)
 def test_names_that_become_alike_stay_apart(wire: str) -> None:
     rule = FORMS[wire].names
     names = ["a b", "a/b", "a_b", wire_name(rule, "a b"), "9 b", "_9_b"]
@@ -162,8 +163,8 @@ def test_names_that_become_alike_stay_apart(wire: str) -> None:
         tool_views(wire, [defined("a b"), defined("a b")])
 
 
-@pytest.mark.parametrize("wire", FORMS)
-@pytest.mark.parametrize("tool", TOOLS)
+@each_row("wire", FORMS)
+@each_row("tool", TOOLS)
 def test_what_is_handed_out_is_fresh(wire: str, tool: str) -> None:
     definition = TOOLS[tool]
     before, text = tool_views(wire, [definition]), definition.input_schema_json
@@ -225,8 +226,8 @@ def test_a_tool_that_would_be_refused_is_listed_but_not_sent(
             assert part in str(raised.value)
 
 
-@pytest.mark.parametrize("wire", FORMS)
-@pytest.mark.parametrize("text", ["3", '{"type":"object","allOf":3}'])
+@each_row("wire", FORMS)
+@each_row("text", ["3", '{"type":"object","allOf":3}'])
 def test_what_is_no_schema_at_all_is_listed_as_refused(wire: str, text: str) -> None:
     """Of a definition made by hand."""
     tool = defined(input_schema_json=text)
@@ -253,8 +254,8 @@ def usable(row: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize("source", ["bfcl", "metatool", "nestful"])
-@pytest.mark.parametrize("wire", FORMS)
+@each_row("source", ["bfcl", "metatool", "nestful"])
+@each_row("wire", FORMS)
 def test_collected_definitions_have_a_view_everywhere(
     shared_data: Path, source: str, wire: str
 ) -> None:

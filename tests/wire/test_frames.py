@@ -8,6 +8,7 @@ import struct
 import zlib
 
 import pytest
+from rows import each_row
 from servers.bedrock import frame
 
 from toolcrib.errors import WireError
@@ -74,7 +75,7 @@ REPORTED: list[tuple[bytes, bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "said"), REPORTED)
+@each_row(("data", "said"), REPORTED)
 def test_an_exception_is_an_error_object(data: bytes, said: bytes) -> None:
     assert events_of(TWO[0] + data) == [EVENTS[0], Event(b"exception", said)]
 
@@ -106,8 +107,8 @@ FAULTS: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("data", "words"), FAULTS.values(), ids=FAULTS)
-@pytest.mark.parametrize("singly", [False, True])
+@each_row(("data", "words"), FAULTS.values(), ids=FAULTS)
+@each_row("singly", [False, True])
 def test_a_fault_is_named_after_the_events_before_it(data: bytes, words: str, singly: bool) -> None:
     """And it stays: nothing that follows is read."""
     stream = FrameStream()
@@ -125,7 +126,7 @@ def test_a_fault_is_named_after_the_events_before_it(data: bytes, words: str, si
         stream.close()
 
 
-@pytest.mark.parametrize("at", range(1, len(TWO[1])))
+@each_row("at", range(1, len(TWO[1])))
 def test_a_torn_frame_is_no_event(at: int) -> None:
     stream = FrameStream()
     assert stream.feed(TWO[0] + TWO[1][:at]) == EVENTS[:1]

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
@@ -188,13 +189,13 @@ GOLDEN: dict[str, tuple[ChatRequest, Json]] = {
 }
 
 
-@pytest.mark.parametrize(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
-@pytest.mark.parametrize("stream", [False, True])
+@each_row(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
+@each_row("stream", [False, True])
 def test_exact_bodies(request_: ChatRequest, body: Json, stream: bool) -> None:
     assert body_of(request_, stream=stream) == body
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model_", "path"),
     [
         ("gemini-x", "/models/gemini-x:"),
@@ -215,7 +216,7 @@ def test_the_request_around_the_body(model_: str, path: str) -> None:
     assert dict(GEMINI.auth("k")) == {"x-goog-api-key": "k"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "model_", "words"),
     [
         (asked(), "", "no model"),
@@ -251,7 +252,7 @@ def test_names_are_made_legal_everywhere_and_come_back() -> None:
     assert body["contents"][2]["parts"][0]["functionResponse"]["name"] == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("calls", "ids"),
     [
         ([("a", "p")], ["p"]),

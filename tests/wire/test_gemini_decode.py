@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.errors import ClientError, ProviderError, RequestError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
@@ -141,7 +142,7 @@ STREAMS: dict[str, tuple[bytes, list[Call]]] = {
 ARRAYS = {name for name, (body, _) in STREAMS.items() if body.lstrip().startswith(b"[")}
 
 
-@pytest.mark.parametrize(("body", "calls"), STREAMS.values(), ids=STREAMS)
+@each_row(("body", "calls"), STREAMS.values(), ids=STREAMS)
 def test_streamed_calls(body: bytes, calls: list[Call]) -> None:
     reply = decode("gemini", body, offer=OFFER)
     assert calls_of(reply) == calls
@@ -150,7 +151,7 @@ def test_streamed_calls(body: bytes, calls: list[Call]) -> None:
     assert [call.id for call in reply.tool_calls] == [f"call_{n}" for n in range(len(calls))]
 
 
-@pytest.mark.parametrize("body", [body for body, _ in STREAMS.values()], ids=STREAMS)
+@each_row("body", [body for body, _ in STREAMS.values()], ids=STREAMS)
 def test_every_split_gives_the_same_reply_and_parts(body: bytes) -> None:
     random_ = random.Random(7)  # noqa: S311
     expected = outcome_of(body, [len(body)])
@@ -225,7 +226,7 @@ CUT: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "finish"), CUT.values(), ids=CUT)
+@each_row(("body", "finish"), CUT.values(), ids=CUT)
 def test_a_cut_reply_has_no_call_that_may_run(body: bytes, finish: str) -> None:
     reply = decode("gemini", body)
     assert reply.finish == finish
@@ -239,7 +240,7 @@ def test_a_call_that_never_ended_spoils_the_reply() -> None:
     assert (reply.finish, [c.complete for c in reply.tool_calls]) == ("incomplete", [False] * 2)
 
 
-@pytest.mark.parametrize("name", sorted(set(STREAMS) - ARRAYS))
+@each_row("name", sorted(set(STREAMS) - ARRAYS))
 def test_a_stream_that_stops_anywhere_has_no_call_that_may_run(name: str) -> None:
     body = STREAMS[name][0]
     ends = [at for at in (body.find(b'"finishReason"'), body.find(b"[DONE]")) if at > 0]
@@ -290,7 +291,7 @@ WHOLE: dict[str, tuple[bytes, list[Call], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "calls", "text", "finish"), WHOLE.values(), ids=WHOLE)
+@each_row(("body", "calls", "text", "finish"), WHOLE.values(), ids=WHOLE)
 def test_whole_bodies(body: bytes, calls: list[Call], text: str, finish: str) -> None:
     reply = decode("gemini", body, content_type="application/json")
     assert (calls_of(reply), reply.text, reply.finish) == (calls, text, finish)
@@ -319,7 +320,7 @@ STATES: dict[str, tuple[list[Json], list[Json] | None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("parts", "state"), STATES.values(), ids=STATES)
+@each_row(("parts", "state"), STATES.values(), ids=STATES)
 def test_what_must_go_back_is_kept(parts: list[Json], state: list[Json] | None) -> None:
     reply = decode("gemini", ended(*parts))
     assert reply.message.provider_state == (state and ProviderState("gemini", state))
@@ -358,7 +359,7 @@ ERRORS: list[tuple[bytes, type[ClientError], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "kind", "words"), ERRORS)
+@each_row(("body", "kind", "words"), ERRORS)
 def test_what_is_no_reply_is_a_typed_error(
     body: bytes, kind: type[ClientError], words: str
 ) -> None:

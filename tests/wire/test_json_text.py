@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.wire.json_text import Balance, ends_early, is_object, mended, same_json, settled
 
@@ -33,12 +33,12 @@ SETTLED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), SETTLED)
+@each_row(("text", "expected"), SETTLED)
 def test_settled(text: str, expected: str) -> None:
     assert settled(text).text == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "notes", "same"),
     [
         ("", ("empty_arguments",), True),
@@ -79,7 +79,7 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "same"), SAME)
+@each_row(("one", "other", "same"), SAME)
 def test_same_json(one: str, other: str, same: bool) -> None:
     assert same_json(one, other) is same
     assert same_json(other, one) is same
@@ -103,7 +103,7 @@ EARLY = [
 ]
 
 
-@pytest.mark.parametrize(("text", "early"), EARLY)
+@each_row(("text", "early"), EARLY)
 def test_ends_early(text: str, early: bool) -> None:
     assert ends_early(text) is early
 
@@ -125,7 +125,7 @@ def test_a_balance_is_the_same_however_the_text_is_split(text: str, data: st.Dat
     assert (one.whole, one.inside) == (two.whole, two.inside)
 
 
-@pytest.mark.parametrize("text", ["[]", "1", '"a"', "", "{", "{'a':1}", '{"a":NaN}', "[" * 100_000])
+@each_row("text", ["[]", "1", '"a"', "", "{", "{'a':1}", '{"a":NaN}', "[" * 100_000])
 def test_not_an_object(text: str) -> None:
     assert not is_object(text)
 

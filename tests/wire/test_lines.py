@@ -8,6 +8,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.errors import WireError
 from toolcrib.wire.lines import LineStream
@@ -38,7 +39,7 @@ TABLE: dict[str, tuple[bytes, list[bytes], bytes | None]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "values", "rest"), TABLE.values(), ids=TABLE)
+@each_row(("body", "values", "rest"), TABLE.values(), ids=TABLE)
 def test_values(body: bytes, values: list[bytes], rest: bytes | None) -> None:
     assert values_of(body) == (values, rest)
     assert values_of(*(body[at : at + 1] for at in range(len(body)))) == (values, rest)

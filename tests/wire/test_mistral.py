@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import ProviderError, RequestError
 from toolcrib.values.call import ToolCall
@@ -154,7 +155,7 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
+@each_row(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
 def test_exact_bodies(request_: ChatRequest, body: dict[str, Any]) -> None:
     assert body_of(request_) == body
     assert body_of(request_, stream=True) == body | {"stream": True}
@@ -196,7 +197,7 @@ def sent_ids(*calls: ToolCall) -> list[str]:
     return ids
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     ["pcZFHqej8", "", "call_REDACTED_1", "toolu_01A09q90qw90lq917835lq9", "fc-123-456", "x" * 500],
 )
@@ -278,7 +279,7 @@ CHUNKS: dict[str, tuple[bytes, str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "said", "kept"), CHUNKS.values(), ids=CHUNKS)
+@each_row(("body", "said", "kept"), CHUNKS.values(), ids=CHUNKS)
 def test_chunks_that_are_not_text_are_kept(body: bytes, said: str, kept: Any) -> None:
     reply = decode(MISTRAL, body)
     state = reply.message.provider_state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import CatalogError
 from toolcrib.wire.names import NameRule, wire_name, wire_names
@@ -18,7 +19,7 @@ def test_legal_names_stay(name: str) -> None:
     assert wire_name(RULE, name) == name
 
 
-@pytest.mark.parametrize("name", ILLEGAL)
+@each_row("name", ILLEGAL)
 def test_others_are_made_legal_and_always_the_same(name: str) -> None:
     made = wire_name(RULE, name)
     assert RULE.legal(made)
@@ -48,7 +49,7 @@ def test_one_name_twice_is_refused() -> None:
 BEGINNING = NameRule("A-Za-z0-9_.-", 64, first="A-Za-z_")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "begins"),
     [("9 lives", "_9_lives_"), ("-a", "_-a_"), ("", "tool_"), ("9" * 65, "_999"), ("a b", "a_b_")],
 )

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
@@ -118,7 +119,7 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
+@each_row(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
 def test_exact_bodies(request_: ChatRequest, body: dict[str, Any]) -> None:
     assert body_of(request_) == body
     assert body_of(request_, stream=True) == body | {"stream": True}
@@ -145,7 +146,7 @@ REFUSED: list[tuple[ChatRequest, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "said"), REFUSED)
+@each_row(("request_", "said"), REFUSED)
 def test_what_ollama_cannot_do_is_refused(request_: ChatRequest, said: str) -> None:
     with pytest.raises(RequestError, match=said):
         encode(OLLAMA, request_, model="m")
@@ -164,7 +165,7 @@ def test_a_tool_that_may_not_be_called_is_known_but_not_on_offer(choice: ToolCho
     assert offer.known == {"get_weather", "other"} - set(choice.allowed)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "sent"),
     [
         ('{"a":1, "a":2}', '{"a":1, "a":2}'),
@@ -213,7 +214,7 @@ def test_a_memo_changes_nothing_but_the_work() -> None:
     assert len(memo.history._encoded) == 7  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("data", [[], ["thinking"], "Hm.", 7, {"role": "user", "content": "no"}])
+@each_row("data", [[], ["thinking"], "Hm.", 7, {"role": "user", "content": "no"}])
 def test_a_state_of_another_form_says_nothing(data: Any) -> None:
     said = Message("assistant", "Yes.", provider_state=ProviderState("ollama", data))
     request = ChatRequest((Message.user("?"), said, Message.user("!")))

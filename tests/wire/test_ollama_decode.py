@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.errors import ClientError, ProviderError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
@@ -80,8 +81,8 @@ REPLIES: dict[str, tuple[bytes, list[Call], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "calls", "text"), REPLIES.values(), ids=REPLIES)
-@pytest.mark.parametrize("streaming", [True, False])
+@each_row(("body", "calls", "text"), REPLIES.values(), ids=REPLIES)
+@each_row("streaming", [True, False])
 def test_replies(body: bytes, calls: list[Call], text: str, streaming: bool) -> None:
     reply = decode(OLLAMA, body)
     assert (calls_of(reply), reply.text) == (calls, text)
@@ -108,7 +109,7 @@ CUT: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "finish"), CUT.values(), ids=CUT)
+@each_row(("body", "finish"), CUT.values(), ids=CUT)
 def test_a_cut_reply_has_no_call_that_may_run(body: bytes, finish: str) -> None:
     reply = decode(OLLAMA, body)
     assert reply.finish == finish
@@ -168,7 +169,7 @@ ERRORS: dict[str, tuple[bytes, type[ClientError], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "kind", "said"), ERRORS.values(), ids=ERRORS)
+@each_row(("body", "kind", "said"), ERRORS.values(), ids=ERRORS)
 def test_errors(body: bytes, kind: type[ClientError], said: str) -> None:
     with pytest.raises(kind, match=said) as caught:
         decode(OLLAMA, body)

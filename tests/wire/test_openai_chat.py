@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib.errors import CatalogError, DefinitionError, RequestError
 from toolcrib.values.call import ToolCall
@@ -116,12 +117,12 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
+@each_row(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
 def test_exact_bodies(request_: ChatRequest, body: dict[str, Any]) -> None:
     assert body_of(request_) == body
 
 
-@pytest.mark.parametrize(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
+@each_row(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
 def test_streaming_adds_two_members(request_: ChatRequest, body: dict[str, Any]) -> None:
     more = {"stream": True, "stream_options": {"include_usage": True}}
     assert body_of(request_, stream=True) == body | more
@@ -154,7 +155,7 @@ DEFINITIONS: list[tuple[Any, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tool", "function"), DEFINITIONS)
+@each_row(("tool", "function"), DEFINITIONS)
 def test_tools_in_any_form(tool: Any, function: dict[str, Any]) -> None:
     expected = [{"type": "function", "function": function}]
     assert encode_tools("openai-chat", [tool]) == expected
@@ -215,7 +216,7 @@ def made(call_id: str, provider_id: str = "", arguments: str = "{}", name: str =
     return ToolCall(call_id, provider_id, name, arguments)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("calls", "ids"),
     [
         ([made("a", "p")], ["p"]),
@@ -242,7 +243,7 @@ def test_long_ids_of_our_own_are_shortened_to_what_openai_takes() -> None:
     assert max(len(first["id"]), len(second["id"])) <= 40
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "sent"),
     [
         ('{"a":1, "a":2}', '{"a":1, "a":2}'),
@@ -277,7 +278,7 @@ BROKEN: list[tuple[list[Message], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("messages", "said"), BROKEN)
+@each_row(("messages", "said"), BROKEN)
 def test_a_broken_history_is_refused_before_it_is_sent(messages: list[Message], said: str) -> None:
     with pytest.raises(RequestError) as caught:
         encode("openai-chat", ChatRequest(tuple(messages)), model="m")
@@ -285,7 +286,7 @@ def test_a_broken_history_is_refused_before_it_is_sent(messages: list[Message], 
     assert caught.value.status is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "said"),
     [
         (asked(tool_choice=ToolChoice("required")), "needs tools"),

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.errors import (
     AuthenticationError,
@@ -158,7 +159,7 @@ STREAMS: dict[str, tuple[bytes, list[Call]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "calls"), STREAMS.values(), ids=STREAMS)
+@each_row(("body", "calls"), STREAMS.values(), ids=STREAMS)
 def test_streamed_calls(body: bytes, calls: list[Call]) -> None:
     reply = decode("openai-chat", body, offer=OFFER)
     assert calls_of(reply) == calls
@@ -167,7 +168,7 @@ def test_streamed_calls(body: bytes, calls: list[Call]) -> None:
     assert len({call.id for call in reply.tool_calls}) == len(calls)
 
 
-@pytest.mark.parametrize("body", [body for body, _ in STREAMS.values()], ids=STREAMS)
+@each_row("body", [body for body, _ in STREAMS.values()], ids=STREAMS)
 def test_every_split_gives_the_same_reply_and_parts(body: bytes) -> None:
     random_ = random.Random(7)  # noqa: S311
     expected = outcome_of(body, [len(body)])
@@ -249,7 +250,7 @@ CUT: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "finish"), CUT.values(), ids=CUT)
+@each_row(("body", "finish"), CUT.values(), ids=CUT)
 def test_a_cut_reply_has_no_call_that_may_run(body: bytes, finish: str) -> None:
     reply = decode("openai-chat", body)
     assert reply.finish == finish
@@ -257,7 +258,7 @@ def test_a_cut_reply_has_no_call_that_may_run(body: bytes, finish: str) -> None:
     assert reply.tool_calls[0].arguments in (A1, "", '{"a": "', '{"a')
 
 
-@pytest.mark.parametrize("body", [body for body, _ in STREAMS.values()], ids=STREAMS)
+@each_row("body", [body for body, _ in STREAMS.values()], ids=STREAMS)
 def test_a_stream_that_stops_anywhere_has_no_call_that_may_run(body: bytes) -> None:
     reasons = [at for at in (body.rfind(b'"finish_reason": "'), body.find(b"[DONE]")) if at > 0]
     for at in range(min(reasons)):
@@ -300,7 +301,7 @@ WHOLE: dict[str, tuple[bytes, list[Call], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "calls", "text", "finish"), WHOLE.values(), ids=WHOLE)
+@each_row(("body", "calls", "text", "finish"), WHOLE.values(), ids=WHOLE)
 def test_whole_bodies(body: bytes, calls: list[Call], text: str, finish: str) -> None:
     reply = decode("openai-chat", body, content_type="application/json")
     assert (calls_of(reply), reply.text, reply.finish) == (calls, text, finish)
@@ -359,7 +360,7 @@ ERRORS: list[tuple[bytes, type[ClientError], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "kind", "said"), ERRORS)
+@each_row(("body", "kind", "said"), ERRORS)
 def test_what_is_no_reply_is_a_typed_error(body: bytes, kind: type[ClientError], said: str) -> None:
     reading = decoder("openai-chat")
     reading.feed(body)
@@ -399,8 +400,8 @@ STATUSES: list[tuple[int, type[ClientError]]] = [
 ]
 
 
-@pytest.mark.parametrize(("status", "kind"), STATUSES)
-@pytest.mark.parametrize(
+@each_row(("status", "kind"), STATUSES)
+@each_row(
     ("body", "said"),
     [
         ('{"error": {"message": "because", "code": "why"}}', ": because (why)"),

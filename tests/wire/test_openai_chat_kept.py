@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-import pytest
+from rows import each_row
 
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ChatRequest, Message, ProviderState, Reply
@@ -85,7 +85,7 @@ def sent(*messages: Message) -> Any:
     return json.loads(encode("openai-chat", ChatRequest(asked), model="m").body)["messages"][1:]
 
 
-@pytest.mark.parametrize(("body", "kept"), KEPT.values(), ids=KEPT)
+@each_row(("body", "kept"), KEPT.values(), ids=KEPT)
 def test_it_is_kept_and_goes_back(body: bytes, kept: Json) -> None:
     reply = decode("openai-chat", body)
     assert state_of(reply) == kept
@@ -98,7 +98,7 @@ def test_it_is_kept_and_goes_back(body: bytes, kept: Json) -> None:
     assert form.keys() <= {"role", "content", "tool_calls", *kept}
 
 
-@pytest.mark.parametrize("body", [body for body, _ in KEPT.values()], ids=KEPT)
+@each_row("body", [body for body, _ in KEPT.values()], ids=KEPT)
 def test_every_split_gives_the_same(body: bytes) -> None:
     random_ = random.Random(5)  # noqa: S311
     reading, at = decoder("openai-chat"), 0
@@ -124,7 +124,7 @@ def test_a_state_says_nothing_else() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("state", [None, 5, [], {"calls": 5}, {"calls": {"call_0": 5}}])
+@each_row("state", [None, 5, [], {"calls": 5}, {"calls": {"call_0": 5}}])
 def test_a_state_of_no_use_is_nothing(state: Any) -> None:
     made = ToolCall("call_0", "x", "f", A)
     message = Message(

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
@@ -168,7 +169,7 @@ GOLDEN: dict[str, tuple[ChatRequest, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
+@each_row(("request_", "body"), GOLDEN.values(), ids=GOLDEN)
 def test_exact_bodies(request_: ChatRequest, body: dict[str, Any]) -> None:
     assert body_of(request_) == body
     assert body_of(request_, stream=True) == body | {"stream": True}
@@ -185,7 +186,7 @@ def test_the_request_around_the_body() -> None:
 ENCRYPTED = ["reasoning.encrypted_content"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "extra", "include"),
     [
         ("gpt-5", {}, ENCRYPTED),
@@ -239,7 +240,7 @@ def test_illegal_names_are_mapped_everywhere() -> None:
     assert body["input"][0]["name"] == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "kept"),
     [
         ("call_abc", True),
@@ -319,7 +320,7 @@ def test_calls_in_kept_items_are_those_of_the_message() -> None:
 OTHER = ToolCall("r_1", "call_def", "get_weather", "{}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "messages",
     [
         said(REASONING, OWN_TEXT, OWN_CALL, text="Let me"),
@@ -358,7 +359,7 @@ def test_a_custom_tools_call_gets_a_custom_tools_result() -> None:
     assert input_of(*said(custom, OWN_CALL)) == [custom, OWN_CALL, RESULT]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "message"),
     [
         (asked(tool_choice=ToolChoice("required")), "needs tools"),

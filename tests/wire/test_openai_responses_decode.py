@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.errors import ClientError, ProviderError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
@@ -177,7 +178,7 @@ STREAMS: dict[str, tuple[list[Event], list[Call]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("events", "calls"), STREAMS.values(), ids=STREAMS)
+@each_row(("events", "calls"), STREAMS.values(), ids=STREAMS)
 def test_streamed_calls(events: list[Event], calls: list[Call]) -> None:
     for named in (True, False):
         reply = decode("openai-responses", sse_of(*events, named=named), offer=OFFER)
@@ -187,7 +188,7 @@ def test_streamed_calls(events: list[Event], calls: list[Call]) -> None:
         assert len({call.id for call in reply.tool_calls}) == len(calls)
 
 
-@pytest.mark.parametrize("events", [events for events, _ in STREAMS.values()], ids=STREAMS)
+@each_row("events", [events for events, _ in STREAMS.values()], ids=STREAMS)
 def test_every_split_gives_the_same_reply_and_parts(events: list[Event]) -> None:
     body = sse_of(*events)
     random_ = random.Random(7)  # noqa: S311
@@ -205,7 +206,7 @@ def outcome_of(body: bytes, sizes: list[int]) -> tuple[Any, ...]:
     return parts, reading.finish()
 
 
-@pytest.mark.parametrize("events", [events for events, _ in STREAMS.values()], ids=STREAMS)
+@each_row("events", [events for events, _ in STREAMS.values()], ids=STREAMS)
 def test_a_stream_that_stops_anywhere_has_no_call_that_may_run(events: list[Event]) -> None:
     body = sse_of(*events)
     end = body.rfind(b'data: {"type": "response.completed"')
@@ -327,7 +328,7 @@ CUT: dict[str, tuple[bytes, str, str | None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "finish", "reason"), CUT.values(), ids=CUT)
+@each_row(("body", "finish", "reason"), CUT.values(), ids=CUT)
 def test_a_cut_reply_has_no_call_that_may_run(body: bytes, finish: str, reason: str | None) -> None:
     reply = decode("openai-responses", body)
     assert (reply.finish, reply.provider_finish) == (finish, reason)
@@ -369,7 +370,7 @@ WHOLE: dict[str, tuple[bytes, list[Call], str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "calls", "text", "finish"), WHOLE.values(), ids=WHOLE)
+@each_row(("body", "calls", "text", "finish"), WHOLE.values(), ids=WHOLE)
 def test_whole_bodies(body: bytes, calls: list[Call], text: str, finish: str) -> None:
     reply = decode("openai-responses", body, content_type="application/json")
     assert (calls_of(reply), reply.text, reply.finish) == (calls, text, finish)
@@ -429,7 +430,7 @@ STATES: dict[str, tuple[list[Event], dict[str, Any], list[Event] | None]] = {
 }
 
 
-@pytest.mark.parametrize(("output", "more", "kept"), STATES.values(), ids=STATES)
+@each_row(("output", "more", "kept"), STATES.values(), ids=STATES)
 def test_what_goes_back_to_the_provider(
     output: list[Event], more: dict[str, Any], kept: list[Event] | None
 ) -> None:
@@ -486,7 +487,7 @@ ERRORS: list[tuple[bytes, type[ClientError], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "kind", "said"), ERRORS)
+@each_row(("body", "kind", "said"), ERRORS)
 def test_what_is_no_reply_is_a_typed_error(body: bytes, kind: type[ClientError], said: str) -> None:
     reading = decoder("openai-responses")
     reading.feed(body)

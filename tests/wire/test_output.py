@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+from rows import each_row
 from wire.sdk_judges import judge_of
 
 from toolcrib.agent.output import OutputType
@@ -137,8 +138,8 @@ def test_what_is_sent(wire: str) -> None:
 KINDS = [Place, Optional, Tree, int, list[int], Place | Optional, dict[str, int], Literal["a", "b"]]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@each_row("kind", KINDS, ids=str)
+@each_row("stream", [False, True], ids=["whole", "streamed"])
 @each_wire
 def test_what_is_sent_is_what_the_sdk_would_send(wire: str, stream: bool, kind: Any) -> None:
     judge = judge_of(wire)
@@ -165,7 +166,7 @@ def test_strict_tools_have_the_limits_to_themselves(wire: str) -> None:
     assert sent(wire, request).body == bare(wire, request)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wire", "model"),
     [
         ("openai-chat", "gpt-3.5-turbo"),
@@ -187,7 +188,7 @@ def test_a_model_that_is_not_known_to_take_it_is_not_asked(wire: str, model: str
     assert encode(wire, request, model=model).body == encode(wire, without, model=model).body
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wire", "extra"),
     [
         ("openai-chat", {"response_format": {"type": "json_object"}}),
@@ -225,7 +226,7 @@ ANSWERS: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "read"), ANSWERS)
+@each_row(("kind", "value", "read"), ANSWERS)
 @each_wire
 def test_an_answer_under_one_property_is_taken_out(
     wire: str, kind: Any, value: Any, read: Any

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from rows import each_row
 
 from toolcrib.clients import OpenAIClient, Settings
 from toolcrib.errors import RequestError
@@ -42,7 +43,7 @@ def tools_of(wire: str, request: ChatRequest) -> list[Any] | None:
     return tools
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_they_go_behind_the_others(wire: str) -> None:
     settings = Settings(provider_tools=(OWN, {"googleSearch": {}}))
     with_ours = msgspec.structs.replace(HI, tools=(ADD,))
@@ -65,7 +66,7 @@ def test_they_stand_in_for_tools_that_were_called_and_are_gone(wire: str) -> Non
     assert "tool_choice" not in body_of(wire, request)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_what_is_no_json_is_refused(wire: str) -> None:
     settings = Settings(provider_tools=({"type": object()},))  # type: ignore[dict-item]
     with pytest.raises(RequestError, match="provider_tools"):

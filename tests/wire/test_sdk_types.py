@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rows import each_row
 from wire.forms_helpers import TOOLS
 from wire.sdk_judges import judge_of
 
@@ -120,7 +121,7 @@ def test_every_wire_is_judged() -> None:
 
 @both
 @each_wire
-@pytest.mark.parametrize("name", REQUESTS)
+@each_row("name", REQUESTS)
 def test_what_is_sent_is_what_the_sdk_would_send(wire: str, name: str, stream: bool) -> None:
     judge, why = judge_of(wire), NOT_SENT.get((wire, name))
     if why is not None:
@@ -198,9 +199,7 @@ STATES: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("wire", "body"), STATES, ids=[f"{wire}-{at}" for at, (wire, _) in enumerate(STATES)]
-)
+@each_row(("wire", "body"), STATES, ids=[f"{wire}-{at}" for at, (wire, _) in enumerate(STATES)])
 def test_what_goes_back_is_what_the_sdk_would_send(wire: str, body: dict[str, Any]) -> None:
     judge = judge_of(wire)
     message = decode(wire, json.dumps(body)).message
@@ -265,9 +264,7 @@ WRONG: list[tuple[str, Callable[[Any], None]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("wire", "spoil"), WRONG, ids=[f"{wire}-{at}" for at, (wire, _) in enumerate(WRONG)]
-)
+@each_row(("wire", "spoil"), WRONG, ids=[f"{wire}-{at}" for at, (wire, _) in enumerate(WRONG)])
 def test_the_judges_judge(wire: str, spoil: Callable[[Any], None]) -> None:
     judge = judge_of(wire)
     choice = ToolChoice("auto" if wire == "ollama" else "required")

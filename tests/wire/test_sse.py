@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from toolcrib.errors import WireError
 from toolcrib.wire.sse import EventStream
@@ -45,7 +46,7 @@ def events_of(body: bytes, cuts: list[int]) -> Events:
     return [(event.name, event.data) for event in [*found, *([rest] if rest else [])]]
 
 
-@pytest.mark.parametrize(("body", "events"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE])
+@each_row(("body", "events"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE])
 def test_the_table_whole_and_byte_by_byte(body: bytes, events: Events) -> None:
     assert events_of(body, []) == events
     assert events_of(body, list(range(1, len(body)))) == events

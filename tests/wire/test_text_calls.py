@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 from wire.text_calls_cases import CASES, CUT, PARIS, TEXTS, Case, hermes
 from wire.text_calls_helpers import OFFER, calls_in, chat_body, offer_of, read
 
@@ -19,9 +20,7 @@ from toolcrib.wire import OPENAI_CHAT, SYNTAXES, TextSyntax, decode, decoder
 from toolcrib.wire.text_calls import Block, Cursor
 
 
-@pytest.mark.parametrize(
-    ("syntax", "case"), [(name, case) for name, cases in CASES.items() for case in cases]
-)
+@each_row(("syntax", "case"), [(name, case) for name, cases in CASES.items() for case in cases])
 def test_calls(syntax: str, case: Case) -> None:
     text, calls, rest = case
     reply = read(syntax, text)
@@ -32,32 +31,28 @@ def test_calls(syntax: str, case: Case) -> None:
         assert isinstance(json.loads(call.arguments), dict)
 
 
-@pytest.mark.parametrize(
-    ("syntax", "text"), [(name, text) for name, texts in TEXTS.items() for text in texts]
-)
+@each_row(("syntax", "text"), [(name, text) for name, texts in TEXTS.items() for text in texts])
 def test_what_is_no_call_stays_text(syntax: str, text: str) -> None:
     assert read(syntax, text) == decode(OPENAI_CHAT, chat_body(text), offer=OFFER)
 
 
-@pytest.mark.parametrize("text", [case[0] for cases in CASES.values() for case in cases])
+@each_row("text", [case[0] for cases in CASES.values() for case in cases])
 def test_a_text_is_text_where_nobody_asked_for_calls(text: str) -> None:
     reply = decode(OPENAI_CHAT, chat_body(text), offer=OFFER)
     assert (reply.text, reply.finish, reply.tool_calls) == (text, "stop", ())
 
 
-@pytest.mark.parametrize(
-    ("syntax", "text"), [(name, case[0]) for name, cases in CASES.items() for case in cases]
-)
+@each_row(("syntax", "text"), [(name, case[0]) for name, cases in CASES.items() for case in cases])
 def test_only_what_is_on_offer_is_called(syntax: str, text: str) -> None:
     reply = read(syntax, text, offer=Offer())
     assert (reply.text, reply.finish, reply.tool_calls) == (text, "stop", ())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("syntax", "text", "arguments"),
     [(name, *case) for name, cases in CUT.items() for case in cases],
 )
-@pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
+@each_row("reason", ["stop", "length", "content_filter"])
 def test_a_call_that_is_cut_never_runs(syntax: str, text: str, arguments: str, reason: str) -> None:
     reply = (
         read(syntax, f"Well.\n{text}", reason)
@@ -70,9 +65,7 @@ def test_a_call_that_is_cut_never_runs(syntax: str, text: str, arguments: str, r
     assert reply.text in ("Well.", "")
 
 
-@pytest.mark.parametrize(
-    ("syntax", "case"), [(name, case) for name, cases in CASES.items() for case in cases]
-)
+@each_row(("syntax", "case"), [(name, case) for name, cases in CASES.items() for case in cases])
 def test_no_call_of_a_cut_reply_runs(syntax: str, case: Case) -> None:
     reply = read(syntax, case[0], "length")
     assert [call.name for call in reply.tool_calls] == [name for name, _ in case[1]]
@@ -84,7 +77,7 @@ def prefixes() -> list[tuple[str, str]]:
     return [(name, case[0]) for name, cases in CASES.items() for case in cases[:6]]
 
 
-@pytest.mark.parametrize(("syntax", "text"), prefixes())
+@each_row(("syntax", "text"), prefixes())
 def test_the_beginning_of_a_text_runs_nothing_that_the_whole_does_not(
     syntax: str, text: str
 ) -> None:
@@ -163,24 +156,22 @@ def shown_as(shown: str, text: str) -> str:
     return form.format(text.replace("\n", "\n" + lead) if not lead.strip(" \t->") else text)
 
 
-@pytest.mark.parametrize("shown", SHOWN)
-@pytest.mark.parametrize(("syntax", "text"), NATIVE)
+@each_row("shown", SHOWN)
+@each_row(("syntax", "text"), NATIVE)
 def test_a_call_that_is_shown_is_text(syntax: str, text: str, shown: str) -> None:
     said = shown_as(shown, text)
-    if shown == "a thought" and "<think>" not in SYNTAXES[syntax].thinking:
-        pytest.skip("the syntax has no such thoughts")
     for whole in (said, f"First.\n\n{said}", f"{said}\n\nSo."):
         assert read(syntax, whole) == decode(OPENAI_CHAT, chat_body(whole), offer=OFFER)
 
 
-@pytest.mark.parametrize("shown", SHOWN)
+@each_row("shown", SHOWN)
 def test_two_calls_that_are_shown_are_text(shown: str) -> None:
     calls = hermes('{"city": "5\\" `x` \'"}').replace("\n", "") + hermes("{}", "now")
     said = SHOWN[shown].format(calls)
     assert read("hermes", said).tool_calls == ()
 
 
-@pytest.mark.parametrize(("syntax", "text"), NATIVE)
+@each_row(("syntax", "text"), NATIVE)
 def test_the_native_syntax_alone_is_a_call(syntax: str, text: str) -> None:
     calls = calls_in(read(syntax, text))
     assert calls
@@ -254,8 +245,8 @@ TRUST = [
 ]
 
 
-@pytest.mark.parametrize(("text", "native"), TRUST)
-@pytest.mark.parametrize("trusted", [False, True])
+@each_row(("text", "native"), TRUST)
+@each_row("trusted", [False, True])
 def test_a_call_is_trusted_at_a_mark_of_the_syntax_only(
     text: str, native: bool, trusted: bool
 ) -> None:
@@ -376,7 +367,7 @@ def test_a_fence_can_be_the_mark_of_a_syntax() -> None:
     assert read(fenced, "`x ``` now()```").tool_calls == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "part",
     [
         {"marks": {"": kimi}},

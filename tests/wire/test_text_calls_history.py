@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
+from rows import each_row
 from wire.text_calls_cases import PARIS, hermes
 from wire.text_calls_helpers import OFFER, with_syntax
 
@@ -36,7 +36,7 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_what_goes_back(wire: str) -> None:
     spoken = with_syntax("hermes", WIRES[wire])
     reply = decode(spoken, json.dumps(BODIES[wire]), offer=OFFER)

@@ -6,9 +6,9 @@ import ast
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 from wire.text_calls_helpers import OFFER
 
 from toolcrib.wire.text_calls.block import Parameters
@@ -69,7 +69,7 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("text", "value"), READ)
+@each_row(("text", "value"), READ)
 def test_read(text: str, value: Any) -> None:
     assert json.loads(json_of(text) or "") == value
 
@@ -84,7 +84,7 @@ NONE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", NONE)
+@each_row("text", NONE)
 def test_no_literal(text: str) -> None:
     assert json_of(text) is None
 
@@ -103,7 +103,7 @@ KINDS: list[tuple[Any, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "kinds"), KINDS)
+@each_row(("schema", "kinds"), KINDS)
 def test_kinds_of_values(schema: Any, kinds: set[str]) -> None:
     defs = {"t": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}}
     root: dict[str, Any] = {"type": "object", "properties": {"a": schema}, "$defs": defs}

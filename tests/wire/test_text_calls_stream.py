@@ -8,6 +8,7 @@ from typing import SupportsIndex
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rows import each_row
 from wire.recorded_helpers import without_payload
 from wire.text_calls_cases import CASES, CUT, PARIS, TEXTS, B, S, hermes
 from wire.text_calls_helpers import OFFER, chat_stream, offer_of, with_syntax
@@ -46,7 +47,7 @@ def streamed(syntax: str, data: bytes, sizes: list[int]) -> tuple[str, Reply]:
     return "".join(part.text for part in parts if isinstance(part, TextPart)), reading.finish()
 
 
-@pytest.mark.parametrize(("syntax", "text"), ALL)
+@each_row(("syntax", "text"), ALL)
 def test_pieces_make_no_difference(syntax: str, text: str) -> None:
     shown, whole = streamed(syntax, chat_stream([text]), [])
     data = chat_stream(list(text))
@@ -59,7 +60,7 @@ def test_pieces_make_no_difference(syntax: str, text: str) -> None:
             assert whole.text.startswith(shown)
 
 
-@pytest.mark.parametrize("syntax", CASES)
+@each_row("syntax", CASES)
 def test_what_is_told_is_what_the_whole_text_says(syntax: str) -> None:
     random_ = random.Random(syntax)  # noqa: S311
     pool = [text for name, text in ALL if name == syntax and TAKEN_BACK not in text]
@@ -162,7 +163,7 @@ def bodies(text: str) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_every_wire_reads_them(wire: str) -> None:
     body = bodies(f"So.\n{hermes(PARIS)}")[wire]
     plain = decoder(wire, streaming=False, offer=OFFER)
@@ -202,11 +203,9 @@ OPEN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("syntax", "unit"), [(name, unit) for name, units in HOSTILE.items() for unit in units]
-)
-@pytest.mark.parametrize("opened", [False, True])
-@pytest.mark.parametrize("step", [0, 1, 64])
+@each_row(("syntax", "unit"), [(name, unit) for name, units in HOSTILE.items() for unit in units])
+@each_row("opened", [False, True])
+@each_row("step", [0, 1, 64])
 def test_the_work_is_linear_in_the_text(
     syntax: str, unit: str, opened: bool, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 from wire.forms_helpers import NOTHING, PLAIN, TOOLS, defined, inner
 
 from toolcrib.values.definition import Example, PlainTool
@@ -29,7 +30,7 @@ STRICT = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "chat", "anthropic"), STRICT)
+@each_row(("tool", "chat", "anthropic"), STRICT)
 def test_strict_is_said_where_it_holds(
     tool: str, chat: bool | None, anthropic: bool | None
 ) -> None:
@@ -55,7 +56,7 @@ NOT_STRICT = [
 ]
 
 
-@pytest.mark.parametrize(("wire", "tool", "why"), NOT_STRICT)
+@each_row(("wire", "tool", "why"), NOT_STRICT)
 def test_a_strict_tool_that_is_not_sent_so_says_why(wire: str, tool: str, why: str) -> None:
     (view,) = tool_views(wire, [TOOLS[tool]])
     (loss,) = [loss for loss in view.losses if loss.keyword == "strict"]
@@ -78,7 +79,7 @@ def _objects(schema: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@each_row("tool", TOOLS)
 def test_what_is_sent_as_strict_is_closed_and_requires_all(tool: str) -> None:
     (view,) = tool_views("openai-chat", [TOOLS[tool]])
     if not view.strict:
@@ -141,7 +142,7 @@ def test_an_example_that_the_strict_view_does_not_take_is_not_sent() -> None:
         assert [loss.keyword for loss in view.losses] == lost
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@each_row("form", FORMS.values(), ids=FORMS)
 def test_the_bytes_of_a_request_say_the_same(form: ToolForm) -> None:
     tools = [
         msgspec.structs.replace(tool, name=f"t{at}{tool.name}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 from servers.bedrock import frame
 
 from toolcrib.errors import ErrorCode, WireError
@@ -405,7 +406,7 @@ def codes_of(reply: Reply) -> list[ErrorCode | None]:
     return [r.errors[0].code if isinstance(r, Rejected) else None for r in results]
 
 
-@pytest.mark.parametrize(("wire", "data", "code"), FAULTY.values(), ids=FAULTY)
+@each_row(("wire", "data", "code"), FAULTY.values(), ids=FAULTY)
 def test_a_call_in_doubt_does_not_run_and_says_why(wire: str, data: bytes, code: ErrorCode) -> None:
     for sizes in (len(data), 1, 7):
         reading = decoder(wire, offer=OFFER)
@@ -586,7 +587,7 @@ GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("wire", "data", "arguments", "notes"), GOOD.values(), ids=GOOD)
+@each_row(("wire", "data", "arguments", "notes"), GOOD.values(), ids=GOOD)
 def test_a_whole_call_runs_and_what_was_taken_for_it_is_noted(
     wire: str, data: bytes, arguments: str, notes: tuple[str, ...]
 ) -> None:
@@ -670,7 +671,7 @@ REPLIES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+@each_row("wire", WIRES.values(), ids=WIRES)
 def test_a_reason_that_nobody_lists_ends_the_calls_and_the_text_stays(wire: Wire) -> None:
     for reason in UNKNOWN:
         reply = decode(wire, REPLIES[wire.name](reason), offer=OFFER)
@@ -682,7 +683,7 @@ def test_a_reason_that_nobody_lists_ends_the_calls_and_the_text_stays(wire: Wire
         assert "natural_reasons=" in error.message
 
 
-@pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+@each_row("wire", WIRES.values(), ids=WIRES)
 def test_a_reason_that_the_application_lists_is_a_natural_end(wire: Wire) -> None:
     known = msgspec.structs.replace(wire, natural_reasons=wire.natural_reasons | {"canceled"})
     reply = decode(known, REPLIES[wire.name]("CANCELED"), offer=OFFER)
@@ -738,8 +739,8 @@ ODD = (
 )
 
 
-@pytest.mark.parametrize("odd", ODD)
-@pytest.mark.parametrize(("wire", "body"), AS_VALUES.items(), ids=AS_VALUES)
+@each_row("odd", ODD)
+@each_row(("wire", "body"), AS_VALUES.items(), ids=AS_VALUES)
 def test_a_key_that_is_there_twice_is_never_lost(wire: str, body: str, odd: str) -> None:
     """Whatever the JSON around the arguments is, they are judged as they were sent."""
     sent = body.replace("@", TWICE).replace("%", odd)

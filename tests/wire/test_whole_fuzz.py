@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from rows import each_row
 from wire.recorded_helpers import Row, recorded
 
 from toolcrib.errors import ClientError
@@ -177,7 +178,7 @@ WIRES = (
 )
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_a_sample_runs_nothing_that_the_recording_does_not_deliver(
     wire: str, shared_data: Path
 ) -> None:
@@ -195,7 +196,7 @@ def test_a_sample_runs_nothing_that_the_recording_does_not_deliver(
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not ALL, reason="takes minutes; TOOLCRIB_FUZZ=all")
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_nothing_runs_that_the_recording_does_not_deliver(wire: str, shared_data: Path) -> None:
     found, tried = [], 0
     for recording in recordings(shared_data, wire):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from rows import each_row
 
 from toolcrib import kit
 from toolcrib.clients.local.choose import NO_TOOL, Chooser
@@ -63,7 +64,7 @@ LAMP = a_tool("switch_lamp", "Switch a lamp on or off.", "turn the lamp on", "la
 DOOR = a_tool("lock_door", "Lock or open the door.", "lock the front door", "is the door open")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "must", "expected"),
     [
         ("turn off the lamp in the kitchen", False, "switch_lamp"),
@@ -108,7 +109,7 @@ def test_the_nearest_examples_come_first() -> None:
 
 
 @with_vectors
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "expected"),
     [
         ("What is 23*17+5?", "calculate"),

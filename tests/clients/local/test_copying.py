@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from rows import each_row
 
 from toolcrib.clients.local.copying import narrowed, numbers, runs
 from toolcrib.values.definition import Example, ToolDefinition
@@ -24,7 +24,7 @@ def defined(schema: Any, *examples: tuple[str, Any]) -> ToolDefinition:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "there"),
     [
         ("time in New York?", ["New York", "time in New York", "York"]),
@@ -50,7 +50,7 @@ def test_runs_are_bounded() -> None:
     assert max(len(run.split()) for run in found) == 8
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "whole", "expected"),
     [
         ("10 km and 2.5 or -3", False, [10, 2.5, -3]),
@@ -98,7 +98,7 @@ NARROWED: list[tuple[Any, list[tuple[str, Any]], str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "examples", "request_", "expected"), NARROWED)
+@each_row(("schema", "examples", "request_", "expected"), NARROWED)
 def test_narrowed(
     schema: Any, examples: list[tuple[str, Any]], request_: str, expected: Any
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.clients.local.grammar import filled, grammar, size_of
 
@@ -62,7 +63,7 @@ PARAMETERS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "expected"), PARAMETERS)
+@each_row(("schema", "expected"), PARAMETERS)
 def test_a_parameters_schema(schema: Any, expected: Any) -> None:
     assert parameter(schema) == (schema if expected == "same" else expected)
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.agent.results import content_of, error_content
 from toolcrib.clients.local.tell import tell
@@ -40,7 +41,7 @@ STATED: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "expected"), STATED)
+@each_row(("value", "expected"), STATED)
 def test_results(value: Any, expected: str) -> None:
     content = value if isinstance(value, str) else json.dumps(value)
     assert tell([result(content)]) == expected

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from rows import each_row
 from typing_extensions import TypedDict
 
 from toolcrib import ErrorCode, Rejected, ToolCall, hydrate, tool
@@ -153,8 +154,8 @@ def _accepts(hint: Any, value: Any) -> bool:
     return compile_validator(derive_input([Parameter("x", hint)]).schema).is_valid({"x": value})
 
 
-@pytest.mark.parametrize("hint", CLOSED)
-@pytest.mark.parametrize(
+@each_row("hint", CLOSED)
+@each_row(
     ("around", "within"),
     [
         (lambda t: t, lambda v: v),
@@ -175,7 +176,7 @@ def test_what_no_field_takes_is_refused(hint: Any, around: Any, within: Any) -> 
     assert not _accepts(around(hint), within(BAD))
 
 
-@pytest.mark.parametrize("hint", CLOSED)
+@each_row("hint", CLOSED)
 def test_so_is_an_object_that_is_all_the_arguments(hint: Any) -> None:
     judge = compile_validator(derive_object(hint).schema)
     assert judge.is_valid(GOOD)
@@ -204,7 +205,7 @@ def test_a_field_has_the_one_name_that_its_schema_says(hint: Any) -> None:
     assert not _accepts(hint, GOOD | {"number": 7})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "hint",
     [
         *(Open, OpenBelow, OpenDataclass, OpenTypedDict, OpenTyped, SaysItself),

@@ -27,6 +27,7 @@ from pydantic import (
     field_validator,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from rows import each_row
 from typing_extensions import TypedDict
 
 from toolcrib import ALL, Catalog, Hydrated, Rejected, ToolCall, hydrate, tool
@@ -55,7 +56,7 @@ HIDDEN: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "default"), HIDDEN, ids=named)
+@each_row(("hint", "default"), HIDDEN, ids=named)
 def test_what_its_own_schema_refuses_is_not_shown(hint: Any, default: Any) -> None:
     schema: Any = derive_input([Parameter("x", hint, default)]).schema
     assert "default" not in schema["properties"]["x"]
@@ -73,7 +74,7 @@ SHOWN: list[tuple[Any, Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "default", "shown"), SHOWN, ids=named)
+@each_row(("hint", "default", "shown"), SHOWN, ids=named)
 def test_what_it_accepts_is_shown(hint: Any, default: Any, shown: Any) -> None:
     schema: Any = derive_input([Parameter("x", hint, default)]).schema
     assert schema["properties"]["x"]["default"] == shown
@@ -156,7 +157,7 @@ REFUSED: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "default"), REFUSED, ids=named)
+@each_row(("hint", "default"), REFUSED, ids=named)
 def test_what_does_not_fit_its_hint_is_refused(hint: Any, default: Any) -> None:
     with pytest.raises(DefinitionError, match=r"parameter 'x': its default .* does not fit"):
         derive_input([Parameter("y", int), Parameter("x", hint, default)])
@@ -182,7 +183,7 @@ NOT_JSON: list[tuple[Any, Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "default", "shown"), KEPT, ids=named)
+@each_row(("hint", "default", "shown"), KEPT, ids=named)
 def test_what_fits_is_what_the_tool_gets(hint: Any, default: Any, shown: Any) -> None:
     made = derive_input([Parameter("x", hint, default)]).defaults["x"]
     assert made.value is default
@@ -191,7 +192,7 @@ def test_what_fits_is_what_the_tool_gets(hint: Any, default: Any, shown: Any) ->
     assert made.for_call().value == default
 
 
-@pytest.mark.parametrize(("hint", "default", "value", "shown"), READ, ids=named)
+@each_row(("hint", "default", "value", "shown"), READ, ids=named)
 def test_what_can_be_read_is_read_by_the_hint(
     hint: Any, default: Any, value: Any, shown: Any
 ) -> None:
@@ -202,7 +203,7 @@ def test_what_can_be_read_is_read_by_the_hint(
     assert made.shown == shown
 
 
-@pytest.mark.parametrize(("hint", "default", "kind"), NOT_JSON, ids=named)
+@each_row(("hint", "default", "kind"), NOT_JSON, ids=named)
 def test_what_is_no_json_is_shown_by_its_type(hint: Any, default: Any, kind: str) -> None:
     made = derive_input([Parameter("x", hint, default)]).defaults["x"]
     assert made.value is default
@@ -334,7 +335,7 @@ UNREAD: list[tuple[Any, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "field", "write"), UNREAD, ids=named)
+@each_row(("hint", "field", "write"), UNREAD, ids=named)
 def test_a_field_has_no_default_that_would_have_to_be_read(
     hint: Any, field: str, write: str
 ) -> None:

@@ -11,7 +11,6 @@ from ipaddress import IPv4Network, IPv6Interface
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-import pytest
 from named import named
 from pydantic import (
     Base64Bytes,
@@ -29,6 +28,7 @@ from pydantic import (
     Tag,
     field_validator,
 )
+from rows import each_row
 
 from toolcrib import ALL, Catalog, Rejected, ToolCall, hydrate, tool
 from toolcrib.schema.derive import EXCEPTIONS
@@ -104,7 +104,7 @@ CASES: list[tuple[str, Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "hint", "value"), CASES, ids=named)
+@each_row(("name", "hint", "value"), CASES, ids=named)
 def test_each_exception_is_refused_at_instantiate(name: str, hint: Any, value: Any) -> None:
     def take(x: Any) -> None:
         """Take."""
@@ -121,7 +121,7 @@ def test_all_that_is_listed_is_shown() -> None:
     assert {name for name, _, _ in CASES} == set(EXCEPTIONS)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "value"),
     [(datetime, "2016-06-01T12:00:60Z"), (datetime, "2024-01-01T00:00:00"), (date, "2023-02-29"),
      (time, "24:00:00"), (time, "23:59:60"), (Decimal, "NaN"), (Decimal, "1e9"),

@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from named import named
 from pydantic import BaseModel, Field, RootModel, SecretStr
+from rows import each_row
 from typing_extensions import TypedDict
 
 from toolcrib.errors import DefinitionError
@@ -151,7 +152,7 @@ HINTS: list[tuple[Any, dict[str, Any], Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "schema", "value", "typed"), HINTS, ids=named)
+@each_row(("hint", "schema", "value", "typed"), HINTS, ids=named)
 def test_hints(hint: Any, schema: dict[str, Any], value: Any, typed: Any) -> None:
     derived = derive_input([Parameter("x", hint)])
     assert derived.schema == {
@@ -191,7 +192,7 @@ MODELS: list[tuple[Any, str, dict[str, Any], Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "name", "schema", "value", "typed"), MODELS, ids=named)
+@each_row(("hint", "name", "schema", "value", "typed"), MODELS, ids=named)
 def test_models_are_definitions(
     hint: Any, name: str, schema: dict[str, Any], value: Any, typed: Any
 ) -> None:
@@ -253,7 +254,7 @@ def test_descriptions_come_from_the_docstring_unless_a_field_has_one() -> None:
     assert properties["c"] == {"$ref": "#/$defs/Node", "description": "By the docstring."}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "default", "shown"),
     [
         (int, 3, 3),
@@ -273,7 +274,7 @@ def test_defaults_are_shown_as_json(hint: Any, default: Any, shown: Any) -> None
     assert "required" not in derived.schema
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "default"),
     [
         (float, float("inf")),
@@ -297,7 +298,7 @@ def test_no_parameters() -> None:
     assert derive_input([]).schema == schema
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "text"),
     [
         (range, "range cannot be expressed in JSON Schema"),
@@ -319,7 +320,7 @@ def test_what_json_cannot_express_names_the_parameter(hint: Any, text: str) -> N
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["3", "nan", None, [1], {}, 3.5, float("inf")], ids=repr)
+@each_row("value", ["3", "nan", None, [1], {}, 3.5, float("inf")], ids=repr)
 def test_a_number_is_not_made_of_anything_else(value: Any) -> None:
     """A schema given by the author may let other values through than the hint."""
     whole = converter_for(int)
@@ -340,7 +341,7 @@ def test_an_integer_that_no_float_can_hold() -> None:
         real(10**400)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "schema"),
     [
         (int, INTEGER),

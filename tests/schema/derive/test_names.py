@@ -14,6 +14,7 @@ from typing import Annotated, Any, Generic, NamedTuple, NotRequired, Required, T
 import pytest
 from named import named
 from pydantic import BaseModel, Field
+from rows import each_row
 from typing_extensions import Doc
 
 from toolcrib import ALL, tool
@@ -150,7 +151,7 @@ MOVE = {
 PLAIN = {"to": "x", "back": None}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "value", "typed"),
     [
         (Move, {**PLAIN, "start": "2024-01-01"}, {**PLAIN, "start": date(2024, 1, 1)}),

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, TypeVar
 from uuid import UUID
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from named import named
@@ -33,6 +32,7 @@ from pydantic import (
     SecretStr,
     StringConstraints,
 )
+from rows import each_row
 from schema.from_schema import accepted
 from typing_extensions import TypeAliasType, TypedDict
 
@@ -206,7 +206,7 @@ quick = settings(
 )
 
 
-@pytest.mark.parametrize("hint", HINTS, ids=named)
+@each_row("hint", HINTS, ids=named)
 def test_what_the_schema_accepts_can_be_built(hint: Any) -> None:
     derived = derive_input([Parameter("x", hint)])
     convert = derived.converters.get("x", lambda plain: plain)
@@ -219,7 +219,7 @@ def test_what_the_schema_accepts_can_be_built(hint: Any) -> None:
     check()
 
 
-@pytest.mark.parametrize("hint", OBJECTS, ids=str)
+@each_row("hint", OBJECTS, ids=str)
 def test_what_the_schema_of_an_object_accepts_can_be_built(hint: Any) -> None:
     schema, convert = derive_object(hint)
 

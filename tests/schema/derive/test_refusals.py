@@ -11,6 +11,7 @@ import pytest
 from named import named
 from pydantic import BaseModel, Field, ImportString, InstanceOf, JsonValue
 from pydantic.json_schema import SkipJsonSchema
+from rows import each_row
 from typing_extensions import TypedDict
 
 from toolcrib.errors import DefinitionError
@@ -125,7 +126,7 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("hint", "why"), REFUSED, ids=named)
+@each_row(("hint", "why"), REFUSED, ids=named)
 def test_the_error_names_the_parameter_and_says_why(hint: Any, why: str) -> None:
     with pytest.raises(DefinitionError, match=why) as caught:
         derive_input([Parameter("good", Plain), Parameter("bad", hint)])

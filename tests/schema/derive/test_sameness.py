@@ -17,6 +17,7 @@ import pytest
 from annotated_types import Ge
 from named import named
 from pydantic import BaseModel, Field
+from rows import each_row
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, derive_input
@@ -55,14 +56,14 @@ PAIRS: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "two"), PAIRS, ids=named)
+@each_row(("one", "two"), PAIRS, ids=named)
 def test_each_has_its_own_schema(one: Any, two: Any) -> None:
     first, second = schema_of(one), schema_of(two)
     assert first != second
     assert (schema_of(one), schema_of(two)) == (first, second)
 
 
-@pytest.mark.parametrize(("one", "two"), PAIRS, ids=named)
+@each_row(("one", "two"), PAIRS, ids=named)
 def test_each_has_its_own_schema_in_a_dataclass(one: Any, two: Any) -> None:
     first, second = (
         schema_of(make_dataclass("Same", [("held", hint)], namespace={"__module__": __name__}))
@@ -71,7 +72,7 @@ def test_each_has_its_own_schema_in_a_dataclass(one: Any, two: Any) -> None:
     assert first != second
 
 
-@pytest.mark.parametrize(
+@each_row(
     "hint",
     [int | None, list[dict[str, date]], Annotated[int, Field(ge=1)], Literal["a"], One | None,
      typing.Callable[[int], str]],

@@ -28,6 +28,7 @@ from pydantic import (
     SecretStr,
     StringConstraints,
 )
+from rows import each_row
 from typing_extensions import TypeAliasType
 
 from toolcrib.errors import DefinitionError
@@ -177,7 +178,7 @@ ROWS: list[tuple[Any, Any, list[tuple[Any, Any]], list[Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "schema", "good", "bad"), ROWS, ids=named)
+@each_row(("hint", "schema", "good", "bad"), ROWS, ids=named)
 def test_rows(hint: Any, schema: Any, good: list[tuple[Any, Any]], bad: list[Any]) -> None:
     derived = derive_input([Parameter("x", hint)])
     properties: Any = derived.schema["properties"]
@@ -193,7 +194,7 @@ def test_rows(hint: Any, schema: Any, good: list[tuple[Any, Any]], bad: list[Any
     assert [value for value in bad if validator.is_valid({"x": value})] == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "text"),
     [
         (set[list[int]], "a set of what cannot be hashed"),
@@ -236,7 +237,7 @@ RESULTS: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "value"), RESULTS, ids=str)
+@each_row(("hint", "value"), RESULTS, ids=str)
 def test_results_are_described_loosely(hint: Any, value: Any) -> None:
     schema = derive_output(hint)
     assert schema is not None

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Json, Tag
+from rows import each_row
 from typing_extensions import TypedDict
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
@@ -145,8 +146,8 @@ CASES: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "made"), CASES)
-@pytest.mark.parametrize("depth", [1, 8, 40])
+@each_row(("hint", "made"), CASES)
+@each_row("depth", [1, 8, 40])
 def test_each_leaf_is_read_once_or_twice(hint: Any, made: Any, depth: int) -> None:
     """At most once in each of the unions' own two modes, however deep it lies."""
     global calls  # noqa: PLW0603
@@ -301,7 +302,7 @@ PRELUDE = (
 )
 
 
-@pytest.mark.parametrize("seed", range(1000 if os.environ.get("TOOLCRIB_FUZZ") else 60))
+@each_row("seed", range(1000 if os.environ.get("TOOLCRIB_FUZZ") else 60))
 def test_random_recursive_unions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was sent is what is made, or it is too much work; and the work is never more than that."""
     global calls  # noqa: PLW0603
@@ -396,7 +397,7 @@ def taken(hint: Any, sent: Any) -> bool:
     return hydrate(call, Catalog([tool(visible=ALL)(take)])).success
 
 
-@pytest.mark.parametrize("hint", LOOK_ALIKES, ids=str)
+@each_row("hint", LOOK_ALIKES, ids=str)
 def test_json_in_a_text_is_taken_where_the_plain_value_is(hint: Any) -> None:
     """A whole float is an integer in both: JSON knows one kind of number."""
     for sent in SENT:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rows import each_row
 
 from toolcrib.schema.dialects import ANTHROPIC, COHERE, GEMINI, OLLAMA, OPENAI
 from toolcrib.schema.lower import Dialect, compact, lower
@@ -38,7 +39,7 @@ SIZE = size_of(SCHEMA)
 LEAST = 250
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limit", "keywords"),
     [
         (SIZE, []),
@@ -163,8 +164,8 @@ def test_a_very_large_schema_loses_what_lies_deep_next(wire: str) -> None:
     )
 
 
-@pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC, COHERE, OLLAMA, GEMINI])
-@pytest.mark.parametrize("limit", [60_000, 30_000, 15_000])
+@each_row("dialect", [OPENAI, ANTHROPIC, COHERE, OLLAMA, GEMINI])
+@each_row("limit", [60_000, 30_000, 15_000])
 def test_what_is_valid_stays_so(dialect: Dialect, limit: int) -> None:
     part = {f"{FIELDS[0]}_0": "x", "same": "x"}
     valid = {

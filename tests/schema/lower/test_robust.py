@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 from schema.lower.lower_helpers import check_view
 
 from toolcrib.errors import SchemaError
@@ -110,7 +111,7 @@ def maybe() -> dict[str, Any]:
     return {"type": "object", "properties": {"x": again}, "$defs": {"n": node}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [fan(60), stack(48), laughs(3, 9), extended(), spread(), maybe()],
     ids=["a fan", "a stack", "laughs", "extended", "spread", "maybe"],

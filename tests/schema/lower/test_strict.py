@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.schema.dialects import ANTHROPIC_STRICT, OPENAI_STRICT
 from toolcrib.schema.lower import Dialect, lower
@@ -153,7 +154,7 @@ STRICT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("schema", "view"), STRICT.values(), ids=STRICT)
+@each_row(("schema", "view"), STRICT.values(), ids=STRICT)
 def test_strict(schema: dict[str, Any], view: dict[str, Any]) -> None:
     lowered = lower(schema, OPENAI_STRICT)
     assert lowered.schema == view
@@ -186,7 +187,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("part", "pointer", "keyword"), REFUSED.values(), ids=REFUSED)
+@each_row(("part", "pointer", "keyword"), REFUSED.values(), ids=REFUSED)
 def test_strict_refuses_what_cannot_be_closed(part: Any, pointer: str, keyword: str) -> None:
     shelf = {"map": {"type": "object", "additionalProperties": TEXT}}
     schema = tool({"a": part}, "a", **{"$defs": shelf})
@@ -208,7 +209,7 @@ def test_absent_and_null_that_differ_are_doubtful(part: Any, expected: bool) -> 
     assert ("doubtful" in effects) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("more", "keywords"),
     [
         ({}, []),
@@ -219,7 +220,7 @@ def test_absent_and_null_that_differ_are_doubtful(part: Any, expected: bool) -> 
         ({"unevaluatedProperties": True}, ["unevaluatedProperties"]),
     ],
 )
-@pytest.mark.parametrize("dialect", [OPENAI_STRICT, ANTHROPIC_STRICT], ids=lambda d: d.name)
+@each_row("dialect", [OPENAI_STRICT, ANTHROPIC_STRICT], ids=lambda d: d.name)
 def test_closing_is_a_loss_only_where_the_author_opened(
     dialect: Dialect, more: dict[str, Any], keywords: list[str]
 ) -> None:
@@ -251,7 +252,7 @@ def nested(levels: int) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "refused"),
     [
         (nested(10), []),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from rows import each_row
 
 from toolcrib.schema.dialects import ANTHROPIC_STRICT
 from toolcrib.schema.lower import lower
@@ -86,7 +86,7 @@ VIEWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("schema", "view"), VIEWS.values(), ids=VIEWS)
+@each_row(("schema", "view"), VIEWS.values(), ids=VIEWS)
 def test_what_is_optional_stays_so(schema: dict[str, Any], view: dict[str, Any]) -> None:
     lowered = lower(schema, ANTHROPIC_STRICT)
     assert lowered.schema == view
@@ -107,7 +107,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("part", "keyword"), REFUSED.values(), ids=REFUSED)
+@each_row(("part", "keyword"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_strict_is_refused(part: dict[str, Any], keyword: str) -> None:
     schema = tool({"a": part}, **{"$defs": {"node": NODE}})
     losses = lower(schema, ANTHROPIC_STRICT).losses

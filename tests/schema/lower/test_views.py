@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.schema.dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI, PORTABLE, VERBATIM
 from toolcrib.schema.lower import Loss, lower
@@ -165,7 +166,7 @@ OPEN: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize(("schema", "ollama", "gemini", "portable"), INLINED.values(), ids=INLINED)
+@each_row(("schema", "ollama", "gemini", "portable"), INLINED.values(), ids=INLINED)
 def test_inlined(
     schema: dict[str, Any], ollama: dict[str, Any], gemini: dict[str, Any], portable: dict[str, Any]
 ) -> None:
@@ -175,7 +176,7 @@ def test_inlined(
     assert lower(schema, OLLAMA).way_back is None
 
 
-@pytest.mark.parametrize(("schema", "openai", "anthropic"), OPEN.values(), ids=OPEN)
+@each_row(("schema", "openai", "anthropic"), OPEN.values(), ids=OPEN)
 def test_open(schema: dict[str, Any], openai: dict[str, Any], anthropic: dict[str, Any]) -> None:
     assert lower(schema, OPENAI).schema == openai
     assert lower(schema, ANTHROPIC).schema == anthropic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import pytest
+from rows import each_row
 
 from toolcrib.schema.dialects import ANTHROPIC, OPENAI_STRICT
 from toolcrib.schema.lower import ViewWayBack, lower
@@ -106,7 +106,7 @@ RESTORED: dict[str, tuple[dict[str, Any], Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("schema", "sent", "expected"), RESTORED.values(), ids=RESTORED)
+@each_row(("schema", "sent", "expected"), RESTORED.values(), ids=RESTORED)
 def test_nulls_that_stand_for_nothing_go(schema: dict[str, Any], sent: Any, expected: Any) -> None:
     before = copy.deepcopy(sent)
     way = ViewWayBack(_text(schema))
@@ -128,7 +128,7 @@ UNION: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sent", "expected"),
     [
         ({"arguments": {"a": "x"}}, {"a": "x"}),
@@ -176,7 +176,7 @@ FILLED: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("part", "out"), FILLED.values(), ids=FILLED)
+@each_row(("part", "out"), FILLED.values(), ids=FILLED)
 def test_a_default_goes_out_where_null_would_mean_null(part: dict[str, Any], out: Any) -> None:
     """So that what comes back means what went out; a null that a model sends is a null."""
     schema = tool({"a": part}, **{"$defs": {"five": or_null("integer", default=5)}})
