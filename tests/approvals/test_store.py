@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from postgres import postgres
 
 from toolcrib import (
     ALL,
@@ -33,6 +34,7 @@ from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer
 from toolcrib.values.record import Outcome
 
+__all__ = ["postgres"]
 ran: list[int] = []
 
 
@@ -99,6 +101,29 @@ def tamper(file: Path, sql: str, *values: object) -> None:
     with sqlite3.connect(file) as connection:
         assert connection.execute(sql, values).rowcount == 1
     connection.close()
+
+
+@pytest.mark.parametrize("call", ["a\0b", "".join(map(str, range(3_000)))], ids=["nul", "long"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_any_id_is_asked_about_on_any_database(
+    kind: str, call: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """PostgreSQL has no NUL in its texts and indexes no long ones: models make up ids of calls."""
+    url = f"sqlite:///{tmp_path}/crib.db"
+    if kind == "postgresql":
+        fresh: Callable[[], str] = request.getfixturevalue("postgres")
+        url = fresh()
+    asked = msgspec.structs.replace(CALL, call=call)
+    async with ApprovalStore(url) as store:
+        shown = await asked.asked(store)
+        assert shown.call_id == call
+        assert [each.call_id for each in await store.pending()] == [call]
+        other = msgspec.structs.replace(asked, arguments='{"cents": 501}')
+        assert await other.code(store) == "approval_mismatch"
+        like_it = msgspec.structs.replace(asked, call=call.replace("\0", "?")[:-1])
+        assert await like_it.code(store) is None, "it is another call"
+        await store.answer(shown.id, Approve(by="grace"))
+        assert isinstance(await asked.exec(store), Completed)
 
 
 async def test_a_stored_answer_is_used_once(store: ApprovalStore, file: Path) -> None:

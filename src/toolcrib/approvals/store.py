@@ -17,6 +17,7 @@ from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.runner.approval import checked_answer, differing, mismatch
 from toolcrib.storage import OWNERS, Database, Row, Transaction
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
+from toolcrib.values.json import encodable, sha256_hex
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ _ASKED = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
 _PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
     ORDER BY expires_at, id"""
 _USE = "UPDATE approvals SET used_at = :now WHERE id = :id"
+_LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 _ANSWER = """UPDATE approvals SET answer = :answer
     WHERE id = :id AND answer IS NULL AND expires_at > :now"""
 
@@ -102,8 +104,8 @@ def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:
     transaction.execute(
         _SAVE,
         id=request.id,
-        run_id=request.run_id,
-        call_id=request.call_id,
+        run_id=_column(request.run_id),
+        call_id=_column(request.call_id),
         request=msgspec.json.encode(request).decode(),
         expires_at=request.expires_at,
     )
@@ -114,7 +116,8 @@ def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:
             "its arguments, its tool's definition or its caller have changed",
             ErrorCode.APPROVAL_MISMATCH,
         )
-        for row in transaction.rows(_ASKED, run_id=request.run_id, call_id=request.call_id):
+        named = {"run_id": _column(request.run_id), "call_id": _column(request.call_id)}
+        for row in transaction.rows(_ASKED, **named):
             error.asked_digest = _stored(row, "request", _REQUEST).definition_digest
         raise error
     answer = _fitting_answer(rows[0], request)
@@ -158,6 +161,15 @@ def _answer_each(transaction: Transaction, texts: Mapping[str, str]) -> None:
         if rows[0]["answer"] is None:
             raise _lapsed(request_id)
         raise ApprovalError(f"approval {request_id} was answered before", ErrorCode.ALREADY_USED)
+
+
+def _column(value: str) -> str:
+    """An id as every database can hold and index it, and different for different ids: PostgreSQL has
+    no NUL in its texts. What is asked about has it as it is."""
+    text = encodable(value).replace("\0", "?")
+    if text == value and len(value) <= _LONGEST:
+        return value
+    return f"{text[:100]}…{sha256_hex(value)}"
 
 
 def _text(request_id: str, answer: Answer) -> str:
