@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import sqlite3
+import os
 import stat
 import subprocess
 import sys
@@ -307,6 +308,19 @@ async def test_in_a_folder_each_is_a_file_of_its_owners(tmp_path: Path) -> None:
     files = sorted(folder.iterdir())
     assert [file.name for file in files] == ["000000000003.checkpoint", "000000000005.checkpoint"]
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+async def test_no_checkpoint_is_written_through_a_link(tmp_path: Path) -> None:
+    folder, precious = tmp_path / "kept", tmp_path / "precious"
+    folder.mkdir()
+    precious.write_text("as it was", encoding="utf-8")
+    (folder / f".{3:012}.{os.getpid()}.part").symlink_to(precious)
+    given = Checkpoints(SigningKey.generate(NAME, tmp_path / "k"), folder, every=2)
+    async with AuditLog(f"sqlite:///{tmp_path}/crib.db", checkpoints=given) as log:
+        await write_calls(log, range(1))
+    assert precious.read_text(encoding="utf-8") == "as it was"
+    assert not (folder / f"{3:012}.checkpoint").is_symlink()
+    assert len(list(folder.glob("*.checkpoint"))) == 1
 
 
 async def test_a_folder_keeps_what_shows_that_a_log_was_put_back(

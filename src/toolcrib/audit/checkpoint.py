@@ -303,10 +303,15 @@ def _in_folder(folder: Path) -> Callable[[str], object]:
         if name.exists() and name.read_bytes().split(b"\n")[1:3] != [size.encode(), root.encode()]:
             _log.warning("%s: another log's checkpoint is there: verify the log with it", name)
             name = name.with_suffix(f".{sha256(note.encode()).hexdigest()[:16]}.checkpoint")
-        part = folder / f".{int(size):012}.{os.getpid()}.part"
-        with create_private(part) as opened:
-            opened.write(note.encode())
-        part.replace(name)
+        part = folder / f".{int(size):012}.{os.urandom(8).hex()}.part"
+        try:
+            with create_private(part, new=True) as opened:  # through no link that somebody has put
+                opened.write(note.encode())
+                opened.flush()
+                os.fsync(opened.fileno())
+            part.replace(name)
+        finally:
+            part.unlink(missing_ok=True)
 
     return keep
 
