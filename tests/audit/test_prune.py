@@ -10,7 +10,7 @@ from audit.audit_helpers import opened, record, write_calls
 
 from toolcrib.audit import AuditFilter, AuditLog, Fault, verify_jsonl
 from toolcrib.audit.rows import text_of
-from toolcrib.errors import ToolcribError
+from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.origin import Attachment
 
 
@@ -38,6 +38,22 @@ async def test_the_oldest_go_and_the_rest_still_verifies(url: str) -> None:
             "through": 4,
         }
         assert not verify_jsonl(lines[1:], key="k").ok
+
+
+async def test_an_export_during_which_a_log_is_pruned_is_none(tmp_path: Path) -> None:
+    """It would look like a log that somebody has changed."""
+    url = f"sqlite:///{tmp_path}/crib.db"
+    async with AuditLog(url) as log, AuditLog(url) as elsewhere:
+        await write_calls(log, range(120))
+        entry = await log.entry(180)
+        assert entry is not None
+        lines = log.export()
+        await anext(lines)
+        await elsewhere.prune(before=entry.at)
+        with pytest.raises(SourceError, match="export it again"):
+            async for _ in lines:
+                pass
+        assert verify_jsonl([line async for line in log.export()]).ok
 
 
 async def test_all_may_go_and_again(url: str) -> None:

@@ -4,9 +4,11 @@ force, and which of two calls with secrets it was."""
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from audit.audit_helpers import record
 
@@ -24,7 +26,7 @@ from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.runner.scope import CallScope
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
-from toolcrib.values.origin import Attachment, Candidate, Choice
+from toolcrib.values.origin import Attachment, Candidate, Choice, Origin
 from toolcrib.values.record import Outcome, ToolInvocationRecord
 
 ADA = Caller("ada", ("support", "refunds"))
@@ -73,6 +75,29 @@ async def test_the_definition_that_was_in_force_is_kept_once(url: str) -> None:
         assert len(await log.entries()) == 12, "it is no call"
         assert (await log.verify()).checked == 13
         assert verify_jsonl([line async for line in log.export()], key="k").ok
+
+
+@pytest.mark.parametrize("how", ["moved", "pruned"])
+async def test_what_a_log_has_lost_is_given_to_it_again(how: str, tmp_path: Path) -> None:
+    """A runner goes on with a log that another process pruned, or that was moved away."""
+    url = f"sqlite:///{tmp_path}/crib.db"
+    async with AuditLog(url) as log, AuditLog(url) as elsewhere:
+        runner = ToolRunner([refund], sinks=[log])
+        said = attachment()
+        scope = CallScope(RunTally("run_1"), origin=Origin(prompt_digest=said.digest))
+        scope = msgspec.structs.replace(scope, attachments=(said,))
+        await runner.exec(ToolCall("1", "", "refund", '{"order": 7}'), scope=scope)
+        if how == "pruned":
+            await elsewhere.prune(before=time.time() + 1)
+        else:
+            for file in tmp_path.glob("crib.db*"):
+                file.rename(file.with_name(f"old.{file.name}"))
+            with pytest.raises(SourceError, match="removed or replaced"):
+                await runner.exec(ToolCall("2", "", "refund", '{"order": 7}'), scope=scope)
+        await runner.exec(ToolCall("3", "", "refund", '{"order": 7}'), scope=scope)
+        referred = [refund.definition.digest, said.digest]
+        assert sorted(await log.attachments(referred)) == sorted(referred)
+        assert (await log.verify()).ok
 
 
 async def test_it_comes_before_what_refers_to_it_also_if_the_call_never_ran(url: str) -> None:

@@ -82,6 +82,7 @@ _THERE = (
     " WHERE run_id = :run_id AND call_id = :call_id AND status = :status LIMIT 1"
 )
 _LATER = "SELECT 1 FROM audit_entries WHERE run_id = :run_id AND seq > :seq LIMIT 1"
+_GENERATION = """SELECT log_id, (SELECT min(seq) FROM audit_entries) FROM audit_head WHERE id = 1"""
 _EMPTY = tree.EMPTY.hex()
 
 
@@ -143,6 +144,13 @@ def stored_state(transaction: Transaction, *, lock: bool = False) -> tuple[State
     seq, own, version, log, first, keys, root, sealed = found[0]
     state = State(head=Head(seq, own), format=version, log=log, first=first, keys=keys, root=root)
     return state, sealed
+
+
+def generation_of(transaction: Transaction) -> tuple[Any, ...]:
+    """Return which log the database holds and from which entry on: both are others once entries were
+    pruned, or another log is in its place, whoever did that."""
+    found = transaction.tuples(_GENERATION)
+    return tuple(found[0]) if found else ()
 
 
 def state_of(transaction: Transaction, seal: Seal) -> State | None:

@@ -17,6 +17,7 @@ from toolcrib.audit.append import (
     Draft,
     Tail,
     append,
+    generation_of,
     grown,
     proved,
     standing_under,
@@ -61,6 +62,7 @@ class AuditLog(Closing):
     """
 
     intents = True
+    generation: object = None  # of which log the last commit was: see `KeepsAttachments`
 
     def __init__(
         self,
@@ -175,16 +177,25 @@ class AuditLog(Closing):
         return next(entry for entry in entries if entry.record is stands)
 
     async def export(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[str]:  # noqa: A002
-        """The entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them."""
+        """The entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them.
+
+        A whole export is of one log. Raises SourceError if entries were pruned meanwhile, or another log
+        was put in its place: what was exported would look like a log that somebody has changed.
+        """
         if filter != EVERYTHING:
             notes = filter == AuditFilter(after=filter.after)
             async for row in self._pages(filter, calls=not notes):
                 yield _line(row)
             return
-        behind, more = -1, True
+        behind, more, first = -1, True, None
         while more:
             query = select(AuditFilter(after=behind), behind=None, limit=_PAGE, calls=False)
-            page, end = await self._database.transact(partial(_with_end, query), write=False)
+            page, end, generation = await self._database.transact(
+                partial(_with_end, query), write=False
+            )
+            first = generation if first is None else first
+            if generation != first:
+                raise SourceError("the audit log was pruned while it was exported: export it again")
             for row in page:
                 yield _line(row)
             behind, more = page[-1][0] if page else behind, len(page) == _PAGE
@@ -276,7 +287,10 @@ class AuditLog(Closing):
             except ToolcribError as error:
                 answers.append(error)
         if drafts:
-            found = iter(self._database.transact_here(lambda t: append(t, self._seal, drafts)))
+            written, self.generation = self._database.transact_here(
+                lambda t: (append(t, self._seal, drafts), generation_of(t))
+            )
+            found = iter(written)
             answers = [next(found) if answer is None else answer for answer in answers]
             if self._checkpoints is not None and self._checkpoints.note(len(drafts)):
                 self._sign()
@@ -322,11 +336,12 @@ def _migrated(transaction: Transaction, seal: Seal) -> bool:
 
 def _with_end(
     query: tuple[str, dict[str, Any]], transaction: Transaction
-) -> tuple[Sequence[tuple[Any, ...]], str]:
-    """A page of rows, and the line with which a whole export ends if this page is the last."""
+) -> tuple[Sequence[tuple[Any, ...]], str, tuple[Any, ...]]:
+    """A page of rows, the line with which a whole export ends if this page is the last, and which log
+    that is."""
     found = stored_state(transaction)
     end = "" if found is None or found[0].format == 1 else end_line(*found) + "\n"
-    return _rows(query, transaction), end
+    return _rows(query, transaction), end, generation_of(transaction)
 
 
 def _line(row: tuple[Any, ...]) -> str:

@@ -184,7 +184,7 @@ class Recorder:
         mac = getattr(ledger, "mac", None)
         self._mac = mac if callable(mac) else partial(keyed_digest, _OF_THIS_PROCESS)
         keepers = [sink for sink in sinks if isinstance(sink, KeepsAttachments)]
-        self._attached = {id(keeper): set[str]() for keeper in keepers}
+        self._attached = {id(keeper): _Attached() for keeper in keepers}
 
     def draft(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> Draft:
         """The draft of a call that comes in now.
@@ -212,14 +212,16 @@ class Recorder:
     async def write(self, sink: Sink, record: ToolInvocationRecord, draft: Draft) -> Written:
         """Give a sink a record, and before it what the record refers to, to the end.
 
-        The record is written also where what it refers to could not be.
+        The record is written also where what it refers to could not be. What a sink had lost, as it
+        turns out by writing, is given to it once more.
         """
         attached = await self.attach(sink, draft)
         written = await _to_the_end(lambda: sink.write(own_record(record)))
+        lost = await self.attach(sink, draft)
         return Written(
             written.given,
-            written.error or attached.error,
-            written.cancelled or attached.cancelled,
+            written.error or attached.error or lost.error,
+            written.cancelled or attached.cancelled or lost.cancelled,
         )
 
     async def attach(self, sink: Sink, draft: Draft) -> Written:
@@ -265,16 +267,32 @@ class Recorder:
         return trouble
 
     def _missing(self, sink: Sink, draft: Draft) -> _Missing:
-        known = self._attached.get(id(sink))
-        if known is None:
+        attached = self._attached.get(id(sink))
+        if attached is None:
             return []
+        known = attached.known(getattr(sink, "generation", None))
         return [(name, make) for name, make in draft.attachments() if name not in known]
 
     def _keeps(self, sink: Sink, name: str) -> None:
-        known = self._attached[id(sink)]
+        known = self._attached[id(sink)].names
         if len(known) >= _MOST_ATTACHED:
             known.clear()  # a sink may be given one again
         known.add(name)
+
+
+class _Attached:
+    """The names of what one sink was given, for as long as it is of one generation."""
+
+    def __init__(self) -> None:
+        self.names = set[str]()
+        self._generation: object = None
+
+    def known(self, generation: object) -> set[str]:
+        if generation != self._generation:
+            if self._generation is not None:
+                self.names.clear()
+            self._generation = generation
+        return self.names
 
 
 def _attach(sink: KeepsAttachments, make: Callable[[], Attachment]) -> Awaitable[object] | None:

@@ -212,7 +212,11 @@ class Sink(Protocol):
 
 @runtime_checkable
 class KeepsAttachments(Protocol):
-    """A sink that keeps what records refer to by digest, too: definitions, prompts, choices."""
+    """A sink that keeps what records refer to by digest, too: definitions, prompts, choices.
+
+    One that may lose what it was given (its old entries are pruned, its file is replaced) has an
+    attribute `generation`, which is another value from then on: it is given what it lacks once more.
+    """
 
     def attach(self, attachment: Attachment) -> Awaitable[None] | None:
         """Keep it; before the first record that refers to it, and perhaps more than once."""
