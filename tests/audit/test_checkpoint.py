@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import sqlite3
-import os
 import stat
 import subprocess
 import sys

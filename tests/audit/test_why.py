@@ -48,6 +48,11 @@ def attachment(kind: Any = "prompt", *, run_id: str = "run_1", text: str = "x") 
     return Attachment.of(kind, {"text": text}, run_id=run_id)
 
 
+def move_away(folder: Path) -> None:
+    for file in folder.glob("crib.db*"):
+        file.rename(file.with_name(f"old.{file.name}"))
+
+
 async def entered(log: AuditLog, name: str) -> list[dict[str, Any]]:
     """What the export has of one status, as a stranger reads it."""
     lines = [json.loads(line) async for line in log.export()]
@@ -90,8 +95,7 @@ async def test_what_a_log_has_lost_is_given_to_it_again(how: str, tmp_path: Path
         if how == "pruned":
             await elsewhere.prune(before=time.time() + 1)
         else:
-            for file in tmp_path.glob("crib.db*"):
-                file.rename(file.with_name(f"old.{file.name}"))
+            move_away(tmp_path)
             with pytest.raises(SourceError, match="removed or replaced"):
                 await runner.exec(ToolCall("2", "", "refund", '{"order": 7}'), scope=scope)
         await runner.exec(ToolCall("3", "", "refund", '{"order": 7}'), scope=scope)

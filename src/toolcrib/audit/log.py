@@ -179,8 +179,8 @@ class AuditLog(Closing):
     async def export(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[str]:  # noqa: A002
         """The entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them.
 
-        A whole export is of one log. Raises SourceError if entries were pruned meanwhile, or another log
-        was put in its place: what was exported would look like a log that somebody has changed.
+        A whole export is of one log. Raises SourceError if entries were pruned meanwhile, or another
+        log was put in its place: the export would look like that of a log that somebody changed.
         """
         if filter != EVERYTHING:
             notes = filter == AuditFilter(after=filter.after)
