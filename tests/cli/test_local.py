@@ -9,7 +9,7 @@ import pytest
 
 from toolcrib.cli import run
 from toolcrib.clients.local import model_path
-from toolcrib.clients.local.download import SMOLLM2
+from toolcrib.clients.local.model import SMOLLM2
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.clients import AnthropicClient, OpenAIClient, WireClient
-from toolcrib.clients.address import checked_url, merged
+from toolcrib.clients.server import checked_url, merged
 from toolcrib.errors import RequestError
 from toolcrib.testing import openai_server
 from toolcrib.values.message import ChatRequest, Message

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolcrib.clients import GeminiClient, Outgoing, WireClient, client_for
-from toolcrib.clients.address import joined
+from toolcrib.clients.server import joined
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,

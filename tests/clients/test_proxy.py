@@ -8,7 +8,7 @@ import base64
 import pytest
 
 from toolcrib.clients import OpenAIClient
-from toolcrib.clients.proxy import proxy_of
+from toolcrib.clients.server import proxy_of
 from toolcrib.errors import AuthenticationError, ConnectionFailed, RequestError
 from toolcrib.testing import openai_server, raw
 from toolcrib.values.message import ChatRequest, Message

@@ -18,8 +18,8 @@ import pytest
 from rows import each_row
 
 from toolcrib.clients import OpenAIClient, Retries, Timeouts
-from toolcrib.clients.broken import failure_of
-from toolcrib.clients.refusal import retry_after
+from toolcrib.clients.base import retry_after
+from toolcrib.clients.transport import failure_of
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -257,7 +257,7 @@ async def test_when_and_whether_are_both_heeded(waits: Waits) -> None:
 async def test_an_error_is_known_though_its_text_never_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("toolcrib.clients.refusal._PATIENCE", 0.05)
+    monkeypatch.setattr("toolcrib.clients.base._PATIENCE", 0.05)
     head = b"HTTP/1.1 429 No\r\nContent-Length: 99\r\n\r\nslow down"
     async with (
         server_of([[head]]) as (url, _),

@@ -10,7 +10,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.clients import OpenAIClient, Outgoing, Response
-from toolcrib.clients.secret import hidden, secrets_of
+from toolcrib.clients.server import hidden, secrets_of
 from toolcrib.errors import AuthenticationError, ConnectionFailed
 from toolcrib.testing import openai_server, raw
 from toolcrib.values.message import ChatRequest, Message

@@ -146,7 +146,7 @@ async def test_who_waits_for_a_body_that_is_closed_is_told_so(head: bytes) -> No
 
 async def test_who_waits_for_a_connection_is_told_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody cancelled it."""
-    monkeypatch.setattr("toolcrib.clients.pool.CONNECTIONS", 1)
+    monkeypatch.setattr("toolcrib.clients.transport.CONNECTIONS", 1)
     async with serving(TEXT) as server:
         client = OpenAIClient("m", base_url=server.url)
         async with contextlib.aclosing(client.stream(HI)) as parts:  # type: ignore[type-var]

@@ -7,20 +7,30 @@ is made again only while nothing of its answer has been given away.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import math
 import os
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC
 from typing import Any, TypeAlias, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
 
-from toolcrib.clients.address import checked_headers, checked_url, joined, merged
-from toolcrib.clients.exchange import exchanged
 from toolcrib.clients.retry import Attempts, Retries, retried
-from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport, is_bounded
-from toolcrib.clients.way import Timeouts
+from toolcrib.clients.server import checked_headers, checked_url, hidden, joined, merged, secrets_of
+from toolcrib.clients.transport import (
+    AiohttpTransport,
+    Outgoing,
+    Response,
+    Timeouts,
+    Transport,
+    is_bounded,
+)
 from toolcrib.closing import Closing
 from toolcrib.errors import ClientError, ConnectionFailed, ProviderError, RequestError
 from toolcrib.hydrate import hydrate
@@ -29,7 +39,112 @@ from toolcrib.values.client import Plan
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings, StreamPart, TextPart
 from toolcrib.values.typed import check_type
-from toolcrib.wire import Decoder, Memo, TextSyntax, Wire, decoder, encode, syntax_of, wire_of
+from toolcrib.wire import (
+    Decoder,
+    Memo,
+    TextSyntax,
+    Wire,
+    decoder,
+    encode,
+    http_error,
+    syntax_of,
+    wire_of,
+)
+
+# The error in an answer that is no success: its body in words, its headers on when to try again.
+
+
+_LONGEST = 64 * 1024
+_PATIENCE = 5.0
+"""Seconds that an error's text may take, once the error itself is known."""
+_SAYS = {"true": True, "false": False}
+
+
+async def refusal(response: Response) -> ClientError:
+    """The error, with as much of its text as can be had.
+
+    `x-should-retry` is how OpenAI and Anthropic tell their own clients whether to.
+    """
+    body = b""
+    with contextlib.suppress(ConnectionFailed, TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
+            async for data in response.chunks():
+                body += data
+                if len(body) > _LONGEST:
+                    break
+    headers = response.headers
+    when = retry_after(headers, time.time())
+    error = http_error(response.status, body, retry_after=when)
+    error.retryable = _SAYS.get(headers.get("x-should-retry", "").lower(), error.retryable)
+    if error.retryable and when is not None:
+        error.retry_after = when
+    return error
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """The seconds that an answer's headers, with lower-case names, say to wait; None if they do not.
+
+    `retry-after-ms` is Azure's and OpenAI's; `retry-after` is seconds, or a date (RFC 9110, 10.2.3),
+    which counts from `now`, in seconds since 1970; one without a zone is in UTC (5.6.7).
+    """
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        seconds = _number(headers.get(name, ""))
+        if seconds is not None:
+            return seconds * unit
+    from email.utils import parsedate_to_datetime  # 5 ms, which `import toolcrib` need not pay
+
+    try:
+        then = parsedate_to_datetime(headers.get("retry-after", ""))
+        then = then if then.tzinfo is not None else then.replace(tzinfo=UTC)
+        return max(0.0, then.timestamp() - now)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _number(value: str) -> float | None:
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return max(0.0, number) if math.isfinite(number) else None
+
+
+# One request and its answer, as every client makes them.
+#
+# Rule: the answer is closed in the end, whatever happens, and no error that comes of it holds a key.
+
+
+_PART = 206
+"""A part of an answer, which nobody asked for."""
+
+
+@asynccontextmanager
+async def exchanged(
+    transport: Transport, outgoing: Outgoing, base: str, headers: Mapping[str, str]
+) -> AsyncGenerator[Response, None]:
+    """The answer, if the server did not refuse; ClientError if it did.
+
+    In errors, what a provider repeats of the keys in `base`, in `headers`, or of the transport's, is
+    hidden.
+    """
+    try:
+        response = await transport.send(outgoing)
+        whole = False
+        try:
+            if not 200 <= response.status < 300 or response.status == _PART:
+                raise await refusal(response)
+            yield response
+            whole = True
+        finally:
+            await response.aclose(whole=whole)
+    except ClientError as error:
+        secrets = [*secrets_of(base, headers), *getattr(transport, "secrets", ())]
+        error.args = tuple(
+            hidden(part, secrets) if isinstance(part, str) else part for part in error.args
+        )
+        error.__context__ = None
+        raise
+
 
 Tools: TypeAlias = Iterable[Any] | ToolLike
 

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from toolcrib.clients.address import checked_headers, checked_url, joined, merged
-from toolcrib.clients.exchange import exchanged
-from toolcrib.clients.openai import base_of, key_for
+from toolcrib.clients.base import exchanged
+from toolcrib.clients.providers import base_of, key_for
 from toolcrib.clients.retry import Retries, retried
-from toolcrib.clients.transport import AiohttpTransport, Outgoing, Transport
-from toolcrib.clients.way import Timeouts
+from toolcrib.clients.server import checked_headers, checked_url, joined, merged
+from toolcrib.clients.transport import AiohttpTransport, Outgoing, Timeouts, Transport
 from toolcrib.closing import Closing
 from toolcrib.errors import WireError
 from toolcrib.values.json import encodable

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Transport
-from toolcrib.clients.way import Timeouts
+from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Timeouts, Transport
 from toolcrib.errors import AuthenticationError, MissingExtraError
 
 

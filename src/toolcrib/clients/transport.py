@@ -9,21 +9,186 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import math
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from contextvars import ContextVar
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import msgspec
 
-from toolcrib.clients.broken import aiohttp_library, failure_of, is_closed
-from toolcrib.clients.pool import WAY, kept_open, open_session
-from toolcrib.clients.proxy import proxy_of
-from toolcrib.clients.secret import secrets_of
-from toolcrib.clients.way import Timeouts, Way
-from toolcrib.errors import ClientError, RequestError
+from toolcrib.clients.server import proxy_of, secrets_of
+from toolcrib.errors import ClientError, ConnectionFailed, MissingExtraError, RequestError
 from toolcrib.values.json import Veiled
+
+# How long each step of a request may take.
+#
+# Rule: nobody is waited for without a limit, unless the user said so, and a limit is moved only when
+# there is something to wait for. (aiohttp's own are three timers a request, moved with each piece of a
+# reply; most pieces are there already when they are asked for.)
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Time limits in seconds, None for none: to connect, between two reads, for everything.
+
+    To connect is all from the server's name to TLS, also by a proxy. Raises ValueError for one that
+    is not more than zero.
+    """
+
+    connect: float | None = 10.0
+    read: float | None = 120.0
+    total: float | None = 900.0
+
+    def __post_init__(self) -> None:
+        if not all(
+            limit is None or 0 < limit < math.inf for limit in msgspec.structs.astuple(self)
+        ):
+            raise ValueError("Timeouts: each is more than 0 seconds, or None for no limit")
+
+
+class RequestDeadline:
+    """Moves the `limit` of a request from step to step; `fresh`: its connection was made for it."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._now = asyncio.get_running_loop().time
+        self._connect = timeouts.connect
+        self._read = math.inf if timeouts.read is None else timeouts.read
+        self._end = math.inf if timeouts.total is None else self._now() + timeouts.total
+        self.fresh = False
+        self.limit = asyncio.timeout_at(None if self._end == math.inf else self._end)
+
+    def connecting(self) -> asyncio.Timeout:
+        """The limit on a connection that is made for it."""
+        self.fresh = True
+        return asyncio.timeout(self._connect)
+
+    def connected(self) -> None:
+        """From here on the server is waited for."""
+        when = self._next()
+        if when != self.limit.when():
+            self.limit.reschedule(when)
+
+    def reading(self) -> asyncio.Timeout:
+        """The limit on the next piece."""
+        return asyncio.timeout_at(self._next())
+
+    def _next(self) -> float | None:
+        when = min(self._now() + self._read, self._end)
+        return None if when == math.inf else when
+
+
+# What aiohttp says of a connection that failed, in words that quote nothing of the request.
+
+
+def aiohttp_library() -> ModuleType:
+    try:
+        import aiohttp
+    except ImportError:
+        raise MissingExtraError("http", "a client over HTTP") from None
+    return aiohttp
+
+
+def is_closed(error: Exception) -> bool:
+    """Whether the other side had gone, before it answered anything (RFC 9112, 9.3.1)."""
+    known = aiohttp_library()
+    gone = (known.ServerDisconnectedError, known.ClientOSError, ConnectionError)
+    return isinstance(error, gone) and not isinstance(error, TimeoutError)
+
+
+def failure_of(error: Exception, server: str) -> ConnectionFailed:
+    """What broke, in words that quote nothing. Raised outside the handler: it carries no context.
+
+    A server that has the request and is slow is not asked again: it may still be at work on it.
+    """
+    known = aiohttp_library()
+    if isinstance(error, TimeoutError):
+        failure = ConnectionFailed(f"{server} did not answer within the time limit")
+        failure.retryable = isinstance(error, known.ConnectionTimeoutError)
+        return failure
+    reasons = (
+        (known.ClientConnectorDNSError, "there is no server of that name"),
+        (known.ClientConnectorCertificateError, "its certificate is not valid"),
+        (known.ClientHttpProxyError, "the proxy of the environment refused to connect"),
+        (known.ClientProxyConnectionError, "the proxy of the environment was not reached"),
+        (known.ClientConnectorError, "no connection"),
+        (known.InvalidURL, "this is not a URL that can be requested"),
+        (known.ClientResponseError, "what answers there does not speak HTTP as it should"),
+        (known.ClientPayloadError, "the connection broke in the middle of the reply"),
+    )
+    reason = next((text for kind, text in reasons if isinstance(error, kind)), None)
+    if reason == "no connection" and getattr(error, "os_error", None) is not None:
+        reason = f"no connection ({error.os_error.strerror or 'refused'})"  # type: ignore[attr-defined]
+    text = reason or "the connection broke before the reply was whole"
+    failure = ConnectionFailed(f"{server}: {text}")
+    for_good = (known.InvalidURL, known.ClientSSLError, known.ClientResponseError)
+    failure.retryable = not isinstance(error, for_good)
+    return failure
+
+
+# Connections that are kept between requests: aiohttp's, one pool an event loop.
+#
+# Rule: aiohttp is imported when the first one is opened.
+
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CONNECTIONS = 1000
+"""The most that are open at once in one event loop, as in OpenAI's own client; more wait their turn."""
+
+DEADLINE: ContextVar[RequestDeadline] = ContextVar("DEADLINE")
+"""The deadline of the request that this task sends: aiohttp tells a connector nothing of its user."""
+
+
+def open_session() -> aiohttp.ClientSession:
+    """A session without cookies, whose requests have the limits of their `DEADLINE`."""
+    library = aiohttp_library()
+    session: aiohttp.ClientSession = library.ClientSession(
+        timeout=library.ClientTimeout(total=None),
+        connector=_connector_class()(limit=CONNECTIONS),
+        cookie_jar=library.DummyCookieJar(),
+        headers={"User-Agent": "toolcrib", "Accept-Encoding": "gzip, deflate"},
+        auto_decompress=False,  # it is not told there that a packed body was cut
+    )
+    return session
+
+
+async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+    """Holds a session open. A loop that ends closes its generators, and so the session."""
+    try:
+        yield
+    finally:
+        await session.close()
+
+
+@cache
+def _connector_class() -> Any:
+    """aiohttp's connector, which tells a request of its connection, and makes it within its limit.
+
+    (A TraceConfig would, too: it costs 20 µs and two copies of the URL a request.)
+    """
+    library = aiohttp_library()
+    base: Any = library.TCPConnector
+
+    class Connector(base):  # type: ignore[misc]
+        async def connect(self, *args: Any, **kwargs: Any) -> Any:
+            connection = await super().connect(*args, **kwargs)
+            DEADLINE.get().connected()
+            return connection
+
+        async def _create_connection(self, *args: Any, **kwargs: Any) -> Any:
+            try:
+                async with DEADLINE.get().connecting():
+                    return await super()._create_connection(*args, **kwargs)
+            except TimeoutError:
+                raise library.ConnectionTimeoutError from None
+
+    return Connector
+
 
 if TYPE_CHECKING:
     import aiohttp
@@ -159,10 +324,10 @@ class AiohttpTransport:
         kept, server = await self._kept(), request.server
         session, proxy = kept.session, self._proxy(server, request.url)
         while True:
-            way = Way(self._timeouts)
-            before = WAY.set(way)
+            deadline = RequestDeadline(self._timeouts)
+            before = DEADLINE.set(deadline)
             try:
-                async with way.limit:
+                async with deadline.limit:
                     response = await session.request(
                         request.method,
                         request.url,
@@ -173,7 +338,7 @@ class AiohttpTransport:
                     )
             except (aiohttp_library().ClientError, OSError) as error:
                 failure: ClientError = failure_of(error, server)
-                again = not way.fresh and is_closed(error) and not session.closed
+                again = not deadline.fresh and is_closed(error) and not session.closed
             except asyncio.CancelledError:
                 if not session.closed or _is_cancelled():
                     raise
@@ -188,9 +353,9 @@ class AiohttpTransport:
                 )
                 again = False
             else:
-                return _AiohttpResponse(response, server, way, kept)
+                return _AiohttpResponse(response, server, deadline, kept)
             finally:
-                WAY.reset(before)
+                DEADLINE.reset(before)
             if not again:
                 failure.retryable = failure.retryable and not session.closed
                 raise failure
@@ -255,10 +420,10 @@ class _Kept(NamedTuple):
 
 class _AiohttpResponse:
     def __init__(
-        self, response: aiohttp.ClientResponse, server: str, way: Way, kept: _Kept
+        self, response: aiohttp.ClientResponse, server: str, deadline: RequestDeadline, kept: _Kept
     ) -> None:
         self._response = response
-        self._way = way
+        self._deadline = deadline
         self._server = server
         self._kept = kept
         kept.read.add(self)
@@ -272,7 +437,7 @@ class _AiohttpResponse:
             try:
                 data = content.read_nowait()
                 if not data and not content.at_eof():
-                    async with self._way.reading():
+                    async with self._deadline.reading():
                         data = await content.readany()
             except (aiohttp_library().ClientError, OSError) as error:
                 failure = failure_of(error, self._server)

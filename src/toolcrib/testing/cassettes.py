@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolcrib.clients import AiohttpTransport, Outgoing, Response, Transport
-from toolcrib.clients.refusal import retry_after
+from toolcrib.clients.base import retry_after
 from toolcrib.clients.transport import is_bounded
 from toolcrib.errors import ConnectionFailed, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of

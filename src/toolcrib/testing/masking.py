@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from toolcrib.clients import Outgoing
-from toolcrib.clients.secret import HARMLESS
+from toolcrib.clients.server import HARMLESS
 
 # What of a request must never be in a file.
 #

@@ -1,29 +1,43 @@
 """`LocalClient`: an `LLMClient` that needs no key and no network, and is honest about what it can do.
 
-Rule: it does one thing, a call for the last request. Choosing is nearness (`choose`), the arguments
-are the model's (`fill`), and results are stated (`tell`), never retold by the model.
+Rule: it does one thing, a call for the last request. Choosing is nearness, the arguments are the
+model's (`arguments`), and results are stated, never retold by the model.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from statistics import fmean
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from toolcrib.clients.base import Tools, plan_of, request_of
-from toolcrib.clients.local.choose import Chooser
-from toolcrib.clients.local.download import is_installed, model_path
-from toolcrib.clients.local.fill import SHOTS, fill
-from toolcrib.clients.local.model import Model, check_engine, model_at, until_given_up
-from toolcrib.clients.local.tell import tell
+from toolcrib.clients.local.arguments import SHOTS, fill
+from toolcrib.clients.local.model import (
+    Model,
+    check_engine,
+    is_installed,
+    model_at,
+    model_path,
+    until_given_up,
+)
 from toolcrib.closing import Closing
 from toolcrib.errors import RequestError, SourceError
+from toolcrib.pick import Embedder, WordVectors
+from toolcrib.pick.ranking import numpy
+from toolcrib.pick.scorer import CatalogCache
+from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
 from toolcrib.values.call import ToolCall
 from toolcrib.values.client import Plan
-from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.definition import Example, HasDefinition, ToolDefinition
+from toolcrib.values.json import JsonValue
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -35,6 +49,247 @@ from toolcrib.values.message import (
     Usage,
 )
 from toolcrib.values.offer import Offer
+
+# Choosing the tool: the offered tool to which the request lies nearest, or none.
+#
+# Rule: nothing here knows any tool or phrase. A request is compared, as a mean of word vectors, with
+# what each tool says of itself and with the requests of its `examples`, and with `NO_TOOL`; whichever
+# text is nearest decides. A small model that is asked to choose does much worse.
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors: TypeAlias = NDArray[np.float32]
+
+NO_TOOL = (
+    "Hello",
+    "Good morning, how are you doing?",
+    "What's up?",
+    "Thank you so much for your help",
+    "Great, that is all for now",
+    "Goodbye, see you later",
+    "Yes please",
+    "Who are you?",
+    "What can you do?",
+    "What is your name?",
+    "I feel a bit tired and sad today",
+    "Sorry, I do not understand",
+    "Tell me a joke",
+    "Write a poem about the sea",
+    "Make up a story for my children",
+    "Translate this sentence into French",
+    "Who discovered penicillin?",
+    "Who was the first man on the moon?",
+    "What is the capital of Portugal?",
+    "What is the largest ocean in the world?",
+    "How many people live in Brazil?",
+    "When did the Roman empire fall?",
+    "Where do penguins live?",
+    "Explain how a car engine works",
+    "How does the stock market work?",
+    "What does the word serendipity mean?",
+    "Which team won the championship last year?",
+    "What do you think about modern art?",
+    "Should I learn to play the guitar?",
+    "Are electric cars better than petrol cars?",
+    "Recommend me a good film",
+    "How do I cook rice?",
+    "Give me some advice about my career",
+    "Book a flight for next week",
+    "Play some music",
+    "Will it be warm and sunny tomorrow?",
+    "Remind me to call my brother tonight",
+    "Write a message to my boss",
+    "Buy me a pair of shoes",
+)
+"""Requests without a tool, or for one that is seldom there: talk, knowledge, opinions, errands."""
+
+_NOBODY = -1
+_COUNTED = 2
+"""How many of a tool's texts count, the nearest ones: one alone is too often near by accident."""
+
+_OWN_GROUND = 0.5
+"""The cosine from which a request of `NO_TOOL` is so near to an offered tool that it is the tool's."""
+
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+class _Index(NamedTuple):
+    """Unit rows, the mean taken away; `owners[i]` is the tool of row i, or `_NOBODY`."""
+
+    rows: Vectors
+    owners: list[int]
+    mean: Vectors
+
+
+class Chooser:
+    """Finds the tool, and the examples, nearest to a request. Safe to use from threads."""
+
+    def __init__(self, vectors: Embedder | None = None) -> None:
+        self._vectors = vectors or WordVectors()
+        self._indexes = CatalogCache(self._build)
+
+    def choose(
+        self, request: str, tools: Sequence[HasDefinition], *, must: bool = False
+    ) -> ToolDefinition | None:
+        """The nearest tool, or None if a request of `NO_TOOL` is nearer; with `must` always a tool."""
+        if not tools:
+            return None
+        index = self._indexes.get(tools)
+        asked = _centred(self._vectors.embed([_plain(request)]), index.mean)[0]
+        cosines = numpy().vecdot(index.rows, asked).tolist()
+        of: dict[int, list[float]] = {}
+        for owner, cosine in zip(index.owners, cosines, strict=True):
+            if owner != _NOBODY or not must:
+                of.setdefault(owner, []).append(cosine)
+        nearest = max(of, key=lambda owner: fmean(sorted(of[owner])[-_COUNTED:]))
+        return None if nearest == _NOBODY else tools[nearest].get_definition()
+
+    def nearest(self, request: str, examples: Sequence[Example], count: int) -> list[Example]:
+        """Up to `count` of the examples, the nearest to the request first."""
+        if not examples:
+            return []
+        rows = self._vectors.embed([request, *(example.request for example in examples)])
+        cosines = numpy().vecdot(rows[1:], rows[0]).tolist()
+        order = sorted(range(len(examples)), key=lambda i: -cosines[i])
+        return [examples[i] for i in order[:count]]
+
+    def _build(self, definitions: Sequence[ToolDefinition]) -> _Index:
+        owned = [(i, text) for i, d in enumerate(definitions) for text in _texts(d)]
+        tools = self._vectors.embed([_plain(text) for _, text in owned])
+        general = self._vectors.embed([_plain(text) for text in NO_TOOL])
+        general = general[(general @ tools.T).max(axis=1) < _OWN_GROUND]
+        np: Any = numpy()
+        rows = np.concatenate([tools, general])
+        mean = rows.mean(axis=0)
+        return _Index(_centred(rows, mean), [i for i, _ in owned] + [_NOBODY] * len(general), mean)
+
+
+def _texts(definition: ToolDefinition) -> list[str]:
+    text = f"{spaced_name(definition.name)}: {definition.description}"
+    return [text, *(example.request for example in definition.examples)]
+
+
+def _plain(text: str) -> str:
+    """Which number it is says nothing about the tool."""
+    return _NUMBER.sub("7", text.lower())
+
+
+def _centred(vectors: Vectors, mean: Vectors) -> Vectors:
+    """What the texts have in common is taken away: it hides what tells them apart."""
+    moved = vectors - mean
+    lengths = numpy().linalg.norm(moved, axis=1, keepdims=True)
+    centred: Vectors = moved / numpy().maximum(lengths, 1e-9)
+    return centred
+
+
+# Stating a tool's result in plain words, without the model: it would invent.
+#
+# Rule: every value is the tool's own; only names, commas and line breaks are added. No tool is known
+# here. What is too long is cut, and says so.
+
+
+_LONGEST = 4000
+_MOST_LINES = 60
+
+
+def tell(results: Sequence[Message]) -> str:
+    """The results of one turn; each under its tool's name if there are several."""
+    texts = [_result(message) for message in results]
+    if len(texts) > 1:
+        named = zip(results, texts, strict=True)
+        texts = [f"{message.name or 'tool'}:\n{text}" for message, text in named]
+    return _bounded("\n\n".join(texts))
+
+
+def _result(message: Message) -> str:
+    try:
+        # Python's own reader: it keeps every digit of an integer.
+        value: JsonValue = json.loads(message.content)
+        text = _error(value) if message.is_error else _told(value)
+    except (ValueError, RecursionError):
+        text = message.content
+    if message.is_error:
+        return f"The call of {message.name or 'the tool'} did not succeed: {text}"
+    return text
+
+
+def _error(value: JsonValue) -> str:
+    """`{"error": {"message": …, "details": [{"path", "message"}]}}`, as the loop words it, or any."""
+    error = value.get("error") if isinstance(value, dict) else None
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return _told(value)
+    lines = [str(error["message"])]
+    details = error.get("details")
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, dict):
+            lines.append(f"- {detail.get('path')}: {detail.get('message')}")
+    return "\n".join(lines)
+
+
+def _told(value: JsonValue) -> str:
+    if isinstance(value, dict):
+        return _fields(value)
+    if isinstance(value, list):
+        return _items(value)
+    return _scalar(value)
+
+
+def _fields(value: dict[str, JsonValue]) -> str:
+    """Short values on one line, then each list or long text under its name."""
+    short = {name: member for name, member in value.items() if _is_short(member)}
+    lines = [_line(short)] if short else []
+    for name, member in value.items():
+        if name not in short:
+            lines.append(_block(name, member))
+    return "\n".join(lines) or "Done."
+
+
+def _block(name: str, member: JsonValue) -> str:
+    if member in ([], {}):
+        return f"{name}: none"
+    text = _told(member)
+    return f"{name}:\n{indent(text, '  ') if isinstance(member, dict) else text}"
+
+
+def _items(value: list[JsonValue]) -> str:
+    if not value:
+        return "none"
+    lines = [f"- {_item(item)}" for item in value[:_MOST_LINES]]
+    if len(value) > _MOST_LINES:
+        lines.append(f"… and {len(value) - _MOST_LINES} more")
+    return "\n".join(lines)
+
+
+def _item(item: JsonValue) -> str:
+    if isinstance(item, dict) and not any(isinstance(v, dict | list) for v in item.values()):
+        return _line(item)
+    return _json(item) if isinstance(item, dict | list) else _scalar(item)
+
+
+def _line(fields: dict[str, JsonValue]) -> str:
+    return ", ".join(f"{name}: {_scalar(value)}" for name, value in fields.items())
+
+
+def _is_short(value: JsonValue) -> bool:
+    return "\n" not in value if isinstance(value, str) else not isinstance(value, dict | list)
+
+
+def _scalar(value: JsonValue) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _bounded(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]} … (cut: {len(text)} characters in all)"
+
 
 _WHO = (
     "I am a small embedded model that can only fill in tool calls; "

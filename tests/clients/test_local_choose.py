@@ -13,7 +13,7 @@ import pytest
 from rows import each_row
 
 from toolcrib import kit
-from toolcrib.clients.local.choose import NO_TOOL, Chooser
+from toolcrib.clients.local.client import NO_TOOL, Chooser
 from toolcrib.values.definition import Example, ToolDefinition
 
 np = pytest.importorskip("numpy")
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 with_vectors = pytest.mark.skipif(
     find_spec("wordllama") is None, reason="the extra `pick` is not installed"
 )
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 class Fixed(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 from rows import each_row
 
-from toolcrib.clients.local.copying import narrowed, numbers, runs
+from toolcrib.clients.local.arguments import narrowed, numbers, runs
 from toolcrib.values.definition import Example, ToolDefinition
 from toolcrib.values.json import canonical_json
 

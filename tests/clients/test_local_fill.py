@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.clients.local.fill import clipped, fill, prompt
+from toolcrib.clients.local.arguments import clipped, fill, prompt
 from toolcrib.clients.local.model import Completion, Model, TooLongError
 from toolcrib.errors import RequestError
 from toolcrib.values.definition import Example, ToolDefinition

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rows import each_row
 
-from toolcrib.clients.local.grammar import filled, grammar, size_of
+from toolcrib.clients.local.arguments import filled, grammar, size_of
 
 STRING = {"type": "string"}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.clients.local import download
-from toolcrib.clients.local.download import (
+from toolcrib.clients.local import model as download
+from toolcrib.clients.local.model import (
     Source,
     Step,
     install,

@@ -1,0 +1,352 @@
+"""The arguments of a call, written by the model under a grammar made of the tool's schema.
+
+Rule: the engine drops a schema that it cannot translate without a word, and then nothing holds the
+model. So the schema is built anew from keywords known to work (tried with xllamacpp 2026.10, whose
+grammars are llguidance's), and everything else is left out. What the grammar lets through that the
+author's schema does not, hydration refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolcrib.clients.local.model import Completion, Model, TooLongError
+from toolcrib.errors import RequestError
+from toolcrib.schema.guard import resolve_ref
+from toolcrib.values.definition import Example, ToolDefinition
+from toolcrib.values.json import JsonObject, JsonValue, encodable
+from toolcrib.values.message import Settings
+
+_TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
+_LENGTHS = ("minLength", "maxLength", "minItems", "maxItems")
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_SAFE_INTEGER = 2**53
+_DEEPEST = 24
+
+# Beside them the engine would allow any white space, in which small models lose themselves.
+_SPACING: JsonObject = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+}
+
+
+def grammar(schema: JsonObject, narrowed: Mapping[str, JsonObject]) -> JsonObject:
+    """The schema that the arguments are written under; `narrowed` replaces properties' own schemas.
+
+    At the top, a property that has a default is written too: a model that may leave things out
+    leaves out too much.
+    """
+    made = _rebuilt(schema, schema, 0)
+    properties = _mapping(schema.get("properties"))
+    made |= {"type": "object", "x-guidance": _SPACING}
+    if properties:
+        allowed = _mapping(made.get("properties"))
+        made["properties"] = {name: narrowed.get(name, allowed[name]) for name in properties}
+        defaulted = [
+            name for name, p in properties.items() if isinstance(p, dict) and "default" in p
+        ]
+        required = made.get("required")
+        named = required if isinstance(required, list) else []
+        made["required"] = [name for name in properties if name in named or name in defaulted]
+        made["additionalProperties"] = False
+    for key in ("$defs", "definitions"):
+        definitions = _mapping(schema.get(key))
+        if definitions:
+            made[key] = {name: _rebuilt(part, schema, 0) for name, part in definitions.items()}
+    return made
+
+
+def filled(schema: JsonObject, arguments: JsonObject) -> JsonObject:
+    """The arguments in the schema's order, defaults written out: as the grammar has a model write."""
+    whole: JsonObject = {}
+    for name, part in _mapping(schema.get("properties")).items():
+        if name in arguments:
+            whole[name] = arguments[name]
+        elif isinstance(part, dict) and "default" in part:
+            whole[name] = part["default"]
+    return whole | arguments
+
+
+def size_of(schema: JsonValue) -> int:
+    """How many properties a schema has, at any depth: what an answer's length grows with."""
+    if isinstance(schema, list):
+        return sum(map(size_of, schema))
+    if not isinstance(schema, dict):
+        return 0
+    return len(_mapping(schema.get("properties"))) + sum(map(size_of, schema.values()))
+
+
+def _rebuilt(schema: JsonValue, root: JsonObject, depth: int) -> JsonObject:
+    if not isinstance(schema, dict) or depth > _DEEPEST:
+        return {}
+    made: JsonObject = {}
+    ref = schema.get("$ref")
+    if isinstance(ref, str) and ref != "#" and resolve_ref(root, ref) is not None:
+        return {"$ref": ref}
+    values = schema.get("enum")
+    if isinstance(values, list) and values and all(map(_exact, values)):
+        return {"enum": values}
+    if "const" in schema and _exact(schema["const"]):
+        return {"const": schema["const"]}
+    for key in ("anyOf", "oneOf", "allOf"):
+        parts = schema.get(key)
+        if isinstance(parts, list) and parts and (key != "allOf" or len(parts) == 1):
+            return {"anyOf": [_rebuilt(part, root, depth + 1) for part in parts]}
+    if _is_type(schema.get("type")):
+        made["type"] = schema["type"]
+    made |= {key: schema[key] for key in _LENGTHS if _is_bound(schema.get(key), int)}
+    made |= {key: schema[key] for key in _BOUNDS if _is_bound(schema.get(key), (int, float))}
+    if isinstance(schema.get("items"), dict):
+        made["items"] = _rebuilt(schema["items"], root, depth + 1)
+    return made | _object_part(schema, root, depth)
+
+
+def _object_part(schema: JsonObject, root: JsonObject, depth: int) -> JsonObject:
+    properties = _mapping(schema.get("properties"))
+    others = schema.get("additionalProperties")
+    if not properties:
+        if isinstance(others, dict):
+            return {"type": "object", "additionalProperties": _rebuilt(others, root, depth + 1)}
+        return {"additionalProperties": False} if others is False else {}
+    required = schema.get("required")
+    named = required if isinstance(required, list) else []
+    return {
+        "type": "object",
+        "properties": {name: _rebuilt(part, root, depth + 1) for name, part in properties.items()},
+        "required": [name for name in properties if name in named],
+        "additionalProperties": False,
+    }
+
+
+def _mapping(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _is_type(value: JsonValue) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(item in _TYPES for item in value)
+    return value in _TYPES
+
+
+def _is_bound(value: JsonValue, kinds: Any) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool) and _exact(value)
+
+
+def _exact(value: JsonValue) -> bool:
+    """Whether the engine reads the value as it is: no integer beyond 2^53, no lone surrogate."""
+    if isinstance(value, str):
+        return not any("\ud800" <= c <= "\udfff" for c in value)
+    if isinstance(value, int | float):
+        return abs(value) < _SAFE_INTEGER
+    if isinstance(value, list):
+        return all(map(_exact, value))
+    if isinstance(value, dict):
+        return all(_exact(key) and _exact(member) for key, member in value.items())
+    return value is None
+
+
+# Parameters whose values are copied from the request: a model that copies cannot make things up.
+#
+# Rule: which parameters these are is learnt from the tool's own examples, and from nothing else. If
+# in at least two of them a parameter has a value, and each such value stands word for word in its
+# request (one that is the default aside), then the values that the new request offers are the only
+# ones allowed: its runs of up to eight words, or its numbers, and the default.
+
+
+_AROUND = "?!.,;:'\"()[]{}<>`“”‘’…"
+_AFTER = "?!.,;:…"
+_QUOTES = "'\"`“”‘’…"
+_MOST_WORDS = 80
+_LONGEST_RUN = 8
+_NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|-?\d+(?:\.\d+)?")
+_GLUED = re.compile(r"-?\d+(?:[.,]\d+)*([^\d\W]+|°\w*)")
+_FEWEST = 2
+_SAFE = 2**53
+"""From here on a float is not the number that was written."""
+
+
+def narrowed(definition: ToolDefinition, request: str) -> dict[str, JsonObject]:
+    """For each copied parameter that the request has a candidate for, the schema to write it under."""
+    found: dict[str, JsonObject] = {}
+    properties = (definition.input_schema or {}).get("properties")
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        if isinstance(schema, dict) and _is_copied(definition, name, schema):
+            only = _narrow(schema, request)
+            if only is not None:
+                found[name] = only
+    return found
+
+
+def runs(text: str) -> list[str]:
+    """The runs of words in a text, each in up to three forms.
+
+    Without the marks around it; without those after it only (`./src` keeps its own); without quotes
+    only (`(1 + 2)` keeps its own). A unit that is glued to its number is a word as well.
+    """
+    words = text.split()[:_MOST_WORDS]
+    found: dict[str, None] = {}
+    for start in range(len(words)):
+        for end in range(start + 1, min(len(words), start + _LONGEST_RUN) + 1):
+            run = " ".join(words[start:end])
+            for form in (run.strip(_AROUND), run.rstrip(_AFTER), run.strip(_QUOTES)):
+                if form.strip(_AROUND + " "):
+                    found[form.strip()] = None
+        glued = _GLUED.fullmatch(words[start].strip(_AROUND))
+        if glued:
+            found[glued[1]] = None
+    return list(found)
+
+
+def numbers(text: str, *, whole: bool) -> list[int | float]:
+    """The numbers in a text, `1,000` being one thousand; with `whole` the integers only."""
+    found: dict[int | float, None] = {}
+    for match in _NUMBER.findall(text):
+        value = float(match.replace(",", ""))
+        if abs(value) >= _SAFE:
+            continue
+        if value.is_integer():
+            found[int(value)] = None
+        elif not whole:
+            found[value] = None
+    return list(found)
+
+
+def _is_copied(definition: ToolDefinition, name: str, schema: JsonObject) -> bool:
+    pairs = [(example.arguments, example.request) for example in definition.examples]
+    given = [
+        (arguments[name], request)
+        for arguments, request in pairs
+        if name in arguments and ("default" not in schema or arguments[name] != schema["default"])
+    ]
+    return len(given) >= _FEWEST and all(_stands_in(value, text) for value, text in given)
+
+
+def _stands_in(value: JsonValue, text: str) -> bool:
+    if isinstance(value, bool) or value is None:
+        return False
+    if isinstance(value, str):
+        return value in runs(text)
+    if isinstance(value, int | float):
+        return value in numbers(text, whole=False)
+    if isinstance(value, list):
+        return bool(value) and all(_stands_in(item, text) for item in value)
+    return False
+
+
+def _narrow(schema: JsonObject, request: str) -> JsonObject | None:
+    if "enum" in schema or "const" in schema:
+        return None
+    candidates: Sequence[JsonValue]
+    match schema.get("type"):
+        case "string":
+            candidates = runs(request)
+        case "integer":
+            candidates = numbers(request, whole=True)
+        case "number":
+            candidates = numbers(request, whole=False)
+        case "array":
+            items = schema.get("items")
+            only = _narrow(items, request) if isinstance(items, dict) else None
+            return None if only is None else {"type": "array", "items": only}
+        case _:
+            return _narrow_one_of(schema, request)
+    if not candidates:
+        return None
+    default = [schema["default"]] if "default" in schema else []
+    return {"enum": [*candidates, *(value for value in default if value not in candidates)]}
+
+
+def _narrow_one_of(schema: JsonObject, request: str) -> JsonObject | None:
+    """Of `anyOf`, as hints like `str | None` make it, the part that can be narrowed, and null."""
+    parts = schema.get("anyOf")
+    if not isinstance(parts, list):
+        return None
+    narrow = [_narrow(part, request) if isinstance(part, dict) else None for part in parts]
+    others = [part for part in parts if part == {"type": "null"}]
+    found: list[JsonValue] = [part for part in narrow if part is not None]
+    return (
+        {"anyOf": [*found, *others]} if found and len(found) + len(others) == len(parts) else None
+    )
+
+
+# Filling in a call: the model continues the tool's own examples, under the schema's grammar.
+#
+# Rule: the model writes arguments and nothing else. Its text goes on as it wrote it, and hydration
+# judges it like any other model's.
+
+
+SHOTS = 4
+_BUDGET = 4000
+_LEAST_BUDGET = 200
+_TOKENS = 64
+_TOKENS_PER_PROPERTY = 32
+_MOST_TOKENS = 512
+_OWN_KEYS = frozenset(("prompt", "json_schema", "grammar", "n_predict", "stream", "n"))
+
+
+def fill(
+    model: Model,
+    tool: ToolDefinition,
+    request: str,
+    *,
+    shots: Sequence[Example],
+    settings: Settings,
+    given_up: threading.Event,
+) -> Completion:
+    """The arguments for the request, as JSON text. `shots` come nearest to the request first.
+
+    What does not fit the context is left out: the farthest shots first, then the middle of the
+    request. Raises what `Model.complete` does, and RequestError for settings that are not one's own.
+    """
+    for key in settings.extra:
+        if key in _OWN_KEYS:
+            raise RequestError(f"Settings.extra may not set {key!r}: the request says that itself")
+    schema = tool.input_schema or {"type": "object"}
+    request = " ".join(encodable(request).split())
+    most = min(_MOST_TOKENS, _TOKENS + _TOKENS_PER_PROPERTY * size_of(schema))
+    body: JsonObject = {
+        "temperature": settings.temperature or 0,
+        "cache_prompt": True,
+        **settings.extra,
+        "n_predict": min(most, settings.max_tokens or most),
+    }
+    budget = _BUDGET
+    while budget >= _LEAST_BUDGET:
+        asked = clipped(request, budget // 2)
+        body["prompt"] = prompt(tool, asked, shots, budget)
+        body["json_schema"] = grammar(schema, narrowed(tool, asked))
+        try:
+            return model.complete(body, given_up)
+        except TooLongError:
+            budget //= 2
+    raise RequestError("the request does not fit the embedded model's context")
+
+
+def prompt(tool: ToolDefinition, request: str, shots: Sequence[Example], budget: int) -> str:
+    """At most about `budget` characters: the description, the shots nearest last, the request."""
+    schema = tool.input_schema or {}
+    head = f"{tool.name}: {clipped(' '.join(tool.description.split()), budget // 4)}\n\n"
+    tail = f"Request: {request}\nArguments:"
+    left = budget - len(head) - len(tail)
+    kept: list[str] = []
+    for shot in shots:
+        arguments = json.dumps(filled(schema, shot.arguments), ensure_ascii=False)
+        text = f"Request: {shot.request}\nArguments: {arguments}\n\n"
+        left -= len(text)
+        if left < 0:
+            break
+        kept.append(text)
+    return head + "".join(reversed(kept)) + tail
+
+
+def clipped(text: str, most: int) -> str:
+    """The text, or of a longer one its beginning and its end."""
+    if len(text) <= most:
+        return text
+    half = (most - 3) // 2
+    return f"{text[:half]} … {text[-half:]}"

@@ -1,0 +1,412 @@
+"""One client class a provider, for it and every server that speaks its wire; and clients by name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Literal, Unpack
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolcrib.clients.base import Options, WireClient, with_headers
+from toolcrib.clients.local import LocalClient
+from toolcrib.clients.sdk import SdkClient, over_sdk
+from toolcrib.clients.server import checked_url, key_of, same_server
+from toolcrib.clients.signing import SigningTransport
+from toolcrib.clients.transport import Transport
+from toolcrib.errors import RequestError
+from toolcrib.values.client import LLMClient
+from toolcrib.wire import (
+    ANTHROPIC,
+    BEDROCK_CONVERSE,
+    COHERE,
+    GEMINI,
+    MISTRAL,
+    OLLAMA,
+    OPENAI_CHAT,
+    OPENAI_RESPONSES,
+    Wire,
+)
+
+OPENAI_URL = "https://api.openai.com/v1"
+
+_OPENAI = msgspec.structs.replace(OPENAI_CHAT, max_tokens_key="max_completion_tokens")
+"""OpenAI refuses `max_tokens` for its reasoning models; many other servers know only that."""
+
+
+class OpenAIClient(WireClient):
+    """A model behind OpenAI's wires: `api` is "chat" (Chat Completions) or "responses".
+
+    Models that reason keep their reasoning between the turns of a conversation only with
+    "responses"; "chat" is what nearly every other server knows.
+
+    `base_url` and `api_key` default to `OPENAI_BASE_URL` and `OPENAI_API_KEY`, the base then to
+    OpenAI's own. A `base_url` that is passed here gets no key from the environment, which is meant
+    for another server: pass `api_key` if it wants one. Instead of both, `sdk` is a client of the
+    openai package (`AsyncOpenAI`, `AsyncAzureOpenAI`), which has its own, and stays yours to close.
+
+    Raises AuthenticationError where OpenAI's own server is meant and there is no key, RequestError for
+    an API that there is not, and for an `sdk` that is none.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api: Literal["chat", "responses"] = "chat",
+        base_url: str | None = None,
+        api_key: str | None = None,
+        sdk: SdkClient | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if sdk is not None:
+            base, options = over_sdk(sdk, options, base_url=base_url, api_key=api_key)
+        else:
+            base = base_of(base_url)
+        is_openai = same_server(checked_url(base), OPENAI_URL)
+        wire = _wire(api, is_openai=is_openai)
+        if sdk is None:
+            key = key_for(checked_url(base), base_url, api_key)
+            options = with_headers(wire.auth(key) if key else {}, options)
+        super().__init__(wire, model, base_url=base, **options)
+
+
+def base_of(base_url: str | None) -> str:
+    """The address given, or that of the environment, or OpenAI's own."""
+    return base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
+
+
+def key_for(base: str, base_url: str | None, api_key: str | None) -> str:
+    """The key for the server at `base`, which is what `base_of` made of `base_url`; it may be empty.
+
+    The environment's is for the environment's server, and OpenAI's own. Raises AuthenticationError
+    where that is meant, and there is none.
+    """
+    is_openai = same_server(base, OPENAI_URL)
+    look = base_url is None or is_openai
+    return key_of(api_key, "OPENAI_API_KEY", looked_up=look, needed=is_openai)
+
+
+def _wire(api: str, *, is_openai: bool) -> Wire:
+    if api == "responses":
+        return OPENAI_RESPONSES
+    if api != "chat":
+        raise RequestError(f"OpenAI has no API {api!r}; there are: chat, responses")
+    return _OPENAI if is_openai else OPENAI_CHAT
+
+
+# Anthropic, and every server that speaks its Messages wire.
+
+
+ANTHROPIC_URL = "https://api.anthropic.com"
+
+
+class AnthropicClient(WireClient):
+    """A model behind Anthropic's Messages wire.
+
+    `base_url` (what comes before `/v1/messages`) and `api_key` default to `ANTHROPIC_BASE_URL` and
+    `ANTHROPIC_API_KEY`, the base then to Anthropic's own; without a key, `ANTHROPIC_AUTH_TOKEN` is
+    sent as a bearer token. A `base_url` that is passed here gets neither from the environment, which is
+    meant for another server: pass `api_key` if it wants one. Instead of both, `sdk` is a client of the
+    anthropic package (`AsyncAnthropic`, or that for Vertex, Bedrock or Foundry), which has its own, and
+    stays yours to close. Features in beta are asked for by `headers={"anthropic-beta": …}`.
+
+    Raises AuthenticationError where Anthropic's own server is meant and there is no key, RequestError
+    for an `sdk` that is none.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        sdk: SdkClient | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if sdk is not None:
+            base, options = over_sdk(sdk, options, base_url=base_url, api_key=api_key)
+        else:
+            base = base_url or os.environ.get("ANTHROPIC_BASE_URL", "").strip() or ANTHROPIC_URL
+            own = same_server(checked_url(base), ANTHROPIC_URL)
+            auth = _auth(api_key, looked_up=base_url is None or own, needed=own)
+            options = with_headers(auth, options)
+        super().__init__(ANTHROPIC, model, base_url=base, **options)
+
+
+def _auth(api_key: str | None, *, looked_up: bool, needed: bool) -> dict[str, str]:
+    """The header for a key; else that for a token, as Anthropic's own client does it."""
+    token = key_of(None, "ANTHROPIC_AUTH_TOKEN", looked_up=looked_up, needed=False)
+    needed = needed and not token
+    key = key_of(api_key, "ANTHROPIC_API_KEY", looked_up=looked_up, needed=needed)
+    if key:
+        return dict(ANTHROPIC.auth(key))
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+# Google's Gemini, and every server that speaks its generateContent wire.
+
+
+GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
+
+_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+
+
+class GeminiClient(WireClient):
+    """A model behind Gemini's generateContent wire.
+
+    `model` is a name below `models/`, or that of a resource (`tunedModels/…`); `base_url` is what
+    comes before it, and defaults to Google's own. `api_key` defaults to `GEMINI_API_KEY`, then
+    `GOOGLE_API_KEY`. A `base_url` that is passed here gets no key from the environment, which is meant
+    for another server: pass `api_key` if it wants one, or `headers={"Authorization": …}` where it is
+    Vertex AI. Raises AuthenticationError where Google's own server is meant and there is no key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        base = checked_url(base_url or GEMINI_URL)
+        own = same_server(base, GEMINI_URL)
+        key = key_of(api_key, *_KEYS, looked_up=own, needed=own)
+        super().__init__(
+            GEMINI,
+            model,
+            base_url=base,
+            **with_headers(GEMINI.auth(key) if key else {}, options),
+        )
+
+
+# Mistral, and every server that speaks its wire.
+
+
+MISTRAL_URL = "https://api.mistral.ai/v1"
+
+
+class MistralClient(WireClient):
+    """A model behind Mistral's wire.
+
+    `base_url` (what comes before `/chat/completions`) defaults to Mistral's own; `api_key` then to
+    `MISTRAL_API_KEY`, which no other server gets: pass `api_key` if it wants one. Raises
+    AuthenticationError where Mistral's own server is meant and there is no key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        base = checked_url(base_url or MISTRAL_URL)
+        own = same_server(base, MISTRAL_URL)
+        key = key_of(api_key, "MISTRAL_API_KEY", looked_up=own, needed=own)
+        super().__init__(
+            MISTRAL,
+            model,
+            base_url=base,
+            **with_headers(MISTRAL.auth(key) if key else {}, options),
+        )
+
+
+# Ollama, on this machine or another.
+
+
+OLLAMA_URL = "http://localhost:11434"
+
+_PORT = 11434
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  where a server listens, not where it is
+
+
+class OllamaClient(WireClient):
+    """A model that an Ollama server has (`ollama pull NAME`).
+
+    `base_url` (what comes before `/api/chat`) defaults to `OLLAMA_HOST`, then to
+    `http://localhost:11434`. Without a scheme it is taken as Ollama's own programs take it:
+    `gpu-box` is `http://gpu-box:11434`. A server of one's own asks for no key; ollama.com does: pass
+    `api_key`.
+
+    The server drops the beginning of a conversation that is longer than its context, without a word:
+    set that with `Settings(extra={"options": {"num_ctx": 32768}})`. A model may take minutes to load:
+    `timeouts` says how long to wait for its first word.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        key = key_of(api_key, looked_up=False, needed=False)
+        super().__init__(
+            OLLAMA,
+            model,
+            base_url=_url(base_url or os.environ.get("OLLAMA_HOST", "").strip() or OLLAMA_URL),
+            **with_headers(OLLAMA.auth(key) if key else {}, options),
+        )
+
+
+def _url(host: str) -> str:
+    """The base URL for what `OLLAMA_HOST` may hold. Raises RequestError.
+
+    `:8080`, `gpu-box`, `gpu-box/ollama`, a URL; the address that means every interface is this
+    machine.
+    """
+    bare = "://" not in host
+    try:
+        parts = urlsplit(f"http://{host}" if bare else host)
+        port = parts.port or (_PORT if bare else None)
+    except ValueError:
+        raise RequestError("OLLAMA_HOST, or the base URL, is neither a host nor a URL") from None
+    name = parts.hostname or ("127.0.0.1" if bare else "")
+    name = _ANYWHERE.get(name, f"[{name}]" if ":" in name else name)
+    login = parts.netloc.rpartition("@")[0]
+    server = f"{login}@{name}" if login else name
+    end = f":{port}" if port else ""
+    query = f"?{parts.query}" if parts.query else ""
+    return checked_url(f"{parts.scheme}://{server}{end}{parts.path.rstrip('/')}{query}")
+
+
+# Cohere, and every server that speaks version 2 of its chat.
+
+
+COHERE_URL = "https://api.cohere.com/v2"
+
+
+class CohereClient(WireClient):
+    """A model behind Cohere's wire.
+
+    `base_url` (what comes before `/chat`) defaults to Cohere's own; `api_key` then to `CO_API_KEY` or
+    `COHERE_API_KEY`, which no other server gets: pass `api_key` if it wants one. Raises
+    AuthenticationError where Cohere's own server is meant and there is no key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        base = checked_url(base_url or COHERE_URL)
+        own = same_server(base, COHERE_URL)
+        key = key_of(api_key, "CO_API_KEY", "COHERE_API_KEY", looked_up=own, needed=own)
+        super().__init__(
+            COHERE,
+            model,
+            base_url=base,
+            **with_headers(COHERE.auth(key) if key else {}, options),
+        )
+
+
+# Amazon Bedrock, and every server that speaks its Converse wire.
+
+
+_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+
+
+class BedrockClient(WireClient):
+    """A model behind Bedrock's Converse wire.
+
+    `model` is the id of a model or an inference profile, or an ARN. `region` defaults to `AWS_REGION`,
+    then `AWS_DEFAULT_REGION`; `base_url` (what comes before `/model`) to Amazon's own for the region.
+    `api_key` is one of Bedrock's and defaults to `AWS_BEARER_TOKEN_BEDROCK`; without one, requests to
+    Amazon are signed with AWS credentials on their way to `transport` (by a `SigningTransport`, which
+    you may also pass). A server that is not Amazon's gets neither: pass `api_key` if it wants one.
+    Raises RequestError where a region is needed and there is none, MissingExtraError where requests
+    have to be signed and botocore is not installed.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        region: str | None = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        base = checked_url(base_url or f"https://bedrock-runtime.{_region(region)}.amazonaws.com")
+        own = (urlsplit(base).hostname or "").endswith(_AWS)
+        key = key_of(api_key, "AWS_BEARER_TOKEN_BEDROCK", looked_up=own, needed=False)
+        given = options.get("transport")
+        if own and not key and not isinstance(given, SigningTransport):
+            timeouts = options.get("timeouts")
+            signing = SigningTransport(given, region=_region(region), timeouts=timeouts)
+            options = {**options, "transport": signing}
+        super().__init__(
+            BEDROCK_CONVERSE,
+            model,
+            base_url=base,
+            **with_headers(BEDROCK_CONVERSE.auth(key) if key else {}, options),
+        )
+
+
+def _region(given: str | None) -> str:
+    names = (given, *(os.environ.get(name, "") for name in _REGIONS))
+    region = next((name.strip() for name in names if name and name.strip()), "")
+    if not region:
+        raise RequestError("there is no AWS region: set AWS_REGION, or pass region=…")
+    if not re.fullmatch(r"[a-z0-9-]{1,40}", region):
+        raise RequestError(f"{region!r} is no AWS region; one is called us-east-1")
+    return region
+
+
+# Clients by name, as the command line and `Agent` take them.
+
+
+_PROVIDERS: Mapping[str, Callable[..., LLMClient]] = {
+    "anthropic": AnthropicClient,
+    "bedrock": BedrockClient,
+    "cohere": CohereClient,
+    "gemini": GeminiClient,
+    "local": LocalClient,
+    "mistral": MistralClient,
+    "ollama": OllamaClient,
+    "openai": OpenAIClient,
+    "openai-responses": partial(OpenAIClient, api="responses"),
+}
+_MODELS = ", ".join(f"{provider}:MODEL" for provider in _PROVIDERS if provider != "local")
+_FORMS = f"local, local:FILE.gguf, {_MODELS}, or URL#MODEL for a server that speaks OpenAI's wire"
+
+
+def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
+    """The client that a name stands for.
+
+    * `PROVIDER:MODEL`, such as `gemini:gemini-2.5-flash`, asks a provider, whose key and server come
+      from the usual environment variables: anthropic, bedrock, cohere, gemini, mistral, ollama,
+      openai, and openai-responses for the other of OpenAI's two wires;
+    * `URL#MODEL` asks a server that speaks OpenAI's chat wire, and gets no key from the environment;
+    * `local` is the embedded model, `local:FILE.gguf` another one from a file.
+
+    `transport` is what requests go by. Raises RequestError for a name of another form, or a transport
+    for a model that sends no requests; AuthenticationError for a missing key, SourceError for a missing
+    file, MissingExtraError for a missing extra.
+    """
+    options = {} if transport is None else {"transport": transport}
+    if name.startswith(("http://", "https://")):
+        url, _, model = name.rpartition("#")
+        if not url or not model:
+            raise RequestError("a server is named as URL#MODEL: http://localhost:8000/v1#my-model")
+        return OpenAIClient(model, base_url=url, transport=transport)
+    provider, _, model = name.partition(":")
+    if provider == "local" and options:
+        raise RequestError("a local model sends no requests that a transport could carry")
+    if name == "local":
+        return LocalClient()
+    make = _PROVIDERS.get(provider)
+    if make is None or not model:
+        raise RequestError(f"there is no model {name!r}; name one as {_FORMS}")
+    return make(model, **options)

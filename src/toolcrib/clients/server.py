@@ -1,0 +1,177 @@
+"""Where requests go, with which headers, proxy and key, and what of it no error may show."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote, urlsplit
+
+from toolcrib.errors import AuthenticationError, RequestError
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""https://www.rfc-editor.org/rfc/rfc9110#section-5.1"""
+
+
+def joined(base: str, path: str) -> str:
+    """`path` below `base`; a query in the base (Azure's `api-version`) stays at the end."""
+    start, mark, query = base.partition("?")
+    mark = "&" if mark and "?" in path else mark
+    return f"{start.rstrip('/')}{path}{mark}{query}"
+
+
+def names_server(url: str) -> bool:
+    """Whether it is an http:// or https:// URL with a host, without `#` or spaces."""
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+    except ValueError:  # brackets that do not close, a port that is none
+        return False
+    return bool(whole) and url.isprintable() and not {" ", "#"} & set(url)
+
+
+def checked_url(url: str) -> str:
+    """The URL, without white space around it. Raises RequestError if none can be requested below it."""
+    url = url.strip()
+    if not names_server(url):
+        raise RequestError(
+            "the base URL must begin with http:// or https:// and name a server, without # or spaces"
+        )
+    return url
+
+
+def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """A copy of them. Raises RequestError for a name or a value that no header can have."""
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise RequestError(f"{name!r} is not the name of a header")
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            raise RequestError(
+                f"the value of the header {name!r} is no text, or holds a character that is not allowed"
+            )
+    return dict(headers)
+
+
+def merged(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    """All `others`, and those `headers` of which they have no other: names differ not by their case."""
+    names = {name.lower() for name in others}
+    return {name: value for name, value in headers.items() if name.lower() not in names} | dict(
+        others
+    )
+
+
+# The proxy of the environment: `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY`, but for `NO_PROXY`.
+
+
+_HERE = ("localhost", "::1")
+
+
+def proxy_of(url: str) -> str | None:
+    """The proxy for a URL, None for none. Raises RequestError for one that cannot be used.
+
+    `proxy:3128` is `http://proxy:3128`, as curl has it. This machine is asked without one.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    import urllib.request  # 15 ms, which `import toolcrib` need not pay
+
+    proxies = urllib.request.getproxies()
+    if not proxies or host in _HERE or host.startswith("127."):
+        return None
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    server = parts.netloc.rpartition("@")[2]  # with its port, which NO_PROXY may name
+    if not proxy or any(map(urllib.request.proxy_bypass, (host, server))):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if not names_server(proxy):
+        raise RequestError(
+            "the proxy of the environment cannot be used: it must be an http:// one, and name a server"
+        )
+    return proxy
+
+
+# Where a key comes from. One in the environment goes only to the server that it is meant for.
+
+
+def same_server(url: str, other: str) -> bool:
+    """Whether two URLs name one host."""
+    return urlsplit(url).hostname == urlsplit(other).hostname
+
+
+def key_of(given: str | None, *names: str, looked_up: bool, needed: bool) -> str:
+    """The key given, else, if it is to be `looked_up`, that of the first variable that holds one.
+
+    Empty without any; raises AuthenticationError instead where one is `needed`.
+    """
+    key = (given or "").strip()
+    if not key and looked_up:
+        key = next(filter(None, (os.environ.get(name, "").strip() for name in names)), "")
+    if not key and needed:
+        raise AuthenticationError(f"there is no key: set {names[0]}, or pass api_key=…")
+    return key
+
+
+# What goes with a request and may not come back in an error's text: keys, tokens, passwords.
+#
+# A provider that repeats one may write it in other characters, break the line in it, or cut it short:
+# what begins as a long secret does is hidden to the end of the word.
+
+
+HARMLESS = frozenset(
+    (
+        *("accept", "accept-encoding", "connection", "content-length", "content-type", "host"),
+        *("user-agent", "anthropic-version", "anthropic-beta", "openai-beta", "x-amz-date"),
+        *("http-referer", "x-title", "x-goog-api-client", "x-amzn-bedrock-accept"),
+    )
+)
+"""The headers, in lower case, that hold nothing to hide."""
+
+_SHORTEST = 6
+_LONG, _TELLING = 16, 8
+"""Of a secret of so many characters, so many tell what it is, though the others be missing."""
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
+_PUBLIC = frozenset(("api-version", "alt"))
+
+
+def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
+    """The values of headers that may hold one, with and without a scheme such as `Bearer`, and those
+    in a URL.
+    """
+    parts = urlsplit(url)
+    members = (member.partition("=") for member in parts.query.split("&"))
+    found = [unquote(value) for name, _, value in members if name not in _PUBLIC]
+    found += map(unquote, parts.netloc.rpartition("@")[0].split(":"))
+    for name, value in headers.items():
+        if name.lower() not in HARMLESS:
+            found += [value, value.rpartition(" ")[2]]
+    return found
+
+
+def hidden(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets. What has less than six characters is none."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        begun = _spelled(secret[:_TELLING])  # the whole of a long token takes 0.1 s to compile
+        if len(secret) >= _SHORTEST and re.search(begun, text, re.IGNORECASE):
+            text = re.sub(_pattern(secret), "[key]", text, flags=re.IGNORECASE)
+    return text
+
+
+def _pattern(secret: str) -> str:
+    if len(secret) < _LONG:
+        return _spelled(secret)
+    return f"{_spelled(secret[:_TELLING])}(?:{_spelled(secret[_TELLING:])}|[^\\s\"'<>,)]*)"
+
+
+def _spelled(secret: str) -> str:
+    return "".join(rf"\s?{_forms(character)}" for character in secret).removeprefix(r"\s?")
+
+
+def _forms(character: str) -> str:
+    """A character as it is, escaped in JSON, in a URL, or in HTML."""
+    if character.isalnum():
+        return character
+    code = f"{ord(character):02x}"
+    return (
+        rf"(?:\\?{re.escape(character)}|\\u00{code}|%{code}|&#x{code};|&#{ord(character)};"
+        f"|{re.escape(_ENTITIES.get(character, character))})"
+    )
