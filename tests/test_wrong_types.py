@@ -44,6 +44,16 @@ from toolcrib import (
     run_sync,
     tool,
 )
+from toolcrib.audit import (
+    AuditFilter,
+    AuditLog,
+    Checkpoint,
+    Checkpoints,
+    PublicKey,
+    SigningKey,
+    verify_inclusion,
+    verify_jsonl,
+)
 from toolcrib.clients import OpenAIClient, Settings
 from toolcrib.errors import ToolcribError
 from toolcrib.policies import deny_by_default, require_roles
@@ -85,6 +95,9 @@ def definition(**given: Any) -> ToolDefinition:
 STATE = asyncio.run(agent().run("hi")).state
 REJECTED = hydrate(ToolCall("1", "", "add", "{"), Catalog(TOOLS))
 A: Any = Alien()
+
+LOG = AuditLog("sqlite://")
+SIGNING = SigningKey(PublicKey("example.com/shop", bytes(32)), lambda _text: b"")
 
 # Each parameter of each public function and constructor that takes a value of a type of ours or of
 # Python's, with something of another type; `None` where the parameter is named in another way.
@@ -143,6 +156,54 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("calls", lambda: runner().exec_all(A)),
     ("calls", lambda: runner().exec_all([CALL, A])),
     ("caller", lambda: runner().exec_all([CALL], caller=A)),
+    ("lines", lambda: verify_jsonl(A)),
+    ("lines", lambda: verify_jsonl(b"{}")),  # type: ignore[arg-type]
+    ("lines", lambda: verify_jsonl("{}")),
+    ("lines[0]", lambda: verify_jsonl([b"{}"])),  # type: ignore[list-item]
+    ("key", lambda: verify_jsonl([], key=A)),
+    ("head", lambda: verify_jsonl([], head=A)),
+    ("url", lambda: AuditLog(A)),
+    ("key", lambda: AuditLog("sqlite://", key=A)),
+    ("checkpoints", lambda: AuditLog("sqlite://", checkpoints=A)),
+    ("mode", lambda: AuditLog("sqlite://", mode=A)),
+    ("record", lambda: LOG.write(A)),
+    ("record", lambda: LOG.write_run(A)),
+    ("attachment", lambda: LOG.attach(A)),
+    ("intent", lambda: LOG.begin(A)),
+    ("call", lambda: LOG.find(A)),
+    ("filter", lambda: LOG.entries(A)),
+    ("seq", lambda: LOG.entry(A)),
+    ("run_id", lambda: LOG.runs(A)),
+    ("digests", lambda: LOG.attachments(A)),
+    ("digests", lambda: LOG.attachments("sha256:")),
+    ("call_id", lambda: LOG.last(A)),
+    ("run_id", lambda: LOG.last("call_1", run_id=A)),
+    ("key", lambda: LOG.checkpoint(A)),
+    ("rotates_to", lambda: LOG.checkpoint(SIGNING, rotates_to=A)),
+    ("checkpoint", lambda: LOG.checkpoint(SIGNING, after=A)),
+    ("seq", lambda: LOG.prove(A, "")),
+    ("checkpoint", lambda: LOG.prove(1, A)),
+    ("head", lambda: LOG.verify(head=A)),
+    ("checkpoint", lambda: LOG.verify(checkpoint=A)),
+    ("before", lambda: LOG.prune(before=A)),
+    ("run_id", lambda: AuditFilter(run_id=A)),
+    ("since", lambda: AuditFilter(since=A)),
+    ("status", lambda: AuditFilter(status=A)),
+    ("limit", lambda: AuditFilter(limit=A)),
+    ("name", lambda: SigningKey.generate(A, "x.key")),
+    ("file", lambda: SigningKey.generate("shop", A)),
+    ("file", lambda: SigningKey.load(A)),
+    ("public", lambda: SigningKey(A, SIGNING.sign)),
+    ("sign", lambda: SigningKey(SIGNING.public, A)),
+    ("text", lambda: PublicKey.parse(A)),
+    ("checkpoint", lambda: Checkpoint.read(A)),
+    ("checkpoint", lambda: Checkpoint.opened(A, SIGNING.public)),
+    ("proof", lambda: verify_inclusion(A, SIGNING.public)),
+    ("proof", lambda: verify_inclusion(b"c2sp")),  # type: ignore[arg-type]
+    ("key", lambda: Checkpoints(A, "folder")),
+    ("keep", lambda: Checkpoints(SIGNING, A)),
+    ("every", lambda: Checkpoints(SIGNING, "folder", every=A)),
+    ("seconds", lambda: Checkpoints(SIGNING, "folder", seconds=A)),
     ("call", lambda: hydrate(A, TOOLS)),
     ("tool", lambda: hydrate(CALL, A)),
     ("repairer", lambda: repair(REJECTED, Catalog(TOOLS), A)),  # type: ignore[arg-type]

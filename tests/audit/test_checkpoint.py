@@ -10,7 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
@@ -381,6 +381,9 @@ async def test_a_log_that_was_put_back_is_not_signed_for(
         await log.write(record(1))
         assert len(kept) == 1
         recompute(path, KEY, lambda c: c.execute("UPDATE audit_entries SET at = 5.5 WHERE seq = 1"))
+        with pytest.raises(SourceError, match="not the one that was open"):
+            await log.write(record(2))
+    async with AuditLog(f"sqlite:///{path}", key=KEY, checkpoints=given) as log:
         await log.write(record(2))
         assert len(kept) == 1
     assert "not that of the last checkpoint" in caplog.text
@@ -473,3 +476,20 @@ def test_a_proof_among_many_is_short() -> None:
     assert len(proof) <= 17
     found = tree.root_of_inclusion(leaf(77_777), 77_777, grown.size, proof)
     assert found == grown.root()
+
+
+@pytest.mark.parametrize(
+    "hidden", ["\u202e", "\u2066", "\u200b", "\u200e", "\xad", "\u3164", "\ufe0f"]
+)
+def test_no_key_is_made_whose_name_shows_otherwise_and_an_existing_one_opens(
+    tmp_path: Path, hidden: str
+) -> None:
+    name, file = f"example.com/{hidden}pohs", tmp_path / "x.key"
+    with pytest.raises(SourceError, match="no invisible characters"):
+        SigningKey.generate(name, file)
+    assert not file.exists()
+    own = SigningKey._of(name, bytes(32)).public
+    secret = b64encode(b"\1" + bytes(32)).decode()
+    file.write_text(f"PRIVATE+KEY+{name}+{own.id.hex()}+{secret}\n", encoding="utf-8")
+    file.chmod(0o600)
+    assert SigningKey.load(file).public == own == PublicKey.parse(str(own))

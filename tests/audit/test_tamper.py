@@ -443,3 +443,76 @@ async def test_a_database_that_swallows_what_is_written_lets_no_call_run(path: P
         for _ in range(2):
             with pytest.raises(SourceError, match="did not take"):
                 await log.begin(record(77, "started"))
+
+
+async def test_an_older_copy_put_back_while_the_log_is_open_lets_no_call_run(path: Path) -> None:
+    """In place, through SQLite: the file is the same, and its seal is the one that it had then."""
+    async with (
+        AuditLog(f"sqlite:///{path}", key=KEY) as log,
+        AuditLog(log_url(path), key=KEY) as other,
+    ):
+        with opened(path) as database, sqlite3.connect(":memory:") as copy:
+            database.backup(copy)
+            assert await log.begin(record(77, "started")) is None
+            copy.backup(database)
+        with pytest.raises(SourceError, match="an older copy was put back"):
+            await log.begin(record(77, "started"))
+        with pytest.raises(SourceError, match="an older copy was put back"):
+            await log.find("run_1/77")
+        fault = (await log.verify()).fault
+        assert fault is not None
+        assert "an older copy was put back" in fault.what
+        await write_calls(other, range(80, 85))  # it has never seen more, and makes the copy longer
+        with pytest.raises(SourceError, match="an older copy was put back"):
+            await log.begin(record(77, "started"))
+
+
+async def test_a_log_begun_anew_while_it_is_open_lets_no_call_run(path: Path) -> None:
+    async with AuditLog(log_url(path), key=KEY) as log:
+        assert await log.begin(record(77, "started")) is None
+        with opened(path) as database:
+            for table in ("entries", "head", "keys", "tiles"):
+                database.execute(f"DELETE FROM audit_{table}")
+        with pytest.raises(SourceError, match="begun anew"):
+            await log.begin(record(77, "started"))
+        async with AuditLog(log_url(path), key=KEY) as other:
+            await write_calls(other, range(20))
+        with pytest.raises(SourceError, match="begun anew"):
+            await log.begin(record(77, "started"))
+
+
+@pytest.mark.parametrize("table", ["audit_head", "audit_entries"])
+async def test_a_trigger_that_puts_rows_back_lets_no_call_run_again(path: Path, table: str) -> None:
+    with opened(path) as database:
+        database.execute("CREATE TABLE old AS SELECT * FROM audit_head")
+        back = (
+            "DELETE FROM audit_entries WHERE seq = new.seq"
+            if table == "audit_entries"
+            else "UPDATE audit_head SET seq = (SELECT seq FROM old), hash = (SELECT hash FROM old),"
+            " keys_hash = (SELECT keys_hash FROM old), tree_hash = (SELECT tree_hash FROM old),"
+            " seal = (SELECT seal FROM old)"
+        )
+        when = "INSERT ON audit_entries" if table == "audit_entries" else "UPDATE ON audit_head"
+        database.execute(f"CREATE TRIGGER back AFTER {when} BEGIN {back}; END")
+    async with AuditLog(log_url(path), key=KEY) as log:
+        with suppress(SourceError):
+            await log.begin(record(77, "started"))
+        with pytest.raises(SourceError):
+            await log.begin(record(77, "started"))
+
+
+async def test_two_that_write_and_read_at_once_take_nothing_for_an_older_copy(path: Path) -> None:
+    async with AuditLog(log_url(path), key=KEY) as one, AuditLog(log_url(path), key=KEY) as other:
+        for number in range(100, 115):
+            await asyncio.gather(
+                write_calls(one, range(number, number + 1)),
+                write_calls(other, range(number + 100, number + 101)),
+                one.find("run_1/1"),
+                other.head(),
+                one.head(),
+            )
+        assert (await one.verify()).ok
+
+
+def log_url(path: Path) -> str:
+    return f"sqlite:///{path}"

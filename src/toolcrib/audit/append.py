@@ -10,6 +10,8 @@ writes later is told of it in the same transaction.
 What decides whether a call runs is checked before it does, up to the seal of the state (`chain`): what
 a key has for entries, or that it has none, by the index of keys; and each entry that is given, by its
 own hash and its place in the tree. The columns beside a record decide nothing: they are for questions.
+The state that is found follows from the newest one that this log has read or written while it is open
+(`Seal.newest`), else it is an error: an older copy of the database was put back, or another log begun.
 (In a log of format 1, which has no index, the entries of a key are found by their column, and checked
 one by one.)
 """
@@ -84,6 +86,10 @@ _THERE = (
 _LATER = "SELECT 1 FROM audit_entries WHERE run_id = :run_id AND seq > :seq LIMIT 1"
 _GENERATION = """SELECT log_id, (SELECT min(seq) FROM audit_entries) FROM audit_head WHERE id = 1"""
 _EMPTY = tree.EMPTY.hex()
+_PUT_BACK = (
+    "the audit log is not the one that was open: an older copy was put back, or it was begun anew;"
+    " verify the log with a head or checkpoint that was kept"
+)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -158,11 +164,34 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
 
     Raises SourceError if this log's key did not seal that, or if it is gone.
     """
+    newest = seal.newest  # before this transaction sees the database: what is remembered is in it
     found = stored_state(transaction)
     if found is None:
         _check_untouched(transaction)
+        if newest is not None:
+            raise SourceError(_PUT_BACK)
         return None
-    return _checked_state(seal, *found)
+    state = _checked_state(seal, *found)
+    _check_follows(transaction, newest, state)
+    seal.note(state)
+    return state
+
+
+def _check_follows(transaction: Transaction, newest: State | None, state: State) -> None:
+    """Raise SourceError unless a state is the newest one that is known, or came after it.
+
+    What others wrote since then is cheap to check: the tree says which root it had before.
+    """
+    if newest is None or state == newest:
+        return
+    follows = state.head.seq > newest.head.seq
+    if newest.format > 1:
+        follows = follows and (state.format, state.log) == (newest.format, newest.log)
+        follows = follows and (
+            tree.stored(transaction, state.size).root_at(newest.size).hex() == newest.root
+        )
+    if not follows:
+        raise SourceError(_PUT_BACK)
 
 
 def _checked_state(seal: Seal, state: State, sealed: str) -> State:
@@ -262,6 +291,8 @@ class Tail(Checked):
 
     def __init__(self, transaction: Transaction, seal: Seal) -> None:
         found = stored_state(transaction, lock=True)
+        if found is None and seal.newest is not None:
+            raise SourceError(_PUT_BACK)
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
@@ -271,7 +302,9 @@ class Tail(Checked):
         found = found or stored_state(transaction, lock=True)
         if found is None:
             raise SourceError("the head of the audit log is gone: verify the log")
-        self._use(transaction, seal, _checked_state(seal, *found))
+        state = _checked_state(seal, *found)
+        _check_follows(transaction, seal.newest, state)  # under the lock nobody is ahead of it
+        self._use(transaction, seal, state)
 
     def add(self, drafts: Sequence[Draft]) -> None:
         """Write entries, whose keys are known, and the state that they make."""
@@ -352,8 +385,11 @@ class Tail(Checked):
             state = msgspec.structs.replace(state, keys=self._index.save(), root=root)
         self.state = state
         values = {**state.told(), "seal": self._seal.state(state)}
-        if self._transaction.execute(_SET_OLD if state.format == 1 else _SET, **values) != 1:
+        set_ = _SET_OLD if state.format == 1 else _SET
+        taken = self._transaction.execute(set_, **values) == 1
+        if not taken or stored_state(self._transaction) != (state, values["seal"]):
             raise SourceError("the database did not take the audit log's head: look for a trigger")
+        self._transaction.when_committed = lambda: self._seal.note(state)
 
     def _use(self, transaction: Transaction, seal: Seal, state: State) -> None:
         super().__init__(transaction, seal, state)

@@ -9,12 +9,16 @@ A log of format 2 begins with a genesis, entry 0, which says the format and the 
 seal of its `State` is over where it begins and ends, the index of its idempotency keys and the tree of
 its entries: nothing else in the database decides anything unless it leads up to that seal. In format 1
 only the last entry was sealed.
+
+A seal does not say that it is the newest: an older copy of the database has a seal that fits, too. So a
+`Seal` remembers the newest state that was committed while the log is open; later ones follow from it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import threading
 from typing import Any
 
 import msgspec
@@ -70,12 +74,20 @@ class Seal:
         # an environment variable may hold bytes that are no text: they are the key's, as they were
         self._key = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
         self.known: dict[str, str] = {}  # by hash, what was sealed or checked before: see `index`
+        self.newest: State | None = None  # of all that were read or written, and committed
+        self._noting = threading.Lock()
 
     def __call__(self, text: str) -> str:
         data = text.encode("utf-8", "surrogatepass")
         if self._key is None:
             return hashlib.sha256(data).hexdigest()
         return hmac.digest(self._key, data, "sha256").hex()
+
+    def note(self, state: State) -> None:
+        """Remember a committed state, unless a newer one is remembered."""
+        with self._noting:
+            if self.newest is None or state.head.seq > self.newest.head.seq:
+                self.newest = state
 
     def subkey(self, purpose: str) -> bytes | None:
         """A key for something else, of the log's own: what it makes can never pass for a seal, whose

@@ -30,6 +30,7 @@ import msgspec
 from toolcrib.audit import tree
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private
+from toolcrib.values.typed import came, check_each, check_type
 
 _log = logging.getLogger("toolcrib.audit")
 _ED25519 = b"\1"  # the signature type of https://c2sp.org/signed-note
@@ -40,6 +41,11 @@ _PROOF = "c2sp.org/tlog-proof@v1"
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 _NAME = re.compile(r"[^\s+\x00-\x1f\x7f\ud800-\udfff]+")
 _MOST_SIGNATURES = 32
+# What nobody sees and `str.isprintable` lets through: fillers, joiners, variation selectors, blanks.
+# A key that is made has none of these in its name; one that was made before still opens.
+_HIDDEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 class PublicKey(msgspec.Struct, frozen=True):
@@ -51,6 +57,7 @@ class PublicKey(msgspec.Struct, frozen=True):
     @staticmethod
     def parse(text: str) -> PublicKey:
         """Read `NAME+ID+KEY`; raises SourceError if it is none."""
+        check_type("text", text, str, "a text, as str(key) gives it")
         name, _, rest = text.strip().partition("+")
         number, _, key = rest.partition("+")
         public = PublicKey(name, _key_bytes(key))
@@ -79,6 +86,9 @@ class SigningKey:
     """Signs checkpoints; of a `sign` of one's own (a key that never leaves its device) too."""
 
     def __init__(self, public: PublicKey, sign: Callable[[bytes], bytes]) -> None:
+        check_type("public", public, PublicKey, "a PublicKey")
+        if not callable(sign):
+            raise TypeError(f"sign is a function; {came(sign)}")
         _check_name(public.name)
         self.public = public
         self.sign = sign
@@ -89,7 +99,13 @@ class SigningKey:
     @staticmethod
     def generate(name: str, file: Path | str) -> SigningKey:
         """Make a key and write it to a file, which only its owner can read, and which is new."""
+        check_type("name", name, str, "a text, the log's name")
+        check_type("file", file, Path | str, "a path")
         _check_name(name)
+        if not name.isprintable() or _HIDDEN.search(name):
+            raise SourceError(
+                "a log's name has no invisible characters, nor any that turn the direction of writing"
+            )
         seed = os.urandom(32)
         signing = SigningKey._of(name, seed)
         secret = _text(_ED25519 + seed)
@@ -107,6 +123,7 @@ class SigningKey:
 
         Raises SourceError if it is no such file, or if others than its owner can read it.
         """
+        check_type("file", file, Path | str, "a path")
         try:
             others = os.name == "posix" and Path(file).stat().st_mode & 0o077
             text = Path(file).read_text(encoding="utf-8").strip()
@@ -161,6 +178,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     @staticmethod
     def read(note: str) -> Checkpoint:
         """What a note says, whoever has signed it; raises SourceError if it is no checkpoint."""
+        check_type("checkpoint", note, str, "a text, the signed note")
         return _parsed(f"{note.rpartition(_END)[0]}\n")
 
     @staticmethod
@@ -170,6 +188,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         A rotation must be signed by the new key, too. Raises SourceError if it is not so.
         """
         checkpoint = Checkpoint.read(note)
+        check_each("keys", keys, PublicKey, "one or more PublicKey")
         needed = list(keys) if checkpoint.rotates_to is None else [*keys, checkpoint.rotates_to]
         lines = note.rpartition(_END)[2].split("\n")
         if not keys or len(lines) > _MOST_SIGNATURES:
@@ -200,6 +219,7 @@ class Proof(msgspec.Struct, frozen=True):
     @staticmethod
     def parse(text: str) -> Proof:
         """Raises SourceError if it is no proof."""
+        check_type("proof", text, str, "a text, as AuditLog.prove gives it")
         head, _, note = text.partition(_END)
         lines = head.split("\n")
         if len(lines) < 3 or lines[0] != _PROOF or not lines[1].startswith("extra "):
@@ -245,6 +265,11 @@ class Checkpoints:
         every: int = 1_000,
         seconds: float = 60.0,
     ) -> None:
+        check_type("key", key, SigningKey | Path | str, "a SigningKey, or the path of its file")
+        if not callable(keep):
+            check_type("keep", keep, Path | str, "a folder's path, or a function")
+        check_type("every", every, int, "a number of records")
+        check_type("seconds", seconds, float | int, "a number of seconds")
         if every < 1 or not seconds > 0:
             raise ToolcribError(
                 "checkpoints are signed every so many records and seconds: give 1 or more"

@@ -6,6 +6,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.values.record import RecordStatus, ToolInvocationRecord
+from toolcrib.values.typed import check_fields
 
 FORMAT = 2  # of logs that are begun now; 1 has neither a sealed start nor a sealed tail
 
@@ -45,6 +46,9 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     newest: bool = False
     latest: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 EVERYTHING = AuditFilter()

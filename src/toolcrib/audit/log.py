@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,8 +46,12 @@ from toolcrib.values.json import keyed_digest
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord, standing
 from toolcrib.values.run import RunRecord
+from toolcrib.values.typed import came, check_each, check_type
 
 _PAGE = 100  # a record may have 4 MB
+_RECORD = "a ToolInvocationRecord"
+_LINES = "the lines of an export, each a text: a list of them, or a file opened as text"
+_CHECKPOINT = "a Checkpoint, as Checkpoint.opened gives it"
 _OF_THIS_PROCESS = os.urandom(32)  # the key of logs that have none of their own
 
 
@@ -72,6 +76,10 @@ class AuditLog(Closing):
         checkpoints: Checkpoints | None = None,
         mode: int = OWNERS,
     ) -> None:
+        check_type("url", url, str, 'a text, such as "sqlite:///crib.db"')
+        _check_key(key)
+        check_type("checkpoints", checkpoints, Checkpoints | None, "a Checkpoints")
+        check_type("mode", mode, int, "the mode of a file, such as 0o600")
         self._database = Database(url, mode=mode)
         self._seal = Seal(key)
         self._checkpoints = checkpoints
@@ -91,16 +99,19 @@ class AuditLog(Closing):
 
         Under a key that has a final outcome already, that one stands, and is given.
         """
+        check_type("record", record, ToolInvocationRecord, _RECORD)
         found = await self._writer.submit((record, False))
         return None if found is None else found.record
 
     async def write_run(self, record: RunRecord) -> None:
         """Keep how a run ended, or that it waits; that it begins says no more than its calls do."""
+        check_type("record", record, RunRecord, "a RunRecord")
         if record.status != "running":
             await self._writer.submit((record, False))
 
     async def attach(self, attachment: Attachment) -> None:
         """Keep what records refer to, once. Done when it is committed."""
+        check_type("attachment", attachment, Attachment, "an Attachment")
         await self._writer.submit((attachment, False))
 
     async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
@@ -111,11 +122,13 @@ class AuditLog(Closing):
         entry that claimed it. What was begun under the key that its run and call had in earlier
         versions is found, too.
         """
+        check_type("intent", intent, ToolInvocationRecord, _RECORD)
         found = await self._writer.submit((intent, True))
         return None if found is None else found.record
 
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
         """What `begin` would give for that intent, or stands under that key, without claiming it."""
+        check_type("call", call, ToolInvocationRecord | str, f"{_RECORD}, or its key")
         asked = Asked.under(call) if isinstance(call, str) else Asked.of(call)
         found = await self._database.transact(
             lambda t: standing_under(t, self._seal, asked), write=False
@@ -136,17 +149,20 @@ class AuditLog(Closing):
 
     async def stream(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[AuditEntry]:  # noqa: A002
         """The same, page by page: for logs of any size."""
+        check_type("filter", filter, AuditFilter, "an AuditFilter")
         async for row in self._pages(filter, calls=True):
             yield entry_of(row)
 
     async def entry(self, seq: int) -> AuditEntry | None:
         """The entry of that number."""
+        check_type("seq", seq, int, "an entry's number")
         found = await self.entries(AuditFilter(after=seq - 1, limit=1))
         return found[0] if found and found[0].seq == seq else None
 
     async def runs(self, run_id: str) -> list[RunRecord]:
         """How a run ended; before that, each time that it waited. Raises SourceError for what cannot be
         read."""
+        check_type("run_id", run_id, str, "a text, a run's id")
         rows = await self._database.transact(
             lambda t: t.tuples(OF_RUN, run_id=column(run_id)), write=False
         )
@@ -155,7 +171,8 @@ class AuditLog(Closing):
     async def attachments(self, digests: Iterable[str]) -> dict[str, Attachment]:
         """What records refer to by these digests (`definition_digest`, those of their `origin`), as
         far as the log has it. Raises SourceError for one that is not as it was written."""
-        wanted = list(dict.fromkeys(digest for digest in digests if digest))
+        given = check_each("digests", digests, str, "a list of digests")
+        wanted = list(dict.fromkeys(digest for digest in given if digest))
         if not wanted:
             return {}
         rows = await self._database.transact(
@@ -168,6 +185,8 @@ class AuditLog(Closing):
 
         Without a run it is about the newest run that made such a call.
         """
+        check_type("call_id", call_id, str, "a text, a call's id")
+        check_type("run_id", run_id, str | None, "a text, a run's id")
         newest = AuditFilter(call_id=call_id, run_id=run_id, limit=1, newest=True)
         found = await self.entries(newest)
         if not found:
@@ -182,6 +201,7 @@ class AuditLog(Closing):
         A whole export is of one log. Raises SourceError if entries were pruned meanwhile, or another
         log was put in its place: the export would look like that of a log that somebody changed.
         """
+        check_type("filter", filter, AuditFilter, "an AuditFilter")
         if filter != EVERYTHING:
             notes = filter == AuditFilter(after=filter.after)
             async for row in self._pages(filter, calls=not notes):
@@ -210,6 +230,8 @@ class AuditLog(Closing):
         Raises SourceError if the log does not begin with what an earlier one (`after`) was about. One
         that `rotates_to` another key is signed by both, and names the new one.
         """
+        check_type("key", key, SigningKey, "a SigningKey")
+        check_type("rotates_to", rotates_to, SigningKey | None, "a SigningKey")
         earlier = None if after is None else Checkpoint.read(after)
         size, root, before = await self._database.transact(
             lambda t: grown(t, self._seal, 0 if earlier is None else earlier.size), write=False
@@ -225,6 +247,7 @@ class AuditLog(Closing):
 
         Raises SourceError if there is no such entry, or if it is not in that checkpoint's log.
         """
+        check_type("seq", seq, int, "an entry's number")
         given = Checkpoint.read(checkpoint)
         found = await self._database.transact(
             lambda t: proved(t, self._seal, seq, given), write=False
@@ -238,6 +261,8 @@ class AuditLog(Closing):
 
         Whatever is found is in the answer; raises SourceError only if the database is not there.
         """
+        _check_head(head)
+        check_type("checkpoint", checkpoint, Checkpoint | None, _CHECKPOINT)
         try:
             return await self._database.transact(
                 lambda t: verify_database(t, self._seal, head, checkpoint), write=False
@@ -266,6 +291,7 @@ class AuditLog(Closing):
 
         The idempotency keys of calls that were begun there are forgotten.
         """
+        check_type("before", before, float | int, "a time, in seconds since the epoch")
         return await self._database.transact(lambda t: Tail(t, self._seal).prune(before))
 
     async def aclose(self) -> None:
@@ -360,4 +386,22 @@ def verify_jsonl(
 
     `filtered` is for an export with a filter: each entry is checked, but none can be missed.
     """
-    return verify_lines(lines, Seal(key), head, gaps=filtered)
+    if isinstance(lines, str | bytes | Mapping) or not isinstance(lines, Iterable):
+        raise TypeError(f"lines is {_LINES}; {came(lines)}")
+    _check_key(key)
+    _check_head(head)
+    return verify_lines(_texts(lines), Seal(key), head, gaps=filtered)
+
+
+def _texts(lines: Iterable[str]) -> Iterator[str]:
+    for at, text in enumerate(lines):
+        check_type(f"lines[{at}]", text, str, "a text, a line of the export")
+        yield text
+
+
+def _check_key(key: object) -> None:
+    check_type("key", key, str | bytes | None, "a text or bytes, the log's key")
+
+
+def _check_head(head: object) -> None:
+    check_type("head", head, Head | None, "a Head, as AuditLog.head() gives it")

@@ -47,6 +47,7 @@ class Transaction:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
         self.failed = False  # then it cannot be committed, whoever caught the error
 
     def rows(self, sql: str, /, **values: object) -> list[Row]:
@@ -133,6 +134,8 @@ class Database:
         if file_behind(engine) != file:
             self._close()
             raise UnreachableError("the database's file was removed or replaced while it was open")
+        if write:
+            transaction.when_committed()
         return found
 
     def _opened(self) -> _Open:

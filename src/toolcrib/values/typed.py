@@ -65,7 +65,9 @@ def check_fields(made: msgspec.Struct) -> None:
             )
 
 
-def check_type(name: str, value: object, kind: type | tuple[type, ...], wanted: str) -> None:
+def check_type(
+    name: str, value: object, kind: type | types.UnionType | tuple[type, ...], wanted: str
+) -> None:
     """Raises TypeError unless `value` is a `kind`; `wanted` says in words what it has to be."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {wanted}; {came(value)}")
