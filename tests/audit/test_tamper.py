@@ -467,20 +467,6 @@ async def test_an_older_copy_put_back_while_the_log_is_open_lets_no_call_run(pat
             await log.begin(record(77, "started"))
 
 
-async def test_a_log_begun_anew_while_it_is_open_lets_no_call_run(path: Path) -> None:
-    async with AuditLog(log_url(path), key=KEY) as log:
-        assert await log.begin(record(77, "started")) is None
-        with opened(path) as database:
-            for table in ("entries", "head", "keys", "tiles"):
-                database.execute(f"DELETE FROM audit_{table}")
-        with pytest.raises(SourceError, match="begun anew"):
-            await log.begin(record(77, "started"))
-        async with AuditLog(log_url(path), key=KEY) as other:
-            await write_calls(other, range(20))
-        with pytest.raises(SourceError, match="begun anew"):
-            await log.begin(record(77, "started"))
-
-
 @pytest.mark.parametrize("table", ["audit_head", "audit_entries"])
 async def test_a_trigger_that_puts_rows_back_lets_no_call_run_again(path: Path, table: str) -> None:
     with opened(path) as database:

@@ -11,7 +11,7 @@ What decides whether a call runs is checked before it does, up to the seal of th
 a key has for entries, or that it has none, by the index of keys; and each entry that is given, by its
 own hash and its place in the tree. The columns beside a record decide nothing: they are for questions.
 The state that is found follows from the newest one that this log has read or written while it is open
-(`Seal.newest`), else it is an error: an older copy of the database was put back, or another log begun.
+(`Seal.newest`), else it is an error: an older copy of the database was put back.
 (In a log of format 1, which has no index, the entries of a key are found by their column, and checked
 one by one.)
 """
@@ -87,7 +87,7 @@ _LATER = "SELECT 1 FROM audit_entries WHERE run_id = :run_id AND seq > :seq LIMI
 _GENERATION = """SELECT log_id, (SELECT min(seq) FROM audit_entries) FROM audit_head WHERE id = 1"""
 _EMPTY = tree.EMPTY.hex()
 _PUT_BACK = (
-    "the audit log is not the one that was open: an older copy was put back, or it was begun anew;"
+    "the audit log is not the one that was open: an older copy was put back;"
     " verify the log with a head or checkpoint that was kept"
 )
 
@@ -164,15 +164,15 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
 
     Raises SourceError if this log's key did not seal that, or if it is gone.
     """
-    newest = seal.newest  # before this transaction sees the database: what is remembered is in it
+    newest = dict(
+        seal.newest
+    )  # before this transaction sees the database: what is remembered is in it
     found = stored_state(transaction)
     if found is None:
         _check_untouched(transaction)
-        if newest is not None:
-            raise SourceError(_PUT_BACK)
         return None
     state = _checked_state(seal, *found)
-    _check_follows(transaction, newest, state)
+    _check_follows(transaction, newest.get(state.log), state)
     seal.note(state)
     return state
 
@@ -186,7 +186,7 @@ def _check_follows(transaction: Transaction, newest: State | None, state: State)
         return
     follows = state.head.seq > newest.head.seq
     if newest.format > 1:
-        follows = follows and (state.format, state.log) == (newest.format, newest.log)
+        follows = follows and state.format == newest.format
         follows = follows and (
             tree.stored(transaction, state.size).root_at(newest.size).hex() == newest.root
         )
@@ -291,8 +291,6 @@ class Tail(Checked):
 
     def __init__(self, transaction: Transaction, seal: Seal) -> None:
         found = stored_state(transaction, lock=True)
-        if found is None and seal.newest is not None:
-            raise SourceError(_PUT_BACK)
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
@@ -303,7 +301,9 @@ class Tail(Checked):
         if found is None:
             raise SourceError("the head of the audit log is gone: verify the log")
         state = _checked_state(seal, *found)
-        _check_follows(transaction, seal.newest, state)  # under the lock nobody is ahead of it
+        _check_follows(
+            transaction, seal.newest.get(state.log), state
+        )  # under the lock nobody is ahead of it
         self._use(transaction, seal, state)
 
     def add(self, drafts: Sequence[Draft]) -> None:

@@ -74,7 +74,9 @@ class Seal:
         # an environment variable may hold bytes that are no text: they are the key's, as they were
         self._key = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
         self.known: dict[str, str] = {}  # by hash, what was sealed or checked before: see `index`
-        self.newest: State | None = None  # of all that were read or written, and committed
+        self.newest: dict[
+            str, State
+        ] = {}  # by log, of all that were read or written, and committed
         self._noting = threading.Lock()
 
     def __call__(self, text: str) -> str:
@@ -86,8 +88,9 @@ class Seal:
     def note(self, state: State) -> None:
         """Remember a committed state, unless a newer one is remembered."""
         with self._noting:
-            if self.newest is None or state.head.seq > self.newest.head.seq:
-                self.newest = state
+            newest = self.newest.get(state.log)
+            if newest is None or state.head.seq > newest.head.seq:
+                self.newest[state.log] = state
 
     def subkey(self, purpose: str) -> bytes | None:
         """A key for something else, of the log's own: what it makes can never pass for a seal, whose
