@@ -214,8 +214,8 @@ class Sink(Protocol):
 class KeepsAttachments(Protocol):
     """A sink that keeps what records refer to by digest, too: definitions, prompts, choices.
 
-    One that may lose what it was given (its old entries are pruned, its file is replaced) has an
-    attribute `generation`, which is another value from then on: it is given what it lacks once more.
+    One that may lose what it was given (its old entries are pruned) has an attribute `generation`,
+    which is another value from then on: it is given what it lacks once more.
     """
 
     def attach(self, attachment: Attachment) -> Awaitable[None] | None:
