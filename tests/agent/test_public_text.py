@@ -14,7 +14,7 @@ from rows import each_row
 from toolcrib import ALL, Agent, Message, Reply, ToolArgumentsDelta, ToolCall, tool
 from toolcrib.agent.public_text import PublicText
 from toolcrib.errors import ProviderError
-from toolcrib.runner.redact import public_arguments
+from toolcrib.runner.output import public_arguments
 from toolcrib.testing import ScriptedClient, call, raw_call
 from toolcrib.values.definition import ToolDefinition
 

@@ -19,7 +19,7 @@ from toolcrib import (
 )
 from toolcrib.hydrate import hydrate
 from toolcrib.runner import CallScope
-from toolcrib.runner.standard import Standard
+from toolcrib.runner.policy import Standard
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Decision

@@ -29,7 +29,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import CapabilityError, MissingExtraError
-from toolcrib.runner.call_thread import CallThread
+from toolcrib.runner.executor import CallThread
 from toolcrib.testing import MemorySink
 from toolcrib.tools import per_call
 from toolcrib.values.record import Outcome

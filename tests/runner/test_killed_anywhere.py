@@ -23,7 +23,7 @@ from toolcrib import (
 )
 from toolcrib.errors import ErrorCode
 from toolcrib.runner import CallScope
-from toolcrib.runner.gate import Gate
+from toolcrib.runner.limiter import Gate
 from toolcrib.tools import per_call
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import Outcome, ToolInvocationRecord, standing

@@ -14,7 +14,7 @@ from rows import each_row
 from toolcrib import Allow, Ask, Caller, Deny
 from toolcrib.errors import ToolcribError
 from toolcrib.policies import Standard, standard
-from toolcrib.runner.standard import ALLOWED
+from toolcrib.runner.policy import ALLOWED
 from toolcrib.values.context import RunTally
 from toolcrib.values.definition import NoSchemaMode
 

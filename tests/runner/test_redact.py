@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
 from rows import each_row
 
 from toolcrib import ALL, Catalog, Completed, ErrorCode, ToolCall, ToolDefinition, ToolRunner, tool
-from toolcrib.runner.redact import (
+from toolcrib.runner.output import (
     masked_arguments,
     own_copy,
     project,

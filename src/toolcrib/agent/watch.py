@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from toolcrib.agent.public_text import PublicText
 from toolcrib.agent.toolbox import Toolbox
+from toolcrib.runner.output import public_arguments
 from toolcrib.runner.recorder import public_name
-from toolcrib.runner.redact import public_arguments
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import (

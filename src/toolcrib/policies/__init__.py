@@ -6,8 +6,7 @@ How a call is decided, and how to write one's own: `docs/deciding.md`.
 from toolcrib.policies.budget import budget
 from toolcrib.policies.rate import rate_limit
 from toolcrib.policies.rules import ask, deny_by_default, require_roles
-from toolcrib.runner.policy import CountingPolicy, ForeseeingPolicy, Policy
-from toolcrib.runner.standard import Standard, standard
+from toolcrib.runner.policy import CountingPolicy, ForeseeingPolicy, Policy, Standard, standard
 
 __all__ = [
     "CountingPolicy",

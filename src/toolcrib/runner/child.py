@@ -25,7 +25,7 @@ from toolcrib.errors import CapabilityError, MissingExtraError, ToolcribError, T
 from toolcrib.failures import own_places
 from toolcrib.runner import process
 from toolcrib.runner.output import NO_JSON, Unusable, json_text, not_json
-from toolcrib.runner.pipe import (
+from toolcrib.runner.process import (
     ENDING,
     PART,
     RESULT,

@@ -1,36 +1,54 @@
-"""From a call that may run to the tool's own value: what is injected, the context, the time limit.
+"""From a call that may run to the tool's own value: what the tool is given, how it runs, its parts.
 
-Nothing of an exception passes through: it becomes a `CallError`, and its text stays here.
+Rules: nothing of an exception passes through; it becomes a `CallError`, and its text stays here.
+
+What is bound once for all is worked out when a runner is made. What a `per_call` factory makes is
+opened before the tool runs and closed after it, within the tool's time limit, in reverse order, each
+exactly once, whatever became of the call. What closing raises fails a call that had succeeded (its
+work may be undone), and takes the place of the tool's error only where it has safe text and the tool's
+has none. Closing cannot make a success of a failure. For a blocking tool it is opened, used and closed
+in one thread and one context, as libraries demand that are not thread-safe or that set context
+variables.
+
+A part, streamed or told by `CallContext.progress`, is treated alike whether or not somebody watches:
+one that is not JSON, or too large, ends the call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
 from toolcrib.hydrate import OtherArguments, instance_of
-from toolcrib.runner.call_watch import CallWatch
 from toolcrib.runner.execute import (
     StillRunning,
     TimeLimitExceeded,
+    awaited,
+    called,
     cancel_requests,
     execute,
     limited,
+    own,
 )
-from toolcrib.runner.injected import CapabilityFailed, Injection, execute_scoped, injection
-from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, report_unusable
+from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import Reporter, Stopped, safe_error
-from toolcrib.runner.streaming import Parts
-from toolcrib.tools import Catalog, Tool
+from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, safe_error
+from toolcrib.threads import CURRENT, Work
+from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated
-from toolcrib.values.context import CallContext
-from toolcrib.values.decision import Caller
-from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.record import CallError
+from toolcrib.values.context import CallContext, Observer
+from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.definition import ToolDefinition, Visibility
+from toolcrib.values.json import JsonValue
+from toolcrib.values.record import CallError, Outcome
 
 _STILL_RUNNING = (
     "The tool was told to stop and did not: it was left behind, and its outcome is unknown."
@@ -170,3 +188,373 @@ class Executor:
                 return Stopped(raised.error(again=again))
         self._reporter.raised(what, call, raised)
         return Stopped(safe_error(raised, again=again))
+
+
+Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]
+Exit: TypeAlias = Callable[[BaseException | None], Awaitable[object]]
+
+
+class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves the runner
+    """An implementation could not be made for a call, or not closed after it; `raised` is why.
+
+    Only of what is closed the tool has `begun`, and may have done what it does.
+    """
+
+    def __init__(self, raised: BaseException, *, begun: bool) -> None:
+        super().__init__()
+        self.raised = raised
+        self._begun = begun
+
+    def error(self, *, again: bool) -> CallError:
+        """`again` says that the call may be made again though its tool has begun."""
+        again = again or not self._begun
+        if isinstance(self.raised, MissingExtraError):
+            return safe_error(self.raised, again=again)
+        if isinstance(self.raised, ToolError) and isinstance(self.raised.safe_text, str):
+            told = CapabilityError(self.raised.safe_text, retryable=self.raised.retryable)
+            return safe_error(told, again=again)
+        return CallError.of(ErrorCode.CAPABILITY_ERROR, retryable=again)
+
+
+class Injection(NamedTuple):
+    """Of one tool: `fixed` is the same at each call, `made` holds the needs that each factory fills.
+
+    `plain` is True where that is all: no context, nothing made, no parts, no process.
+    """
+
+    fixed: Mapping[str, object]
+    made: tuple[Made, ...]
+    plain: bool
+
+
+def injection(entry: Entry) -> Injection:
+    """Worked out once, when a runner is made."""
+    fixed: dict[str, object] = {}
+    made: dict[PerCall, list[Need]] = {}
+    tool = entry.tool
+    for need in tool.needs:
+        bound = entry.bindings.get(need.interface, need.default)
+        if isinstance(bound, PerCall):
+            made.setdefault(bound, []).append(need)
+        else:
+            fixed[need.parameter] = bound
+    return Injection(
+        fixed,
+        tuple((factory, tuple(needs)) for factory, needs in made.items()),
+        not (made or tool.context_parameter or tool.streaming or tool.subprocess),
+    )
+
+
+async def execute_scoped(
+    tool: Tool[..., Any],
+    instance: Any,
+    injected: Mapping[str, Any],
+    made: tuple[Made, ...],
+    *,
+    context: CallContext,
+    seconds: float | None,
+    parts: Parts | None,
+) -> Any:
+    """The tool's own value. Raises what `execute` raises, and CapabilityFailed."""
+
+    async def whole() -> Any:
+        thread = CallThread() if tool.blocking else None
+        opened = Opened(thread, seconds)
+        value, outcome = None, None
+        try:
+            given = {**injected, **await opened.all(made, context, tool.definition.name)}
+            begun = await opened.run(lambda: tool.invoke(instance, given))
+            value = await (awaited(begun) if parts is None else parts.last(begun))
+        except BaseException as raised:  # noqa: BLE001  what was opened is closed, whatever came
+            outcome = raised
+        outcome = await opened.close(outcome)
+        if thread is not None:
+            thread.close()
+        try:
+            if outcome is not None:
+                raise outcome
+        finally:
+            outcome = None  # its traceback holds this frame
+        return value
+
+    return await limited(whole(), seconds)
+
+
+class Opened:
+    """What one call has opened, and how it is closed. Blocking work goes to the call's thread."""
+
+    def __init__(self, thread: CallThread | None, seconds: float | None) -> None:
+        self._thread = thread
+        self._seconds = seconds
+        self._exits: list[Exit] = []
+        self._cancels = cancel_requests()
+
+    async def all(
+        self,
+        made: tuple[Made, ...],
+        context: CallContext,
+        tool: str,
+    ) -> dict[str, object]:
+        """The implementations by parameter. Raises CapabilityFailed."""
+        given: dict[str, object] = {}
+        try:
+            for factory, needs in made:
+                implementation = await self._open(factory, context)
+                for need in needs:
+                    check_implements(need.interface, implementation, tool)
+                    given[need.parameter] = implementation
+        except NOT_ITS_OWN:
+            raise
+        except BaseException as raised:  # a factory may raise anything
+            if self._is_a_stop(raised):
+                raise
+            raise CapabilityFailed(raised, begun=False) from None
+        return given
+
+    async def close(self, outcome: BaseException | None) -> BaseException | None:
+        """Close all, the last first; what the call ends with now. Raises nothing.
+
+        Of a call that was stopped, each has the time limit once more: what hung may hang in closing.
+        """
+        while self._exits:
+            stopped = isinstance(outcome, asyncio.CancelledError)
+            try:
+                async with asyncio.timeout(self._seconds if stopped else None):
+                    await self._exits.pop()(outcome)
+            except BaseException as raised:  # noqa: BLE001  the others are closed all the same
+                outcome = self._settled(outcome, raised)
+        return outcome
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        """Do what the tool's own code, or that of a capability, would block with."""
+        return called(work) if self._thread is None else await self._thread.run(work)
+
+    def _settled(self, outcome: BaseException | None, raised: BaseException) -> BaseException:
+        if outcome is not None and raised is _cause(outcome):
+            return outcome
+        if self._is_a_stop(raised) or isinstance(raised, NOT_ITS_OWN):
+            return raised
+        if outcome is None:
+            return CapabilityFailed(raised, begun=True)
+        has_text = isinstance(outcome, ToolError | CapabilityFailed)
+        if isinstance(raised, ToolError) and isinstance(outcome, Exception) and not has_text:
+            return CapabilityFailed(raised, begun=True)
+        return outcome
+
+    def _is_a_stop(self, raised: BaseException) -> bool:
+        """The task was cancelled, or its time is up: no CancelledError of somebody's own making."""
+        return isinstance(raised, asyncio.CancelledError) and cancel_requests() > self._cancels
+
+    async def _open(self, factory: PerCall, context: CallContext) -> object:
+        made = await self.run(lambda: factory.make(context))
+        if not _is_manager(made):
+            made = await awaited(made)
+        kind: Any = type(made)
+        if hasattr(kind, "__aenter__"):
+            entered = await awaited(kind.__aenter__(made))
+            self._exits.append(lambda outcome: awaited(kind.__aexit__(made, *_details(outcome))))
+            return entered
+        return await self._enter(kind, made) if hasattr(kind, "__enter__") else made
+
+    async def _enter(self, kind: Any, made: Any) -> object:
+        """In a thread, entering may be given up on and still succeed: then it is left, too."""
+        entered: list[object] = []
+
+        async def leave(outcome: BaseException | None) -> None:
+            def exit_() -> None:
+                if entered:
+                    kind.__exit__(made, *_details(outcome))
+
+            if self._thread is not None and self._thread.busy:
+                self._thread.submit(exit_)  # what was given up goes on; this is done after it
+            else:
+                await self.run(exit_)
+
+        self._exits.append(leave)
+        await self.run(lambda: entered.append(kind.__enter__(made)))
+        return entered[0]
+
+
+def _is_manager(thing: object) -> bool:
+    return hasattr(type(thing), "__aenter__") or hasattr(type(thing), "__enter__")
+
+
+def _cause(outcome: BaseException) -> BaseException:
+    return outcome.raised if isinstance(outcome, CapabilityFailed) else outcome
+
+
+def _details(outcome: BaseException | None) -> tuple[Any, Any, Any]:
+    """What `__exit__` is given: the tool's exception, or a capability's own."""
+    if outcome is None:
+        return None, None, None
+    cause = _cause(outcome)
+    return type(cause), cause, cause.__traceback__
+
+
+T = TypeVar("T")
+_UNSET = object()
+
+
+class CallThread:
+    """`await run(work)` any number of times, then `close()`; a daemon thread, started when needed."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._started = False
+        self._pending = 0
+        self._context = Context()
+        self._outside: Mapping[ContextVar[Any], Any] = {}  # as it was last, of whoever submits
+
+    @property
+    def busy(self) -> bool:
+        """Whether work that was given up is still being done."""
+        return self._pending > 0
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What `work()` returns or raises. On cancellation it goes on."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            self._pending -= 1
+            if future.done():
+                return  # nobody waits for it any more
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+        def tell(value: Any, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the loop has closed: the work was given up long ago
+                loop.call_soon_threadsafe(lambda: settle(value, error))
+
+        self._pending += 1
+        mine = Work()
+        self.submit(lambda: _do(work, mine, tell))
+        try:
+            return await future
+        except BaseException:
+            mine.give_up()  # if it is not over
+            raise
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do it when its turn comes; what it raises is lost."""
+        outside = copy_context()
+        self._work.put(lambda: self._context.run(self._within, outside, work))
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._serve, name="toolcrib-call", daemon=True).start()
+
+    def close(self) -> None:
+        """No more work: the thread ends after what it has."""
+        if self._started:
+            self._work.put(None)
+
+    def _within(self, outside: Mapping[ContextVar[Any], Any], work: Callable[[], None]) -> None:
+        for variable, value in outside.items():
+            if self._outside.get(variable, _UNSET) is not value:
+                variable.set(value)
+        self._outside = outside
+        work()
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            with suppress(BaseException):
+                work()
+
+
+def _do(
+    work: Callable[[], Any], mine: Work, tell: Callable[[Any, BaseException | None], None]
+) -> None:
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        CURRENT.set(mine)
+        value = work()
+    except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits it
+        error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
+        error.__cause__ = raised
+    except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
+        error = raised
+    mine.end()
+    tell(value, error)
+
+
+class Parts:
+    """The parts of one call of a streaming tool."""
+
+    __slots__ = ("_call_id", "_max_bytes", "_observer", "_visible")
+
+    def __init__(
+        self, call_id: str, visible: Visibility | None, observer: Observer | None, max_bytes: int
+    ) -> None:
+        self._call_id = call_id
+        self._visible = visible
+        self._observer = observer
+        self._max_bytes = max_bytes
+
+    async def last(self, generator: AsyncGenerator[Any, None]) -> Any:
+        """The last value, None if there is none. Raises Unusable, and what the tool raises."""
+        value = None
+        try:
+            while True:
+                try:
+                    value = await own(anext(generator))
+                except StopAsyncIteration:
+                    return value
+                self._tell(value)
+                await asyncio.sleep(0)
+        except GeneratorExit:
+            raise  # the loop is gone: nothing can be awaited any more
+        except BaseException:
+            await _close(generator)
+            raise
+
+    def _tell(self, value: object) -> None:
+        plain = as_json(value, self._max_bytes)
+        if self._observer is not None:
+            self._observer.progress(self._call_id, project(plain, self._visible))
+
+
+async def _close(generator: AsyncGenerator[Any, None]) -> None:
+    """What closing raises does not take the place of what the call ended with."""
+    try:
+        await own(generator.aclose())
+    except NOT_ITS_OWN:
+        raise
+    except BaseException:  # noqa: BLE001, S110  a generator may raise anything, or yield once more
+        pass
+
+
+class CallWatch:
+    """An `Observer` for one call, which passes on to another one in the event loop.
+
+    A blocking tool runs in a thread, and one that was given up on may go on there after the call
+    has finished: what that one says is not passed on. `over` is set when the call has ended.
+    """
+
+    def __init__(self, observer: Observer | None, max_bytes: int = MAX_RESULT_BYTES) -> None:
+        self._observer = observer
+        self._max_bytes = max_bytes
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self.over = False
+
+    def progress(self, call_id: str, part: JsonValue) -> None:
+        """Raises Unusable, in the tool, for what is not JSON or too large."""
+        if self.over:
+            return
+        part = as_json(part, self._max_bytes)
+        if threading.get_ident() == self._thread:
+            self._tell(call_id, part)
+            return
+        with suppress(RuntimeError):  # the loop has closed: nobody watches any more
+            self._loop.call_soon_threadsafe(lambda: self._tell(call_id, part))
+
+    def approval_requested(self, request: ApprovalRequest) -> None: ...
+
+    def finished(self, outcome: Outcome) -> None: ...
+
+    def _tell(self, call_id: str, part: JsonValue) -> None:
+        if self._observer is not None and not self.over:
+            self._observer.progress(call_id, part)

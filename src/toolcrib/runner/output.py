@@ -1,4 +1,8 @@
-"""From what a tool returned to checked JSON and its views. Nothing of a bad result is passed on.
+"""From what a tool returned to checked JSON and its three views. Nothing of a bad result is passed on.
+
+The views are allowlists: what is not named does not show. The application's view is the value itself;
+the model's is the whole validated result unless the tool narrows it; the public one is what `visible`
+names, as the public view of arguments is what is declared and not secret.
 
 A model is told that a result cannot be used. Its author is told where and why: of what type the value
 is that JSON has no form for, and the path to it; in the log only by names that the definition or a
@@ -10,7 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import orjson
@@ -18,15 +23,13 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 
 from toolcrib.errors import ErrorCode
 from toolcrib.failures import log_unusable
-from toolcrib.runner.recorder import Draft
-from toolcrib.runner.redact import project, redaction_missing
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter
-from toolcrib.schema.paths import split_path
+from toolcrib.schema.paths import EACH, split_path
 from toolcrib.tools import Tool
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ALL, ToolDefinition
-from toolcrib.values.json import JsonValue
-from toolcrib.values.record import CallError, Completed, Failed
+from toolcrib.values.definition import ALL, All, ToolDefinition, Visibility
+from toolcrib.values.json import JsonObject, JsonValue, canonical_bytes, fresh, json_copy
+from toolcrib.values.record import CallError
 
 MAX_RESULT_BYTES = 4 * 1_048_576
 _PLAIN = frozenset((dict, list, str, int, float, bool))  # what nearly all results are
@@ -118,19 +121,6 @@ def _as_it_is(value: Any, max_bytes: int) -> JsonValue:
         return None
     copy: JsonValue = orjson.loads(text)
     return copy if copy == value and len(text) <= max_bytes else None
-
-
-def outcome_of(
-    draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int, reporter: Reporter
-) -> Completed | Failed:
-    """What comes of a call that gave `value`; it is looked at once, for it may be used up then."""
-    plain, unusable = check_output(tool, value, max_bytes)
-    if unusable is not None:
-        report_unusable(reporter, draft.hydrated.call, tool.definition, unusable)
-        return draft.failed(unusable.error)
-    model, public, error = views(tool.definition, plain)
-    record = draft.record("completed", public, error)
-    return Completed(record, value, model, public, draft.notice() if draft.edited else "")
 
 
 def report_unusable(
@@ -246,3 +236,130 @@ def read_json(text: bytes | bytearray) -> JsonValue:
 
 def too_large(max_bytes: int) -> Unusable:
     return Unusable(f"it is larger than {max_bytes} bytes")
+
+
+MASK = "***"
+_Tree: TypeAlias = dict[str, Any]
+
+
+def project(value: JsonValue, visible: Visibility | None) -> JsonValue:
+    """What an allowlist leaves of a value: named fields only, None where nothing is named."""
+    if isinstance(visible, All):
+        return value
+    return _keep(value, _tree(visible or ()))
+
+
+def redaction_missing(value: JsonValue, visible: Visibility | None) -> bool:
+    """Whether something is withheld because nobody said whether such a value may be seen.
+
+    There is no allowlist, or it names fields of an object where a list came, elements where an
+    object came, either where a text or a number came: those only `ALL` shows. An empty allowlist
+    says that nothing may be; and what it names and the value lacks is not missing: a field may be
+    absent.
+    """
+    if isinstance(visible, All) or visible == () or value is None or value in ({}, []):
+        return False
+    if visible is None:
+        return True
+    tree = _tree(visible)
+    if isinstance(value, dict):
+        return tree.keys() <= {EACH}
+    return not isinstance(value, list) or EACH not in tree
+
+
+def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
+    """Declared top-level arguments, secret ones masked; undeclared ones do not show."""
+    declared = _declared(definition.input_schema_json)
+    if not definition.secret and declared.issuperset(arguments):
+        return arguments
+    return {
+        name: MASK if name in definition.secret else value
+        for name, value in arguments.items()
+        if name in declared
+    }
+
+
+def public_bytes(definition: ToolDefinition, canonical: bytes) -> bytes:
+    """The public part of effective arguments, as canonical JSON."""
+    if not definition.secret and _all_declared(definition.input_schema_json):
+        return canonical
+    return canonical_bytes(public_arguments(definition, fresh(canonical)))
+
+
+def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of some JSON Pointers into the arguments that lead to what shows of them."""
+    if not places or definition is None:
+        return ()
+    declared = _declared(definition.input_schema_json)
+    shown = []
+    for place in places:
+        top, _, below = place[1:].partition("/")
+        name = top.replace("~1", "/").replace("~0", "~")
+        if name in declared and not (below and name in definition.secret):
+            shown.append(place)
+    return tuple(shown)
+
+
+def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
+    """All that will run, secret ones masked: what somebody who approves has to see."""
+    return {n: MASK if n in definition.secret else v for n, v in arguments.items()}
+
+
+def masked_places(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[str, ...]:
+    """JSON Pointers into masked arguments: nothing shows below a secret one."""
+    return tuple(p for p in places if p.count("/") == 1 or p.split("/")[1] not in definition.secret)
+
+
+def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObject) -> JsonObject:
+    """Edited arguments; a secret one that came back masked, as it was shown, is the original one."""
+    hidden = {n for n in definition.secret if edited.get(n) == MASK and n in original}
+    return {name: original[name] if name in hidden else value for name, value in edited.items()}
+
+
+_Json = TypeVar("_Json")
+
+
+def own_copy(value: _Json) -> _Json:
+    """The same JSON, to the last digit, sharing no list and no object with this."""
+    if not isinstance(value, dict | list):
+        return value
+    copied: _Json = msgspec.to_builtins(value)
+    return copied
+
+
+@lru_cache(maxsize=4096)
+def _all_declared(schema_json: str | None) -> bool:
+    """Whether valid arguments hold nothing but what the schema names."""
+    schema = json_copy(schema_json) if schema_json else {}
+    return schema.get("additionalProperties") is False and "patternProperties" not in schema
+
+
+@lru_cache(maxsize=4096)
+def _declared(schema_json: str | None) -> frozenset[str]:
+    properties = json_copy(schema_json).get("properties") if schema_json else None
+    return frozenset(properties) if isinstance(properties, dict) else frozenset()
+
+
+@lru_cache(maxsize=4096)
+def _tree(paths: tuple[str, ...]) -> _Tree:
+    """`("a.b", "c[]")` → `{"a": {"b": {}}, "c": {"[]": {}}}`; an empty node keeps all below it."""
+    root: _Tree = {}
+    for path in sorted(paths, key=lambda p: len(split_path(p)), reverse=True):
+        node = root
+        for step in split_path(path)[:-1]:
+            node = node.setdefault(step, {})
+        node[split_path(path)[-1]] = {}
+    return root
+
+
+def _keep(value: JsonValue, tree: _Tree) -> JsonValue:
+    if isinstance(value, dict):
+        return {
+            name: child if not tree[name] else _keep(child, tree[name])
+            for name, child in value.items()
+            if name in tree and name != EACH  # no path names a field that is called so
+        }
+    if isinstance(value, list) and EACH in tree:
+        below = tree[EACH]
+        return [child if not below else _keep(child, below) for child in value]
+    return None

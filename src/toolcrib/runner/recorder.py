@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias, cast
 import msgspec
 
 from toolcrib.runner.execute import until_done
-from toolcrib.runner.redact import masked_arguments, own_copy, public_bytes, public_places
+from toolcrib.runner.output import masked_arguments, own_copy, public_bytes, public_places
 from toolcrib.runner.scope import Calling, CallScope, calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
 from toolcrib.values.call import Hydrated, HydrationResult

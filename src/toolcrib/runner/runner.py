@@ -7,23 +7,22 @@ Every call that comes in leaves exactly one final record, whatever happens to it
 from __future__ import annotations
 
 import asyncio
+import inspect
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from types import NoneType
 
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.hydrate import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
-from toolcrib.runner.attempt import Attempt, Setup
-from toolcrib.runner.checks import check_hook, check_numbers, checked_sinks
-from toolcrib.runner.conclude import concluded
+from toolcrib.runner.call import Attempt, Setup, concluded
 from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor
-from toolcrib.runner.gate import Gate
-from toolcrib.runner.intents import Intents
-from toolcrib.runner.memory import CallMemory
+from toolcrib.runner.idempotency import CallMemory, Intents
+from toolcrib.runner.limiter import Gate
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, denied_outright, with_standard
 from toolcrib.runner.recorder import Recorder
@@ -280,3 +279,50 @@ class ToolRunner:
         pinned = self._setup.memory.pinned(scope.tally.run_id, call)
         hook = self._setup.reporter.debug
         return hydrate(call, self.catalog, pinned=pinned, on_exception=hook)
+
+
+def check_numbers(
+    *,
+    timeout: object,
+    concurrency: object,
+    remember: object,
+    approval_seconds: object,
+    max_result_bytes: object,
+) -> None:
+    """Raises ToolcribError, naming what cannot be meant."""
+    if timeout is not None:
+        _check_seconds("timeout", timeout)
+    _check_seconds("approval_seconds", approval_seconds)
+    _check_whole("concurrency", concurrency, 1)
+    _check_whole("remember", remember, 0)
+    _check_whole("max_result_bytes", max_result_bytes, 1)
+
+
+def checked_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
+    """Raises ToolcribError for what is no sink: it could not be told of a call that has run."""
+    if not isinstance(sinks, Iterable):
+        raise ToolcribError("sinks is a list: sinks=[sink]")
+    given = tuple(sinks)
+    for sink in given:
+        if isinstance(sink, type) or not callable(getattr(sink, "write", None)):
+            kind = sink if isinstance(sink, type) else type(sink)
+            raise ToolcribError(f"a sink has a method write(record): {kind.__name__} is none")
+    return given
+
+
+def check_hook(hook: object) -> None:
+    """Raises ToolcribError for what would say nothing: what a hook raises is dropped."""
+    wrong = isinstance(hook, type) or inspect.iscoroutinefunction(hook) or not callable(hook)
+    if hook is not None and wrong:
+        raise ToolcribError("on_exception is a plain function: hook(call, raised)")
+
+
+def _check_seconds(name: str, value: object) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:  # type: ignore[operator]
+        raise ToolcribError(f"{name} is a number of seconds above 0")
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ToolcribError(f"{name} is a whole number from {least}")

@@ -12,7 +12,7 @@ import pytest
 
 from toolcrib import ALL, Completed, Failed, ToolCall, ToolRunner, run_sync, tool
 from toolcrib.errors import ErrorCode
-from toolcrib.runner.gate import Gate
+from toolcrib.runner.limiter import Gate
 from toolcrib.values.record import Outcome
 
 IDS = count()

@@ -6,8 +6,10 @@ call had earlier. The runner writes down which it was.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Awaitable
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -15,13 +17,12 @@ import msgspec
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydrate import Repairer, repair
-from toolcrib.runner.approval import approval_request
-from toolcrib.runner.asking import answer_to, approved_call, lapsed_by_closing
+from toolcrib.runner.approval import answer_to, approval_request, approved_call, lapsed_by_closing
+from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor
-from toolcrib.runner.gate import Gate
-from toolcrib.runner.intents import Intents, replayed
-from toolcrib.runner.memory import CallMemory, print_of
-from toolcrib.runner.output import outcome_of
+from toolcrib.runner.idempotency import CallMemory, Intents, print_of, replayed
+from toolcrib.runner.limiter import Gate
+from toolcrib.runner.output import check_output, report_unusable, views
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import Draft, Recorder, own_record
 from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
@@ -136,7 +137,7 @@ class Attempt(msgspec.Struct):
         finally:
             leave_call(outer)
             setup.gate.leave(place)
-        return outcome_of(self.draft, tool, value, setup.max_result_bytes, setup.reporter)
+        return _outcome_of(self.draft, tool, value, setup.max_result_bytes, setup.reporter)
 
     async def close(self, outcome: Outcome) -> Outcome:
         """Write down and remember what came of it; the outcome that stands.
@@ -350,3 +351,40 @@ class Attempt(msgspec.Struct):
         return msgspec.structs.replace(
             request, asked_at=asked.asked_at, expires_at=asked.expires_at
         )
+
+
+async def concluded(attempt: Attempt, work: Awaitable[Outcome], cancels: int) -> Outcome:
+    """What comes of `work`, remembered and told, whatever ends it; see `ToolRunner.exec`.
+
+    `cancels` is what `cancel_requests` said before.
+    """
+    draft = attempt.draft
+    try:
+        outcome = await work
+    except Stopped as stopped:
+        outcome = draft.failed(stopped.error)
+    except EndedBefore as ended:
+        return await attempt.ended_before(ended.outcome)
+    except GeneratorExit:  # the loop is gone: nothing can be awaited any more
+        attempt.settle(draft.failed(CallError.of(ErrorCode.CANCELLED)))
+        raise
+    except BaseException:  # an intent that could not be written, too
+        await attempt.close(draft.failed(CallError.of(ErrorCode.CANCELLED)))
+        raise
+    outcome = await attempt.close(outcome)
+    if cancel_requests() > cancels:
+        raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
+    return outcome
+
+
+def _outcome_of(
+    draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int, reporter: Reporter
+) -> Completed | Failed:
+    """What comes of a call that gave `value`; it is looked at once, for it may be used up then."""
+    plain, unusable = check_output(tool, value, max_bytes)
+    if unusable is not None:
+        report_unusable(reporter, draft.hydrated.call, tool.definition, unusable)
+        return draft.failed(unusable.error)
+    model, public, error = views(tool.definition, plain)
+    record = draft.record("completed", public, error)
+    return Completed(record, value, model, public, draft.notice() if draft.edited else "")
