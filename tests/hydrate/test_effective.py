@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import pytest
 from pydantic import (
@@ -459,6 +462,52 @@ def test_a_text_that_a_type_reads_as_another_text_is_seen_as_it_was_read(
     assert result.arguments == {"x": effective}
     again = read(hint, effective)
     assert again.canonical == result.canonical
+
+
+NOON = "2026-01-01T12:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent"),
+    [
+        (set[int | bool], [1, True]), (frozenset[Any], [True, 1]), (set[Literal[1, True]], [1, True]),
+        (set[tuple[int | bool, ...]], [[1], [True]]), (list[set[float | bool]], [[0.0, False]]),
+        (set[Decimal], ["1.0", "1.00"]), (set[datetime], [NOON, "2026-01-01T13:00:00+01:00"]),
+    ],
+)  # fmt: skip
+def test_items_that_a_set_takes_for_one_are_refused(hint: Any, sent: Any) -> None:
+    result = read(hint, sent)
+    assert isinstance(result, Rejected)
+    assert result.errors[0].message == "the tool would take two of these items for one"
+
+
+class Numbers(BaseModel):
+    of: set[int]
+
+
+OF_ONE_HASH = [number * (2**61 - 1) for number in range(200)]
+UUIDS = [str(UUID(int=number)) for number in OF_ONE_HASH]
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent"),
+    [
+        (set[int], OF_ONE_HASH), (frozenset[Any], OF_ONE_HASH), (list[Numbers], [{"of": OF_ONE_HASH}]),
+        (set[UUID] | None, UUIDS), (set[Decimal], [str(number) for number in OF_ONE_HASH]),
+        (set[tuple[int, ...]], [[*bits] for bits in itertools.product((-1, -2), repeat=8)]),
+        (dict[int, int], {str(number): 1 for number in OF_ONE_HASH}),
+        (dict[UUID, int], dict.fromkeys(UUIDS, 1)),
+        (Json[set[int]], json.dumps(OF_ONE_HASH)),
+        (Json[set[int]], json.dumps([*OF_ONE_HASH, math.nan])),
+        (Json[Numbers], f'{{"of": [], "of": {OF_ONE_HASH}}}'),
+    ],
+)  # fmt: skip
+def test_items_that_hash_alike_are_counted(hint: Any, sent: Any) -> None:
+    """A set compares each pair of them: 20,000 would hold the process for seconds."""
+    result = read(hint, sent)
+    assert isinstance(result, Rejected)
+    assert result.errors[0].code is ErrorCode.TOO_LARGE
+    assert isinstance(read(set[int], [*range(-1_000, 1_000)]), Hydrated)
 
 
 def test_secret_names_are_told_apart() -> None:

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from toolcrib.errors import ErrorCode, Stage, ToolError
 from toolcrib.failures import log_raised
 from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments, read_short
-from toolcrib.schema.derive.unions import TooMuchWorkError
+from toolcrib.schema.derive.held import TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, remove_at
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
@@ -35,8 +35,6 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, encodable, fresh
 from toolcrib.values.offer import Offer, WayBack
 from toolcrib.values.typed import check_type
-
-_TOO_MANY_WAYS = "The arguments fit too many alternatives of the tool's schema. Send less."
 
 
 def hydrate(
@@ -253,7 +251,7 @@ def _not_built(
     converters are told.
     """
     if isinstance(raised, TooMuchWorkError):
-        return (_error(ErrorCode.TOO_LARGE, _TOO_MANY_WAYS),)
+        return (_error(ErrorCode.TOO_LARGE, raised.text),)
     if isinstance(raised, ToolError) and isinstance(raised.safe_text, str):
         said = encodable(raised.safe_text)
         return (HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, said),)

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
 from toolcrib.schema import Parameter, compile_validator, derive_input
-from toolcrib.schema.derive import unions
+from toolcrib.schema.derive import held, unions
 from toolcrib.schema.derive.adapters import adapter_for
 
 calls = 0
@@ -192,10 +192,10 @@ def test_what_no_schema_tells_apart_is_too_large_when_it_multiplies() -> None:
 
 
 def test_a_budget_is_for_one_conversion_and_comes_back() -> None:
-    with pytest.raises(unions.TooMuchWorkError):
+    with pytest.raises(held.TooMuchWorkError):
         read(Same, same(40))
     holds(read(Same, same(2)), same(2))
-    with pytest.raises(unions.TooMuchWorkError):
+    with pytest.raises(held.TooMuchWorkError):
         read(Same, same(40))
 
 
@@ -321,7 +321,7 @@ def test_random_recursive_unions(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
         calls = 0
         try:
             instance = read(hint, value)
-        except unions.TooMuchWorkError:
+        except held.TooMuchWorkError:
             assert depth > 3
         else:
             holds(instance, value)

@@ -20,8 +20,8 @@ Objects of declared fields are in `held_fields`.
 from __future__ import annotations
 
 import ipaddress
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, time
 from typing import Any, TypeAlias, cast
 
@@ -41,6 +41,8 @@ from toolcrib.values.json import JsonValue, canonical_json
 
 At: TypeAlias = "tuple[At, str | int] | None"
 _NUMBERS = (int, float)
+_MAX_OF_ONE_HASH = 100
+_ONE_HASH = "The arguments hold too many items that Python cannot tell apart quickly. Send less."
 IPS = tuple(
     getattr(ipaddress, f"IPv{version}{kind}")
     for version in (4, 6)
@@ -58,6 +60,16 @@ class Differs(Exception):  # noqa: N818  a finding; it never leaves the reader
     ) -> None:
         super().__init__(text)
         self.at = at
+        self.text = text
+
+
+class TooMuchWorkError(Exception):
+    """Reading a value would take too long; `text` says why, and what to send."""
+
+    def __init__(
+        self, text: str = "The arguments fit too many alternatives of the tool's schema. Send less."
+    ) -> None:
+        super().__init__(text)
         self.text = text
 
 
@@ -430,8 +442,27 @@ class ListPart(Part):
         return MISSING if any(item is MISSING for item in items) else items
 
 
+def _check_spread(items: Iterable[Any]) -> None:
+    """Raises TooMuchWorkError if too many items have one hash: a set compares each pair of those.
+
+    Python hashes numbers, and what is made of them, in a way that whoever sends them knows.
+    """
+    met: Counter[int] = Counter()
+    for item in items:
+        try:
+            key = hash(item)
+        except TypeError:  # it fits no set, as the reader will say
+            continue
+        met[key] += 1
+        if met[key] > _MAX_OF_ONE_HASH:
+            raise TooMuchWorkError(_ONE_HASH)
+
+
 class SetPart(Part):
-    """Sets: whatever their order, and however often an item was sent."""
+    """Sets: whatever their order, and however often an item was sent.
+
+    Items that are two to everybody else and one to Python are refused.
+    """
 
     def __init__(self, item: Part, kind: type, anew: Anew) -> None:
         self._item = item
@@ -439,7 +470,12 @@ class SetPart(Part):
         self._anew = anew
 
     def whole(self, sent: JsonValue) -> JsonValue:
-        return [self._item.whole(item) for item in sent] if isinstance(sent, list) else sent
+        if not isinstance(sent, list):
+            return sent
+        made = [self._item.whole(item) for item in sent]
+        if len(made) > _MAX_OF_ONE_HASH:
+            _check_spread(item for one in made if (item := self._anew.tried(one)) is not MISSING)
+        return made
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, self._kind)
@@ -463,6 +499,8 @@ class SetPart(Part):
             held[canonical_json(shown)] = shown
         if len(met) != len(value):
             raise Differs(at)
+        if len(held) != len(value):  # to Python `1` is `True`, and an instant has many texts
+            raise Differs(at, "the tool would take two of these items for one")
         return [held[text] for text in sorted(held)]
 
 
@@ -482,6 +520,9 @@ class DictPart(Part):
     def whole(self, sent: JsonValue) -> JsonValue:
         if not isinstance(sent, dict):
             return sent
+        if self._keys is not None and len(sent) > _MAX_OF_ONE_HASH:
+            read = (self._keys.tried({name: None}) for name in sent)
+            _check_spread(next(iter(one)) for one in read if one is not MISSING)
         return {key: self._value.whole(item) for key, item in sent.items()}
 
     def fits(self, value: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -53,11 +54,12 @@ class Reader:
     all of it is what was sent; what differs, or may differ in another hint, is walked.
     """
 
-    __slots__ = ("_core", "_node", "_serializer", "_validate")
+    __slots__ = ("_core", "_hashes", "_node", "_serializer", "_validate")
 
     def __init__(self, core: Any, validate_json: Callable[..., Any]) -> None:
         self._core = core
         self._validate = validate_json
+        self._hashes = _holds_hashes(core)
         self._node: Part | None = None
         self._serializer: SchemaSerializer | None = None
 
@@ -68,7 +70,11 @@ class Reader:
         """The typed value, and the JSON that it is. Raises Differs, ValidationError, SchemaError,
         ValueError for numbers that Python does not write, and what an author's validator raises."""
         node, text = self.node, to_json(sent)
-        if _POINT.search(text) is not None or _EXPONENT.search(text) is not None:
+        if (
+            _POINT.search(text) is not None
+            or _EXPONENT.search(text) is not None
+            or (len(text) > _LONG and self._hashes)
+        ):
             text = to_json(node.whole(sent))
         value = self._validate(text, strict=True)
         if self._serializer is not None and not found.pins and self._is(value, sent):
@@ -97,6 +103,7 @@ _SORTED = orjson.OPT_SORT_KEYS
 # Whole floats, as `to_json` writes them; within a text it may err. Apart, each is found quickly.
 _POINT = re.compile(rb"\.0(?![0-9])")
 _EXPONENT = re.compile(rb"e[+-]?[0-9]")
+_LONG = 1_000  # bytes, in which a set may hold items enough to be slow
 _SCALARS = frozenset(("str", "int", "float", "bool", "none"))
 _FAITHFUL = _SCALARS | {"default", "nullable", "list", "dict", "model", "dataclass"}
 _PLAIN_FIELD = frozenset(("type", "name", "schema", "kw_only", "metadata"))
@@ -122,7 +129,9 @@ class JsonTextPart(Part):
             said = _parsed(sent)
             text = to_json(said)
             whole = to_json(self._inner.whole(said))
-        except ValueError:  # `hold` says what is wrong with it
+        except ValueError:  # `hold` says what is wrong with it; pydantic reads it all the same
+            with suppress(ValueError):
+                self._inner.whole(jiter.from_json(sent.encode()))
             return sent
         return sent if whole == text else whole.decode()
 
@@ -331,6 +340,29 @@ class _Planner:
     def _anew(self, core: Any, config: Any) -> Anew:
         """What reads this part alone, with the definitions that it may refer to."""
         return Anew(core_schema.definitions_schema(core, list(self._cores.values())), config)
+
+
+def _holds_hashes(core: Any) -> bool:
+    """Whether Python hashes a part of what is read by this: a set's items, or keys that are no text."""
+    pending: list[Any] = [core]
+    seen = set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen or not isinstance(node, dict | list | tuple):
+            continue
+        seen.add(id(node))
+        if not isinstance(node, dict):
+            pending += node
+            continue
+        keys = node.get("keys_schema")
+        keyed = node.get("type") == "dict" and keys is not None and keys["type"] != "str"
+        if keyed or node.get("type") in ("set", "frozenset"):
+            return True
+        pending += [part for key, part in node.items() if key not in _NO_PARTS]
+    return False
+
+
+_NO_PARTS = frozenset(("cls", "config", "default", "expected", "members", "metadata"))
 
 
 def _is_scalars(part: Part) -> bool:

@@ -24,6 +24,7 @@ from toolcrib.errors import SchemaError
 from toolcrib.schema.derive.adapters import Adapter
 from toolcrib.schema.derive.by_type import SchemaGenerator
 from toolcrib.schema.derive.flat import FlatAdapter
+from toolcrib.schema.derive.held import TooMuchWorkError
 from toolcrib.schema.validator import Validator, compile_validator
 
 MAX_WORK = 400_000
@@ -43,10 +44,6 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     dict: ("object",),
 }
 _SCALARS = (str, bool, int, float, type(None))
-
-
-class TooMuchWorkError(Exception):
-    """A value has so many ways to be read that looking for the right one was given up."""
 
 
 class _Work(threading.local):
