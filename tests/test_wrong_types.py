@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib
 import inspect
-from collections.abc import Callable
+import io
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +48,7 @@ from toolcrib import (
     repair,
     run_sync,
     tool,
+    wire,
 )
 from toolcrib.audit import (
     AuditFilter,
@@ -54,12 +60,15 @@ from toolcrib.audit import (
     verify_inclusion,
     verify_jsonl,
 )
-from toolcrib.clients import OpenAIClient, Settings
+from toolcrib.clients import OpenAIClient, Retries, Settings, client_for
 from toolcrib.errors import ToolcribError
+from toolcrib.pick import Hybrid
 from toolcrib.policies import deny_by_default, require_roles
 from toolcrib.testing import ScriptedClient
+from toolcrib.tools import Tool
+from toolcrib.tools.lock import check_lock
 from toolcrib.values.message import ToolChoice
-from toolcrib.values.typed import _fields
+from toolcrib.values.typed import _fields, names_wrong_types
 
 
 class Alien:
@@ -317,3 +326,103 @@ def test_lists_are_taken_for_tuples() -> None:
     made = Caller("ada", ["admin"])  # type: ignore[arg-type]
     assert made == Caller("ada", ("admin",))
     assert hash(made)
+
+
+# --- rooms below the top package: each parameter of what their `__all__` names
+
+ROOMS = (
+    *("wire", "clients", "tools", "tools.lock", "hydrate", "pick", "approvals", "policies"),
+    *("storage", "kit", "testing"),
+)
+WRONG: list[Any] = [3, None, "x", b"x", [1], {"a": 1}, A]
+PYTHONS_OWN = re.compile(
+    r"has no attribute|not supported between|is not iterable|unhashable|not subscriptable|no len\(\)"
+    r"|expected str, bytes or|must be an iterable|argument of type|Expecting value|cannot unpack"
+    r"|unsupported operand|unsupported format|Unknown format|bytes-like object|string pattern"
+    r"|not JSON serializable"
+)
+
+
+def public(room: str) -> list[Any]:
+    """The functions of a room and its classes that are made by calling them."""
+    module = importlib.import_module(f"toolcrib.{room}")
+    names = getattr(module, "__all__", None) or ["check_lock", "lock_catalog", "read_lock"]
+    found = [getattr(module, name) for name in names if hasattr(module, name)]
+    made = [one for one in found if inspect.isfunction(one) or inspect.isclass(one)]
+    return [one for one in made if not _is_made_otherwise(one)]
+
+
+def _is_made_otherwise(one: Any) -> bool:
+    """A protocol, an exception, and what only `@tool` makes."""
+    error = inspect.isclass(one) and issubclass(one, BaseException)
+    return bool(getattr(one, "_is_protocol", False)) or error or one is Tool
+
+
+def wrong_calls(function: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """A value of each wrong kind, for each parameter alone and for those that it cannot do without."""
+    parameters = inspect.signature(function).parameters.values()
+    needed = [p for p in parameters if p.default is p.empty and p.kind < p.VAR_KEYWORD]
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        for value in WRONG:
+            first = [value for p in needed if p.kind <= p.VAR_POSITIONAL]
+            named = {p.name: value for p in needed if p.kind is p.KEYWORD_ONLY}
+            if parameter not in needed:
+                named[parameter.name] = value
+            label = f"{parameter.name}={type(value).__name__}"
+            yield label, functools.partial(function, *first, **named)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_public_function_of_a_room_fails_inside_for_a_wrong_type(
+    room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a text may be the name of a file, and then is made
+    failures = []
+    for function in public(room):
+        for label, wrong_call in wrong_calls(function):
+            try:
+                made = wrong_call()
+                if inspect.iscoroutine(made):
+                    asyncio.run(made)
+                if isinstance(made, io.IOBase):
+                    made.close()
+            except (ToolcribError, OSError):
+                continue
+            except Exception as error:  # noqa: BLE001  whatever it is, it is judged
+                if isinstance(error, TypeError | ValueError) and not PYTHONS_OWN.search(str(error)):
+                    continue
+                failures.append(f"{function.__qualname__}({label}): {error!r}")
+    assert failures == []
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: client_for(A), "client_for: name is a str; this is an Alien"),
+        (lambda: wire.decode(wire.OPENAI_CHAT, A), "decode: body is a bytes"),
+        (lambda: wire.encode_tools([add], "openai"), "encode_tools: wire is a"),  # type: ignore[arg-type]
+        (lambda: check_lock(3, 3), "check_lock: "),  # type: ignore[arg-type]
+        (lambda: Hybrid([1]), r"Hybrid: parts holds a tuple; parts\[0\]: this is an int"),  # type: ignore[list-item]
+        (lambda: Retries(attempts="3"), "Retries: attempts is an int; this is a str"),  # type: ignore[arg-type]
+    ],
+)
+def test_the_sentence_names_the_parameter_and_what_it_wants(call: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told) as raised:
+        call()
+    assert "canary" not in str(raised.value)
+    assert raised.value.__context__ is None
+
+
+def test_what_fails_for_another_reason_stays_what_it_is() -> None:
+    @names_wrong_types
+    def fails(text: str, *, times: int = 1) -> str:
+        return {"a": text * times}["b"]
+
+    with pytest.raises(KeyError):
+        fails("x")
+    with pytest.raises(TypeError, match="fails: times is an int; this is a list"):
+        fails("x", times=[])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        fails()  # type: ignore[call-arg]

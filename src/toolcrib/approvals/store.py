@@ -18,6 +18,7 @@ from toolcrib.runner.approval import checked_answer, differing, mismatch
 from toolcrib.storage import OWNERS, Database, Row, Transaction
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import encodable, sha256_hex
+from toolcrib.values.typed import names_wrong_types
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ class ApprovalStore(Closing):
     cannot be used, MissingExtraError without SQLAlchemy.
     """
 
+    @names_wrong_types
     def __init__(self, url: str, *, mode: int = OWNERS) -> None:
         self._database = Database(url, mode=mode)
 

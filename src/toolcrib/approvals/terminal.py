@@ -15,6 +15,7 @@ from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.threads import in_thread
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import JsonObject, JsonValue, digest
+from toolcrib.values.typed import names_wrong_types
 
 if sys.platform != "win32":
     import termios
@@ -34,6 +35,7 @@ class TerminalApprover:
     connection): the call ends as `approval_required`. `by` is who answers, as records will say it.
     """
 
+    @names_wrong_types
     def __init__(self, *, by: str = "terminal", source: TextIO | None = None) -> None:
         self._by = by
         self._source = source

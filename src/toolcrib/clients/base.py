@@ -38,7 +38,7 @@ from toolcrib.tools import ToolLike, as_tools
 from toolcrib.values.client import Plan
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings, StreamPart, TextPart
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import check_type, names_wrong_types
 from toolcrib.wire import (
     Decoder,
     Memo,
@@ -149,6 +149,7 @@ async def exchanged(
 Tools: TypeAlias = Iterable[Any] | ToolLike
 
 
+@names_wrong_types
 def request_of(prompt: str | ChatRequest, tools: Tools) -> ChatRequest:
     """The request for a prompt and tools in any form: classes, functions, catalogs, dictionaries.
 
@@ -164,6 +165,7 @@ def _asked(prompt: str) -> ChatRequest:
     return ChatRequest((Message.user(prompt),), id_prefix=f"plan_{os.urandom(6).hex()}_")
 
 
+@names_wrong_types
 def plan_of(reply: Reply, request: ChatRequest | None = None) -> Plan:
     """The reply's calls, hydrated against what was offered. Nothing runs."""
     return Plan([hydrate(call, reply.offer) for call in reply.tool_calls], reply, request)
@@ -235,6 +237,7 @@ class WireClient(Closing):
     syntax is there to be trusted, or no form is there for a typed answer.
     """
 
+    @names_wrong_types
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
         self,
         wire: Wire | str,

@@ -19,6 +19,7 @@ from toolcrib.clients.transport import AiohttpTransport, Outgoing, Timeouts, Tra
 from toolcrib.closing import Closing
 from toolcrib.errors import WireError
 from toolcrib.values.json import encodable
+from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire import OPENAI_CHAT
 
 _LONGEST = 1 << 28
@@ -37,6 +38,7 @@ class EmbeddingsClient(Closing):
     Raises AuthenticationError where OpenAI's own server is meant and there is no key.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         model: str,

@@ -20,10 +20,12 @@ from toolcrib.errors import (
 )
 from toolcrib.values.client import LLMClient, Plan
 from toolcrib.values.message import ChatRequest, Reply, StreamPart
+from toolcrib.values.typed import names_wrong_types
 
 _MOVED_ON_BY = (ConnectionFailed, RateLimitError, ProviderError)
 
 
+@names_wrong_types
 def fallback(
     clients: Sequence[LLMClient], *, on: tuple[type[ClientError], ...] = _MOVED_ON_BY
 ) -> FallbackClient:
@@ -39,6 +41,7 @@ def fallback(
 class FallbackClient(Closing):
     """What `fallback` makes; an `LLMClient`. `Reply.model` says who answered."""
 
+    @names_wrong_types
     def __init__(self, clients: Sequence[LLMClient], on: tuple[type[ClientError], ...]) -> None:
         if not clients:
             raise RequestError("fallback: there is no client to ask")

@@ -10,11 +10,13 @@ from types import ModuleType
 
 from toolcrib.errors import MissingExtraError
 from toolcrib.values.message import Reply, Usage
+from toolcrib.values.typed import names_wrong_types
 
 _PROVIDERS = {"gemini": "google", "bedrock": "aws", "openai-responses": "openai"}
 """What genai-prices calls a provider, where `client_for` has another name for it."""
 
 
+@names_wrong_types
 def cost_of(
     spent: Reply | Usage, model: str | None = None, *, provider: str | None = None
 ) -> Decimal | None:

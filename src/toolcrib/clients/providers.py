@@ -19,6 +19,7 @@ from toolcrib.clients.signing import SigningTransport
 from toolcrib.clients.transport import Transport
 from toolcrib.errors import RequestError
 from toolcrib.values.client import LLMClient
+from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire import (
     ANTHROPIC,
     BEDROCK_CONVERSE,
@@ -52,6 +53,7 @@ class OpenAIClient(WireClient):
     an API that there is not, and for an `sdk` that is none.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         model: str,
@@ -118,6 +120,7 @@ class AnthropicClient(WireClient):
     for an `sdk` that is none.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         model: str,
@@ -165,6 +168,7 @@ class GeminiClient(WireClient):
     Vertex AI. Raises AuthenticationError where Google's own server is meant and there is no key.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         model: str,
@@ -198,6 +202,7 @@ class MistralClient(WireClient):
     AuthenticationError where Mistral's own server is meant and there is no key.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         model: str,
@@ -239,6 +244,7 @@ class OllamaClient(WireClient):
     `timeouts` says how long to wait for its first word.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         model: str,
@@ -291,6 +297,7 @@ class CohereClient(WireClient):
     AuthenticationError where Cohere's own server is meant and there is no key.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         model: str,
@@ -329,6 +336,7 @@ class BedrockClient(WireClient):
     have to be signed and botocore is not installed.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         model: str,
@@ -382,6 +390,7 @@ _MODELS = ", ".join(f"{provider}:MODEL" for provider in _PROVIDERS if provider !
 _FORMS = f"local, local:FILE.gguf, {_MODELS}, or URL#MODEL for a server that speaks OpenAI's wire"
 
 
+@names_wrong_types
 def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
     """The client that a name stands for.
 

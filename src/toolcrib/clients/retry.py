@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from toolcrib.errors import ClientError
+from toolcrib.values.typed import check_fields
 
 if TYPE_CHECKING:
     import tenacity
@@ -37,6 +38,8 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
+        if self.attempts.__class__ is not float:  # NaN is told as the number that it is
+            check_fields(self)
         waits = 0 <= self.first_wait <= self.longest_wait and self.first_wait < math.inf
         if not (self.attempts >= 1 and waits):  # NaN is neither
             raise ValueError("Retries: at least one attempt, and 0 <= first_wait <= longest_wait")

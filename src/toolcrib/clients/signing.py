@@ -15,6 +15,7 @@ import msgspec
 
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Timeouts, Transport
 from toolcrib.errors import AuthenticationError, MissingExtraError
+from toolcrib.values.typed import names_wrong_types
 
 
 class SigningTransport:
@@ -26,6 +27,7 @@ class SigningTransport:
     AuthenticationError where there are no credentials.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         transport: Transport | None = None,

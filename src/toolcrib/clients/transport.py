@@ -24,6 +24,7 @@ import msgspec
 from toolcrib.clients.server import proxy_of, secrets_of
 from toolcrib.errors import ClientError, ConnectionFailed, MissingExtraError, RequestError
 from toolcrib.values.json import Veiled
+from toolcrib.values.typed import check_fields, names_wrong_types
 
 # How long each step of a request may take.
 #
@@ -44,6 +45,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     total: float | None = 900.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not all(
             limit is None or 0 < limit < math.inf for limit in msgspec.structs.astuple(self)
         ):
@@ -315,6 +317,7 @@ class AiohttpTransport:
     without a word.
     """
 
+    @names_wrong_types
     def __init__(self, timeouts: Timeouts | None = None) -> None:
         self._timeouts = timeouts or Timeouts()
         self._sessions: dict[asyncio.AbstractEventLoop, _Kept] = {}

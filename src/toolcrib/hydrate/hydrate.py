@@ -34,7 +34,7 @@ from toolcrib.values.call import (
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, encodable, fresh
 from toolcrib.values.offer import Offer, WayBack
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import check_type, names_wrong_types
 
 
 def hydrate(
@@ -142,6 +142,7 @@ class _Build:
         return made
 
 
+@names_wrong_types
 def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     """The instance of a call that is about to run, by the tool as it is registered where it runs.
 

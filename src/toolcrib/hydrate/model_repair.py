@@ -13,6 +13,7 @@ from toolcrib.hydrate.repair import RepairRequest
 from toolcrib.values.client import LLMClient
 from toolcrib.values.json import encodable
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings
+from toolcrib.values.typed import names_wrong_types
 
 _INSTRUCTIONS = """\
 You repair the arguments of a tool call that were rejected.
@@ -32,6 +33,7 @@ class ModelRepairer:
     of more than 100,000 characters are not sent. `settings` go with the request.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         client: LLMClient,

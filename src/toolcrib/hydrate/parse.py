@@ -19,6 +19,7 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydrate.round_trip import MAX_DEPTH, SHORT, is_same, written_again
 from toolcrib.schema.validator import kind_of
 from toolcrib.values.json import JsonObject, JsonValue, Veiled
+from toolcrib.values.typed import names_wrong_types
 
 MAX_BYTES = 1_048_576
 MAX_NODES = 100_000
@@ -77,6 +78,7 @@ def read_short(text: str) -> Parsed | None:
     return Parsed(value, data) if same and value.__class__ is dict else None
 
 
+@names_wrong_types
 def parse_arguments(text: str) -> Parsed | ParseFailure:
     """One JSON object from the text that a model sent. Never raises.
 
@@ -99,6 +101,7 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
     return Parsed(value, data) if isinstance(value, dict) else _unwrapped(value)
 
 
+@names_wrong_types
 def parse_json(text: str) -> tuple[JsonValue] | ParseFailure:
     """One JSON value of any kind from a model's text, within the limits of arguments. Never raises."""
     try:

@@ -23,6 +23,7 @@ from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Reje
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonValue, encodable
 from toolcrib.values.offer import Offer
+from toolcrib.values.typed import names_wrong_types
 
 _REPAIRABLE = frozenset((ErrorCode.INVALID_JSON, ErrorCode.INVALID_ARGUMENTS))
 _INVALID_REPAIR = HydrationError(
@@ -55,6 +56,7 @@ class Repairer(Protocol):
     async def __call__(self, request: RepairRequest, /) -> str | None: ...
 
 
+@names_wrong_types
 def check_repairer(repairer: object) -> str:
     """Its name, as records have it. Raises ToolcribError for what can be told to be no repairer.
 
@@ -79,6 +81,7 @@ def check_repairer(repairer: object) -> str:
     return encodable(name)
 
 
+@names_wrong_types
 def repairable(result: HydrationResult) -> bool:
     """Whether the arguments are at fault: their form, or what they hold. Nothing else is repaired."""
     return (
@@ -90,6 +93,7 @@ def repairable(result: HydrationResult) -> bool:
     )
 
 
+@names_wrong_types
 async def repair(
     rejected: Rejected,
     offered: Offer | Catalog | Tools,

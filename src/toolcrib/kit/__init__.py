@@ -31,6 +31,7 @@ from toolcrib.kit.time import Clock, SystemClock, current_time
 from toolcrib.kit.units import convert_units
 from toolcrib.kit.weather import OpenMeteo, WeatherService, get_weather
 from toolcrib.tools import Catalog, ToolLike
+from toolcrib.values.typed import names_wrong_types
 
 __all__ = [
     "Clock",
@@ -63,6 +64,7 @@ __all__ = [
 _LIBRARIES = ("pint", "simpleeval")
 
 
+@names_wrong_types
 def catalog(
     root: str | Path = ".",
     *,

@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 from toolcrib.errors import CapabilityError, SourceError, ToolError
 from toolcrib.threads import stopped_by
 from toolcrib.tools import capability, tool
+from toolcrib.values.typed import names_wrong_types
 
 Cell: TypeAlias = str | int | float | None
 
@@ -274,6 +275,7 @@ class ReadOnlyDatabase:
     it for readers, too. Raises SourceError if `path` is no file of SQLite.
     """
 
+    @names_wrong_types
     def __init__(self, path: str | Path, limits: DatabaseLimits | None = None) -> None:
         self.limits = limits or DatabaseLimits()
         try:

@@ -33,6 +33,7 @@ from toolcrib.kit.opening import (
     told,
 )
 from toolcrib.tools import capability, tool
+from toolcrib.values.typed import names_wrong_types
 
 _LONGEST_QUERY = 200
 
@@ -318,6 +319,7 @@ class JailedFolder:
     no folder.
     """
 
+    @names_wrong_types
     def __init__(self, root: str | Path, limits: FolderLimits | None = None) -> None:
         self.root = Path(os.path.realpath(root))
         self.limits = limits or FolderLimits()

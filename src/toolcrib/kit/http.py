@@ -21,6 +21,7 @@ import msgspec
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
 from toolcrib.threads import in_thread
 from toolcrib.tools import capability
+from toolcrib.values.typed import names_wrong_types
 
 # Which addresses are public: the only ones that a request made for a model may reach.
 #
@@ -144,6 +145,7 @@ class GuardedHttp:
     resolving itself. Raises MissingExtraError without the extra `http`, SourceError for a wrong entry.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         *,

@@ -14,6 +14,7 @@ from toolcrib.errors import CapabilityError, ToolError
 from toolcrib.kit.http import HttpGetter
 from toolcrib.kit.opening import printable
 from toolcrib.tools import capability, tool
+from toolcrib.values.typed import names_wrong_types
 
 _MOST_DAYS = 7
 _LONGEST_PLACE = 100
@@ -225,6 +226,7 @@ class OpenMeteo:
 
     HOSTS: ClassVar[tuple[str, ...]] = ("geocoding-api.open-meteo.com", "api.open-meteo.com")
 
+    @names_wrong_types
     def __init__(
         self, http: HttpGetter, *, geocoding: str = GEOCODING, forecast: str = FORECAST
     ) -> None:

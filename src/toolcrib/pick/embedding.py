@@ -37,6 +37,7 @@ from toolcrib.pick.vectors import (
 from toolcrib.pick.words import clip, segments
 from toolcrib.storage.cache_folder import cache_folder
 from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:
     from toolcrib.pick.ranking import Vectors
@@ -94,6 +95,7 @@ class EmbeddingScorer:
     there. Deterministic; safe to use from threads.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         vectors: Embedder | None = None,
@@ -284,6 +286,7 @@ class CachedEmbedder:
     text, all of one length. Safe to use from threads and after a fork.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         embedder: Embedder,
@@ -478,6 +481,7 @@ class FunctionEmbedder:
     the extra "pick" (numpy). Safe to use from threads, as far as the function is, and after a fork.
     """
 
+    @names_wrong_types
     def __init__(self, function: EmbeddingFunction, *, name: str, batch: int = 64) -> None:
         if not name or batch < 1:
             raise ValueError("FunctionEmbedder: it needs a name, and a batch of at least 1")

@@ -30,6 +30,7 @@ from toolcrib.pick.words import words
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.typed import names_wrong_types
 
 _MAX_WORDS = 64
 _NEAREST = 10
@@ -56,6 +57,7 @@ class Feedback:
     What is kept are words of users: `to_json` is personal data where the requests were.
     """
 
+    @names_wrong_types
     def __init__(self, *, size: int = 10_000) -> None:
         if size < 1:
             raise PickError(f"size must be from 1, not {size}")
@@ -181,6 +183,7 @@ class WithFeedback:
     learned of like requests, hits are those of `scorer`.
     """
 
+    @names_wrong_types
     def __init__(self, scorer: Ranker, feedback: Feedback) -> None:
         if not hasattr(scorer, "hits"):
             raise PickError(f"feedback needs a Ranker (with `hits`), not {scorer_name(scorer)!r}")

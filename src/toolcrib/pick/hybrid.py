@@ -34,6 +34,7 @@ from toolcrib.pick.vectors import best_of
 from toolcrib.threads import in_thread
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject
+from toolcrib.values.typed import names_wrong_types
 
 # What scorers that are made of others share: parts of any kind as rankers, reasons as one reason.
 #
@@ -208,6 +209,7 @@ class Hybrid:
     threads, as its parts are. (`Light` and `Rerank` know their parts' units: they do better.)
     """
 
+    @names_wrong_types
     def __init__(self, parts: Sequence[tuple[Scorer, float]], *, name: str = "hybrid") -> None:
         if find_spec("numpy") is None:
             raise MissingExtraError("pick", "Hybrid")
@@ -313,6 +315,7 @@ class Cascade:
     as safe to use from threads, as the two are.
     """
 
+    @names_wrong_types
     def __init__(
         self, first: Scorer, then: Scorer, *, keep: int = 100, name: str = "cascade"
     ) -> None:

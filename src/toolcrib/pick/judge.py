@@ -23,6 +23,7 @@ from toolcrib.threads import in_thread
 from toolcrib.values.client import LLMClient
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.message import ChatRequest, Message, Settings
+from toolcrib.values.typed import names_wrong_types
 
 # A model's judgement, read out of its answer: numbers of tools and how well each fits.
 #
@@ -145,6 +146,7 @@ class JudgeScorer:
 
     name = "judge"
 
+    @names_wrong_types
     def __init__(
         self,
         client: LLMClient,

@@ -33,6 +33,7 @@ from toolcrib.pick.scorer import CatalogCache, Hits, Score
 from toolcrib.pick.words import Fields, clip, fields, stem, stems, words, words_of
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
+from toolcrib.values.typed import names_wrong_types
 
 # A query as the keyword scorer reads it: which words, and how much each of them matters.
 #
@@ -369,6 +370,7 @@ class KeywordScorer:
 
     name = "keyword"
 
+    @names_wrong_types
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self._folder = None if folder is None else IndexFolder(folder)
         self._indexes = CatalogCache.in_steps(self._steps)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick.query import legible
 from toolcrib.pick.words import clip
+from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,6 +60,7 @@ class MiniLM:
     a fork.
     """
 
+    @names_wrong_types
     def __init__(self) -> None:
         self._file = _package_folder() / "model.onnx"
         self.name = f"all-MiniLM-L6-v2 int8 {_version()}"

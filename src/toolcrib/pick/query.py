@@ -19,6 +19,7 @@ from toolcrib.pick.words import MAX_CHARS, clip, fields, spaced_name, words
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import encodable
 from toolcrib.values.message import ChatRequest, Message
+from toolcrib.values.typed import names_wrong_types
 
 # Conversations, however they are written down: who said what, and which tools were called.
 #
@@ -274,6 +275,7 @@ class Query(msgspec.Struct, frozen=True):
     deadline: float = inf
 
 
+@names_wrong_types
 def query_of(request: object, timeout_ms: float | None = None) -> Query:
     """A query from whatever a request is given as.
 

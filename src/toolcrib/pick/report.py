@@ -20,6 +20,7 @@ from toolcrib.pick.ranking import Ranking, Request
 from toolcrib.pick.scorer import Score, scorer_name
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.typed import names_wrong_types
 
 _SHOWN = 20
 _CELL = 100
@@ -122,6 +123,7 @@ class PickReport(msgspec.Struct, frozen=True, kw_only=True):
             yield f"and {hidden:,} more"
 
 
+@names_wrong_types
 async def explain_pick(
     input: object,  # noqa: A002  as in pick_tools
     tools: Iterable[Any],

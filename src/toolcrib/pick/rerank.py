@@ -17,6 +17,7 @@ from toolcrib.pick.query import Query
 from toolcrib.pick.ranking import numpy
 from toolcrib.pick.scorer import Hits, Score
 from toolcrib.values.definition import HasDefinition
+from toolcrib.values.typed import names_wrong_types
 
 _NEARNESS = 45.0
 """What a cosine of 1 between the transformer's vectors is worth in units of BM25."""
@@ -39,6 +40,7 @@ class Rerank:
 
     name = "rerank"
 
+    @names_wrong_types
     def __init__(self, vectors: Embedder | None = None, *, keep: int = 100) -> None:
         if keep < 1:
             raise PickError(f"scorer {self.name!r}: keep must be at least 1, not {keep!r}")

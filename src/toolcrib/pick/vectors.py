@@ -28,6 +28,7 @@ from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick.query import legible
 from toolcrib.pick.ranking import numpy
 from toolcrib.pick.words import clip
+from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -63,6 +64,7 @@ class WordVectors:
 
     name = "WordLlama l2_supercat 256"
 
+    @names_wrong_types
     def __init__(self) -> None:
         self._folder = _package_folder()
 

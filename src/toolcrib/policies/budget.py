@@ -22,6 +22,7 @@ from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.typed import names_wrong_types
 
 Per: TypeAlias = Literal["run", "tool", "caller"]
 Spent: TypeAlias = Callable[[ToolDefinition, PolicyContext], float]
@@ -31,6 +32,7 @@ _ROUNDING = 1 + 1e-9  # three times 0.1 is not more than 0.3
 _OPEN_RUNS = 16
 
 
+@names_wrong_types
 def budget(
     *,
     calls: int | None = None,

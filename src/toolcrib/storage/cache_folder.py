@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from toolcrib.errors import SourceError
+from toolcrib.values.typed import names_wrong_types
 
 OWNERS = 0o600  # the mode of what only its owner can read and write
 
@@ -26,6 +27,7 @@ def cache_folder() -> Path:
         raise SourceError("there is no home folder for a cache: set TOOLCRIB_CACHE") from None
 
 
+@names_wrong_types
 def create_private(path: Path, *, new: bool = False, mode: int = OWNERS) -> BinaryIO:
     """Open a file to write it anew; only its owner can read it, unless it is there and says otherwise.
 
@@ -40,6 +42,7 @@ def create_private(path: Path, *, new: bool = False, mode: int = OWNERS) -> Bina
     return os.fdopen(handle, "wb")
 
 
+@names_wrong_types
 def mode_of(path: Path) -> int:
     """The mode of a file that is about to be replaced: it keeps its own, a new one is its owner's."""
     try:

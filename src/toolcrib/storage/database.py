@@ -27,6 +27,7 @@ from toolcrib.storage.dialect import (
     unreachable,
 )
 from toolcrib.storage.migrations import MIGRATIONS, migrate, version_of
+from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -95,6 +96,7 @@ class Database:
     them (of SQLite's file it would lose the locks, and a server would hear two at once).
     """
 
+    @names_wrong_types
     def __init__(self, url: str, *, mode: int = OWNERS) -> None:
         self._url = url
         self._mode = mode  # of a SQLite file that is made

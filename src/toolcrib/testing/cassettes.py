@@ -30,6 +30,7 @@ from toolcrib.errors import ConnectionFailed, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
 from toolcrib.testing.masking import masked, masked_text, masked_url, secrets_of, unspelled
 from toolcrib.values.json import Veiled
+from toolcrib.values.typed import names_wrong_types
 
 # A cassette's file: JSON that people read, review and mend.
 #
@@ -517,6 +518,7 @@ _KEYS = (
 _PLACEHOLDER = "replay"
 
 
+@names_wrong_types
 def cassette(
     path: str | os.PathLike[str],
     *,
@@ -546,6 +548,7 @@ def cassette(
 class Cassette:
     """A `Transport`, made by `cassette`, that works within its `with` block."""
 
+    @names_wrong_types
     def __init__(
         self,
         path: Path,

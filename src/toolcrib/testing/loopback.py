@@ -18,6 +18,7 @@ import orjson
 from toolcrib.errors import MissingExtraError
 from toolcrib.testing.scripted import Said, ScriptedCall, Spoken, spoken
 from toolcrib.values.message import Reply
+from toolcrib.values.typed import names_wrong_types
 
 # What OpenAI's server refuses of a chat completion request, said as it says it.
 #
@@ -168,6 +169,7 @@ ServerTurn: TypeAlias = (
 )
 
 
+@names_wrong_types
 def raw(
     body: bytes | str, *, content_type: str = "text/event-stream", status: int = 200
 ) -> RawTurn:
@@ -176,16 +178,19 @@ def raw(
     return RawTurn(data, status, content_type)
 
 
+@names_wrong_types
 def cut(turn: Said) -> CutTurn:
     """The turn, cut by the limit on tokens: finish reason `length`."""
     return CutTurn(turn)
 
 
+@names_wrong_types
 def die_after(n_bytes: int, turn: Said | CutTurn | RawTurn) -> DyingTurn:
     """The turn, but the server dies after `n_bytes` of its body."""
     return DyingTurn(n_bytes, turn)
 
 
+@names_wrong_types
 def http_error(
     status: int, message: str = "scripted", *, retry_after: float | None = None
 ) -> RawTurn:
@@ -206,6 +211,7 @@ class OpenAIServer:
     base: ClassVar[str] = "/v1"
     path: ClassVar[str] = "/chat/completions"
 
+    @names_wrong_types
     def __init__(self, turns: Iterable[ServerTurn]) -> None:
         self.url = ""
         self.requests: list[dict[str, Any]] = []

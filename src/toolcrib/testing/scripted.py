@@ -27,6 +27,7 @@ from toolcrib.values.message import (
     Usage,
 )
 from toolcrib.values.offer import Offer
+from toolcrib.values.typed import names_wrong_types
 
 # What a scripted model says: the notation that the scripted client and the loopback servers share.
 #
@@ -57,6 +58,7 @@ def call(name: str, /, **arguments: Any) -> ScriptedCall:
     return ScriptedCall(name, orjson.dumps(arguments).decode())
 
 
+@names_wrong_types
 def raw_call(name: str, arguments: str) -> ScriptedCall:
     """A call whose arguments are this text, valid or not."""
     return ScriptedCall(name, arguments)
@@ -95,6 +97,7 @@ class ScriptedClient(Closing):
     An exception as a turn is raised. Raises ToolcribError when the script is used up.
     """
 
+    @names_wrong_types
     def __init__(self, turns: Iterable[Turn], *, model: str = "scripted") -> None:
         self.requests: list[ChatRequest] = []
         self._turns = list(turns)

@@ -17,7 +17,7 @@ import msgspec
 
 from toolcrib.errors import BindingError, DefinitionError
 from toolcrib.values.context import CallContext
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import check_type, names_wrong_types
 
 T = TypeVar("T")
 _MARK = "__toolcrib_capability__"
@@ -61,6 +61,7 @@ class PerCall(msgspec.Struct, frozen=True, eq=False):
         return self.factory(**{self.context_parameter: context})
 
 
+@names_wrong_types
 def capability(cls: type[T]) -> type[T]:
     """Mark a Protocol of one's own as something that tools are given, never the model."""
     check_type("cls", cls, type, "a class, a Protocol")
@@ -68,6 +69,7 @@ def capability(cls: type[T]) -> type[T]:
     return cls
 
 
+@names_wrong_types
 def per_call(factory: Callable[..., Any]) -> PerCall:
     """Bind a factory instead of an implementation: `bind({Db: per_call(open_db)})`.
 

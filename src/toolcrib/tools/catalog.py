@@ -28,7 +28,7 @@ from toolcrib.values.definition import (
     ToolDefinition,
     tools_in,
 )
-from toolcrib.values.typed import came, check_each, check_type
+from toolcrib.values.typed import came, check_each, check_type, names_wrong_types
 
 ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
 # Type checkers infer `list[object]` for a list of two different tools, so what stands in a list is
@@ -259,6 +259,7 @@ class Catalog:
         return made
 
 
+@names_wrong_types
 def as_tools(tools: Tools) -> tuple[HasDefinition, ...]:
     """Anything that takes tools takes these: a class, a function, a definition, the dictionary of one,
     a catalog, and lists of them.

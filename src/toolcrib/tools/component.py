@@ -29,6 +29,7 @@ from toolcrib.tools.faults import NotAcceptedError, value_faults
 from toolcrib.tools.trust import Imported, Pins, Trust, trusted_by
 from toolcrib.values.definition import HasDefinition, ToolDefinition, asking
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes
+from toolcrib.values.typed import names_wrong_types
 
 __all__ = [
     "ATTRIBUTE",
@@ -388,6 +389,7 @@ class Tool(Generic[P, R]):
         return instance.function(**instance.arguments)
 
 
+@names_wrong_types
 def tool_of(thing: object) -> Tool[..., Any]:
     """The runtime half of anything that has a definition.
 

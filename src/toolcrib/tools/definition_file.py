@@ -14,8 +14,10 @@ from typing import Any, NoReturn
 
 from toolcrib.errors import SourceError
 from toolcrib.values.definition import ImportedForm, mcp_form
+from toolcrib.values.typed import names_wrong_types
 
 
+@names_wrong_types
 def read_definitions(path: str | Path) -> list[ImportedForm]:
     """The definitions of a `.json` or `.jsonl` file, as dictionaries that are not checked yet.
 

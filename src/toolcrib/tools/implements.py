@@ -15,12 +15,14 @@ from typing import Any, Union, get_args, get_origin
 
 from toolcrib.errors import BindingError
 from toolcrib.tools.capability import interface_name
+from toolcrib.values.typed import names_wrong_types
 
 _MACHINERY = frozenset({"__init__", "__new__", "__init_subclass__", "__subclasshook__"})
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _ABSENT = object()
 
 
+@names_wrong_types
 def check_implements(interface: type, implementation: object, tool: str) -> None:
     """Raises BindingError, naming the tool, the interface and what the implementation lacks."""
     plain: Any = get_origin(interface) or interface

@@ -23,6 +23,7 @@ from toolcrib.tools.catalog import Catalog
 from toolcrib.tools.trust import Imported, TrustName
 from toolcrib.values.definition import All, ToolDefinition, Visibility
 from toolcrib.values.json import JsonObject, JsonValue, digest, json_copy
+from toolcrib.values.typed import names_wrong_types
 
 FORMAT = 2
 OPEN_FORMAT = 1  # written while toolcrib left nested objects open
@@ -198,6 +199,7 @@ class Lock(msgspec.Struct, frozen=True):
         return found
 
 
+@names_wrong_types
 def lock_catalog(catalog: Catalog) -> Lock:
     """The lock of what the catalog holds now."""
     tools = {entry.tool.definition.name: entry.tool for entry in catalog.entries}
@@ -208,6 +210,7 @@ def lock_catalog(catalog: Catalog) -> Lock:
     return Lock({n: _locked(one, tools[n].imported) for n, one in definitions.items()}, definitions)
 
 
+@names_wrong_types
 def check_lock(catalog: Catalog, path: str | Path) -> Catalog:
     """The catalog, if each of its tools is as the lock file has it; put it between load and use.
 
@@ -223,6 +226,7 @@ def check_lock(catalog: Catalog, path: str | Path) -> Catalog:
     return catalog
 
 
+@names_wrong_types
 def read_lock(path: str | Path) -> Lock:
     """Raises SourceError, naming the file, if it is missing, unreadable or no whole lock."""
     try:
@@ -240,6 +244,7 @@ def read_lock(path: str | Path) -> Lock:
         raise SourceError(f"{path}: {error}") from None
 
 
+@names_wrong_types
 def write_lock(lock: Lock, path: str | Path) -> None:
     """Whole or not at all: written beside its place and moved there in one step.
 

@@ -24,6 +24,7 @@ from toolcrib.tools.definition_file import read_definitions
 from toolcrib.tools.loading import FORMS, guarded, of_module, of_thing
 from toolcrib.tools.lock import read_lock
 from toolcrib.tools.trust import Trusts
+from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -79,6 +80,7 @@ def discover(*where: Where, trust: Trusts | None = None, lock: str | Path | None
     return found.trusting(trust, lock=None if lock is None else read_lock(lock))
 
 
+@names_wrong_types
 def source_of(where: Where) -> ToolSource:
     """The source that is meant. Raises SourceError. Nothing is loaded yet."""
     if isinstance(where, ModuleType):

@@ -37,6 +37,7 @@ class Image(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     url: str = ""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if bool(self.data) == bool(self.url):
             raise ValueError("an image has either data or a url")
         if self.data and not self.media_type:
@@ -169,8 +170,12 @@ class OutputFormat(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not isinstance(json.loads(self.schema_json), dict):
-            raise ValueError("the schema of an output is a JSON object")  # noqa: TRY004  its text is wrong
+        try:
+            schema = json.loads(self.schema_json)
+        except ValueError:
+            schema = None
+        if not isinstance(schema, dict):
+            raise ValueError("OutputFormat: schema_json is the text of a JSON object")  # noqa: TRY004
 
 
 class ChatRequest(msgspec.Struct, frozen=True):

@@ -3,16 +3,37 @@
 A value that applications make checks its fields when it is made, once: `Caller("ada", "admin")` is an
 error there, not a character for each role at the first call. Lists are taken where tuples are meant.
 The sentence names the parameter, what it has to be and what came; never the value.
+
+A public function is told by `names_wrong_types`, which costs nothing until something fails: an error of
+Python's own from inside (`'int' object has no attribute 'strip'`) becomes that sentence where an
+argument is not what its hint says, and stays what it is where all of them are.
 """
 
 from __future__ import annotations
 
+import inspect
 import types
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, wraps
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
+
+from toolcrib.errors import ToolcribError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _WORDS = {type(None): "None", Mapping: "mapping", Callable: "function"}
 _NOTES = {
@@ -84,6 +105,83 @@ def check_each(
         if not isinstance(value, kind):
             raise TypeError(f"{name} is {wanted}; {name}[{at}]: {came(value)}")
     return given
+
+
+def names_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a public function, or a constructor: it raises TypeError, which names the parameter,
+    where a value of a wrong type made Python fail inside of it."""
+    if inspect.iscoroutinefunction(function):
+
+        @wraps(function)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            try:
+                return await function(*args, **kwargs)
+            except _PYTHONS_OWN as error:
+                told = _told(function, error, args, kwargs)
+                if told is error:
+                    raise
+            raise told
+
+        return cast("Callable[P, R]", awaited)
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except _PYTHONS_OWN as error:
+            told = _told(function, error, args, kwargs)
+            if told is error:
+                raise
+        raise told
+
+    return called
+
+
+_PYTHONS_OWN = (AttributeError, LookupError, TypeError, ValueError)
+
+
+def _told(
+    function: Callable[..., Any], error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Exception:
+    """The sentence about the first argument that is not what its hint says; else the error itself."""
+    if isinstance(error, ToolcribError):
+        return error
+    signature = inspect.signature(function)
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError:  # one too many, or too few: Python says so
+        return error
+    hints = get_type_hints(function)
+    owner = function.__qualname__.removesuffix(".__init__")
+    for name, value in given.items():
+        many = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        kind = _kind(hints[name]) if name in hints else None
+        for one in value if many else (value,):
+            if kind is not None and not _is_meant(kind, one):
+                return TypeError(f"{owner}: {name} is {_article(str(kind))}; {came(one)}")
+            for at, element, each in _odd_elements(hints.get(name), one):
+                return TypeError(
+                    f"{owner}: {name} holds {_article(str(each))}; {name}[{at}]: {came(element)}"
+                )
+    return error
+
+
+def _odd_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _Kind]]:
+    """The elements of a list or a tuple that are not what the hint of a collection says."""
+    kinds = get_args(hint)
+    if len(kinds) != 1 or get_origin(hint) is type or not isinstance(value, list | tuple):
+        return
+    kind = _kind(kinds[0])
+    for at, element in enumerate(value):
+        if kind is not None and not _is_meant(kind, element):
+            yield at, element, kind
+
+
+def _is_meant(kind: _Kind, value: object) -> bool:
+    """Whether a value fits; a text is a sequence to Python, and is never meant as one."""
+    if isinstance(value, str | bytes) and type(value) not in kind.types:
+        return False
+    return kind.fits(value)
 
 
 def came(value: object, each: tuple[Any, ...] = ()) -> str:

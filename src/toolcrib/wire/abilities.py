@@ -10,6 +10,7 @@ from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Image, Message, OutputFormat, ToolChoice
+from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire.base import HttpRequest, Wire
 from toolcrib.wire.table import encode, wire_of
 
@@ -52,6 +53,7 @@ _PIXEL = (
 )
 
 
+@names_wrong_types
 def abilities(wire: Wire | str) -> Abilities:
     """Those of one provider. Raises RequestError for a name that nobody knows."""
     wire = wire_of(wire)

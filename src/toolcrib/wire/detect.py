@@ -13,6 +13,7 @@ import orjson
 
 from toolcrib.errors import WireError
 from toolcrib.values.json import JsonObject
+from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire.failure import safe_text
 from toolcrib.wire.frames import FrameStream
 from toolcrib.wire.json_text import parsed
@@ -40,6 +41,7 @@ _COHERE = frozenset(
 _GEMINI = frozenset(("candidates", "promptFeedback", "usageMetadata", "modelVersion"))
 
 
+@names_wrong_types
 def detect(body: bytes, content_type: str = "") -> str:
     """The name of the wire of a response body: whole JSON, server-sent events, lines or AWS frames.
 

@@ -26,6 +26,7 @@ from toolcrib.errors import (
     RequestError,
     WireError,
 )
+from toolcrib.values.typed import names_wrong_types
 
 _LONGEST = 500
 _KEY = re.compile(
@@ -82,6 +83,7 @@ _SPENT = "insufficient_quota"
 _DELAY = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 
 
+@names_wrong_types
 def http_error(status: int, body: bytes, *, retry_after: float | None = None) -> ClientError:
     """The error for an HTTP status outside 200..299. `retry_after` in seconds."""
     payload = _payload(body)

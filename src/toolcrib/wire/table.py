@@ -10,6 +10,7 @@ from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, Reply
 from toolcrib.values.offer import Offer
+from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE
@@ -42,6 +43,7 @@ WIRES: Mapping[str, Wire] = {
 }
 
 
+@names_wrong_types
 def wire_of(wire: Wire | str) -> Wire:
     """The wire of that name. Raises RequestError for a name that nobody knows."""
     if isinstance(wire, Wire):
@@ -51,6 +53,7 @@ def wire_of(wire: Wire | str) -> Wire:
     return WIRES[wire]
 
 
+@names_wrong_types
 def encode(
     wire: Wire | str,
     request: ChatRequest,
@@ -69,6 +72,7 @@ def encode(
     return wire.encode(wire, request, model=model, stream=stream, memo=memo)
 
 
+@names_wrong_types
 def form_of(wire: Wire | ToolForm | str) -> ToolForm:
     """How that provider takes tools. Raises RequestError for a name that nobody knows."""
     if isinstance(wire, ToolForm):
@@ -82,6 +86,7 @@ def form_of(wire: Wire | ToolForm | str) -> ToolForm:
     return FORMS[wire]
 
 
+@names_wrong_types
 def encode_tools(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[JsonObject]:
     """The `tools` of a request, from tools, definitions, `{name, description, input_schema}`, or
     catalogs and lists of them.
@@ -92,6 +97,7 @@ def encode_tools(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[JsonO
     return forms_of(form_of(wire), _definitions(tools))
 
 
+@names_wrong_types
 def tool_views(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[ToolView]:
     """What each tool looks like to the provider and what is lost on the way; refuses nothing.
 
@@ -104,6 +110,7 @@ def _definitions(tools: OfferedTools) -> list[ToolDefinition]:
     return [tool.get_definition() for tool in as_offered(tools)]
 
 
+@names_wrong_types
 def decoder(
     wire: Wire | str,
     streaming: bool = True,
@@ -125,6 +132,7 @@ def decoder(
     return TextCallDecoder(made, syntax, offer=offer, ids=ids, trusted=wire.text_calls_trusted)
 
 
+@names_wrong_types
 def decode(
     wire: Wire | str,
     body: bytes | str,

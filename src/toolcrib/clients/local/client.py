@@ -49,6 +49,7 @@ from toolcrib.values.message import (
     Usage,
 )
 from toolcrib.values.offer import Offer
+from toolcrib.values.typed import names_wrong_types
 
 # Choosing the tool: the offered tool to which the request lies nearest, or none.
 #
@@ -314,6 +315,7 @@ class LocalClient(Closing):
     file is not there.
     """
 
+    @names_wrong_types
     def __init__(
         self,
         path: str | Path | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from toolcrib.errors import RequestError
+from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire.text_calls.block import Block
 from toolcrib.wire.text_calls.cursor import Cursor, EndedError, NoCallError
 from toolcrib.wire.text_calls.deepseek import DEEPSEEK
@@ -21,6 +22,7 @@ SYNTAXES: Mapping[str, TextSyntax] = {
 __all__ = ["SYNTAXES", "Block", "Cursor", "EndedError", "NoCallError", "TextSyntax", "syntax_of"]
 
 
+@names_wrong_types
 def syntax_of(syntax: TextSyntax | str) -> TextSyntax:
     """The syntax of that name. Raises RequestError for a name that nobody knows."""
     if isinstance(syntax, TextSyntax):

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from toolcrib.errors import RequestError
+from toolcrib.values.typed import check_fields
 from toolcrib.wire.text_calls.block import Block
 from toolcrib.wire.text_calls.cursor import Cursor
 
@@ -39,6 +40,7 @@ class TextSyntax(msgspec.Struct, frozen=True, kw_only=True):
     thinking: Mapping[str, str] = msgspec.field(default_factory=lambda: {"<think>": "</think>"})
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for mark in (*self.marks, *self.endings, *self.thinking, *self.thinking.values()):
             if not isinstance(mark, str) or not mark:
                 raise RequestError(
