@@ -35,7 +35,7 @@ from toolcrib import (
     ToolsOffered,
     tool,
 )
-from toolcrib.agent.search import search_tools
+from toolcrib.agent.picking import search_tools
 from toolcrib.audit import AuditLog
 from toolcrib.clients import AnthropicClient, GeminiClient, OpenAIClient
 from toolcrib.errors import CatalogError, PickError, SourceError, ToolcribError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rows import each_row
 
-from toolcrib.agent.results import content_of, error_content
+from toolcrib.agent.history import content_of, error_content
 from toolcrib.clients.local.client import tell
 from toolcrib.errors import ErrorCode
 from toolcrib.values.message import Message

@@ -6,26 +6,160 @@ and a call of it is answered as if there were none. Whatever is picked, policy d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cache
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypedDict
 
 import msgspec
+from pydantic import Field
 
-from toolcrib.agent.search import NAME, ToolSearch, names_found, search_tools
-from toolcrib.agent.toolbox import Toolbox
 from toolcrib.errors import ToolError
 from toolcrib.pick import PickOptions, PickResult, pick_tools
 from toolcrib.pick.pick import candidates_of
 from toolcrib.pick.scorer import scorer_name
 from toolcrib.runner import ToolRunner
-from toolcrib.tools import Catalog, per_call
+from toolcrib.tools import Catalog, Tool, capability, per_call, tool
+from toolcrib.values.call import ToolCall
 from toolcrib.values.context import CallContext, PolicyContext
 from toolcrib.values.decision import Deny
 from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.json import JsonValue
 from toolcrib.values.message import Message
+from toolcrib.values.offer import Offer
 from toolcrib.values.origin import Candidate, Choice
 from toolcrib.values.record import Completed, Outcome
+
+# `Toolbox`: what one run offers to its model. Within a run it only grows, and at its end.
+#
+# A provider keeps what it has read of a request up to the first byte that is another one, and the tools
+# come first: a tool that goes, or moves, makes it read the whole conversation again.
+
+
+class Toolbox:
+    """The same tools in each turn; `chosen` says whether they are a choice, and worth telling."""
+
+    chosen: ClassVar[bool] = False
+    choice: Choice | None = None
+    """Why these tools are offered, where they are a choice."""
+
+    def __init__(self, catalog: Catalog, tools: tuple[HasDefinition, ...]) -> None:
+        self._catalog = catalog
+        self.tools = tools
+        self._told = _NOTHING
+
+    @staticmethod
+    def of(catalog: Catalog, names: Iterable[str]) -> Toolbox:
+        """Of those names for which the catalog has a tool."""
+        return Toolbox(catalog, tuple(catalog[name] for name in names if name in catalog))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(tool.get_definition().name for tool in self.tools)
+
+    def take(self, outcomes: Iterable[Outcome]) -> bool:
+        """Put in what the calls of a turn asked for. Whether there is more in it now."""
+        del outcomes
+        return False
+
+    def offer(self, offer: Offer, asked: Iterable[ToolCall]) -> Offer:
+        """What was offered; of names that were not, those of tools that there are have their own code.
+
+        A client that does not say what it offered, offered all that it was given.
+        """
+        given, told = self._told
+        if given is not offer:
+            told = offer if offer.tools else Offer.of(self.tools)
+            self._told = (offer, told)
+        others = [call.name for call in asked if call.name not in told.tools]
+        if not others:
+            return told
+        return msgspec.structs.replace(told, known=told.known | self.known(others))
+
+    def known(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of these names that a model may know to be a tool's."""
+        return frozenset(name for name in names if name in self._catalog)
+
+    def definition(self, name: str) -> ToolDefinition | None:
+        """Of a tool that a model may know of."""
+        return self._catalog[name].get_definition() if self.known([name]) else None
+
+    def close(self) -> None:
+        """The run is over."""
+
+    def _put(self, tools: tuple[HasDefinition, ...]) -> None:
+        self.tools, self._told = tools, _NOTHING
+
+
+_NOTHING = (Offer(), Offer())
+"""What a client said that it offered, and what that means."""
+
+OpenToolbox: TypeAlias = Callable[[PolicyContext], Awaitable[Toolbox]]
+"""Makes the toolbox of a run, of whose caller and spending it is told."""
+
+
+# `search_tools`: the tool by which a model asks for more tools, where only some are offered.
+#
+# It is a tool like any other: offered, hydrated, decided and recorded as such. It changes nothing; what
+# it found is read from its result, and is on offer from the next turn on.
+
+
+NAME = "search_tools"
+_SHOWN = 300
+_LONGEST_QUERY = 1_000
+
+
+@capability
+class ToolSearch(Protocol):
+    """The tools that the run of a call may have."""
+
+    async def find(self, query: str, limit: int) -> Sequence[ToolDefinition]: ...
+
+
+class FoundTool(TypedDict):
+    name: str
+    description: str
+
+
+class FoundTools(TypedDict):
+    tools: list[FoundTool]
+
+
+@cache
+def search_tools() -> Tool[..., Any]:
+    """The tool; made when it is first wanted."""
+
+    @tool(visible=["tools[].name"], read_only=True, idempotent=True, name=NAME)
+    async def search(
+        query: Annotated[str, Field(min_length=1, max_length=_LONGEST_QUERY)],
+        shelf: ToolSearch,
+        limit: Annotated[int, Field(ge=1, le=10)] = 5,
+    ) -> FoundTools:
+        """Find more tools, if none of those that you have does what is needed.
+
+        Those that are found can be called from your next turn on.
+
+        Args:
+            query: What the tool should do, in a few words.
+            limit: How many tools to find at most.
+        """
+        found = await shelf.find(query, limit)
+        return {"tools": [{"name": d.name, "description": _short(d.description)} for d in found]}
+
+    return search
+
+
+def names_found(result: JsonValue) -> list[str]:
+    """The names in a record's result: what is visible of it."""
+    tools = result.get("tools") if isinstance(result, dict) else None
+    entries = tools if isinstance(tools, list) else []
+    named = [entry.get("name") for entry in entries if isinstance(entry, dict)]
+    return [name for name in named if isinstance(name, str)]
+
+
+def _short(description: str) -> str:
+    return description if len(description) <= _SHOWN else f"{description[: _SHOWN - 1]}…"
+
 
 _MOST = 128
 """OpenAI takes no more in a request: openai/openai-openapi#76."""

@@ -10,17 +10,19 @@ application's own class, which the typed `output` of a result may be, is not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from copy import copy
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from toolcrib.errors import ToolcribError
 from toolcrib.values.event import Done, Event
 from toolcrib.values.run import RunResult
+from toolcrib.values.typed import came
 
 # A loop keeps only weak references to its tasks; a run that nobody holds goes on all the same.
 _running: set[asyncio.Task[RunResult]] = set()
@@ -126,3 +128,29 @@ def _independent(value: Any) -> Any:
             for name, item in changed.items():
                 msgspec.structs.force_setattr(made, name, item)
     return made
+
+
+# The one door from synchronous code: scripts and the REPL.
+
+
+T = TypeVar("T")
+
+
+def run_sync(awaitable: Awaitable[T]) -> T:
+    """Run to the end and give the result. Raises ToolcribError inside a running event loop."""
+    if not inspect.isawaitable(awaitable):
+        raise TypeError(
+            f"awaitable is what agent.run(…) gives, or an async call; {came(awaitable)}"
+        )
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_await(awaitable))
+    close = getattr(awaitable, "close", None)
+    if close is not None:
+        close()  # or Python warns that it was never awaited
+    raise ToolcribError("an event loop is running here already: await it instead of run_sync(…)")
+
+
+async def _await(awaitable: Awaitable[T]) -> T:
+    return await awaitable

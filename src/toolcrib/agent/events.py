@@ -1,20 +1,39 @@
-"""Of arguments that stream, the public ones: declared members of the top-level object, nothing else.
-
-What has come so far is a prefix of one JSON object (RFC 8259), or nothing more shows from the first
-character on that cannot be part of one. Regular expressions take long runs at once, and no character
-is looked at more than a few times, however the text is split.
-"""
+"""From what happens in a run to its events: public views only."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Final, Self
 
 import orjson
 
+from toolcrib.agent.picking import Toolbox
+from toolcrib.runner.output import public_arguments
+from toolcrib.runner.recorder import public_name
+from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.event import (
+    ApprovalRequested,
+    Event,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+)
+from toolcrib.values.json import JsonValue
+from toolcrib.values.message import ArgumentsPart
+from toolcrib.values.record import Outcome, ToolInvocationRecord, Waiting
+
+# Of arguments that stream, the public ones: declared members of the top-level object, nothing else.
+#
+# What has come so far is a prefix of one JSON object (RFC 8259), or nothing more shows from the first
+# character on that cannot be part of one. Regular expressions take long runs at once, and no character
+# is looked at more than a few times, however the text is split.
+
 
 _LONGEST = 1_000  # characters of a number; of an escape there are 12 at most
 _S = r"[ \t\n\r]*+"
@@ -154,3 +173,48 @@ class PublicText:
             return text if self._shows else ""
         self._state, self._shows = _OVER, False
         return "}" if text[-1] == "}" and not self._closers else ""
+
+
+class Watch:
+    """The run's `Observer`; keeps the outcomes beside telling of them."""
+
+    def __init__(self, emit: Callable[[Event], None], records: list[ToolInvocationRecord]) -> None:
+        self._emit = emit
+        self._records = records
+        self._streaming: dict[str, PublicText] = {}  # by call id
+        self.outcomes: dict[str, Outcome] = {}
+
+    def text(self, text: str) -> None:
+        self._emit(TextDelta(text))
+
+    def arguments(self, part: ArgumentsPart, toolbox: Toolbox) -> None:
+        """The declared ones, as they stream; nothing of tools with secrets, and of unknown ones."""
+        public = self._streaming.get(part.call_id)
+        if public is None:
+            definition = toolbox.definition(part.name)
+            if definition is None or definition.secret:
+                return
+            public = PublicText.of(definition)
+            self._streaming[part.call_id] = public
+        text = public.feed(part.text)
+        if text:
+            self._emit(ToolArgumentsDelta(part.call_id, part.name, text))
+
+    def started(self, call: HydrationResult) -> None:
+        self._streaming.clear()  # all calls of the reply are whole
+        shown = None
+        if isinstance(call, Hydrated):
+            shown = public_arguments(call.definition, call.arguments)
+        self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
+
+    def approval_requested(self, request: ApprovalRequest) -> None:
+        self._emit(ApprovalRequested(request))
+
+    def progress(self, call_id: str, part: JsonValue) -> None:
+        self._emit(ToolCallProgress(call_id, part))
+
+    def finished(self, outcome: Outcome) -> None:
+        self.outcomes[outcome.record.id] = outcome
+        if not isinstance(outcome, Waiting):
+            self._records.append(outcome.record)
+            self._emit(ToolCallFinished(outcome.record))
