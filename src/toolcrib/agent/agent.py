@@ -39,7 +39,6 @@ from toolcrib.values.typed import came, check_each, check_type
 # model that is told "try again" must see what it has done already, or it does it twice. A run that
 # failed, or was cancelled, before it called anything leaves nothing behind.
 
-
 _SHORTEST_KEY = 16
 _KEPT = ("completed", "limited", "waiting")
 _WAITS = CallError.of(

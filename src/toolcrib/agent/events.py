@@ -34,7 +34,6 @@ from toolcrib.values.record import Outcome, ToolInvocationRecord, Waiting
 # character on that cannot be part of one. Regular expressions take long runs at once, and no character
 # is looked at more than a few times, however the text is split.
 
-
 _LONGEST = 1_000  # characters of a number; of an escape there are 12 at most
 _S = r"[ \t\n\r]*+"
 _HEX = "[0-9A-Fa-f]"

@@ -17,7 +17,6 @@ from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waitin
 
 # What the model is told of its calls: results and errors as the content of tool messages.
 
-
 _MALFORMED = (ErrorCode.INVALID_JSON, ErrorCode.TOO_LARGE, ErrorCode.TRUNCATED)
 _UNREAD = (ErrorCode.UNKNOWN_TOOL, ErrorCode.NOT_OFFERED)
 

@@ -103,7 +103,6 @@ OpenToolbox: TypeAlias = Callable[[PolicyContext], Awaitable[Toolbox]]
 # It is a tool like any other: offered, hydrated, decided and recorded as such. It changes nothing; what
 # it found is read from its result, and is on offer from the next turn on.
 
-
 NAME = "search_tools"
 _SHOWN = 300
 _LONGEST_QUERY = 1_000

@@ -132,7 +132,6 @@ def _independent(value: Any) -> Any:
 
 # The one door from synchronous code: scripts and the REPL.
 
-
 T = TypeVar("T")
 
 

@@ -53,7 +53,6 @@ from toolcrib.wire import (
 
 # The error in an answer that is no success: its body in words, its headers on when to try again.
 
-
 _LONGEST = 64 * 1024
 _PATIENCE = 5.0
 """Seconds that an error's text may take, once the error itself is known."""
@@ -112,7 +111,6 @@ def _number(value: str) -> float | None:
 # One request and its answer, as every client makes them.
 #
 # Rule: the answer is closed in the end, whatever happens, and no error that comes of it holds a key.
-
 
 _PART = 206
 """A part of an answer, which nobody asked for."""

@@ -102,7 +102,6 @@ def _wire(api: str, *, is_openai: bool) -> Wire:
 
 # Anthropic, and every server that speaks its Messages wire.
 
-
 ANTHROPIC_URL = "https://api.anthropic.com"
 
 
@@ -152,7 +151,6 @@ def _auth(api_key: str | None, *, looked_up: bool, needed: bool) -> dict[str, st
 
 # Google's Gemini, and every server that speaks its generateContent wire.
 
-
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
 
 _KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
@@ -190,7 +188,6 @@ class GeminiClient(WireClient):
 
 # Mistral, and every server that speaks its wire.
 
-
 MISTRAL_URL = "https://api.mistral.ai/v1"
 
 
@@ -223,7 +220,6 @@ class MistralClient(WireClient):
 
 
 # Ollama, on this machine or another.
-
 
 OLLAMA_URL = "http://localhost:11434"
 
@@ -285,7 +281,6 @@ def _url(host: str) -> str:
 
 # Cohere, and every server that speaks version 2 of its chat.
 
-
 COHERE_URL = "https://api.cohere.com/v2"
 
 
@@ -318,7 +313,6 @@ class CohereClient(WireClient):
 
 
 # Amazon Bedrock, and every server that speaks its Converse wire.
-
 
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
@@ -373,7 +367,6 @@ def _region(given: str | None) -> str:
 
 
 # Clients by name, as the command line and `Agent` take them.
-
 
 _PROVIDERS: Mapping[str, Callable[..., LLMClient]] = {
     "anthropic": AnthropicClient,

@@ -62,7 +62,6 @@ def merged(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, s
 
 # The proxy of the environment: `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY`, but for `NO_PROXY`.
 
-
 _HERE = ("localhost", "::1")
 
 
@@ -115,7 +114,6 @@ def key_of(given: str | None, *names: str, looked_up: bool, needed: bool) -> str
 #
 # A provider that repeats one may write it in other characters, break the line in it, or cut it short:
 # what begins as a long secret does is hidden to the end of the word.
-
 
 HARMLESS = frozenset(
     (

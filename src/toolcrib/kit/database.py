@@ -154,7 +154,6 @@ def query_database(sql: str, *, database: Database) -> QueryResult:
 # Its own text may quote data, of a row or of a literal. It is passed on only where it has a known form
 # and the one name in it is a plain word of the statement, outside of quotes and comments.
 
-
 _QUOTED = re.compile(  # comments too: a quote in one would turn inside and outside around
     r"'[^']*'?|\"[^\"]*\"?|`[^`]*`?|\[[^\]]*\]?|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL
 )
@@ -245,7 +244,6 @@ def _told(message: str, sql: str) -> str | None:
 #
 # Each question is answered by a process of its own (`sqlite_process`), which is killed when its time is
 # over, or nobody waits for the answer any more: nothing else ends a statement for sure.
-
 
 _UNUSABLE = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_READONLY")
 _SCRIPT = str(Path(__file__).with_name("sqlite_process.py"))

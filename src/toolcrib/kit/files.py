@@ -188,7 +188,6 @@ def search_files(query: str, path: str = ".", *, root: FileRoot) -> FileMatches:
 
 # Searching files for a text, within limits: a search always ends, and says if it ended early.
 
-
 _NO_SOURCES = frozenset({"__pycache__", "node_modules", "site-packages"})
 _ENVIRONMENT = "pyvenv.cfg"  # what marks the folder of a virtual environment
 
@@ -288,7 +287,6 @@ def _is_source(name: str) -> bool:
 #
 # A path is resolved first, links and all, and refused if it leads outside, whether or not anything is
 # there. What it came to is opened by `opening`, which follows no link any more.
-
 
 OUTSIDE: Final = "the path is outside the folder that may be read"
 NOT_TEXT: Final = "that is not a text file"

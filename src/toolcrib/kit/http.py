@@ -29,7 +29,6 @@ from toolcrib.values.typed import names_wrong_types
 # (iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry, RFC 6890), kept here
 # because `ipaddress` judges several of them differently from one Python to the next.
 
-
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 

@@ -24,7 +24,6 @@ from toolcrib.tools import tool
 # How people write a unit: factors with `*`, `/` and powers, or in words. Nothing is computed here,
 # and whatever is not of that form is refused.
 
-
 _LONGEST = 80
 _MAX_FACTORS = 6
 _FACTOR = re.compile(r"([^\W\d][\w\s-]*|%|°[\w\s-]*)(?:\^\s*(-?[1-9]))?")

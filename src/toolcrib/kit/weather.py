@@ -113,7 +113,6 @@ async def get_weather(
 # WMO codes are those of the first. It needs no key; without one it is free for non-commercial use, and
 # asks to be named where its data (CC BY 4.0) are shown.
 
-
 T = TypeVar("T")
 
 GEOCODING: Final = "https://geocoding-api.open-meteo.com/v1/search"

@@ -12,8 +12,8 @@ from toolcrib.lint.finding import RULES, Fault, Finding
 from toolcrib.lint.one_provider import check_form, chosen_forms
 from toolcrib.lint.one_tool import check_single
 from toolcrib.tools import Tools, get_definition
+from toolcrib.tools.catalog import Names
 from toolcrib.tools.definitions import tool_from_dict
-from toolcrib.tools.names import Names
 from toolcrib.values.definition import ToolDefinition, tools_in
 from toolcrib.wire import ToolForm
 

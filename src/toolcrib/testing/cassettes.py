@@ -38,7 +38,6 @@ from toolcrib.values.typed import names_wrong_types
 # as base64; `chunks` are the lengths (bytes) of the pieces in which it came, left out where it came in
 # one piece.
 
-
 _VERSION = 1
 _ANEW = "record it anew"
 _LINE = re.compile(r"[^\n]*\n+|[^\n]+")
@@ -198,7 +197,6 @@ def write(path: Path, exchanges: list[Exchange]) -> None:
 # The same is: method, path with query, and body as JSON, whose keys have no order.
 # Headers do not count, nor, where no other answer is left, the server: neither a key nor a port is the
 # same tomorrow.
-
 
 Compare: TypeAlias = Callable[[Any], Any]
 """From a request's JSON body, which is its own copy, to what of it is compared."""
@@ -381,7 +379,6 @@ class _Played:
 # Recording: what goes out and what comes back, kept as it passes.
 #
 # The reader of an answer gets its bytes as if nobody were listening.
-
 
 _HEADERS = frozenset(
     ("content-type", "retry-after", "retry-after-ms", "x-should-retry", "x-amzn-errortype")

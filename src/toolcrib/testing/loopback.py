@@ -24,7 +24,6 @@ from toolcrib.values.typed import names_wrong_types
 #
 # Written from the wire's documentation, not from the encoder, so that the one can judge the other.
 
-
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
 _ONLY_WITH_TOOLS = ("tool_choice", "parallel_tool_calls")

@@ -27,7 +27,6 @@ from toolcrib.clients.server import HARMLESS
 # Every header is a secret unless it is known to hold none: a header that nobody thought of is masked
 # too.
 
-
 SECRET_PARAMETER = re.compile(
     r"key|token|secret|passw|auth|sig|code|cred|cookie|session", re.IGNORECASE
 )
@@ -282,7 +281,6 @@ def _character(character: str) -> bytes:
 # Secrets that an answer spells piece by piece: a few letters in each event of its stream.
 #
 # What is joined is the text at one place of all events, as their readers join it.
-
 
 _LINE = re.compile(
     rb"(?:^|(?<=\r))(?:\xef\xbb\xbf)?(?:data:[ \t]*)?(\{[^\r\n]*\})[ \t]*(?:\r|$)", re.MULTILINE

@@ -1,12 +1,17 @@
 """Tools: how they are declared, what they are given, and the catalog that holds them."""
 
-from toolcrib.tools.capability import Injected, Need, PerCall, capability, per_call
+from toolcrib.tools.capability import (
+    Injected,
+    Need,
+    PerCall,
+    capability,
+    check_implements,
+    per_call,
+)
 from toolcrib.tools.catalog import Catalog, Entry, ToolLike, Tools, as_tools
 from toolcrib.tools.component import BoundCall, Tool, ToolComponent, tool_of
 from toolcrib.tools.decorator import tool
-from toolcrib.tools.definition_file import read_definitions
-from toolcrib.tools.definitions import function_to_tool_definition, get_definition
-from toolcrib.tools.implements import check_implements
+from toolcrib.tools.definitions import function_to_tool_definition, get_definition, read_definitions
 from toolcrib.tools.sources import (
     DefinitionsFile,
     EntryPoints,

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import orjson
 
 from toolcrib.errors import DefinitionError, SchemaError
-from toolcrib.schema import Default, Validator, ValidatorFactory
+from toolcrib.schema import Default, JsonSchemaValidator, LazyValidator, Validator, ValidatorFactory
+from toolcrib.schema.foreign import made_by
+from toolcrib.schema.guard import Inspected, inspect_schema
+from toolcrib.schema.keywords import IN_PLACE, Draft
 from toolcrib.schema.paths import path_exists
+from toolcrib.schema.references import References, children
 from toolcrib.schema.shape import schema_text
-from toolcrib.tools.checked import Checked
-from toolcrib.tools.secret import secret_properties
+from toolcrib.schema.validator import check_keywords
 from toolcrib.values.definition import (
     ALL,
     All,
@@ -24,7 +29,233 @@ from toolcrib.values.definition import (
     ToolDefinition,
     Visibility,
 )
-from toolcrib.values.json import JsonObject, JsonValue, canonical_json
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_copy
+
+# A tool's schemas, checked: only text that was found safe is kept, and compiled.
+
+_AS_IT_IS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_TOP = "tool '{}': the top of input_schema must be type 'object'"
+
+
+class Checked(NamedTuple):
+    """A schema that was checked: the text that is kept, and an object made of that text alone."""
+
+    text: str
+    schema: JsonObject
+    inspected: Inspected
+
+
+def check_given(name: str, what: str, schema: JsonObject | None) -> Checked | None:
+    """Takes what will be stored, so that nothing that changes the original changes the tool.
+
+    Raises SchemaError, naming the tool and the place, for what is not safe to use.
+    """
+    if schema is None:
+        return None
+    if not isinstance(schema, dict):
+        raise DefinitionError(f"tool '{name}': {what} must be a dict, not {_kind(schema)}")
+    try:
+        text = schema_text(schema)
+        copy = json_copy(text)
+        return Checked(text, copy, inspect_schema(copy))
+    except SchemaError as error:
+        raise SchemaError(f"tool '{name}', {what}: {error.message}", error.pointer) from None
+
+
+def check_derived(name: str, what: str, schema: JsonObject | None) -> Checked | None:
+    """The same for a schema made of hints: most hold nothing that could be expensive or outward."""
+    try:
+        text = orjson.dumps(schema, option=_AS_IT_IS | orjson.OPT_PASSTHROUGH_DATACLASS).decode()
+    except TypeError:
+        return check_given(name, what, schema)
+    copy = json_copy(text)
+    if copy is None or copy != schema or not _is_harmless(text):
+        return check_given(name, what, schema)
+    return Checked(text, copy, Inspected(Draft.D2020))
+
+
+def _is_harmless(text: str) -> bool:
+    """No patterns, and no references but from the top to definitions that have none themselves."""
+    top, _, shared = text.partition('"$defs":')
+    references = top.count('"$ref":"#/$defs/')
+    return '"pattern' not in text and '"$' not in shared and top.count('"$') == references
+
+
+def make_validator(
+    name: str,
+    what: str,
+    checked: Checked | None,
+    *,
+    factory: ValidatorFactory | None = None,
+    lazy: bool = False,
+) -> Validator | None:
+    """Compiles a schema now, or (lazy) at its first use. Raises SchemaError."""
+    if checked is None:
+        return None
+    try:
+        if lazy:
+            return LazyValidator(checked.schema, factory or JsonSchemaValidator)
+        if factory is None:
+            return _compiled(checked, may_share=what == "output_schema")
+        check_keywords(checked.schema, checked.inspected)
+        return made_by(factory, json_copy(checked.text))
+    except SchemaError as error:
+        raise SchemaError(f"tool '{name}', {what}: {error.message}", error.pointer) from None
+    except Exception as error:  # noqa: BLE001  a factory of others
+        kind = type(error).__name__
+        raise SchemaError(f"tool '{name}', {what}: no validator can be made ({kind})") from None
+
+
+def _compiled(checked: Checked, *, may_share: bool) -> Validator:
+    """Most results are described in few ways, and short: equal texts share one validator."""
+    if not may_share or len(checked.text) > _SHORT:
+        return JsonSchemaValidator(checked.schema, checked.inspected)
+    made = _shared.get(checked.text)
+    if made is None:
+        made = JsonSchemaValidator(checked.schema, checked.inspected)
+        if len(_shared) >= _MAX_SHARED:
+            _shared.clear()
+        _shared[checked.text] = made
+    return made
+
+
+_shared: dict[str, Validator] = {}
+_SHORT, _MAX_SHARED = 200, 1024
+
+
+def compile_schema(
+    name: str,
+    what: str,
+    schema: JsonObject | None,
+    *,
+    factory: ValidatorFactory | None = None,
+    lazy: bool = False,
+) -> Validator | None:
+    """Checks a schema and makes its validator. Raises SchemaError, naming tool and place."""
+    checked = check_given(name, what, schema)
+    return make_validator(name, what, checked, factory=factory, lazy=lazy)
+
+
+def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> Checked:
+    """Checks what the arguments are judged by, which are an object by the schema's own word."""
+    check = check_derived if derived else check_given
+    checked = check(name, "input_schema", schema) if isinstance(schema, dict) else None
+    if checked is None:
+        raise DefinitionError(f"{_TOP.format(name)}: it is not even a dict, but {_kind(schema)}")
+    check_top(name, checked)
+    return checked
+
+
+def check_top(name: str, checked: Checked) -> None:
+    """Raises DefinitionError unless the top is an object, in words that say so."""
+    start = _TOP.format(name)
+    schema = checked.schema
+    if schema.get("type") != "object":
+        found = f"has type {schema['type']!r:.80}" if "type" in schema else "has no type"
+        hint = " (write what its $ref leads to at the top)" if "$ref" in schema else ""
+        raise DefinitionError(f"{start}: it {found}{hint}")
+    if "$ref" in schema and checked.inspected.draft is Draft.D7:
+        raise DefinitionError(
+            f"{start}, and in draft 7 nothing counts beside a $ref: write what the $ref leads to "
+            "at the top"
+        )
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+# Which arguments no record may show: those that the author names, and those of secret types.
+#
+# A secret is found wherever it lies: behind references, in alternatives, below arrays and open objects.
+# Where a schema leaves open which properties a part of it means, all that it may mean are secret.
+
+_MARKS = ('"writeOnly"', '"password"')  # no secret without one; most schemas have neither
+_REFS = ("$ref", "$dynamicRef")
+_OTHERS = ("additionalProperties", "unevaluatedProperties")
+
+
+def secret_properties(tool: str, given: Checked | None, named: Sequence[str]) -> tuple[str, ...]:
+    """Top-level properties named by the author, or holding a secret anywhere.
+
+    A secret is `writeOnly`, as pydantic says of a `SecretStr`, or has the format `password`.
+    Raises DefinitionError if a name is no property of the schema.
+    """
+    if isinstance(named, str):
+        raise DefinitionError(f"tool '{tool}': secret is a list of parameters such as ['pin']")
+    if given is None:
+        return tuple(dict.fromkeys(named))
+    properties: Any = given.schema.get("properties", {})
+    for name in named:
+        if name not in properties:
+            raise DefinitionError(f"tool '{tool}': secret names {name!r}, which is no parameter")
+    marked = any(mark in given.text for mark in _MARKS)
+    hidden = _hidden(given.schema, frozenset(properties)) if marked else set()
+    return tuple(dict.fromkeys([*named, *(name for name in properties if name in hidden)]))
+
+
+def _hidden(schema: JsonObject, names: frozenset[str]) -> set[str]:
+    references = References(schema)
+    holding = _holding(references, schema)
+    hidden: set[str] = set()
+    for node in _about_arguments(references, schema):
+        declared = node.get("properties", {})
+        hidden.update(name for name, child in declared.items() if id(child) in holding)
+        if any(id(child) in holding for child in node.get("patternProperties", {}).values()):
+            hidden |= names
+        if any(id(node[key]) in holding for key in _OTHERS if key in node):
+            hidden |= names.difference(declared)
+    return hidden
+
+
+def _about_arguments(references: References, schema: JsonObject) -> Iterator[dict[str, Any]]:
+    """The subschemas that judge the arguments as a whole, the schema itself among them."""
+    stack: list[Any] = [schema]
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, dict) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        stack += _led_to(references, node)
+        stack += (
+            child
+            for key in IN_PLACE.intersection(node)
+            for _, child in children(None, key, node[key])
+        )
+
+
+def _holding(references: References, schema: JsonObject) -> set[int]:
+    """The ids of all in a schema that a secret lies in, or below what it refers to."""
+    above: dict[int, list[int]] = defaultdict(list)
+    stack: list[Any] = [schema]
+    seen: set[int] = set()
+    found: list[int] = []
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or not isinstance(node, dict | list):
+            continue
+        seen.add(id(node))
+        below = node
+        if isinstance(node, dict):
+            below = [*node.values(), *_led_to(references, node)]
+            if node.get("writeOnly") is True or node.get("format") == "password":
+                found.append(id(node))
+        for child in below:
+            above[id(child)].append(id(node))
+        stack += below
+    holding = set(found)
+    while found:
+        higher = [node for node in above[found.pop()] if node not in holding]
+        holding.update(higher)
+        found += higher
+    return holding
+
+
+def _led_to(references: References, node: dict[str, Any]) -> list[Any]:
+    return [references.resolve(node[key]) for key in _REFS if isinstance(node.get(key), str)]
+
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 MODES = ("read-only", "human-approval", "full")

@@ -9,8 +9,10 @@ None or its parameter has a default: unbound, it gets that default.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from types import NoneType, UnionType
+import typing
+from collections.abc import Awaitable, Callable
+from functools import lru_cache, partial
+from types import MemberDescriptorType, NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -161,3 +163,196 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     arms = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
     rest = [arm for arm in arms if arm is not NoneType]
     return (rest[0], True) if len(rest) == 1 and len(arms) == 2 else (hint, False)
+
+
+# Does an object implement an interface? Refused is only what is surely wrong.
+#
+# A Protocol says which members there are, which of them are `async def`, and what they take; whether
+# values have the right types is for a type checker. No property of the implementation is evaluated.
+
+_MACHINERY = frozenset({"__init__", "__new__", "__init_subclass__", "__subclasshook__"})
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_ABSENT = object()
+
+
+@names_wrong_types
+def check_implements(interface: type, implementation: object, tool: str) -> None:
+    """Raises BindingError, naming the tool, the interface and what the implementation lacks."""
+    plain: Any = get_origin(interface) or interface
+    where = f"tool '{tool}' needs {interface_name(interface)}"
+    if not getattr(plain, "_is_protocol", False):
+        if not isinstance(implementation, plain):
+            own_class = isinstance(implementation, type) and issubclass(implementation, plain)
+            what = _is_a_class(implementation) if own_class else "is not one"
+            raise BindingError(f"{where}, and {_name(implementation)} {what}")
+        return
+    for member in members(plain):
+        _check_member(plain, implementation, member, where)
+
+
+def check_may_implement(interface: type, cls: type, tool: str, who: str) -> None:
+    """The same for a class that a factory says to return: only its methods are known."""
+    plain: Any = get_origin(interface) or interface
+    where = f"tool '{tool}' needs {interface_name(interface)}, and {who} returns {cls.__name__}, "
+    if not getattr(plain, "_is_protocol", False):
+        if not issubclass(cls, plain) and not issubclass(plain, cls):
+            raise BindingError(f"{where}which is not one")
+        return
+    if getattr(cls, "_is_protocol", False) or hasattr(cls, "__getattr__"):
+        return
+    for member in members(plain):
+        if _function(plain, member) is not None and not hasattr(cls, member):
+            raise BindingError(f"{where}which has no '{member}'")
+
+
+@lru_cache(maxsize=256)
+def members(protocol: type) -> tuple[str, ...]:
+    """The names that a Protocol and its Protocol bases declare, in order; special methods too."""
+    names: dict[str, None] = {}
+    for base in reversed(protocol.__mro__):
+        if getattr(base, "_is_protocol", False) and base.__module__ not in _TYPING:
+            declared = (*base.__dict__, *inspect.get_annotations(base))
+            names |= dict.fromkeys(
+                n for n in declared if not n.startswith("_") or _special(base, n)
+            )
+    return tuple(names)
+
+
+_TYPING = ("typing", "typing_extensions")
+
+
+def _special(base: type, name: str) -> bool:
+    """A special method that stands in the class's own body."""
+    thing = base.__dict__.get(name)
+    if not name.endswith("__") or name in _MACHINERY or name.startswith("__annotate"):
+        return False
+    return inspect.isfunction(thing) and thing.__qualname__ == f"{base.__qualname__}.{name}"
+
+
+def _function(protocol: type, member: str) -> Callable[..., Any] | None:
+    thing = inspect.getattr_static(protocol, member, None)
+    thing = getattr(thing, "__func__", thing)  # of a static or a class method
+    return thing if inspect.isfunction(thing) else None
+
+
+def _check_member(protocol: type, implementation: object, member: str, where: str) -> None:
+    name = _name(implementation)
+    static = inspect.getattr_static(implementation, member, _ABSENT)
+    if isinstance(static, property):
+        return
+    unset = static is _ABSENT or isinstance(static, MemberDescriptorType)
+    if unset and not hasattr(implementation, member):
+        raise BindingError(f"{where}, and {name} has no '{member}'")
+    if _function(protocol, member) is None:
+        return
+    given = getattr(implementation, member, None)
+    if not callable(given):
+        raise BindingError(f"{where}, and '{member}' of {name} is no method")
+    if isinstance(implementation, type) and inspect.isfunction(static):
+        raise BindingError(f"{where}, and {name} {_is_a_class(implementation)}")
+    function = getattr(given, "__func__", None)  # the same for each instance: judged once
+    if inspect.isfunction(function):
+        wrong = _mismatch(protocol, member, function, True)
+    else:
+        wrong = _mismatch.__wrapped__(protocol, member, given, False)
+    if wrong:
+        raise BindingError(f"{where}, and '{member}' of {name} {wrong}")
+
+
+@lru_cache(maxsize=1024)
+def _mismatch(protocol: type, member: str, given: Callable[..., Any], bound: bool) -> str:
+    """What is surely wrong with a method, or "". Wrappers are taken at their own word.
+
+    `bound`: it is called with one argument more, which comes first and is the instance.
+    """
+    wanted: Any = _function(protocol, member)
+    wants_async, is_async = inspect.iscoroutinefunction(wanted), _is_async(given)
+    if wants_async and (inspect.isasyncgenfunction(given) or inspect.isgeneratorfunction(given)):
+        return f"yields: {protocol.__name__} declares it with `async def`, to be awaited"
+    if wants_async and not is_async and _surely_plain(given):
+        return f"is not async: {protocol.__name__} declares it with `async def`"
+    if is_async and not wants_async and _surely_plain(wanted):
+        return f"is async: {protocol.__name__} declares it with a plain `def`"
+    static = isinstance(inspect.getattr_static(protocol, member), staticmethod)
+    return _cannot_take(_signature(wanted, not static), _signature(given, bound), protocol)
+
+
+def _is_async(function: Any) -> bool:
+    """Of a mock made by `create_autospec`, `inspect` takes anything for a coroutine function."""
+    while isinstance(function, partial):
+        function = function.func
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    return isinstance(flags, int) and inspect.iscoroutinefunction(function)
+
+
+def _surely_plain(function: Callable[..., Any]) -> bool:
+    """By its return hint, what it gives can't be awaited. A wrapper's hints are those of another."""
+    if hasattr(function, "__wrapped__"):
+        return False
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:  # noqa: BLE001  a hint may name anything, and raise anything
+        return False
+    return "return" in hints and not _may_await(hints["return"])
+
+
+def _may_await(hint: Any) -> bool:
+    if get_origin(hint) in (Union, UnionType):
+        return any(_may_await(arm) for arm in get_args(hint))
+    plain = get_origin(hint) or hint
+    if plain is None or plain is NoneType:
+        return False
+    return not isinstance(plain, type) or plain in (Any, object) or issubclass(plain, Awaitable)
+
+
+def _signature(function: Callable[..., Any], bound: bool) -> inspect.Signature | None:
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (ValueError, TypeError):
+        return None
+    parameters = list(signature.parameters.values())
+    if bound and parameters and parameters[0].kind in _BY_POSITION:
+        parameters = parameters[1:]
+    return signature.replace(parameters=parameters)
+
+
+def _cannot_take(
+    wanted: inspect.Signature | None, given: inspect.Signature | None, protocol: type
+) -> str:
+    """A call as the Protocol declares it, with all parameters and with the required ones only."""
+    if wanted is None or given is None:
+        return ""
+    declared = list(wanted.parameters.values())
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in declared):
+        return ""
+    required = [p for p in declared if p.default is p.empty]
+    for parameters in (declared, required):
+        if not any(_binds(given, parameters, by_name) for by_name in (False, True)):
+            bare = inspect.Signature([p.replace(annotation=p.empty) for p in declared])
+            return f"cannot be called as {protocol.__name__} declares it, {bare}"
+    return ""
+
+
+def _binds(given: inspect.Signature, parameters: list[inspect.Parameter], by_name: bool) -> bool:
+    positional: list[None] = []
+    keywords: dict[str, None] = {}
+    for p in parameters:
+        if p.kind is p.POSITIONAL_ONLY or (p.kind is p.POSITIONAL_OR_KEYWORD and not by_name):
+            positional.append(None)
+        elif p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD):
+            keywords[p.name] = None
+    try:
+        given.bind(*positional, **keywords)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_a_class(implementation: object) -> str:
+    name = _name(implementation)
+    return f"is a class: bind an instance, {name}(…), or per_call({name})"
+
+
+def _name(implementation: object) -> str:
+    thing = implementation if isinstance(implementation, type) else type(implementation)
+    return thing.__name__

@@ -7,18 +7,20 @@ anew (`Names`): a name is taken once, and two that would be confused are refused
 from __future__ import annotations
 
 import difflib
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+import typing
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, NamedTuple, TypeAlias, cast, get_args, get_origin
 
-from toolcrib.errors import CatalogError, DefinitionError
+from toolcrib.errors import BindingError, CatalogError, DefinitionError
 from toolcrib.schema import ValidatorFactory
 from toolcrib.schema.portable import check_portable
-from toolcrib.tools.binding import bound_for, check_all_bound, check_interfaces
 from toolcrib.tools.build import check_name
+from toolcrib.tools.capability import PerCall, check_implements, check_may_implement, interface_name
 from toolcrib.tools.component import Tool, tool_of
 from toolcrib.tools.definitions import tool_from_dict
-from toolcrib.tools.names import Names
 from toolcrib.tools.trust import Pins, Trusts
 from toolcrib.values.definition import (
     All,
@@ -29,6 +31,144 @@ from toolcrib.values.definition import (
     tools_in,
 )
 from toolcrib.values.typed import came, check_each, check_type, names_wrong_types
+
+# Which implementation goes to which need: what `Catalog.bind` and `Catalog.check_bound` stand on.
+#
+# A need for `Repo[int]` takes what is bound for exactly that, else what is bound for `Repo`.
+
+
+def check_interfaces(capabilities: Mapping[type, object]) -> None:
+    """Raises BindingError for a key that is no interface."""
+    if not isinstance(capabilities, Mapping):
+        raise BindingError("bind takes a dictionary {Interface: implementation}")
+    for interface in capabilities:
+        if not isinstance(get_origin(interface) or interface, type):
+            raise BindingError(
+                f"bind takes {{Interface: implementation}}, and a {type(interface).__name__} is no "
+                "interface"
+            )
+
+
+def bound_for(tool: Tool[..., Any], capabilities: Mapping[type, object]) -> dict[type, object]:
+    """What a tool needs of them, checked. Raises BindingError."""
+    found: dict[type, object] = {}
+    for need in tool.needs:
+        plain = cast("type", get_origin(need.interface) or need.interface)
+        for interface in (need.interface, plain):
+            if interface in capabilities:
+                implementation = capabilities[interface]
+                _check(need.interface, implementation, tool.definition.name)
+                found[need.interface] = implementation
+                break
+    return found
+
+
+def check_all_bound(
+    tool: Tool[..., Any], bindings: Mapping[type, object], spare: tuple[type, ...]
+) -> None:
+    """Raises BindingError, naming what was bound (`spare`) and no tool needs."""
+    for need in tool.needs:
+        if need.optional or need.interface in bindings:
+            continue
+        name = interface_name(need.interface)
+        others = ", ".join(map(interface_name, spare))
+        raise BindingError(
+            f"tool '{tool.definition.name}' needs {name} (its parameter '{need.parameter}'): "
+            f"catalog.bind({{{name}: …}})" + (f"; bound for no tool: {others}" if others else "")
+        )
+
+
+def _check(interface: type, implementation: object, tool: str) -> None:
+    if not isinstance(implementation, PerCall):
+        check_implements(interface, implementation, tool)
+        return
+    factory = implementation.factory
+    made = _made_by(factory)
+    if made is not None:
+        who = getattr(factory, "__qualname__", type(factory).__name__)
+        check_may_implement(interface, made, tool, who)
+
+
+def _made_by(factory: Any) -> type | None:
+    """The class that a factory's return hint promises, where that is one and says something."""
+    if isinstance(factory, type):
+        entered = hasattr(factory, "__aenter__") or hasattr(factory, "__enter__")
+        return None if entered else factory
+    try:
+        hint = typing.get_type_hints(factory).get("return", Any)
+    except Exception:  # noqa: BLE001  a hint may name anything, and raise anything
+        return None
+    origin = get_origin(hint)
+    if isinstance(origin, type) and issubclass(origin, _WRAPPERS) and get_args(hint):
+        hint = get_args(hint)[-1 if issubclass(origin, Awaitable) else 0]
+        origin = get_origin(hint)
+    elif hasattr(factory, "__wrapped__") and get_args(hint):  # made by @contextmanager
+        hint = get_args(hint)[0]
+        origin = get_origin(hint)
+    plain = origin or hint
+    vague = plain in (Any, object) or not isinstance(plain, type) or issubclass(plain, _WRAPPERS)
+    return None if vague else plain
+
+
+_WRAPPERS = (Awaitable, AbstractContextManager, AbstractAsyncContextManager)
+
+
+# Which names may stand in one catalog: each once, and no two that a reader or a model would confuse.
+#
+# Two names are confused if they differ only in case, underscores, hyphens and dots (`getUser`,
+# `get_user`, `get-user`), which some wires replace, or only in characters that look alike: `I`, `1` and
+# `l`; `O`, `0` and `o`. An underscore between two digits counts,
+# since it separates numbers: `v1_1` is not `v11`. A small `i` is no `l`: `get_mail` is not `get_mall`.
+
+_UNDERSCORES = re.compile(r"(?<![0-9_.-])[_.-]+|[_.-]+(?![0-9_.-])|(?<=[_.-])[_.-]+")
+_SEPARATORS = str.maketrans("-.", "__")
+_LOOKALIKES = str.maketrans("I10", "llo")
+
+
+class Names:
+    """The names that are taken, and from which source each came."""
+
+    __slots__ = ("_seen", "_sources")
+
+    def __init__(self) -> None:
+        self._sources: dict[str, str] = {}
+        self._seen: dict[str, str] = {}
+
+    def take(self, name: str, source: str = "") -> None:
+        """Raises CatalogError, naming both tools and their sources, for a name that is refused."""
+        if name in self._sources:
+            raise CatalogError(f"two tools are called '{name}'{self._both(name, source)}: {_MEND}")
+        bare = _UNDERSCORES.sub("", name).translate(_SEPARATORS)
+        for key in {bare.casefold(), bare.translate(_LOOKALIKES).casefold()}:
+            other = self._seen.setdefault(key, name)
+            if other != name:
+                raise CatalogError(
+                    f"'{name}' and '{other}' {_difference(name, other)}"
+                    f"{self._both(other, source)}: {_MEND}"
+                )
+        self._sources[name] = source
+
+    def _both(self, other: str, source: str) -> str:
+        first = self._sources[other]
+        if first == source:
+            return f" (both from {source})" if source else ""
+        return f" (from {source or 'the application'} and from {first or 'the application'})"
+
+
+_MEND = "rename one, or use .prefixed()"
+
+
+def _only_letters(name: str) -> str:
+    return re.sub("[_.-]", "", name.casefold())
+
+
+def _difference(name: str, other: str) -> str:
+    if name.casefold() == other.casefold():
+        return "differ only in case"
+    if _only_letters(name) == _only_letters(other):
+        return "differ only in case and underscores"
+    return "look alike"
+
 
 ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
 # Type checkers infer `list[object]` for a list of two different tools, so what stands in a list is

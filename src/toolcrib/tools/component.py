@@ -12,24 +12,54 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, get_args
 
 import msgspec
 from pydantic import ValidationError
 from pydantic_core import SchemaError
+from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import KEPT_AS_IT_IS, Converter, Default, Validator, ValidatorFactory
 from toolcrib.schema.derive.held import At, Differs, Found, steps
 from toolcrib.schema.derive.reading import Reader
 from toolcrib.schema.references import pointer_of, put_at
+from toolcrib.tools.build import compile_schema
 from toolcrib.tools.capability import Need
-from toolcrib.tools.checked import compile_schema
-from toolcrib.tools.faults import NotAcceptedError, value_faults
 from toolcrib.tools.trust import Imported, Pins, Trust, trusted_by
 from toolcrib.values.definition import HasDefinition, ToolDefinition, asking
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes
 from toolcrib.values.typed import names_wrong_types
+
+# Valid arguments that an author's own hints refuse: where and of what kind, never their text.
+
+_KINDS = frozenset(get_args(ErrorType))
+Fault: TypeAlias = tuple[tuple[int | str, ...], str]
+
+
+class NotAcceptedError(Exception):
+    """Valid by the schema, but not what the author's hints promise: where, and safe text."""
+
+    def __init__(self, faults: tuple[Fault, ...]) -> None:
+        super().__init__("arguments not accepted")
+        self.faults = faults
+
+
+def value_faults(error: ValidationError, *prefix: str | int) -> tuple[Fault, ...]:
+    """The places and kinds of a pydantic error, without its text: that repeats the value.
+
+    A kind of the author's own is not shown: it is text that may be made of anything.
+    """
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return tuple(
+        (
+            (*prefix, *fault["loc"]),
+            f"the tool does not accept this value ({kind if kind in _KINDS else 'custom'})",
+        )
+        for fault in found
+        for kind in (fault["type"],)
+    )
+
 
 __all__ = [
     "ATTRIBUTE",

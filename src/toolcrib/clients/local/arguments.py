@@ -157,7 +157,6 @@ def _exact(value: JsonValue) -> bool:
 # request (one that is the default aside), then the values that the new request offers are the only
 # ones allowed: its runs of up to eight words, or its numbers, and the default.
 
-
 _AROUND = "?!.,;:'\"()[]{}<>`“”‘’…"
 _AFTER = "?!.,;:…"
 _QUOTES = "'\"`“”‘’…"
@@ -278,7 +277,6 @@ def _narrow_one_of(schema: JsonObject, request: str) -> JsonObject | None:
 #
 # Rule: the model writes arguments and nothing else. Its text goes on as it wrote it, and hydration
 # judges it like any other model's.
-
 
 SHOTS = 4
 _BUDGET = 4000

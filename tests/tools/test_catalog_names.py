@@ -11,7 +11,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.errors import CatalogError
-from toolcrib.tools.names import Names
+from toolcrib.tools.catalog import Names
 
 
 @each_row(

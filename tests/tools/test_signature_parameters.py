@@ -11,7 +11,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.errors import DefinitionError
-from toolcrib.tools.parameters import Taken, parameters_of
+from toolcrib.tools.signature import Taken, parameters_of
 
 
 class Several:

@@ -9,8 +9,7 @@ from rows import each_row
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import references
-from toolcrib.tools.checked import check_given
-from toolcrib.tools.secret import secret_properties
+from toolcrib.tools.build import check_given, secret_properties
 
 HIDDEN = {"type": "string", "writeOnly": True}
 

@@ -13,7 +13,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.errors import BindingError
-from toolcrib.tools.implements import check_implements, members
+from toolcrib.tools.capability import check_implements, members
 
 T_co = TypeVar("T_co", covariant=True)
 
