@@ -14,9 +14,8 @@ from named import named
 from rows import each_row
 
 from toolcrib.errors import ErrorCode
-from toolcrib.hydrate import Parsed, ParseFailure, parse_arguments, round_trip
-from toolcrib.hydrate.parse import MAX_BYTES, MAX_DIGITS, MAX_NODES
-from toolcrib.hydrate.round_trip import MAX_DEPTH
+from toolcrib.hydrate import Parsed, ParseFailure, parse, parse_arguments
+from toolcrib.hydrate.parse import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_NODES
 from toolcrib.values.json import fresh
 
 CANARY = "CANARY_77ab"
@@ -208,12 +207,12 @@ def test_as_many_values_as_may_be() -> None:
 
 
 @each_row("padding", [0, 10_000], ids=["counted", "wrapped"])
-@each_row("wraps", [round_trip._WRAPS, None], ids=["by orjson", "walked"])
+@each_row("wraps", [parse._WRAPS, None], ids=["by orjson", "walked"])
 @each_row("inner", ["", "1", '"x"', "1.0e0"])
 def test_depth_is_exact_however_it_is_judged(
     inner: str, wraps: int | None, padding: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(round_trip, "_WRAPS", wraps)
+    monkeypatch.setattr(parse, "_WRAPS", wraps)
     deepest = MAX_DEPTH if not inner else MAX_DEPTH - 1
     for shape in ("[", '{"b":'):
         for depth in (2, deepest - 2, deepest - 1, deepest, deepest + 1, deepest + 2, 254, 300):
@@ -225,7 +224,7 @@ def test_depth_is_exact_however_it_is_judged(
 
 
 def test_the_limit_of_orjson_is_the_one_that_is_relied_on() -> None:
-    assert round_trip._WRAPS == 154
+    assert parse._WRAPS == 154
 
 
 VALUES = st.recursive(

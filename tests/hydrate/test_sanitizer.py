@@ -11,7 +11,7 @@ from rows import each_row
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
 from toolcrib.hydrate import Parsed, Repairer, RepairRequest, Sanitizer, parse_arguments, repair
-from toolcrib.hydrate.sanitizer import mend
+from toolcrib.hydrate.repair import mend
 
 MENDED: list[tuple[str, Any]] = [
     # fences and prose around one object

@@ -1,10 +1,16 @@
 """Hydration: parse, resolve, validate and instantiate a tool call; repair its arguments once."""
 
 from toolcrib.hydrate.hydrate import OtherArguments, hydrate, instance_of
-from toolcrib.hydrate.model_repair import ModelRepairer
 from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments, parse_json
-from toolcrib.hydrate.repair import Repairer, RepairRequest, check_repairer, repair, repairable
-from toolcrib.hydrate.sanitizer import Sanitizer
+from toolcrib.hydrate.repair import (
+    ModelRepairer,
+    Repairer,
+    RepairRequest,
+    Sanitizer,
+    check_repairer,
+    repair,
+    repairable,
+)
 
 __all__ = [
     "ModelRepairer",
