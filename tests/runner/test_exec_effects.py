@@ -83,8 +83,8 @@ def test_without_an_event_loop_nothing_is_begun() -> None:
     runner = ToolRunner([gives])
     with pytest.raises(RuntimeError, match="no running event loop"):
         runner.exec(ToolCall("c", "", "gives", '{"n":1}')).send(None)
-    assert runner._setup.gate._running == 0
-    assert runner._setup.memory.on_their_way() == []
+    assert runner._setup.limiter._running == 0
+    assert runner._setup.cache.running() == []
 
 
 async def test_who_watches_may_stop_the_task() -> None:
@@ -123,8 +123,8 @@ def test_a_program_that_is_interrupted_while_a_result_is_looked_at() -> None:
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(runner.exec(ToolCall("c", "", "interrupts", "{}")))
     assert [record.error and record.error.code for record in sink.records] == ["cancelled"]
-    assert runner._setup.gate._running == 0
-    assert runner._setup.memory.on_their_way() == []
+    assert runner._setup.limiter._running == 0
+    assert runner._setup.cache.running() == []
 
 
 async def test_a_tainted_run_asks_and_a_full_gate_waits() -> None:
@@ -135,14 +135,14 @@ async def test_a_tainted_run_asks_and_a_full_gate_waits() -> None:
     assert outcome.error.code == "approval_required"
 
     async def hold() -> Any:  # in a task, and so a context, of its own
-        return runner._setup.gate.try_enter(False)
+        return runner._setup.limiter.try_enter(False)
 
     place = await asyncio.ensure_future(hold())
     assert place is not None
     second = asyncio.ensure_future(runner.exec(ToolCall("b", "", "gives", '{"n":1}')))
     await asyncio.sleep(0)
     assert not second.done()
-    runner._setup.gate.leave(place)
+    runner._setup.limiter.leave(place)
     assert isinstance(await second, Completed)
 
 
@@ -167,8 +167,8 @@ async def test_a_tool_that_has_its_task_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert [record.status for record in sink.records] == [status]
-        assert runner._setup.gate._running == 0
-        assert runner._setup.memory.on_their_way() == []
+        assert runner._setup.limiter._running == 0
+        assert runner._setup.cache.running() == []
 
 
 async def test_a_sink_that_fails_is_heard_of() -> None:
@@ -202,7 +202,7 @@ async def test_a_tool_that_calls_its_own_runner() -> None:
     outcome = await runners[0].exec(ToolCall("top", "", "down", '{"depth":4}'))
     assert isinstance(outcome, Completed)
     assert outcome.value == 4
-    assert runners[0]._setup.gate._running == 0
+    assert runners[0]._setup.limiter._running == 0
 
 
 async def test_a_call_is_not_changed_after_hydration() -> None:
@@ -228,7 +228,7 @@ def test_a_call_whose_loop_is_gone_leaves_nothing_claimed() -> None:
         steps.send(None)
 
     asyncio.run(begin())
-    assert runner._setup.gate._running == 1
+    assert runner._setup.limiter._running == 1
     steps.close()
-    assert runner._setup.gate._running == 0
-    assert runner._setup.memory.on_their_way() == []
+    assert runner._setup.limiter._running == 0
+    assert runner._setup.cache.running() == []

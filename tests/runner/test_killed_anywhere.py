@@ -23,7 +23,7 @@ from toolcrib import (
 )
 from toolcrib.errors import ErrorCode
 from toolcrib.runner import CallScope
-from toolcrib.runner.limiter import Gate
+from toolcrib.runner.limiter import Limiter
 from toolcrib.tools import per_call
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import Outcome, ToolInvocationRecord, standing
@@ -162,7 +162,7 @@ def prepared(kept: Kept, target: Any) -> tuple[ToolRunner, Callable[[], Coroutin
     return runner, lambda: runner.exec(call, scope=CallScope(RunTally("run_1"), observer=kept))
 
 
-async def hold(gate: Gate, begun: asyncio.Event) -> None:
+async def hold(gate: Limiter, begun: asyncio.Event) -> None:
     """Another call, which has the only place for a while."""
     place = gate.try_enter(False)
     assert place is not None
@@ -187,7 +187,7 @@ async def test_cancelled_wherever_it_waits(
         others = []
         if contended:
             begun = asyncio.Event()
-            others.append(asyncio.ensure_future(hold(setup.gate, begun)))
+            others.append(asyncio.ensure_future(hold(setup.limiter, begun)))
             await begun.wait()
         task = asyncio.ensure_future(cancelled_at(call(), {at + n for n in range(times)}))
         async with asyncio.timeout(5):
@@ -197,7 +197,7 @@ async def test_cancelled_wherever_it_waits(
         ]
         assert len(kept.told) == 1
         assert (kept.counted, kept.opened, kept.writing) == (0, 0, 0)
-        assert (setup.gate._running, len(setup.gate._queue), setup.memory.on_their_way()) == (
+        assert (setup.limiter._running, len(setup.limiter._queue), setup.cache.running()) == (
             0,
             0,
             [],
@@ -231,7 +231,7 @@ async def test_an_event_loop_that_is_gone_leaves_nothing_claimed(kind: type[Kept
             return
         setup = runner._setup
         assert kept.counted == 0
-        assert (setup.gate._running, len(setup.gate._queue), setup.memory.on_their_way()) == (
+        assert (setup.limiter._running, len(setup.limiter._queue), setup.cache.running()) == (
             0,
             0,
             [],

@@ -12,7 +12,7 @@ import pytest
 
 from toolcrib import ALL, Completed, Failed, ToolCall, ToolRunner, run_sync, tool
 from toolcrib.errors import ErrorCode
-from toolcrib.runner.limiter import Gate
+from toolcrib.runner.limiter import Limiter
 from toolcrib.values.record import Outcome
 
 IDS = count()
@@ -127,7 +127,7 @@ async def test_what_a_tool_leaves_behind_waits_its_turn() -> None:
 async def test_a_waiting_call_whose_coroutine_is_closed_gives_its_place_back(
     admitted: bool,
 ) -> None:
-    gate = Gate(1)
+    gate = Limiter(1)
     place = gate.try_enter(False)
     assert place is not None
 

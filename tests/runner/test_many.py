@@ -307,7 +307,7 @@ class Calls(RuleBasedStateMachine):
                 assert told[f"c{n}"] == 1
                 assert task.result().record.id == f"c{n}"
         assert self.inside == set()
-        assert self.runner._setup.gate.try_enter(exclusive=True), "a place was not given back"
+        assert self.runner._setup.limiter.try_enter(exclusive=True), "a place was not given back"
         assert asyncio.all_tasks(self.loop) == set()
         self.loop.close()
 

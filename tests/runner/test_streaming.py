@@ -17,23 +17,18 @@ from toolcrib import (
     Completed,
     ErrorCode,
     Failed,
-    Hydrated,
     ToolCall,
     ToolCallFinished,
     ToolCallProgress,
     ToolError,
     ToolRunner,
     capability,
-    hydrate,
     per_call,
     tool,
 )
 from toolcrib.runner import CallScope
-from toolcrib.runner.executor import Executor
-from toolcrib.runner.stopped import Reporter, Stopped
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.context import RunTally
-from toolcrib.values.decision import ANONYMOUS
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import Outcome
 
@@ -251,15 +246,13 @@ async def test_the_limit_for_a_part_can_be_set() -> None:
         yield "1234567"
         yield "12345678"
 
-    catalog = Catalog([tool(visible=ALL, name="t")(yields)])
-    hydrated = hydrate(ToolCall("call_0", "", "t", "{}"), catalog)
-    assert isinstance(hydrated, Hydrated)
     watch = Watch()
-    with pytest.raises(Stopped) as stopped:
-        await Executor(catalog, None, Reporter(), max_result_bytes=9).run(
-            catalog.entries[0].tool, hydrated, ANONYMOUS, CallScope(RunTally(), observer=watch)
-        )
-    assert stopped.value.error.message.endswith("it is larger than 9 bytes.")
+    runner = ToolRunner([tool(visible=ALL, name="t")(yields)], max_result_bytes=9)
+    outcome = await runner.exec(
+        ToolCall("call_0", "", "t", "{}"), scope=CallScope(RunTally(), observer=watch)
+    )
+    assert isinstance(outcome, Failed)
+    assert outcome.error.message.endswith("it is larger than 9 bytes.")
     assert watch.parts == ["1234567"]
 
 

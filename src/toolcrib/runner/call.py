@@ -1,7 +1,18 @@
-"""One call on its way through a runner: permitted, perhaps asked about, run once, its result checked.
+"""The life of one call: permitted, perhaps asked about, run once, its result checked, its end recorded.
 
-Whatever ends it early is raised: `Stopped` with an error, `EndedBefore` with the outcome that the same
-call had earlier. The runner writes down which it was.
+Rule: a call is in one state, each step moves it as `_NEXT` says, and what its end changes depends on
+that state alone (`_ENDS`). Every call that comes in has exactly one end.
+
+| state     | what has happened                               | at its end the key is | settled |
+|-----------|-------------------------------------------------|-----------------------|---------|
+| arrived   | nothing that anybody else could notice          | not its own           | no      |
+| claimed   | its idempotency key is its own                  | released              | no      |
+| counted   | the policies and the run's tally have counted it| released              | yes     |
+| begun     | its tool was started                            | kept with the outcome | yes     |
+| unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
+| ended     | its outcome is settled                          |                       |         |
+
+What the caller is told is what the ledger has: an outcome that cannot be written is not known.
 """
 
 from __future__ import annotations
@@ -9,8 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,16 +29,22 @@ from toolcrib.failures import log_over_time
 from toolcrib.hydrate import Repairer, repair
 from toolcrib.runner.approval import answer_to, approval_request, approved_call, lapsed_by_closing
 from toolcrib.runner.execute import cancel_requests
-from toolcrib.runner.executor import Executor
-from toolcrib.runner.idempotency import CallMemory, Intents, print_of, replayed
-from toolcrib.runner.limiter import Gate
+from toolcrib.runner.executor import Executor, ToolPlan
+from toolcrib.runner.idempotency import (
+    AlreadyCompleted,
+    IdempotencyCache,
+    WriteAhead,
+    fingerprint_of,
+    replayed,
+)
+from toolcrib.runner.limiter import Limiter
 from toolcrib.runner.output import check_output, report_unusable, views
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
-from toolcrib.runner.recorder import Draft, Recorder, own_record
+from toolcrib.runner.recorder import CallFacts, Recorder, own_record
 from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
-from toolcrib.runner.stopped import EndedBefore, Reporter, Stopped, accepted
+from toolcrib.runner.stopped import Reporter, Stopped, accepted
 from toolcrib.threads import MOST_LEFT_BEHIND, has_room
-from toolcrib.tools import Catalog, Tool
+from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext, ToolApproval
 from toolcrib.values.decision import (
@@ -41,7 +57,6 @@ from toolcrib.values.decision import (
     Deny,
     Refuse,
 )
-from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -52,13 +67,38 @@ from toolcrib.values.record import (
     key_of,
 )
 
+State: TypeAlias = Literal["arrived", "claimed", "counted", "begun", "unwritten", "ended"]
+Event: TypeAlias = Literal["claim", "find unwritten", "count", "begin", "end"]
+_NEXT: dict[State, dict[Event, State]] = {
+    "arrived": {"claim": "claimed", "find unwritten": "unwritten", "end": "ended"},
+    "claimed": {"count": "counted", "end": "ended"},
+    "counted": {"begin": "begun", "end": "ended"},
+    "begun": {"end": "ended"},
+    "unwritten": {"end": "ended"},
+    "ended": {},
+}
+
+
+class End(NamedTuple):
+    """What the end of a call changes: its idempotency key, the policies' counts, the run's taint."""
+
+    key: Literal["not its own", "released", "kept"]
+    settles: bool = False
+    taints: bool = False
+
+
+_ENDS: dict[State, End] = {
+    "arrived": End("not its own"),
+    "claimed": End("released"),
+    "counted": End("released", settles=True),
+    "begun": End("kept", settles=True, taints=True),
+    "unwritten": End("kept"),
+}
 _NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is not run again."
 _NO_ROOM = (
     f"{MOST_LEFT_BEHIND} earlier calls that were given up still run here. The tool was not started."
 )
 _log = logging.getLogger("toolcrib.audit")
-# The outcome that stands, what sinks other than the ledger are told, and what to raise in the end.
-_Recorded: TypeAlias = tuple[Outcome, ToolInvocationRecord | None, BaseException | None]
 
 
 class Setup(NamedTuple):
@@ -69,207 +109,138 @@ class Setup(NamedTuple):
     counting: tuple[CountingPolicy, ...]
     approver: Approver | None
     approval_seconds: float
-    gate: Gate
-    intents: Intents
+    limiter: Limiter
+    write_ahead: WriteAhead
     executor: Executor
     reporter: Reporter
-    memory: CallMemory
+    cache: IdempotencyCache
     max_result_bytes: int
     recorder: Recorder
 
 
-class Attempt(msgspec.Struct):
-    """One call, once: `outcome`, then `close` with what came of it, or `ended_before`.
+class Recorded(NamedTuple):
+    """The outcome that stands, what sinks but the ledger are told, and what is raised in the end."""
 
-    How far it came: its `key` is claimed, the policies have `counted` it, its tool has `begun`; or it
-    ran before, and what came of it is `held`, as the ledger could not write it then.
+    outcome: Outcome
+    record: ToolInvocationRecord | None
+    trouble: BaseException | None = None
 
-    What its caller is told is what the ledger has: an outcome that cannot be written is not known.
-    """
+
+class Call(msgspec.Struct):
+    """One call in a runner: `run` it, or `finalize` it with an outcome that it has without running."""
 
     setup: Setup
-    draft: Draft
+    facts: CallFacts
     context: PolicyContext
     scope: CallScope
-    key: str | None = None
-    counted: bool = False
-    begun: bool = False
-    held: Completed | Failed | None = None
+    key: str = ""
+    state: State = "arrived"
 
-    async def outcome(self, cancels: int, repairer: Repairer | None) -> Outcome:
-        """What comes of it, repaired first if need be. Raises Stopped, EndedBefore, CancelledError and
-        what a sink raises.
+    async def run(self, cancels: int, repairer: Repairer | None) -> Outcome:
+        """Return the outcome, recorded and told. Raises what a sink raises, SourceError where an
+        approver's store cannot be used, and CancelledError.
 
         `cancels` is what `cancel_requests` said before.
         """
-        setup = self.setup
-        if repairer is not None and not self.draft.hydrated.success:
-            self.draft.take(await repair(self.draft.hydrated, setup.catalog, repairer))
-        hydrated = accepted(self.draft.hydrated)
-        tool = self._runnable(hydrated)
-        key = key_of(self.scope.tally.run_id, hydrated.call.id)
-        self.held = setup.memory.claim(key, print_of(hydrated, self.context.caller))
-        self.key = key
-        if self.held is not None:
-            raise EndedBefore(self.held)
-        decision = self._decide(hydrated)
-        if isinstance(decision, Allow):
-            self._approved_before(hydrated)
-        else:
-            approved = await self._asked(hydrated, decision, key)
-            if isinstance(approved, Waiting):
-                return approved
-            hydrated = approved
-        self._count(hydrated)
-        exclusive = hydrated.definition.annotations.exclusive
-        place = setup.gate.try_enter(exclusive) or await setup.gate.enter(exclusive)
-        outer = enter_call(self.scope.tally, hydrated.call.id)
+        facts = self.facts
         try:
-            if setup.intents.wanted:
-                await setup.intents.begin(key, self.draft, hydrated, setup.recorder)
-            self.draft.key = key
-            self.begun = True
-            began = time.monotonic()
-            value = await setup.executor.run(
-                tool, hydrated, self.context.caller, self.scope, key=key, cancels=cancels
-            )
-            self._took(hydrated.definition, time.monotonic() - began)
-        finally:
-            leave_call(outer)
-            setup.gate.leave(place)
-        return _outcome_of(self.draft, tool, value, setup.max_result_bytes, setup.reporter)
+            outcome = await self._outcome(cancels, repairer)
+        except Stopped as stopped:
+            outcome = facts.failed(stopped.error)
+        except GeneratorExit:  # the loop is gone: nothing can be awaited any more
+            self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
+            raise
+        except BaseException:  # a write-ahead entry that could not be written, too
+            await self.finalize(facts.failed(CallError.of(ErrorCode.CANCELLED)))
+            raise
+        if isinstance(outcome, AlreadyCompleted):
+            return await self._replay(outcome.outcome)
+        outcome = await self.finalize(outcome)
+        if cancel_requests() > cancels:
+            raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
+        return outcome
 
-    async def close(self, outcome: Outcome) -> Outcome:
-        """Write down and remember what came of it; the outcome that stands.
+    async def finalize(self, outcome: Outcome) -> Outcome:
+        """Write down and remember an outcome; return the one that stands.
 
         The ledger comes first, then the other sinks, and whoever watches is told also if one of them
         fails. Raises what a sink raises, in the end.
         """
-        return await self._tell(*await self._recorded(outcome))
+        return await self._tell(await self._recorded(outcome))
 
-    async def ended_before(self, outcome: Completed | Failed) -> Outcome:
-        """The earlier outcome, once more: its content is as untrusted as ever, and it has its cost.
+    def _move(self, event: Event) -> None:
+        self.state = _NEXT[self.state][event]
 
-        One that the ledger does not have yet is written first.
-        """
-        self._taint()
-        definition = self.draft.hydrated.definition
-        if not self.counted and definition is not None:
-            self.scope.tally.count(definition.name, definition.annotations.cost)
-        if self.held is None:
-            self.settle(outcome)
-            recorded: _Recorded = (outcome, None, None)
+    async def _outcome(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
+        """Repair the call if need be, and take it through all steps up to its tool's result."""
+        setup, facts = self.setup, self.facts
+        if repairer is not None and not facts.hydrated.success:
+            facts.take(await repair(facts.hydrated, setup.catalog, repairer))
+        hydrated = accepted(facts.hydrated)
+        plan = self._plan(hydrated)
+        earlier = self._claim(hydrated)
+        if earlier is not None:
+            return earlier
+        decision = self._decide(hydrated)
+        if isinstance(decision, Allow):
+            self._note_approval(hydrated)
         else:
-            self.draft.key = self.key or ""
-            recorded = await self._recorded(outcome)
-        stands, record, trouble = recorded
-        return await self._tell(msgspec.structs.replace(stands, replayed=True), record, trouble)
-
-    def settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
-        """The part of `close` that waits for nothing, when nobody waits for this call any more.
-
-        What `stands` is remembered: the ledger has it. Without that, it has to be written yet.
-        """
-        key, setup = self.key, self.setup
-        if key is None:
-            return
-        if setup.intents.ledger is None:
-            stands = outcome
-        if isinstance(outcome, Waiting) or not (self.begun or self.held):
-            hydrated = self.draft.hydrated
-            if isinstance(outcome, Waiting) and isinstance(hydrated, Hydrated):
-                setup.memory.pin(key, hydrated.call, hydrated.building.pinned)
-            setup.memory.release(key)
-        elif stands is None or isinstance(stands, Waiting):
-            setup.memory.hold(key, outcome)
-        else:
-            setup.memory.keep(key, stands)
-        if self.begun:
-            self._taint()
-        if self.counted:
-            settle_all(setup.counting, outcome.record, self.context)
-
-    async def _recorded(self, outcome: Outcome) -> _Recorded:
-        """Have the ledger write an outcome, and settle it."""
-        ledger = self.setup.intents.ledger
-        if ledger is None:
-            self.settle(outcome)
-            return outcome, outcome.record, None
+            approved = await self._asked(hydrated, decision)
+            if not isinstance(approved, Hydrated):
+                return approved
+            hydrated = approved
+        self._count(hydrated)
+        exclusive = hydrated.definition.annotations.exclusive
+        slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
+        outer = enter_call(self.scope.tally, hydrated.call.id)
         try:
-            written = await self.setup.recorder.write(ledger, outcome.record, self.draft)
-        except BaseException:  # the loop is gone, or it was interrupted
-            self.settle(outcome)
-            raise
-        ran = self.begun or self.held is not None
-        if written.error is not None and ran:
-            self.settle(outcome)
-            unknown = self._unrecorded(written.error)
-            return unknown, None if self.held else unknown.record, written.cancelled
-        known = written.given
-        if isinstance(known, ToolInvocationRecord) and known != outcome.record:
-            stands = replayed(known)  # somebody else's was written first
-            self.settle(outcome, stands=stands)
-            return stands, outcome.record if ran else None, written.cancelled
-        self.settle(outcome, stands=outcome)
-        return outcome, outcome.record, written.error or written.cancelled
-
-    def _unrecorded(self, raised: BaseException) -> Failed:
-        """What the caller is told of a call that ran, when its outcome could not be written."""
-        why = str(raised) if isinstance(raised, ToolcribError) else type(raised).__name__
-        _log.warning(
-            "a call of %s ran, and its outcome could not be recorded: %s. It is kept in this process,"
-            " and written when the call is asked for again",
-            self.draft.hydrated.call.name,
-            why,
-        )
-        return self.draft.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN, _NOT_RECORDED))
-
-    async def _tell(
-        self, stands: Outcome, record: ToolInvocationRecord | None, trouble: BaseException | None
-    ) -> Outcome:
-        try:
-            if record is not None:
-                failed = await self.setup.recorder.tell(record, self.draft)
-                trouble = trouble or failed
+            if setup.write_ahead.wanted:
+                earlier = await setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
+                if earlier is not None:
+                    return earlier
+            facts.key = self.key
+            self._move("begin")
+            began = time.monotonic()
+            value = await setup.executor.run(
+                plan, hydrated, self.context.caller, self.scope, key=self.key, cancels=cancels
+            )
+            self._note_overrun(plan, time.monotonic() - began)
         finally:
-            if self.scope.observer is not None:
-                own = own_record(stands.record)
-                self.scope.observer.finished(msgspec.structs.replace(stands, record=own))
-        if trouble is not None:
-            raise trouble
-        return stands
+            leave_call(outer)
+            setup.limiter.leave(slot)
+        return self._checked(plan, value)
 
-    def _took(self, definition: ToolDefinition, seconds: float) -> None:
-        """Note that a call was not ended by its time limit: something blocked the event loop."""
-        limit = self.setup.executor.limit(definition)
-        if limit is not None and seconds > limit:
-            self.draft.notes += ("over_time_limit",)
-            log_over_time(definition.name, seconds, limit)
-
-    def _taint(self) -> None:
-        definition = self.draft.hydrated.definition
-        if definition is not None and definition.annotations.untrusted_output:
-            taint(self.scope.tally)
-
-    def _runnable(self, hydrated: Hydrated) -> Tool[..., Any]:
+    def _plan(self, hydrated: Hydrated) -> ToolPlan:
         """The tool as it is registered here; a call hydrated against another one does not run."""
         definition = hydrated.definition
-        entry = self.setup.catalog.entry(definition.name)
-        if entry is None or not entry.tool.runnable:
+        plan = self.setup.executor.plans.get(definition.name)
+        if plan is None or not plan.tool.runnable:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         if not has_room():
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _NO_ROOM, retryable=True))
-        own = entry.tool.definition
+        own = plan.tool.definition
         if own is not definition and own.digest != definition.digest:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
-        return entry.tool
+        return plan
+
+    def _claim(self, hydrated: Hydrated) -> AlreadyCompleted | None:
+        """Claim the call's key; return its outcome where it has run before. Raises Stopped."""
+        key = key_of(self.scope.tally.run_id, hydrated.call.id)
+        earlier = self.setup.cache.claim(key, fingerprint_of(hydrated, self.context.caller))
+        if earlier is None:
+            self.key = key
+            self._move("claim")
+        elif not earlier.written:
+            self.key = key
+            self._move("find unwritten")
+        return earlier
 
     def _decide(self, hydrated: Hydrated) -> Decision:
         """What the policies say. Whoever was asked about a call is heard, whatever they say now."""
         decision = decide(self.setup.policies, hydrated, self.context)
         if self.scope.asked and isinstance(decision, Allow) and self.scope.was_asked(hydrated.call):
             decision = Ask("somebody was asked about this call before", "standard")
-        self.draft.decision = decision
+        self.facts.decision = decision
         return decision
 
     def _count(self, hydrated: Hydrated) -> None:
@@ -278,22 +249,140 @@ class Attempt(msgspec.Struct):
         if self.setup.counting:
             refused = count_all(self.setup.counting, hydrated, self.context)
             if refused is not None:
-                self.draft.decision = refused
+                self.facts.decision = refused
                 raise Stopped(CallError.of(refused.code))
         definition = hydrated.definition
         self.scope.tally.count(definition.name, definition.annotations.cost)
-        self.counted = True
+        self._move("count")
+
+    def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
+        """The outcome of a call that gave `value`, which is looked at once: it may be used up then."""
+        facts, setup, definition = self.facts, self.setup, plan.tool.definition
+        plain, unusable = check_output(plan.tool, value, setup.max_result_bytes)
+        if unusable is not None:
+            report_unusable(setup.reporter, facts.hydrated.call, definition, unusable)
+            return facts.failed(unusable.error)
+        model, public, error = views(definition, plain)
+        record = facts.record("completed", public, error)
+        return Completed(record, value, model, public, facts.notice() if facts.edited else "")
+
+    async def _replay(self, outcome: Completed | Failed) -> Outcome:
+        """The earlier outcome, once more: its content is as untrusted as ever, and it has its cost.
+
+        One that the ledger does not have yet is written first.
+        """
+        self._taint()
+        definition = self.facts.hydrated.definition
+        if not _ENDS[self.state].settles and definition is not None:
+            self.scope.tally.count(definition.name, definition.annotations.cost)
+        if self.state == "unwritten":
+            self.facts.key = self.key
+            recorded = await self._recorded(outcome)
+        else:
+            self._settle(outcome)
+            recorded = Recorded(outcome, None)
+        stands = msgspec.structs.replace(recorded.outcome, replayed=True)
+        return await self._tell(recorded._replace(outcome=stands))
+
+    def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
+        """The part of `finalize` that waits for nothing, when nobody waits for this call any more.
+
+        What `stands` is remembered: the ledger has it. Without that, it has to be written yet.
+        """
+        setup, facts = self.setup, self.facts
+        end = _ENDS[self.state]
+        self._move("end")
+        if setup.write_ahead.ledger is None:
+            stands = outcome
+        if isinstance(outcome, Waiting):
+            hydrated = facts.hydrated
+            if isinstance(hydrated, Hydrated):
+                setup.cache.pin(self.key, hydrated.call, hydrated.building.pinned)
+            setup.cache.release(self.key)
+        elif end.key == "released":
+            setup.cache.release(self.key)
+        elif end.key == "kept":
+            if stands is None or isinstance(stands, Waiting):
+                setup.cache.hold(self.key, outcome)
+            else:
+                setup.cache.keep(self.key, stands, facts.shown if stands is outcome else None)
+        if end.taints:
+            self._taint()
+        if end.settles:
+            settle_all(setup.counting, outcome.record, self.context)
+
+    async def _recorded(self, outcome: Outcome) -> Recorded:
+        """Have the ledger write an outcome, and settle it."""
+        ledger = self.setup.write_ahead.ledger
+        if ledger is None:
+            self._settle(outcome)
+            return Recorded(outcome, outcome.record)
+        ran, unwritten = _ENDS[self.state].key == "kept", self.state == "unwritten"
+        try:
+            written = await self.setup.recorder.write(ledger, outcome.record, self.facts)
+        except BaseException:  # the loop is gone, or it was interrupted
+            self._settle(outcome)
+            raise
+        if written.error is not None and ran:
+            self._settle(outcome)
+            unknown = self._unrecorded(written.error)
+            return Recorded(unknown, None if unwritten else unknown.record, written.cancelled)
+        known = written.given
+        if isinstance(known, ToolInvocationRecord) and known != outcome.record:
+            stands = replayed(known)  # somebody else's was written first
+            self._settle(outcome, stands=stands)
+            return Recorded(stands, outcome.record if ran else None, written.cancelled)
+        self._settle(outcome, stands=outcome)
+        return Recorded(outcome, outcome.record, written.error or written.cancelled)
+
+    def _unrecorded(self, raised: BaseException) -> Failed:
+        """What the caller is told of a call that ran, when its outcome could not be written."""
+        why = str(raised) if isinstance(raised, ToolcribError) else type(raised).__name__
+        _log.warning(
+            "a call of %s ran, and its outcome could not be recorded: %s. It is kept in this process,"
+            " and written when the call is asked for again",
+            self.facts.hydrated.call.name,
+            why,
+        )
+        return self.facts.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN, _NOT_RECORDED))
+
+    async def _tell(self, recorded: Recorded) -> Outcome:
+        outcome, record, trouble = recorded
+        try:
+            if record is not None:
+                failed = await self.setup.recorder.tell(record, self.facts)
+                trouble = trouble or failed
+        finally:
+            if self.scope.observer is not None:
+                own = own_record(outcome.record)
+                self.scope.observer.finished(msgspec.structs.replace(outcome, record=own))
+        if trouble is not None:
+            raise trouble
+        return outcome
+
+    def _note_overrun(self, plan: ToolPlan, seconds: float) -> None:
+        """Note that a call was not ended by its time limit: something blocked the event loop."""
+        if plan.limit is not None and seconds > plan.limit:
+            self.facts.notes += ("over_time_limit",)
+            log_over_time(plan.tool.definition.name, seconds, plan.limit)
+
+    def _taint(self) -> None:
+        definition = self.facts.hydrated.definition
+        if definition is not None and definition.annotations.untrusted_output:
+            taint(self.scope.tally)
 
     async def _asked(
-        self, hydrated: Hydrated, decision: Deny | Ask, key: str
-    ) -> Hydrated | Waiting:
+        self, hydrated: Hydrated, decision: Deny | Ask
+    ) -> Hydrated | Waiting | AlreadyCompleted:
         """The call that somebody approved: this one, or this one with other arguments."""
-        draft, setup = self.draft, self.setup
-        await setup.intents.check(key, draft, hydrated)
+        facts, setup = self.facts, self.setup
+        earlier = await setup.write_ahead.check(self.key, facts, hydrated)
+        if earlier is not None:
+            return earlier
         if isinstance(decision, Deny):
             raise Stopped(CallError.of(decision.code))
         request = self._request(hydrated, decision)
-        draft.approval_id = request.id
+        facts.approval_id = request.id
         try:
             answer = await answer_to(
                 request,
@@ -304,12 +393,12 @@ class Attempt(msgspec.Struct):
         except Stopped as stopped:
             raise lapsed_by_closing(stopped, hydrated.definition) from None
         if answer is None:
-            return Waiting(draft.record("waiting"), request)
-        draft.approved_by = answer.by
-        draft.refusal = answer.reason if isinstance(answer, Refuse) else ""
+            return Waiting(facts.record("waiting"), request)
+        facts.approved_by = answer.by
+        facts.refusal = answer.reason if isinstance(answer, Refuse) else ""
         approved = approved_call(hydrated, answer, setup.catalog, setup.reporter.debug)
         if approved is not hydrated:
-            draft.edit(approved)
+            facts.edit(approved)
         again = self._decide(approved)  # the run may have spent more meanwhile
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))
@@ -324,12 +413,12 @@ class Attempt(msgspec.Struct):
             given = ToolApproval(request.id, answer.by, digest, caller)
             tally.approved = (*tally.approved, given)
 
-    def _approved_before(self, hydrated: Hydrated) -> None:
+    def _note_approval(self, hydrated: Hydrated) -> None:
         """Record who approved the tool for the run, if it runs because of that."""
         definition, tally = hydrated.definition, self.scope.tally
         given = tally.approved and tally.approval_of(definition.digest, self.context.caller.id)
         if given:
-            self.draft.approval_id, self.draft.approved_by = given.id, given.by
+            self.facts.approval_id, self.facts.approved_by = given.id, given.by
 
     def _unanswered(self, hydrated: Hydrated, raised: BaseException) -> None:
         """The approver failed, or gave no answer: its author is told."""
@@ -351,40 +440,3 @@ class Attempt(msgspec.Struct):
         return msgspec.structs.replace(
             request, asked_at=asked.asked_at, expires_at=asked.expires_at
         )
-
-
-async def concluded(attempt: Attempt, work: Awaitable[Outcome], cancels: int) -> Outcome:
-    """What comes of `work`, remembered and told, whatever ends it; see `ToolRunner.exec`.
-
-    `cancels` is what `cancel_requests` said before.
-    """
-    draft = attempt.draft
-    try:
-        outcome = await work
-    except Stopped as stopped:
-        outcome = draft.failed(stopped.error)
-    except EndedBefore as ended:
-        return await attempt.ended_before(ended.outcome)
-    except GeneratorExit:  # the loop is gone: nothing can be awaited any more
-        attempt.settle(draft.failed(CallError.of(ErrorCode.CANCELLED)))
-        raise
-    except BaseException:  # an intent that could not be written, too
-        await attempt.close(draft.failed(CallError.of(ErrorCode.CANCELLED)))
-        raise
-    outcome = await attempt.close(outcome)
-    if cancel_requests() > cancels:
-        raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
-    return outcome
-
-
-def _outcome_of(
-    draft: Draft, tool: Tool[..., Any], value: Any, max_bytes: int, reporter: Reporter
-) -> Completed | Failed:
-    """What comes of a call that gave `value`; it is looked at once, for it may be used up then."""
-    plain, unusable = check_output(tool, value, max_bytes)
-    if unusable is not None:
-        report_unusable(reporter, draft.hydrated.call, tool.definition, unusable)
-        return draft.failed(unusable.error)
-    model, public, error = views(tool.definition, plain)
-    record = draft.record("completed", public, error)
-    return Completed(record, value, model, public, draft.notice() if draft.edited else "")

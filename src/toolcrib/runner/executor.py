@@ -46,13 +46,51 @@ from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import CallContext, Observer
 from toolcrib.values.decision import ApprovalRequest, Caller
-from toolcrib.values.definition import ToolDefinition, Visibility
+from toolcrib.values.definition import Visibility
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError, Outcome
 
 _STILL_RUNNING = (
     "The tool was told to stop and did not: it was left behind, and its outcome is unknown."
 )
+
+
+Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]
+
+
+class ToolPlan(NamedTuple):
+    """What is known of a tool's calls before there is one, worked out when a runner is made.
+
+    `limit` are the seconds that a call may take, `fixed` is injected at each call as it is, and `made`
+    holds the needs that each factory fills. `plain` is True where that is all: no context, nothing
+    made, no parts, no process.
+    """
+
+    tool: Tool[..., Any]
+    limit: float | None
+    fixed: Mapping[str, object]
+    made: tuple[Made, ...]
+    plain: bool
+
+
+def plan_of(entry: Entry, timeout: float | None) -> ToolPlan:
+    """Return the plan of one tool; `timeout` holds for one that names none."""
+    fixed: dict[str, object] = {}
+    made: dict[PerCall, list[Need]] = {}
+    tool = entry.tool
+    for need in tool.needs:
+        bound = entry.bindings.get(need.interface, need.default)
+        if isinstance(bound, PerCall):
+            made.setdefault(bound, []).append(need)
+        else:
+            fixed[need.parameter] = bound
+    return ToolPlan(
+        tool,
+        tool.definition.annotations.timeout or timeout,
+        fixed,
+        tuple((factory, tuple(needs)) for factory, needs in made.items()),
+        not (made or tool.context_parameter or tool.streaming or tool.subprocess),
+    )
 
 
 class Executor:
@@ -72,11 +110,7 @@ class Executor:
         self._timeout = timeout
         self._reporter = reporter
         self._max_bytes = max_result_bytes
-        self.injections = {e.tool.definition.name: injection(e) for e in catalog.entries}
-
-    def limit(self, definition: ToolDefinition) -> float | None:
-        """Seconds that a call of this tool may take."""
-        return definition.annotations.timeout or self._timeout
+        self.plans = {e.tool.definition.name: plan_of(e, timeout) for e in catalog.entries}
 
     def over(self, catalog: Catalog) -> Executor:
         """The same for another catalog."""
@@ -84,7 +118,7 @@ class Executor:
 
     async def run(
         self,
-        tool: Tool[..., Any],
+        plan: ToolPlan,
         hydrated: Hydrated,
         caller: Caller,
         scope: CallScope,
@@ -92,32 +126,27 @@ class Executor:
         key: str = "",
         cancels: int | None = None,
     ) -> Any:
-        """The tool's value. Raises Stopped, and CancelledError if this task was cancelled.
+        """Return the tool's value. Raises Stopped, and CancelledError if this task was cancelled.
 
         `key` is the idempotency key that the tool is told, by default the call's id. `cancels` is what
         `cancel_requests` says before, for those who know: looking for the running task costs most.
         """
-        definition = hydrated.definition
-        limit = self.limit(definition)
-        injection = self.injections[definition.name]
         before = cancel_requests() if cancels is None else cancels
         watch = None
         try:
-            instance = instance_of(hydrated, tool)
-            if injection.plain:
-                return await execute(tool, instance, injection.fixed, limit)
+            instance = instance_of(hydrated, plan.tool)
+            if plan.plain:
+                return await execute(plan.tool, instance, plan.fixed, plan.limit)
             watch = CallWatch(scope.observer, self._max_bytes)
             context = CallContext(
                 hydrated.call.id,
                 scope.tally.run_id,
                 key or hydrated.call.id,
                 caller,
-                None if limit is None else time.monotonic() + limit,
+                None if plan.limit is None else time.monotonic() + plan.limit,
                 watch,
             )
-            return await self._with(
-                context, tool, hydrated, instance, injection=injection, limit=limit
-            )
+            return await self._with(context, plan, hydrated, instance)
         except BaseException as raised:  # noqa: BLE001  a tool may raise anything
             raise self._ended(raised, hydrated, before) from None
         finally:
@@ -125,31 +154,25 @@ class Executor:
                 watch.over = True
 
     async def _with(
-        self,
-        context: CallContext,
-        tool: Tool[..., Any],
-        hydrated: Hydrated,
-        instance: Any,
-        *,
-        injection: Injection,
-        limit: float | None,
+        self, context: CallContext, plan: ToolPlan, hydrated: Hydrated, instance: Any
     ) -> Any:
-        """Those that take more than their arguments, or give more than a value."""
+        """Run a tool that takes more than its arguments, or gives more than a value."""
+        tool, limit = plan.tool, plan.limit
         if tool.subprocess:
             work = run_in_process(tool, hydrated, context, self._max_bytes)
             return await limited(work, limit)
-        injected, parts = injection.fixed, None
+        injected, parts = plan.fixed, None
         if tool.context_parameter is not None:
             injected = {**injected, tool.context_parameter: context}
         if tool.streaming:
             definition, watch = hydrated.definition, context.observer
             parts = Parts(context.call_id, definition.visible, watch, self._max_bytes)
-        if injection.made:
+        if plan.made:
             return await execute_scoped(
                 tool,
                 instance,
                 injected,
-                injection.made,
+                plan.made,
                 context=context,
                 seconds=limit,
                 parts=parts,
@@ -190,7 +213,6 @@ class Executor:
         return Stopped(safe_error(raised, again=again))
 
 
-Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]
 Exit: TypeAlias = Callable[[BaseException | None], Awaitable[object]]
 
 
@@ -214,35 +236,6 @@ class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves th
             told = CapabilityError(self.raised.safe_text, retryable=self.raised.retryable)
             return safe_error(told, again=again)
         return CallError.of(ErrorCode.CAPABILITY_ERROR, retryable=again)
-
-
-class Injection(NamedTuple):
-    """Of one tool: `fixed` is the same at each call, `made` holds the needs that each factory fills.
-
-    `plain` is True where that is all: no context, nothing made, no parts, no process.
-    """
-
-    fixed: Mapping[str, object]
-    made: tuple[Made, ...]
-    plain: bool
-
-
-def injection(entry: Entry) -> Injection:
-    """Worked out once, when a runner is made."""
-    fixed: dict[str, object] = {}
-    made: dict[PerCall, list[Need]] = {}
-    tool = entry.tool
-    for need in tool.needs:
-        bound = entry.bindings.get(need.interface, need.default)
-        if isinstance(bound, PerCall):
-            made.setdefault(bound, []).append(need)
-        else:
-            fixed[need.parameter] = bound
-    return Injection(
-        fixed,
-        tuple((factory, tuple(needs)) for factory, needs in made.items()),
-        not (made or tool.context_parameter or tool.streaming or tool.subprocess),
-    )
 
 
 async def execute_scoped(

@@ -15,16 +15,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
-from toolcrib.runner.recorder import Draft, Recorder, own_outcome, own_record, to_the_end
-from toolcrib.runner.stopped import EndedBefore, Stopped
+from toolcrib.runner.recorder import CallFacts, Recorder, own_outcome, own_record, to_the_end
+from toolcrib.runner.stopped import Stopped
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Caller
-from toolcrib.values.json import JsonValue, canonical_json
+from toolcrib.values.json import JsonValue, canonical_json, fresh
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -36,11 +36,11 @@ from toolcrib.values.record import (
     key_of,
 )
 
-Print: TypeAlias = tuple[str, str, bytes | None, str]
+Fingerprint: TypeAlias = tuple[str, str, bytes | None, str]
 
 
-def print_of(hydrated: Hydrated, caller: Caller) -> Print:
-    """What a second call under one key has to share with the first.
+def fingerprint_of(hydrated: Hydrated, caller: Caller) -> Fingerprint:
+    """Return what a second call under one key has to share with the first.
 
     The text that was sent decides, and where more was made of it (it was repaired, or put back into
     the author's terms) what was made: the values of default factories differ from run to run.
@@ -51,22 +51,33 @@ def print_of(hydrated: Hydrated, caller: Caller) -> Print:
     return hydrated.definition.digest, hydrated.call.arguments, made, caller.id
 
 
-class _Known(msgspec.Struct):
-    """One call: on its way, until it is kept or held; a held one is `taken` while it is written."""
+class AlreadyCompleted(NamedTuple):
+    """The outcome that a call has had before; `written` is False where its ledger lacks it."""
 
-    print: Print
+    outcome: Completed | Failed
+    written: bool = True
+
+
+class _Known(msgspec.Struct):
+    """One call: running, until it is kept or held; a held one is `taken` while it is written.
+
+    Where `arguments` is given, it is the text of the record's arguments, which the outcome lacks.
+    """
+
+    fingerprint: Fingerprint
     outcome: Completed | Failed | None = None
+    arguments: bytes | None = None
     held: bool = False
     taken: bool = True
 
 
-class CallMemory:
-    """`claim`, then `keep`, `hold` or `release`. One memory serves any number of threads.
+class IdempotencyCache:
+    """`claim`, then `keep`, `hold` or `release`. One cache serves any number of threads.
 
     | a call is …          | a claim …                   | then it may be            |
     |----------------------|-----------------------------|---------------------------|
     | not known            | is given: it may run        | kept, held or released    |
-    | on its way           | is a `duplicate_call`       |                           |
+    | running              | is a `duplicate_call`       |                           |
     | kept                 | has its outcome             |                           |
     | held: it ran, and no | is given with the outcome:  | kept or held              |
     | ledger has it yet    | write it, and do not run it |                           |
@@ -96,25 +107,31 @@ class CallMemory:
         same = known is not None and (known.name, known.arguments) == (call.name, call.arguments)
         return pinned if same else {}
 
-    def claim(self, key: str, print_: Print) -> Completed | Failed | None:
-        """The key is this call's until it is released, kept or held; the outcome, if one is held.
+    def claim(self, key: str, fingerprint: Fingerprint) -> AlreadyCompleted | None:
+        """Claim a key until it is released, kept or held; return the outcome of a call that has one.
 
-        Raises EndedBefore for the same call, Stopped if it is on its way or the key is another call's.
+        One that is not written yet is claimed by whoever gets it. Raises Stopped if the call is running
+        or the key is another call's.
         """
-        mine = _Known(print_)
+        mine = _Known(fingerprint)
         known = self._known.setdefault(key, mine)  # one step: another thread may ask
         if known is mine:
             return None
         with self._lock:
             held = known.held and not known.taken
-            if known.outcome is None or known.print != print_ or (known.held and known.taken):
+            if (
+                known.outcome is None
+                or known.fingerprint != fingerprint
+                or (known.held and known.taken)
+            ):
                 raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
             known.taken = held
-        if not held:
-            raise EndedBefore(own_outcome(known.outcome))
-        return own_outcome(known.outcome)
+        outcome = own_outcome(known.outcome)
+        if known.arguments is not None:
+            msgspec.structs.force_setattr(outcome.record, "arguments", fresh(known.arguments))
+        return AlreadyCompleted(outcome, written=not held)
 
-    def on_their_way(self) -> list[str]:
+    def running(self) -> list[str]:
         """The keys of calls that have no outcome yet."""
         return [key for key, known in self._known.copy().items() if known.taken]
 
@@ -125,22 +142,25 @@ class CallMemory:
     def hold(self, key: str, outcome: Completed | Failed) -> None:
         """The call has run, and its ledger does not have this outcome of it; it is not forgotten."""
         known = self._known[key]
+        known.arguments = None
         known.outcome, known.held, known.taken = own_outcome(outcome), True, False
 
-    def keep(self, key: str, outcome: Completed | Failed) -> None:
-        """The call has run, and this came of it."""
+    def keep(self, key: str, outcome: Completed | Failed, arguments: bytes | None = None) -> None:
+        """The call has run, and this is its outcome; `arguments` is the text of its record's."""
         known = self._known[key]
-        known.outcome, known.held, known.taken = own_outcome(outcome), False, False
+        known.arguments = arguments
+        known.outcome = own_outcome(outcome, without_arguments=arguments is not None)
+        known.held = known.taken = False
         self._finished.append(key)
         if len(self._finished) > self._limit:  # each thread takes out one for the one it put in
             del self._known[self._finished.popleft()]
 
 
-class Intents:
-    """The sinks that are told before a call, and the ledger among them, if there is one.
+class WriteAhead:
+    """Writes an entry of each call before it runs: to the ledger, and to the sinks that ask for it.
 
-    A record has the call's key if its entry is about what became of it: this attempt has claimed the
-    key, or could not know how the one that did has ended.
+    A record has the call's key if it is about how the call under that key ended: this call has claimed
+    the key, or cannot know how the one that did has ended.
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
@@ -151,56 +171,73 @@ class Intents:
         self._told = [s for s in sinks if getattr(s, "intents", False) and s is not self.ledger]
         self.wanted = bool(ledgers or self._told)
 
-    async def check(self, key: str, draft: Draft, hydrated: Hydrated) -> None:
-        """Raises what `begin` does, before somebody is asked about a call that will not run."""
-        if self.ledger is not None:
-            _judge(await self.ledger.find(draft.intent(key)), key, draft, hydrated)
+    async def check(
+        self, key: str, facts: CallFacts, hydrated: Hydrated
+    ) -> AlreadyCompleted | None:
+        """Do what `begin` does but write, before somebody is asked about a call that will not run."""
+        if self.ledger is None:
+            return None
+        return _judged(await self.ledger.find(facts.entry(key)), key, facts, hydrated)
 
-    async def begin(self, key: str, draft: Draft, hydrated: Hydrated, recorder: Recorder) -> None:
-        """Write the intent. Raises EndedBefore, and Stopped if the call must not run."""
-        intent = draft.intent(key)
+    async def begin(
+        self, key: str, facts: CallFacts, hydrated: Hydrated, recorder: Recorder
+    ) -> AlreadyCompleted | None:
+        """Write the entry; return the outcome of a call that the ledger knows to have ended.
+
+        Raises Stopped if the call must not run, and what a sink raises.
+        """
+        entry = facts.entry(key)
         if self.ledger is not None:
-            (await recorder.attach(self.ledger, draft)).check()
-            await _claim(self.ledger, intent, draft, hydrated)
-        draft.key = key
+            (await recorder.attach(self.ledger, facts)).check()
+            earlier = await _claimed(self.ledger, entry, facts, hydrated)
+            if earlier is not None:
+                return earlier
+        facts.key = key
         for sink in self._told:
-            (await recorder.write(sink, intent, draft)).check()
+            (await recorder.write(sink, entry, facts)).check()
+        return None
 
 
-async def _claim(
-    ledger: Ledger, intent: ToolInvocationRecord, draft: Draft, hydrated: Hydrated
-) -> None:
-    begun = await to_the_end(ledger.begin(own_record(intent)))
+async def _claimed(
+    ledger: Ledger, entry: ToolInvocationRecord, facts: CallFacts, hydrated: Hydrated
+) -> AlreadyCompleted | None:
+    begun = await to_the_end(ledger.begin(own_record(entry)))
     known = cast("ToolInvocationRecord | None", begun.given)
     if begun.error is None and known is None:
-        draft.key = intent.idempotency_key  # it is ours, also if this is cancelled now
+        facts.key = entry.idempotency_key  # it is ours, also if this is cancelled now
     begun.check()
-    if known is not None:
-        _judge(known, intent.idempotency_key, draft, hydrated)
-        pending = ledger.write(own_record(intent))  # begun before, and begun again
+    if known is None:
+        return None
+    earlier = _judged(known, entry.idempotency_key, facts, hydrated)
+    if earlier is None:
+        pending = ledger.write(own_record(entry))  # begun before, and begun again
         if pending is not None:
             (await to_the_end(pending)).check()
+    return earlier
 
 
 def replayed(known: ToolInvocationRecord) -> Completed | Failed:
-    """The outcome of a call as its record has it: that is the public view."""
+    """Return the outcome of a call as its record has it: that is the public view."""
     if known.status == "completed" or known.error is None:
         return Completed(known, known.result, known.result, known.result, replayed=True)
     return Failed(known, known.error, replayed=True)
 
 
-def _judge(known: ToolInvocationRecord | None, key: str, draft: Draft, hydrated: Hydrated) -> None:
+def _judged(
+    known: ToolInvocationRecord | None, key: str, facts: CallFacts, hydrated: Hydrated
+) -> AlreadyCompleted | None:
+    """Say by the record that stands under a call's key whether it may run. Raises Stopped."""
     if known is None:
-        return
-    if not _same(known, draft.record("started")):
+        return None
+    if not _same(known, facts.record("started")):
         raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
     if is_final(known):
-        raise EndedBefore(replayed(known))
+        return AlreadyCompleted(replayed(known))
     if hydrated.definition.annotations.idempotent:
-        return
+        return None
     if known.error is not None:  # it was said before that nobody knows
-        raise EndedBefore(replayed(known))
-    draft.key = key  # the record is about the call that was begun with this key
+        return AlreadyCompleted(replayed(known))
+    facts.key = key  # the record is about the call that was begun with this key
     raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
 
 

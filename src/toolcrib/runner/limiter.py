@@ -1,10 +1,10 @@
 """Who may run at the same time: up to a limit together, an exclusive call alone.
 
 First come, first served: a waiting exclusive call is not overtaken. Without contention nothing waits.
-One gate serves any number of event loops, in any threads.
+One limiter serves any number of event loops, in any threads.
 
-A tool may make calls itself, and waits for them while it has its own place: such a call never waits
-for a place, or it might wait for the very tool that waits for it.
+A tool may make calls itself, and waits for them while it has its own slot: such a call never waits
+for a slot, or it might wait for the very tool that waits for it.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from toolcrib.values.record import CallError
 _Ticket = tuple[bool, asyncio.Future[None]]
 
 
-class Place(msgspec.Struct, gc=False):
+class Slot(msgspec.Struct, gc=False):
     """That of one call, until it is `left`; `outer` is that of the tool which made the call.
 
-    `extra`: beyond the limit, within the place of `outer`.
+    `extra`: beyond the limit, within the slot of `outer`.
     """
 
-    gate: Gate
-    outer: Place | None
+    limiter: Limiter
+    outer: Slot | None
     extra: bool = False
     left: bool = False
 
 
-_PLACE: ContextVar[Place | None] = ContextVar("toolcrib_place", default=None)
+_SLOT: ContextVar[Slot | None] = ContextVar("toolcrib_slot", default=None)
 
 
-class Gate:
-    """`try_enter(exclusive) or await enter(exclusive)`, … `leave(place)`."""
+class Limiter:
+    """`try_enter(exclusive) or await enter(exclusive)`, … `leave(slot)`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -49,8 +49,8 @@ class Gate:
         self._queue: deque[_Ticket] = deque()
         self._lock = threading.Lock()
 
-    def try_enter(self, exclusive: bool) -> Place | None:
-        """A place, if nobody has to be waited for."""
+    def try_enter(self, exclusive: bool) -> Slot | None:
+        """A slot, if nobody has to be waited for."""
         together = 1 if exclusive else self._limit
         self._lock.acquire()  # `with` takes twice as long
         try:
@@ -60,12 +60,12 @@ class Gate:
             self._alone = exclusive
         finally:
             self._lock.release()
-        place = Place(self, _PLACE.get())
-        _PLACE.set(place)
-        return place
+        slot = Slot(self, _SLOT.get())
+        _SLOT.set(slot)
+        return slot
 
-    async def enter(self, exclusive: bool) -> Place:
-        """A place, in turn. Raises Stopped for an exclusive call by a tool that has one."""
+    async def enter(self, exclusive: bool) -> Slot:
+        """A slot, in turn. Raises Stopped for an exclusive call by a tool that has one."""
         if self._is_within():
             if exclusive:
                 text = "The tool runs alone, and so cannot be called by another tool."
@@ -82,11 +82,11 @@ class Gate:
             raise
         return self._taken()
 
-    def leave(self, place: Place) -> None:
-        place.left = True
-        if _PLACE.get() is place:
-            _PLACE.set(place.outer)
-        if place.extra:
+    def leave(self, slot: Slot) -> None:
+        slot.left = True
+        if _SLOT.get() is slot:
+            _SLOT.set(slot.outer)
+        if slot.extra:
             return
         self._lock.acquire()
         try:
@@ -97,23 +97,23 @@ class Gate:
         finally:
             self._lock.release()
 
-    def _taken(self, *, extra: bool = False) -> Place:
-        place = Place(self, _PLACE.get(), extra)
-        _PLACE.set(place)
-        return place
+    def _taken(self, *, extra: bool = False) -> Slot:
+        slot = Slot(self, _SLOT.get(), extra)
+        _SLOT.set(slot)
+        return slot
 
     def _is_within(self) -> bool:
-        """Whether a tool that has a place here makes the call; maybe by way of another gate's tool."""
-        place = _PLACE.get()
-        while place is not None and (place.gate is not self or place.left):
-            place = place.outer
-        return place is not None
+        """Whether a tool that has a slot here makes the call, perhaps through another's tool."""
+        slot = _SLOT.get()
+        while slot is not None and (slot.limiter is not self or slot.left):
+            slot = slot.outer
+        return slot is not None
 
     def _fits(self, exclusive: bool) -> bool:
         return not self._alone and self._running < (1 if exclusive else self._limit)
 
     def _give_back(self, ticket: _Ticket) -> None:
-        """One that no longer waits leaves the queue, or the place that it was just given."""
+        """One that no longer waits leaves the queue, or the slot that it was just given."""
         with self._lock:
             try:
                 self._queue.remove(ticket)
@@ -123,7 +123,7 @@ class Gate:
             self._wake()
 
     def _wake(self) -> None:
-        """Admitted here, told in its own loop; one whose loop is gone gives its place to the next."""
+        """Admitted here, told in its own loop; one whose loop is gone gives its slot to the next."""
         while self._queue and self._fits(self._queue[0][0]):
             exclusive, ticket = self._queue.popleft()
             with suppress(RuntimeError):

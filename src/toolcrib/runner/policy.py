@@ -201,9 +201,9 @@ def settle_all(
 
 def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> ToolInvocationRecord:
     """What there is to say, to those that counted it, of a call that does not run after all."""
-    draft = Recorder((), None).draft(hydrated, context.caller, CallScope(context.run))
-    draft.decision = decision
-    record = draft.failed(CallError.of(decision.code)).record
+    facts = Recorder((), None).facts(hydrated, context.caller, CallScope(context.run))
+    facts.decision = decision
+    record = facts.failed(CallError.of(decision.code)).record
     return msgspec.structs.replace(record, seconds=None)  # it took no time of the run's
 
 

@@ -1,4 +1,4 @@
-"""Drafts of records: what is known of a call so far, until it is final and goes to the sinks.
+"""Records: what is known of a call so far, until it is final, and how sinks are given it.
 
 Records are made here and nowhere else, by keyword: a field that is added to them is filled here.
 """
@@ -45,11 +45,16 @@ _OF_THIS_PROCESS = os.urandom(32)  # the key of digests where no ledger has one
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
+_CONTAINERS = (dict, list)
+_set = msgspec.structs.force_setattr
 _Missing: TypeAlias = list[tuple[str, Callable[[], Attachment]]]
 
 
-class Draft(msgspec.Struct):
-    """One call's record in the making. `key` is known once the call begins."""
+class CallFacts(msgspec.Struct, gc=False):
+    """What is known of one call so far, and what its records are made of.
+
+    `shown` is the text of its public arguments; `key` is known once the call begins.
+    """
 
     hydrated: HydrationResult
     caller: Caller
@@ -95,8 +100,8 @@ class Draft(msgspec.Struct):
         marked = f" (defaults: {defaults})" if defaults else ""
         return f"Whoever approved this call changed its arguments. It was made with: {ran}{marked}"
 
-    def intent(self, key: str) -> ToolInvocationRecord:
-        """That the call is about to run under a key."""
+    def entry(self, key: str) -> ToolInvocationRecord:
+        """The write-ahead entry: the call is about to run under this key."""
         return msgspec.structs.replace(self.record("started"), idempotency_key=key)
 
     def record(
@@ -171,6 +176,9 @@ class Written(NamedTuple):
             raise self.error
 
 
+_WRITTEN = Written()
+
+
 class Recorder:
     """Begins the records of one runner's calls, and writes them to its sinks.
 
@@ -186,8 +194,8 @@ class Recorder:
         keepers = [sink for sink in sinks if isinstance(sink, KeepsAttachments)]
         self._attached = {id(keeper): _Attached() for keeper in keepers}
 
-    def draft(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> Draft:
-        """The draft of a call that comes in now.
+    def facts(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> CallFacts:
+        """Return what is known of a call that comes in now.
 
         Of arguments that hold secrets there is no sha256, which could be tried out, but a keyed digest,
         bound to this call: equal secrets of two calls do not look equal.
@@ -195,7 +203,7 @@ class Recorder:
         call, definition = hydrated.call, hydrated.definition
         data = call.arguments.encode("utf-8", "surrogatepass")
         secret = definition is not None and bool(definition.secret)
-        return Draft(
+        return CallFacts(
             hydrated=hydrated,
             caller=caller,
             scope=scope,
@@ -209,25 +217,34 @@ class Recorder:
             parent=calling(),
         )
 
-    async def write(self, sink: Sink, record: ToolInvocationRecord, draft: Draft) -> Written:
+    async def write(self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts) -> Written:
         """Give a sink a record, and before it what the record refers to, to the end.
 
         The record is written also where what it refers to could not be. What a sink had lost, as it
         turns out by writing, is given to it once more.
         """
-        attached = await self.attach(sink, draft)
-        written = await _to_the_end(lambda: sink.write(own_record(record)))
-        lost = await self.attach(sink, draft)
+        attached = await self.attach(sink, facts) if self._may_lack(sink, facts) else _WRITTEN
+        try:
+            pending = sink.write(own_record(record))
+        except NOT_ITS_OWN:
+            raise
+        except BaseException as raised:  # noqa: BLE001  a sink may raise anything
+            written = Written(error=raised)
+        else:
+            written = _WRITTEN if pending is None else await to_the_end(pending)
+        lost = await self.attach(sink, facts) if self._may_lack(sink, facts) else _WRITTEN
+        if attached is _WRITTEN and lost is _WRITTEN:
+            return written
         return Written(
             written.given,
             written.error or attached.error or lost.error,
             written.cancelled or attached.cancelled or lost.cancelled,
         )
 
-    async def attach(self, sink: Sink, draft: Draft) -> Written:
+    async def attach(self, sink: Sink, facts: CallFacts) -> Written:
         """Give a sink what the record of a call will refer to, if it keeps that and has it not yet."""
         error = cancelled = None
-        for name, make in self._missing(sink, draft):
+        for name, make in self._missing(sink, facts):
             keeper = cast("KeepsAttachments", sink)
             attached = await _to_the_end(partial(_attach, keeper, make))
             if attached.error is None:
@@ -238,12 +255,12 @@ class Recorder:
     async def plan(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> None:
         """Write down, in every sink, a call that nobody is asked to run. It has no idempotency key, and
         so no ledger takes it for one that was begun. Raises what the first failing sink does."""
-        draft = self.draft(hydrated, caller, scope)
+        facts = self.facts(hydrated, caller, scope)
         if isinstance(hydrated, Hydrated):
-            record = draft.record("planned")
+            record = facts.record("planned")
         else:
-            record = draft.record("rejected", error=rejection(hydrated))
-        written = [await self.write(sink, record, draft) for sink in self.sinks]
+            record = facts.record("rejected", error=rejection(hydrated))
+        written = [await self.write(sink, record, facts) for sink in self.sinks]
         for each in written:
             each.check()
 
@@ -254,7 +271,7 @@ class Recorder:
         for each in written:
             each.check()
 
-    async def tell(self, record: ToolInvocationRecord, draft: Draft) -> BaseException | None:
+    async def tell(self, record: ToolInvocationRecord, facts: CallFacts) -> BaseException | None:
         """Tell every sink but the ledger; what went wrong with the first that failed.
 
         All are told, even when cancelled.
@@ -262,16 +279,26 @@ class Recorder:
         trouble: BaseException | None = None
         for sink in self.sinks:
             if sink is not self._ledger:
-                written = await self.write(sink, record, draft)
+                written = await self.write(sink, record, facts)
                 trouble = trouble or written.error or written.cancelled
         return trouble
 
-    def _missing(self, sink: Sink, draft: Draft) -> _Missing:
+    def _may_lack(self, sink: Sink, facts: CallFacts) -> bool:
+        """Whether a sink may lack something that a record refers to; mostly it is one definition."""
+        attached = self._attached.get(id(sink))
+        if attached is None:
+            return False
+        known = attached.known(getattr(sink, "generation", None))
+        definition = facts.hydrated.definition
+        has_it = definition is None or definition.digest in known
+        return not has_it or bool(facts.scope.attachments)
+
+    def _missing(self, sink: Sink, facts: CallFacts) -> _Missing:
         attached = self._attached.get(id(sink))
         if attached is None:
             return []
         known = attached.known(getattr(sink, "generation", None))
-        return [(name, make) for name, make in draft.attachments() if name not in known]
+        return [(name, make) for name, make in facts.attachments() if name not in known]
 
     def _keeps(self, sink: Sink, name: str) -> None:
         known = self._attached[id(sink)].names
@@ -313,26 +340,35 @@ def _shown(hydrated: HydrationResult) -> bytes | None:
     return public_bytes(hydrated.definition, hydrated.canonical)
 
 
-def own_record(record: ToolInvocationRecord) -> ToolInvocationRecord:
+def own_record(
+    record: ToolInvocationRecord, *, without_arguments: bool = False
+) -> ToolInvocationRecord:
     """The same record, to give away: whoever has it holds no arguments and no result that anybody
     else holds."""
-    if record.arguments is None and record.result is None:
+    arguments, result = record.arguments, record.result
+    if arguments is None and result is None:
         return record
     own: ToolInvocationRecord = record.__copy__()  # type: ignore[attr-defined]
-    msgspec.structs.force_setattr(own, "arguments", own_copy(record.arguments))
-    msgspec.structs.force_setattr(own, "result", own_copy(record.result))
+    _set(own, "arguments", None if without_arguments else own_copy(arguments))
+    if result.__class__ in _CONTAINERS:
+        _set(own, "result", own_copy(result))
     return own
 
 
-def own_outcome(outcome: Completed | Failed) -> Completed | Failed:
+def own_outcome(
+    outcome: Completed | Failed, *, without_arguments: bool = False
+) -> Completed | Failed:
     """The same outcome, to keep or to give again: its views are nobody else's. The application's own
     value is what the tool gave, and is not copied."""
-    record = own_record(outcome.record)
+    record = own_record(outcome.record, without_arguments=without_arguments)
     if isinstance(outcome, Failed):
         return msgspec.structs.replace(outcome, record=record)
     model = own_copy(outcome.model)
     public = model if outcome.public is outcome.model else own_copy(outcome.public)
-    return msgspec.structs.replace(outcome, record=record, model=model, public=public)
+    own: Completed = outcome.__copy__()  # type: ignore[attr-defined]
+    for name, value in (("record", record), ("model", model), ("public", public)):
+        _set(own, name, value)
+    return own
 
 
 def public_name(call: HydrationResult) -> str:

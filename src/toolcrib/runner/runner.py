@@ -18,11 +18,11 @@ from types import NoneType
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.hydrate import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
-from toolcrib.runner.call import Attempt, Setup, concluded
+from toolcrib.runner.call import Call, Setup
 from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor
-from toolcrib.runner.idempotency import CallMemory, Intents
-from toolcrib.runner.limiter import Gate
+from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
+from toolcrib.runner.limiter import Limiter
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, denied_outright, with_standard
 from toolcrib.runner.recorder import Recorder
@@ -96,8 +96,8 @@ class ToolRunner:
             check_repairer(repairer)
         self.approver = approver
         self._repairer = repairer
-        intents = Intents(sinks)
-        self._recorder = Recorder(sinks, intents.ledger)
+        write_ahead = WriteAhead(sinks)
+        self._recorder = Recorder(sinks, write_ahead.ledger)
         policies = with_standard(policy)
         reporter = Reporter(on_exception)
         self._setup = Setup(
@@ -106,18 +106,18 @@ class ToolRunner:
             counting=counting(policies),
             approver=approver,
             approval_seconds=approval_seconds,
-            gate=Gate(concurrency),
-            intents=intents,
+            limiter=Limiter(concurrency),
+            write_ahead=write_ahead,
             executor=Executor(self.catalog, timeout, reporter, max_result_bytes=max_result_bytes),
             reporter=reporter,
-            memory=CallMemory(remember),
+            cache=IdempotencyCache(remember),
             max_result_bytes=max_result_bytes,
             recorder=self._recorder,
         )
 
     def with_tools(self, *tools: ToolLike | Catalog) -> ToolRunner:
-        """A runner that has these tools, too, and shares the rest: policies, approver, sinks, places,
-        and the memory of its calls. Raises what a catalog and a runner of them all would."""
+        """A runner that has these tools, too, and shares the rest: policies, approver, sinks, slots,
+        and the outcomes of its calls. Raises what a catalog and a runner of them all would."""
         catalog = self.catalog.with_tools(*tools)
         catalog.check_bound()
         made = copy(self)
@@ -176,10 +176,8 @@ class ToolRunner:
         hydrated = self._hydrated(call, scope)
         if is_tainted_here():
             scope.tally.tainted = True
-        draft = self._recorder.draft(hydrated, caller, scope)
-        attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
         repairer = None if hydrated is call else self._repairer
-        return await concluded(attempt, attempt.outcome(cancels, repairer), cancels)
+        return await self._call(hydrated, caller, scope).run(cancels, repairer)
 
     async def write_run(self, record: RunRecord) -> None:
         """Tell the sinks that watch runs that one begins or ends. Raises what a sink raises."""
@@ -226,11 +224,10 @@ class ToolRunner:
         it has one. Raises what a sink raises, and CancelledError, when all of them are recorded."""
         trouble: BaseException | None = None
         for call in calls:
-            draft = self._recorder.draft(call, caller, scope)
-            attempt = Attempt(self._setup, draft, PolicyContext(caller, scope.tally), scope)
+            refused = self._call(call, caller, scope)
             error = CallError.of(code) if call.success else rejection(call)
             try:
-                await attempt.close(draft.failed(error))
+                await refused.finalize(refused.facts.failed(error))
             except NOT_ITS_OWN:
                 raise
             except BaseException as raised:  # noqa: BLE001  raised below
@@ -272,11 +269,15 @@ class ToolRunner:
             await self.refuse_all(left, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
             raise
 
+    def _call(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> Call:
+        facts = self._recorder.facts(hydrated, caller, scope)
+        return Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
+
     def _hydrated(self, call: ToolCall | HydrationResult, scope: CallScope) -> HydrationResult:
         """A call that waited here before has what its default factories made then."""
         if not isinstance(call, ToolCall):
             return call
-        pinned = self._setup.memory.pinned(scope.tally.run_id, call)
+        pinned = self._setup.cache.pinned(scope.tally.run_id, call)
         hook = self._setup.reporter.debug
         return hydrate(call, self.catalog, pinned=pinned, on_exception=hook)
 

@@ -10,7 +10,7 @@ from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolE
 from toolcrib.failures import log_raised
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.json import encodable
-from toolcrib.values.record import CallError, Completed, Failed
+from toolcrib.values.record import CallError
 
 NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit)
 """What comes over a tool from outside, and ends more than its call. All else that is raised is its own
@@ -48,14 +48,6 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         super().__init__(error.code)
         self.error = error
         self.asked_digest = asked_digest
-
-
-class EndedBefore(Exception):  # noqa: N818  likewise
-    """The same call ended before, with `outcome`: it does not run again."""
-
-    def __init__(self, outcome: Completed | Failed) -> None:
-        super().__init__()
-        self.outcome = outcome
 
 
 def accepted(result: HydrationResult) -> Hydrated:
