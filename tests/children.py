@@ -1,39 +1,116 @@
-"""Processes of our own that import what is tested here."""
+"""Start Python programs as processes of their own, without the price of a new interpreter.
+
+A new interpreter takes half a second to import toolcrib and what it needs. `start` and `run` fork a
+process that has imported all of that: a program has a process of its own still, and can be killed, but
+it begins at once. What is about the start of Python (hash seeds, what an import does) starts Python.
+"""
 
 from __future__ import annotations
 
+import io
+import multiprocessing
 import os
+import runpy
 import shutil
 import subprocess
 import sys
-from typing import Any
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from multiprocessing.reduction import DupFd
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self
 
 from conftest import ROOT
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])}
+IMPORTED = [
+    *("pytest", "pytest_asyncio.plugin", "sqlalchemy.dialects.sqlite", "psycopg", "numpy"),
+    *("rich.console", "rich.table", "typer.core"),
+    *("toolcrib.audit", "toolcrib.approvals", "toolcrib.clients", "toolcrib.kit", "toolcrib.pick"),
+    *("toolcrib.testing", "children"),
+]  # not `toolcrib.cli`, which asks the environment how wide the terminal is
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(IMPORTED)
 
 
-def together(count: int, *arguments: str) -> list[str]:
-    """What so many say that start at the same moment: each says "ready" and waits for a line first."""
-    children = [
-        subprocess.Popen(
-            [sys.executable, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=ENVIRONMENT,
-            text=True,
-        )
-        for _ in range(count)
-    ]
-    streams: list[Any] = [(child.stdin, child.stdout) for child in children]
-    for _, out in streams:
-        assert out.readline() == "ready\n"
-    for given, _ in streams:
-        given.write("go\n")
-        given.flush()
-    said = [child.communicate(timeout=60)[0] for child in children]
-    assert [child.returncode for child in children] == [0] * count
-    return said
+class Child:
+    """A running program that is written to and read as text."""
+
+    def __init__(
+        self, arguments: Sequence[str], cwd: Path, env: Mapping[str, str], streams: Sequence[int]
+    ) -> None:
+        given = (arguments, str(cwd), dict(env), [_Descriptor(stream) for stream in streams])
+        self.process = FORKS.Process(target=_become, args=given, daemon=True)
+        self.process.start()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def wait(self, timeout: float = 120) -> int:
+        """Wait until it has ended; minus the number of a signal that ended it."""
+        self.process.join(timeout)
+        if (code := self.process.exitcode) is None:
+            self.process.kill()
+            raise AssertionError(f"the program does not end within {timeout} s")
+        return code
+
+
+class Talking(Child):
+    """A program that takes part: what it prints is read while it runs."""
+
+    def __init__(self, *arguments: str, env: Mapping[str, str] = ENVIRONMENT) -> None:
+        (taken, given), (printed, prints) = os.pipe(), os.pipe()
+        super().__init__(arguments, Path.cwd(), env, [taken, prints, 2])
+        os.close(taken)
+        os.close(prints)
+        self.stdin = os.fdopen(given, "w", encoding="utf-8")
+        self.stdout = os.fdopen(printed, encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.stdin.close()
+        self.stdout.close()
+        self.wait()
+
+    def ended(self) -> str:
+        """Close its stdin, and return the rest of what it prints once it has ended well."""
+        self.stdin.close()
+        rest = self.stdout.read()
+        assert self.wait() == 0
+        return rest
+
+
+def run(
+    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] = ENVIRONMENT
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end: `("-c", code)`, `("-m", module, …)` or `(script, …)`."""
+    with (
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+        Path(os.devnull).open() as none,
+    ):
+        streams = [none.fileno(), out.fileno(), err.fileno()]
+        code = Child(arguments, cwd or Path.cwd(), env, streams).wait()
+        printed, complained = (_whole(stream) for stream in (out, err))
+    return subprocess.CompletedProcess(list(arguments), code, printed, complained)
+
+
+def together(*programs: Sequence[str]) -> list[str]:
+    """Return what each program says; they go on at the same moment, when all have said "ready"."""
+    with ExitStack() as stack:
+        children = [stack.enter_context(Talking(*arguments)) for arguments in programs]
+        for child in children:
+            assert child.stdout.readline() == "ready\n"
+        for child in children:
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        return [child.ended() for child in children]
 
 
 def pythons() -> list[str]:
@@ -45,3 +122,55 @@ def pythons() -> list[str]:
 def _starts(program: str) -> bool:
     """Tell a Python from a shim of a version manager that has none."""
     return subprocess.run([program, "-V"], capture_output=True, check=False).returncode == 0
+
+
+def _whole(stream: Any) -> str:
+    stream.seek(0)
+    text: str = stream.read().decode()
+    return text
+
+
+class _Descriptor:
+    """An open file that the fork is given."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _taken, (DupFd(self.number),)
+
+
+def _taken(given: Any) -> int:
+    number: int = given.detach()
+    return number
+
+
+def _become(
+    arguments: Sequence[str], cwd: str, env: Mapping[str, str], streams: Sequence[int]
+) -> None:
+    """Be what `python ARGUMENTS` would be, in the fork."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin, sys.stdout, sys.stderr = (
+        io.TextIOWrapper(os.fdopen(number, mode, closefd=False), encoding="utf-8")
+        for number, mode in enumerate(("rb", "wb", "wb"))
+    )
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    if env.get("PYTHONWARNINGS") == "error":
+        warnings.simplefilter("error")
+    kind, *rest = arguments
+    where = {"-c": "", "-m": cwd}.get(kind, str(Path(kind).parent))
+    sys.path[:0] = [where, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
+    if kind == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), vars(main))  # noqa: S102  that is what it is for
+    elif kind == "-m":
+        sys.argv = list(rest)
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = list(arguments)
+        runpy.run_path(kind, run_name="__main__")

@@ -6,11 +6,12 @@ import importlib
 import inspect
 import os
 import re
+import shlex
 import subprocess
-import sys
 import typing
 from pathlib import Path
 
+from children import run
 from rows import each_row
 
 import toolcrib
@@ -37,16 +38,21 @@ def blocks(page: Path, language: str) -> list[str]:
 TESTABLE = [page for page in PAGES if blocks(page, "python") or blocks(page, "console")]
 
 
-def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "src"),
-        "PYTHONWARNINGS": "error",
-        "COLUMNS": "100",
-    }
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+def program(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    source, width = {"PYTHONPATH": str(ROOT / "src")}, {"COLUMNS": "100"}
+    return run(*arguments, cwd=cwd, env=os.environ | source | width | {"PYTHONWARNINGS": "error"})
+
+
+def printed_by(command: str, cwd: Path) -> str:
+    """Run a line of a shell that has one command, `toolcrib`, and one redirection, `>`."""
+    line, _, target = command.partition(" > ")
+    name, *arguments = shlex.split(line)
+    assert name == "toolcrib", command
+    done = program(cwd, "-m", "toolcrib", *arguments)
+    if not target:
+        return done.stdout + done.stderr
+    (cwd / target).write_text(done.stdout, encoding="utf-8")
+    return done.stderr
 
 
 def commands(page: Path) -> list[tuple[str, str]]:
@@ -70,17 +76,15 @@ def is_as_shown(printed: str, shown: str) -> bool:
 def test_a_page_tells_the_truth(page: Path, tmp_path: Path, embedded_model: Path) -> None:
     """Its programs run, as one; then its commands, on what they left, print what it says."""
     del embedded_model  # some of them ask it
-    program = "\n\n".join(blocks(page, "python"))
-    if program:
+    source = "\n\n".join(blocks(page, "python"))
+    if source:
         script = tmp_path / "page.py"
-        script.write_text(program, encoding="utf-8")
-        done = run([sys.executable, str(script)], tmp_path)
+        script.write_text(source, encoding="utf-8")
+        done = program(tmp_path, str(script))
         told = [line for line in done.stderr.splitlines() if not LOGGED.match(line)]
         assert (done.returncode, told) == (0, [])
     for command, output in commands(page):
-        shown = command.replace("toolcrib ", f"{sys.executable} -m toolcrib ", 1)
-        done = run(["bash", "-c", shown], tmp_path)
-        printed = done.stdout + done.stderr
+        printed = printed_by(command, tmp_path)
         assert is_as_shown(printed, output), f"$ {command}\n{printed}"
 
 

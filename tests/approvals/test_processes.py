@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from children import ENVIRONMENT, Talking, together
 from postgres import postgres
 
 from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
@@ -27,7 +26,6 @@ from toolcrib.values.record import Waiting
 __all__ = ["postgres"]
 
 PROCESSES, QUESTIONS = 3, 25
-SOURCES = os.pathsep.join(str(Path(__file__).parents[2] / name) for name in ("src", "tests"))
 
 ASK = """
 import asyncio, json, sys
@@ -76,7 +74,7 @@ asyncio.run(main(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]))
 
 DIE = """
 import asyncio, os, signal, sys
-from test_processes import CALL, SCOPE, touch
+from approvals.test_processes import CALL, SCOPE, touch
 from toolcrib import ToolRunner
 from toolcrib.approvals import ApprovalStore
 
@@ -112,28 +110,9 @@ def question(number: int, version: int = 0) -> ApprovalRequest:
     )
 
 
-def together(script: str, *arguments: list[str]) -> list[object]:
-    """What each process prints; they start to work at the same moment."""
-    environment = {**os.environ, "PYTHONPATH": SOURCES}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, *given],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for given in arguments
-    ]
-    for process in running:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in running:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    printed = [process.communicate(timeout=120)[0] for process in running]
-    return [json.loads(text) for text in printed]
+def at_once(script: str, *arguments: list[str]) -> list[object]:
+    """Return what each process prints; they start to work at the same moment."""
+    return [json.loads(text) for text in together(*(["-c", script, *given] for given in arguments))]
 
 
 def encoded(requests: list[ApprovalRequest]) -> str:
@@ -146,14 +125,14 @@ async def test_each_answer_is_given_to_exactly_one(url: str) -> None:
         assert await store(request) is None
     await store.answer_all({request.id: Approve(by="ada") for request in asked})
     await store.aclose()
-    ends = together(ASK, *[[url, encoded(asked)]] * PROCESSES)
+    ends = at_once(ASK, *[[url, encoded(asked)]] * PROCESSES)
     for each in zip(*ends, strict=True):
         assert Counter(each) == {"Approve": 1, "already_used": PROCESSES - 1}
 
 
 async def test_each_call_has_one_question(url: str) -> None:
     versions = [[question(n, v) for n in range(QUESTIONS)] for v in range(PROCESSES)]
-    ends = together(ASK, *([url, encoded(requests)] for requests in versions))
+    ends = at_once(ASK, *([url, encoded(requests)] for requests in versions))
     for each in zip(*ends, strict=True):
         assert Counter(each) == {"NoneType": 1, "approval_mismatch": PROCESSES - 1}
     store = ApprovalStore(url)
@@ -167,7 +146,7 @@ async def test_of_several_batches_one_is_taken_whole(url: str) -> None:
     for request in asked:
         assert await store(request) is None
     ids = json.dumps([request.id for request in asked])
-    won = [by for by in together(ANSWER, *([url, ids, str(n)] for n in range(PROCESSES))) if by]
+    won = [by for by in at_once(ANSWER, *([url, ids, str(n)] for n in range(PROCESSES))) if by]
     assert len(won) == 1
     assert {await store(request) for request in asked} == {Approve(by=str(won[0]))}
     await store.aclose()
@@ -194,12 +173,8 @@ async def test_a_process_killed_before_its_tool_began_has_spent_the_approval(
     assert isinstance(waiting, Waiting)
     await store.answer(waiting.request.id, Approve(by="ada"))
 
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([SOURCES, str(Path(__file__).parent)]),
-    }
-    killed = await asyncio.create_subprocess_exec(sys.executable, "-c", DIE, url, env=environment)
-    assert await killed.wait() == -signal.SIGKILL
+    with Talking("-c", DIE, url, env=ENVIRONMENT | {"TRACE": str(trace)}) as killed:
+        assert await asyncio.to_thread(killed.wait) == -signal.SIGKILL
 
     again = await ToolRunner([touch], approver=store).exec(CALL, scope=SCOPE)
     assert isinstance(again, Failed)

@@ -8,8 +8,6 @@ import os
 import random
 import sqlite3
 import stat
-import subprocess
-import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +18,7 @@ from typing import Any
 import pytest
 from audit.audit_helpers import opened, record, write_calls
 from audit.test_tamper import recompute
-from children import ENVIRONMENT
+from children import run
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -231,6 +229,20 @@ async def test_one_entry_is_proved_without_the_log(url: str) -> None:
         assert other.partition("\n\n")[0] == proof.partition("\n\n")[0]  # in another's signature
 
 
+async def test_a_hash_has_one_text() -> None:
+    """Base64 of 32 bytes ends with two bits that decoding drops: no other text may stand for it."""
+    async with AuditLog("sqlite://") as log:
+        await write_calls(log, range(20))
+        proof = await log.prove(7, await log.checkpoint(signing()))
+    hashes = [line for line in proof.partition("\n\n")[0].splitlines() if len(line) == 44]
+    assert hashes
+    for line in hashes:
+        same = line[:-2] + chr(ord(line[-2]) + 1) + "="
+        assert b64decode(same) == b64decode(line)
+        with pytest.raises(SourceError, match="not written in base64"):
+            verify_inclusion(proof.replace(line, same), signing().public)
+
+
 def test_nothing_is_believed_of_another_key() -> None:
     note = Checkpoint(NAME, 1, b"r" * 32).signed(signing())
     assert Checkpoint.opened(note, signing().public).size == 1
@@ -433,18 +445,12 @@ asyncio.run(main(sys.argv[1], sys.argv[2]))
 async def test_several_writers_feed_one_tree(url: str) -> None:
     """Each signs while the others write: every checkpoint is of the same log."""
 
-    def run(number: int) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", WRITES, url, str(number)],
-            env=ENVIRONMENT,
-            capture_output=True,
-            check=True,
-            timeout=120,
-            text=True,
-        )
+    def notes(number: int) -> list[str]:
+        done = run("-c", WRITES, url, str(number))
+        assert done.returncode == 0, done.stderr
         return done.stdout.rstrip("\n").split("\0")
 
-    found = await asyncio.gather(*(asyncio.to_thread(run, number) for number in range(3)))
+    found = await asyncio.gather(*(asyncio.to_thread(notes, number) for number in range(3)))
     kept = [
         Checkpoint.opened(f"{note.rstrip()}\n", signing().public) for each in found for note in each
     ]

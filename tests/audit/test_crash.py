@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from audit.crash_child import CALLS, RUN
-from children import ENVIRONMENT
+from children import Talking
 
 from toolcrib.audit import AuditLog
 from toolcrib.values.record import ToolInvocationRecord
@@ -20,17 +18,11 @@ SEED = 20_261_122
 
 def run_child(url: str, side: Path, *, kill_after: int = -1, dies: int = -1) -> int:
     """Run the calls; kill the process once it has told so many lines. What it ended with."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "audit.crash_child", url, str(side), str(dies)],
-        stdout=subprocess.PIPE,
-        env=ENVIRONMENT,
-    )
-    assert child.stdout is not None
-    with child, child.stdout as lines:
-        for told, _ in enumerate(lines, start=1):
+    with Talking("-m", "audit.crash_child", url, str(side), str(dies)) as child:
+        for told, _ in enumerate(child.stdout, start=1):
             if told == kill_after:
                 child.kill()
-    return child.returncode
+        return child.wait()
 
 
 def told(side: Path) -> list[tuple[str, int]]:

@@ -11,12 +11,12 @@ import os
 import random
 import signal
 from collections import Counter, defaultdict
-from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
 from audit.fuzz_child import CALLS, RUNS, prepare, run
+from children import FORKS
 
 from toolcrib.audit import AuditEntry, AuditFilter, AuditLog
 from toolcrib.cli.audit_story import outcome, stories
@@ -33,12 +33,8 @@ SEEDS = [
 ]
 
 
-PROCESSES = get_context("forkserver")  # each begins where all modules are loaded
-PROCESSES.set_forkserver_preload(["audit.fuzz_child"])
-
-
 def start(url: str, folder: Path, seed: int, *, faults: bool) -> ForkServerProcess:
-    process = PROCESSES.Process(target=run, args=(url, folder, seed, faults))
+    process = FORKS.Process(target=run, args=(url, folder, seed, faults))
     process.start()
     return process
 

@@ -14,7 +14,7 @@ from toolcrib.audit import AuditLog
 
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 async def test_two_processes_share_one_chain_and_claim_each_key_once(url: str) -> None:
-    said = await asyncio.to_thread(together, 2, "-m", "audit.writing_child", url)
+    said = await asyncio.to_thread(together, *[("-m", "audit.writing_child", url)] * 2)
     told = [int(number) for out in said for number in out.split()]
     assert sorted(told) == list(range(SHARED))
     async with AuditLog(url) as log:

@@ -135,7 +135,7 @@ print(len(asyncio.run(Database(sys.argv[1]).read("SELECT version FROM toolcrib_s
 async def test_several_processes_open_it_at_once(url: str, prepare: tuple[str, ...]) -> None:
     if prepare:
         execute(url, *prepare)
-    assert await asyncio.to_thread(together, 3, "-c", OPEN, url) == [f"{NEWEST}\n"] * 3
+    assert await asyncio.to_thread(together, *[("-c", OPEN, url)] * 3) == [f"{NEWEST}\n"] * 3
 
 
 async def test_several_threads_open_it_at_once(url: str) -> None:

@@ -383,10 +383,14 @@ def _text(data: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
+    """Decode base64. Each value has one text: what differs in bits that decoding drops is refused."""
     try:
-        return base64.b64decode(text, validate=True)
+        data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise SourceError("it is not written in base64") from None
+        data = None
+    if data is None or _text(data) != text:
+        raise SourceError("it is not written in base64")
+    return data
 
 
 def _ed25519() -> tuple[Any, type[Exception]]:
