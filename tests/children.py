@@ -26,8 +26,9 @@ from typing import Any, Self
 from conftest import ROOT
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])}
+WARNED = ENVIRONMENT | {"PYTHONWARNINGS": "error"}
 IMPORTED = [
-    *("pytest", "pytest_asyncio.plugin", "sqlalchemy.dialects.sqlite", "psycopg", "numpy"),
+    *("pytest", "sqlalchemy.dialects.sqlite", "psycopg", "numpy"),
     *("rich.console", "rich.table", "typer.core"),
     *("toolcrib.audit", "toolcrib.approvals", "toolcrib.clients", "toolcrib.kit", "toolcrib.pick"),
     *("toolcrib.testing", "children"),

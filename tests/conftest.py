@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rows import count_of
+from samples import use_profile
 
 from toolcrib.clients.local import model_path
 
@@ -16,9 +17,10 @@ ROOT = Path(__file__).parents[1]
 
 
 def pytest_configure() -> None:
-    """A shell that runs the tests in the background has them ignore SIGINT, and so all they start."""
+    """Undo what a shell does to tests in the background (they ignore SIGINT); choose the samples."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    use_profile()
 
 
 def pytest_collection_finish() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import children
 import pytest
 
 from toolcrib.testing import call, openai_server
@@ -38,25 +39,25 @@ async def test_agent(cassette):
 AGENT_FILE = "cassettes/test_it/test_agent.json"
 
 
-def run(
-    folder: Path, *arguments: str, program: str = PROGRAM, **environment: str
-) -> subprocess.CompletedProcess[str]:
+ARGUMENTS = (
+    *("-m", "pytest", "-q", "-W", "error", "--asyncio-mode=auto"),
+    *("-o", "asyncio_default_fixture_loop_scope=function", "-p", "no:cacheprovider"),
+    *("-p", "pytest_asyncio.plugin", "-p", "pytest_toolcrib"),
+)
+
+
+def environment_of(folder: Path, program: str, **more: str) -> dict[str, str]:
     (folder / "test_it.py").write_text(program, encoding="utf-8")
-    plugins = ("-p", "pytest_asyncio.plugin", "-p", "pytest_toolcrib")
     kept = {name: value for name, value in os.environ.items() if name != "CI"}
-    more = {"PYTHONPATH": str(SRC), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "ANSWER": "It is 4."}
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-W", "error", "--asyncio-mode=auto"),
-            *("-o", "asyncio_default_fixture_loop_scope=function", "-p", "no:cacheprovider"),
-            *(*plugins, *arguments),
-        ],
-        cwd=folder,
-        env=kept | more | {"SERVER": "http://127.0.0.1:9/v1"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    plain = {"PYTHONPATH": str(SRC), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "ANSWER": "It is 4."}
+    return kept | plain | {"SERVER": "http://127.0.0.1:9/v1"} | more
+
+
+def run(
+    folder: Path, *arguments: str, program: str = PROGRAM, **more: str
+) -> subprocess.CompletedProcess[str]:
+    env = environment_of(folder, program, **more)
+    return children.run(*ARGUMENTS, *arguments, cwd=folder, env=env)
 
 
 async def record(folder: Path, *arguments: str, answer: str = "It is 4.") -> str:
@@ -138,7 +139,11 @@ def test_it():
     assert "pytest_toolcrib" in sys.modules
     assert not [name for name in sys.modules if name.split(".")[0] in ("toolcrib", "aiohttp")]
 """
-    done = run(tmp_path, program=program)
+    env = environment_of(tmp_path, program)
+    command = [sys.executable, *ARGUMENTS]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
     assert "1 passed" in done.stdout, done.stdout
 
 

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 
 from toolcrib.audit import (
     AuditLog,
@@ -62,7 +63,7 @@ ROOTS = [merkle(LEAVES[:n]) for n in range(len(LEAVES) + 1)]
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=sample(60))
 def test_the_tree_is_that_of_the_rfc_however_it_grew(data: st.DataObject) -> None:
     """Its root, each proof of inclusion, and each of consistency; nothing else is proved."""
     size = data.draw(st.integers(1, len(LEAVES)))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 
 import pytest
-from children import ENVIRONMENT
+from children import WARNED, run
 
 from toolcrib.audit import AuditLog
 
@@ -48,11 +46,8 @@ asyncio.run(log.aclose())
 
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 async def test_open_it_is_refused_and_closed_it_is_opened_on_both_sides(url: str) -> None:
-    command = [sys.executable, "-W", "error", "-c", FORK, url]
-    done = await asyncio.to_thread(
-        subprocess.run, command, env=ENVIRONMENT, capture_output=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    done = await asyncio.to_thread(run, "-c", FORK, url, env=WARNED)
+    assert (done.returncode, done.stderr) == (0, "")
     async with AuditLog(url) as log:
         assert (await log.verify()).ok
         ids = [entry.record.id for entry in await log.entries()]

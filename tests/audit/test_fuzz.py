@@ -7,7 +7,6 @@ runs always, all of it with TOOLCRIB_FUZZ=all.
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 from collections import Counter, defaultdict
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 from audit.fuzz_child import CALLS, RUNS, prepare, run
 from children import FORKS
+from samples import WHOLE
 
 from toolcrib.audit import AuditEntry, AuditFilter, AuditLog
 from toolcrib.cli.audit_story import outcome, stories
@@ -24,12 +24,11 @@ from toolcrib.values.record import ToolInvocationRecord, is_final, standing
 
 SEED = 20_261_122
 SAMPLE = 1  # of each database, in the ordinary run
-WHOLE = 60
+SEEDS_IN_ALL = 60
 GAPS = {"started", "waiting", "outcome_unknown"}  # what nobody is told of beside a final outcome
-EVERYTHING = os.environ.get("TOOLCRIB_FUZZ") == "all"
 SEEDS = [
     pytest.param(seed, id=str(seed), marks=[pytest.mark.exhaustive] if seed >= SAMPLE else [])
-    for seed in range(WHOLE if EVERYTHING else SAMPLE)
+    for seed in range(SEEDS_IN_ALL if WHOLE else SAMPLE)
 ]
 
 

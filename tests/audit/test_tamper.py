@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import re
 import sqlite3
@@ -18,6 +17,7 @@ import msgspec
 import pytest
 import sqlalchemy
 from audit.audit_helpers import opened, record, write_calls
+from samples import WHOLE
 
 from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, Verification, tree
 from toolcrib.audit.append import stored_state
@@ -358,7 +358,7 @@ async def test_changes_in_postgresql_are_found(postgres: Callable[[], str]) -> N
         assert not (await log.verify()).ok
 
 
-FUZZ = None if os.environ.get("TOOLCRIB_FUZZ") == "all" else 80
+FUZZ = None if WHOLE else 80
 TABLES = ("audit_entries", "audit_head", "audit_keys", "audit_tiles", "toolcrib_schema")
 VALUES = ("''", "'x'", "0", "1", "2", "-1", "NULL", "x'00ff'")
 

@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+import children
 import pexpect
 import pytest
 
@@ -37,17 +38,9 @@ async def run(server: OpenAIServer, cwd: Path, script: str, *arguments: str) -> 
 
 async def output_of(cwd: Path, env: dict[str, str], *command: str) -> str:
     """What Python prints, which has to end well and to write nothing on stderr."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *command,
-        cwd=cwd,
-        env=env,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert (process.returncode, err.decode()) == (0, "")
-    return out.decode()
+    done = await asyncio.to_thread(children.run, *command, cwd=cwd, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import copy
 import dataclasses
 import itertools
 import json
-import os
 import random
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
@@ -38,6 +37,7 @@ from pydantic import (
     model_validator,
 )
 from rows import each_row
+from samples import WHOLE
 from typing_extensions import TypedDict
 
 from toolcrib import (
@@ -56,9 +56,8 @@ from toolcrib import (
 from toolcrib.testing import MemorySink
 from toolcrib.values.json import canonical_json
 
-FULL = os.environ.get("TOOLCRIB_FUZZ") == "all"
 CALLS = 25
-SEEDS = 100_000 // CALLS if FULL else 24
+SEEDS = 100_000 // CALLS if WHOLE else 24
 GOT: list[dict[str, Any]] = []
 Dice = random.Random
 
@@ -508,7 +507,7 @@ def test_a_sample(seed: int) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not FULL, reason="TOOLCRIB_FUZZ=all")
+@pytest.mark.skipif(not WHOLE, reason="TOOLCRIB_FUZZ=all")
 def test_all() -> None:
     ran = refused = 0
     for seed in range(SEEDS):

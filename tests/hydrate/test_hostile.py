@@ -11,12 +11,13 @@ from typing import Any
 import jsonschema_rs
 from hydrate.hostile_texts import CANARY, CODES, Maker
 from rows import each_row
+from samples import sample
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, HydrationResult, Rejected, ToolCall, tool
 from toolcrib import hydrate as check
 from toolcrib.hydrate import Sanitizer, repair
 
-COUNT = 10_000
+COUNT = sample(10_000)
 BATCHES = 10
 
 
@@ -85,7 +86,7 @@ async def test_each_of_ten_thousand_ends_by_a_name_and_memory_is_flat() -> None:
 @each_row("maker", CODES, ids=lambda maker: maker.__name__)
 async def test_texts_of_100_kb(maker: Maker) -> None:
     dice = random.Random(7)  # noqa: S311
-    for _ in range(3):
+    for _ in range(sample(3)):
         await end_of(maker(dice, 100_000), CODES[maker])
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from named import named
 from rows import each_row
+from samples import sample
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydrate import Parsed, ParseFailure, parse, parse_arguments
@@ -262,7 +263,7 @@ def gap(token: str, dice: random.Random) -> str:
     return "".join([dice.choice(["", " ", "\n", "\t "]), token, dice.choice(["", " ", "\r\n"])])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sample(150), deadline=None)
 @given(OBJECTS, st.booleans(), st.integers(0, 2**32))
 def test_any_object_parses_to_itself(value: dict[str, Any], ascii_only: bool, seed: int) -> None:
     dumped = json.dumps(value, ensure_ascii=ascii_only)
@@ -274,7 +275,7 @@ def test_any_object_parses_to_itself(value: dict[str, Any], ascii_only: bool, se
     assert repr(parsed.value) == repr(json.loads(text))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sample(150), deadline=None)
 @given(st.text(max_size=40) | st.text("{}[]\",:\\'u0123456789eE+-. \nntf", max_size=40))
 def test_no_text_raises(text: str) -> None:
     result = parse_arguments(text)
@@ -283,7 +284,7 @@ def test_no_text_raises(text: str) -> None:
         assert result.value == json.loads(text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sample(60), deadline=None)
 @given(
     st.from_regex(r"-?(0|[1-9][0-9]{0,45})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 )

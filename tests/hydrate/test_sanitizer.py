@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
 from toolcrib.hydrate import Parsed, Repairer, RepairRequest, Sanitizer, parse_arguments, repair
@@ -108,7 +109,7 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(st.text("abTrue'\"\n", max_size=5), VALUES, min_size=1, max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sample(200), deadline=None)
 @given(OBJECTS)
 def test_what_python_prints_is_read_as_it_was_or_not_at_all(value: dict[str, Any]) -> None:
     """`repr` escapes in ways that JSON does not know (`\\x00`): those are left, none is misread."""
@@ -116,7 +117,7 @@ def test_what_python_prints_is_read_as_it_was_or_not_at_all(value: dict[str, Any
     assert mended is None or json.loads(mended) == value
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sample(200), deadline=None)
 @given(OBJECTS, st.data())
 def test_no_part_of_a_cut_text_is_taken_for_the_whole(value: dict[str, Any], data: Any) -> None:
     text = data.draw(st.sampled_from([json.dumps(value), repr(value)]))
@@ -124,7 +125,7 @@ def test_no_part_of_a_cut_text_is_taken_for_the_whole(value: dict[str, Any], dat
     assert mend(cut) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=sample(200), deadline=None)
 @given(OBJECTS)
 def test_a_comma_and_a_fence_change_no_text(value: dict[str, Any]) -> None:
     mended = mend(f"```json\n{json.dumps(value, ensure_ascii=False)[:-1]},}}\n```")
@@ -133,7 +134,7 @@ def test_a_comma_and_a_fence_change_no_text(value: dict[str, Any]) -> None:
         assert mended is not None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sample(300), deadline=None)
 @given(st.text("{}[]\"'\\,:/*#`aTrue1 \n“”‘’é", max_size=60))
 def test_no_text_raises_and_what_is_mended_is_read(text: str) -> None:
     mended = mend(text)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+import children
 import pytest
 from audit.audit_helpers import record
-from children import ENVIRONMENT
+from children import WARNED
 
 from toolcrib.audit import AuditLog
 from toolcrib.errors import CapabilityError
@@ -78,10 +77,7 @@ def read_it(jail: JailedFolder, name: str) -> None:
 
 def said(program: str, path: Path) -> str:
     """What another process says."""
-    command = [sys.executable, "-W", "error", "-c", program, str(path)]
-    done = subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, timeout=60, check=False, text=True
-    )
+    done = children.run("-c", program, str(path), env=WARNED)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

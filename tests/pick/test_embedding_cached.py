@@ -3,16 +3,16 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from children import WARNED, Talking
 from pick.pick_helpers import SHOP, scores
 
 from toolcrib.errors import PickError, SourceError
@@ -514,30 +514,18 @@ for number in range(int(sys.argv[2])):
 """
 
 
-def worker(path: Path, rounds: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", WORK, str(path), str(rounds)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def test_processes_share_it_and_may_be_killed(tmp_path: Path) -> None:
     """Two that work, and three that are killed in the middle of what they do."""
     path = tmp_path / "shared.sqlite"
-    workers = [worker(path, 40) for _ in range(2)]
-    for number in range(3):
-        victim = worker(path, 100_000)
-        assert victim.stdout is not None
-        assert victim.stdout.readline() == "begun\n"
-        time.sleep(0.01 * number)
-        victim.kill()
-        victim.communicate()
-    for process in workers:
-        _, errors = process.communicate(timeout=120)
-        assert (process.returncode, errors) == (0, "")
+    with ExitStack() as stack:
+        at_work = [Talking("-c", WORK, str(path), "40", env=WARNED) for _ in range(2)]
+        for worker in at_work:
+            stack.enter_context(worker)
+        for number in range(3):
+            with Talking("-c", WORK, str(path), "100000", env=WARNED) as victim:
+                assert victim.stdout.readline() == "begun\n"
+                time.sleep(0.01 * number)
+        assert [worker.ended() for worker in at_work] == ["begun\n"] * 2
     texts = [f"text {number}" for number in range(1500)]
     kept = CachedEmbedder(Counted(64), path)
     assert (kept.embed(texts) == true_rows(texts, 64)).all()

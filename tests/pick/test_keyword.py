@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pick.pick_helpers import SHOP, Entry, entry, names, scores
 from rows import each_row
+from samples import sample
 
 from toolcrib.clients.local.client import NO_TOOL
 from toolcrib.errors import PickError
@@ -72,7 +73,7 @@ async def test_hostile_requests_are_only_words(query: str) -> None:
     assert all(0 <= result.score <= 1 for result in found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sample(60), deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=60), st.text(max_size=60))
 def test_any_text_gives_scores(query: str, description: str) -> None:
     tools = (entry("one", description.encode("utf-8", "replace").decode()), entry("two"))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pick.pick_helpers import SHOP, entry
 from rows import each_row
+from samples import sample
 
 from toolcrib.pick import Query
 from toolcrib.pick.keyword import asked_words, plan_of, weigh
@@ -32,7 +33,7 @@ def ranking(index: WordIndex, text: str, limit: int | None) -> list[tuple[float,
     return sorted((-weight, index.place[slot]) for slot, weight in weighed.items())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sample(150), deadline=None)
 @given(st.data())
 def test_a_derived_index_equals_one_built_anew(data: st.DataObject) -> None:
     definitions = data.draw(st.lists(TOOLS, min_size=1, max_size=12))
@@ -51,7 +52,7 @@ def test_a_derived_index_equals_one_built_anew(data: st.DataObject) -> None:
                 assert ranking(index, text, limit) == ranking(fresh, text, limit)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=sample(80), deadline=None)
 @given(st.data())
 def test_a_loaded_index_equals_the_one_that_was_saved(data: st.DataObject) -> None:
     old = data.draw(st.lists(TOOLS, max_size=8))

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from samples import sample
 
 from toolcrib import (
     ALL,
@@ -318,7 +319,7 @@ async def _some_ticks() -> None:
 
 
 TestCalls: Any = Calls.TestCase
-TestCalls.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCalls.settings = settings(max_examples=sample(60), stateful_step_count=40, deadline=None)
 
 
 def test_one_runner_serves_loops_in_several_threads() -> None:

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 from rows import each_row
+from samples import sample
 
 from toolcrib import ALL, ErrorCode, tool
 from toolcrib.runner import output
@@ -176,7 +177,7 @@ _VALUES = st.recursive(
 )
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=sample(1_500), deadline=None)
 @given(_VALUES)
 @example([float("nan")])
 @example({"a": (1, 2)})

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
 from rows import each_row
+from samples import sample
 
 from toolcrib import ALL, Catalog, Completed, ErrorCode, ToolCall, ToolDefinition, ToolRunner, tool
 from toolcrib.runner.output import (
@@ -101,7 +102,7 @@ def named(place: tuple[Any, ...], paths: tuple[str, ...]) -> bool:
     return False
 
 
-@settings(max_examples=300)
+@settings(max_examples=sample(300))
 @given(_VALUES, st.lists(st.sampled_from(_PATHS), max_size=6, unique=True).map(tuple))
 def test_all_that_is_named_shows_and_nothing_else(value: Any, paths: tuple[str, ...]) -> None:
     shown = leaves(project(value, paths))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 
 from toolcrib.errors import ClientError, OverloadedError, ProviderError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
@@ -443,7 +444,7 @@ _KINDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=120)
+@settings(max_examples=sample(120))
 @given(st.lists(st.tuples(_KINDS, _JSON), max_size=5))
 def test_no_json_makes_it_crash(values: list[Any]) -> None:
     events = [
@@ -461,7 +462,7 @@ def test_no_json_makes_it_crash(values: list[Any]) -> None:
         assert json.loads(encode("anthropic", request, model="m").body)["messages"]
 
 
-@settings(max_examples=100)
+@settings(max_examples=sample(100))
 @given(st.binary(max_size=60), st.sampled_from([b"", b"data: ", b'data: {"type":"content_block']))
 def test_no_bytes_make_it_crash(data: bytes, start_: bytes) -> None:
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from samples import sample
 from servers.anthropic import fault_of
 
 from toolcrib.errors import RequestError
@@ -59,7 +60,7 @@ CHOICES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=sample(300))
 @given(st.data(), st.booleans(), CHOICES, st.sampled_from([None, True, False]))
 def test_any_history_is_sent_legally(
     data: Any, with_tools: bool, choice: ToolChoice, parallel: bool | None

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from servers.bedrock import frame
 
 from toolcrib.errors import (
@@ -390,7 +391,7 @@ def _replaced(value: Any) -> Iterator[Any]:
                 yield copy
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=sample(60), deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(sorted(READ | KEPT)))
 def test_bytes_that_changed_on_the_way_never_crash(seed: int, name: str) -> None:
     """A stream's checksums find every change of a bit; a body may become another."""

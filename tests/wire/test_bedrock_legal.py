@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from samples import sample
 from servers.bedrock import fault_of
 from wire.test_anthropic_legal import ARGUMENTS, CHOICES, IDS, NAMES, TEXTS, TOOLS
 
@@ -57,7 +58,7 @@ def turns(draw: Any, number: int) -> list[Message]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sample(300), deadline=None)
 @given(st.data(), st.booleans(), CHOICES, EXTRA)
 def test_any_history_is_sent_legally(
     data: Any, with_tools: bool, choice: ToolChoice, extra: Any

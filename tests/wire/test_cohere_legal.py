@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from samples import sample
 from servers.cohere import CohereServer
 from wire.test_anthropic_legal import CHOICES, TOOLS
 from wire.test_bedrock_legal import turns
@@ -45,7 +46,7 @@ def with_state(data: Any, message: Message) -> Message:
     return msgspec.structs.replace(message, provider_state=kept)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sample(300), deadline=None)
 @given(st.data(), st.booleans(), CHOICES)
 def test_any_history_is_sent_legally(data: Any, with_tools: bool, choice: ToolChoice) -> None:
     history = [m for n in range(data.draw(st.integers(1, 4))) for m in data.draw(turns(n))]

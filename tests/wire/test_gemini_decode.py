@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 
 from toolcrib.errors import ClientError, ProviderError, RequestError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
@@ -398,7 +399,7 @@ _PARTS = st.lists(
     max_size=4)  # fmt: skip
 
 
-@settings(max_examples=120)
+@settings(max_examples=sample(120))
 @given(st.lists(_JSON | st.builds(chunk), max_size=3), st.lists(_PARTS, max_size=3))
 def test_no_json_makes_it_crash(values: list[Any], lists: list[list[Any]]) -> None:
     chunks = [*values, *(chunk(*parts) for parts in lists), chunk(why="STOP")]
@@ -413,7 +414,7 @@ def test_no_json_makes_it_crash(values: list[Any], lists: list[list[Any]]) -> No
         assert json.loads(encode("gemini", request, model="m").body)["contents"]
 
 
-@settings(max_examples=100)
+@settings(max_examples=sample(100))
 @given(st.binary(max_size=60), st.sampled_from([b"", b"data: ", b'data: {"candidates":[', b"[{"]))
 def test_no_bytes_make_it_crash(data: bytes, start: bytes) -> None:
     try:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 
 from toolcrib.errors import (
     AuthenticationError,
@@ -469,7 +470,7 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=120)
+@settings(max_examples=sample(120))
 @given(st.lists(_JSON, max_size=4), st.booleans())
 def test_no_json_makes_it_crash(values: list[Any], streaming: bool) -> None:
     chunks = [{"choices": [{"delta": v, "message": v}]} if streaming else v for v in values]
@@ -481,7 +482,7 @@ def test_no_json_makes_it_crash(values: list[Any], streaming: bool) -> None:
         assert (reply.finish == "tool_calls") == any(c.complete for c in reply.tool_calls)
 
 
-@settings(max_examples=100)
+@settings(max_examples=sample(100))
 @given(st.binary(max_size=60), st.sampled_from([b"", b"data: ", b'data: {"choices":[{"delta":']))
 def test_no_bytes_make_it_crash(data: bytes, start: bytes) -> None:
     try:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 
 from toolcrib.errors import ClientError, ProviderError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
@@ -518,7 +519,7 @@ _KINDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=120)
+@settings(max_examples=sample(120))
 @given(st.lists(st.tuples(_KINDS, _JSON), max_size=4))
 def test_no_json_makes_it_crash(values: list[tuple[str, Any]]) -> None:
     events = []

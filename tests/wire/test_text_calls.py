@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from wire.text_calls_cases import CASES, CUT, PARIS, TEXTS, Case, hermes
 from wire.text_calls_helpers import OFFER, calls_in, chat_body, offer_of, read
 
@@ -190,7 +191,7 @@ PROSE = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=sample(300), deadline=None)
 @given(
     native=st.sampled_from(NATIVE),
     shown=st.sampled_from(sorted(set(SHOWN) - {"a thought"})),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from samples import sample
 from wire.recorded_helpers import without_payload
 from wire.text_calls_cases import CASES, CUT, PARIS, TEXTS, B, S, hermes
 from wire.text_calls_helpers import OFFER, chat_stream, offer_of, with_syntax
@@ -85,7 +86,7 @@ ATOMS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=sample(400), deadline=None)
 @given(
     syntax=st.sampled_from(sorted(SYNTAXES)),
     atoms=st.lists(st.sampled_from(sorted(ATOMS)), max_size=14),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import random
 import re
 from collections import Counter
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from rows import each_row
+from samples import WHOLE
 from wire.recorded_helpers import Row, recorded
 
 from toolcrib.errors import ClientError
@@ -31,7 +31,6 @@ from toolcrib.wire import Wire, decoder, wire_of
 
 SAMPLE = 700
 SEED = 13
-ALL = os.environ.get("TOOLCRIB_FUZZ") == "all"
 
 Runs = Counter[tuple[str, str]]
 
@@ -195,7 +194,7 @@ def test_a_sample_runs_nothing_that_the_recording_does_not_deliver(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not ALL, reason="takes minutes; TOOLCRIB_FUZZ=all")
+@pytest.mark.skipif(not WHOLE, reason="takes minutes; TOOLCRIB_FUZZ=all")
 @each_row("wire", WIRES)
 def test_nothing_runs_that_the_recording_does_not_deliver(wire: str, shared_data: Path) -> None:
     found, tried = [], 0

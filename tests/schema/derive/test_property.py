@@ -33,6 +33,7 @@ from pydantic import (
     StringConstraints,
 )
 from rows import each_row
+from samples import sample
 from schema.from_schema import accepted
 from typing_extensions import TypeAliasType, TypedDict
 
@@ -199,7 +200,7 @@ HINTS: list[Any] = [
 OBJECTS: list[Any] = [Point, Node, Ticket, OldTicket, HasOld, Person, Strictly, Closed, Box[date]]
 
 quick = settings(
-    max_examples=30,
+    max_examples=sample(30),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 from dataclasses import dataclass, fields, is_dataclass
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Json, Tag
 from rows import each_row
+from samples import sample
 from typing_extensions import TypedDict
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
@@ -302,7 +302,7 @@ PRELUDE = (
 )
 
 
-@each_row("seed", range(1000 if os.environ.get("TOOLCRIB_FUZZ") else 60))
+@each_row("seed", range(sample(1000, part=40)))
 def test_random_recursive_unions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was sent is what is made, or it is too much work; and the work is never more than that."""
     global calls  # noqa: PLW0603

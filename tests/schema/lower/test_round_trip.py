@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
+from samples import sample
 from schema.lower.lower_helpers import check_view, tools
 
 from toolcrib.schema.dialects import (
@@ -40,7 +41,7 @@ ALL = (
 by_dialect = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.name)
 patient = settings(
     deadline=None,
-    max_examples=25,
+    max_examples=sample(25),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 

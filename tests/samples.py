@@ -1,0 +1,26 @@
+"""How much is tried of what could be: a seeded sample on each change, the whole in `make test-all`.
+
+A test that draws its cases says how many make the whole, and `sample` how many of them run now. In a
+sample Hypothesis draws the same examples in each run, and new ones each time where the whole runs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+WHOLE = os.environ.get("TOOLCRIB_FUZZ") == "all"
+PART = 4
+
+
+def sample(whole: int, *, part: int = PART) -> int:
+    """Return how many of `whole` cases run now: all, or one of `part` of them, rounded up."""
+    return whole if WHOLE else -(-whole // part)
+
+
+def use_profile() -> None:
+    """Have Hypothesis draw as many examples where a test does not say how many."""
+    name = "whole" if WHOLE else "sample"
+    settings.register_profile(name, max_examples=sample(100), derandomize=not WHOLE, deadline=None)
+    settings.load_profile(name)
