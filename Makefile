@@ -8,7 +8,7 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
-.PHONY: chat test test-all lint bench trace lock clean
+.PHONY: chat test cov test-all lint bench trace lock clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -17,13 +17,18 @@ chat: .venv/.run
 
 test: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not exhaustive"
+
+# The same under coverage, which fails below the floor in pyproject.toml.
+cov: .venv/.dev
+	@$(BIN)/toolcrib local install >/dev/null
 	$(BIN)/python -m pytest --cov -n auto --dist loadfile -m "not exhaustive"
 
-# The same, with every fuzzer at full length.
+# All of it, with every fuzzer at full length; takes many minutes.
 test-all: export TOOLCRIB_FUZZ := all
 test-all: .venv/.dev
 	@$(BIN)/toolcrib local install >/dev/null
-	$(BIN)/python -m pytest --cov -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -1,11 +1,13 @@
-"""A PostgreSQL of our own, for tests: in a temporary folder, on a free port, gone afterwards.
+"""The PostgreSQL server of a test run: in a temporary folder, on a free port, gone afterwards.
 
 The server refuses to run as root, so root starts it as another user.
 """
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import json
 import os
 import pwd
 import shutil
@@ -18,7 +20,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import missing
 
 _names = itertools.count()
 
@@ -41,46 +42,77 @@ def _as_user() -> tuple[str, list[str]]:
     return name, ["runuser", "-u", name, "--"]
 
 
-@contextmanager
-def running_server() -> Iterator[str]:
-    """The URL of a server, without the name of a database."""
+def _run(folder: Path, program: str, *arguments: str) -> None:
     programs = _programs()
     if programs is None:
-        missing("PostgreSQL: apt-get install postgresql")
-        raise AssertionError
-    name, before = _as_user()
+        pytest.skip("PostgreSQL: apt-get install postgresql")
+    command = [*_as_user()[1], str(programs / program), "-D", str(folder / "data"), *arguments]
+    subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, timeout=60)
+
+
+def _start() -> tuple[Path, str]:
+    """Start a server; return its folder, and its URL without the name of a database."""
     folder = Path(tempfile.mkdtemp(prefix="toolcrib-postgres-"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    name, before = _as_user()
     if before:
         shutil.chown(folder, name)
-    data = folder / "data"
-
-    def run(program: str, *arguments: str) -> None:
-        command = [*before, str(programs / program), "-D", str(data), *arguments]
-        subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL, timeout=60)
-
     try:
-        run("initdb", "-U", "crib", "-A", "trust", "-E", "UTF8", "--no-sync")
+        _run(folder, "initdb", "-U", "crib", "-A", "trust", "-E", "UTF8", "--no-sync")
         options = (
             f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
         )
-        run("pg_ctl", "start", "-w", "-l", str(folder / "log"), "-o", options)
-        try:
-            yield f"postgresql+psycopg://crib@127.0.0.1:{port}/"
-        finally:
-            run("pg_ctl", "stop", "-m", "immediate")
+        _run(folder, "pg_ctl", "start", "-w", "-l", str(folder / "log"), "-o", options)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder, f"postgresql+psycopg://crib@127.0.0.1:{port}/"
+
+
+def _stop(folder: Path) -> None:
+    try:
+        _run(folder, "pg_ctl", "stop", "-m", "immediate")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def shared_server(state: Path) -> Iterator[str]:
+    """The server of this test run: who needs it first starts it, and who leaves last stops it.
+
+    `state` is a file that all processes of the run lock while they come and go: the server's folder,
+    its URL, and how many use it.
+    """
+
+    def change(by: int) -> str:
+        with state.open("a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            known = json.loads(file.read() or "null")
+            folder, url, users = known or (*map(str, _start()), 0)
+            if users + by == 0:
+                _stop(Path(folder))
+            file.truncate(0)
+            file.write(json.dumps([folder, url, users + by] if users + by else None))
+            return str(url)
+
+    url = change(1)
+    try:
+        yield url
+    finally:
+        change(-1)
+
+
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Callable[[], str]]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
     """Gives the URL of a fresh database each time it is called."""
-    with running_server() as url:
+    base = tmp_path_factory.getbasetemp()
+    among_workers = "PYTEST_XDIST_WORKER" in os.environ
+    with shared_server((base.parent if among_workers else base) / "postgres.json") as url:
 
         def fresh() -> str:
-            name = f"crib_{next(_names)}"
+            name = f"crib_{os.getpid()}_{next(_names)}"
             plain = url.replace("+psycopg", "") + "postgres"
             with psycopg.connect(plain, autocommit=True) as connection:
                 connection.execute(f'CREATE DATABASE "{name}"')

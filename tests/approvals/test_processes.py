@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from children import ENVIRONMENT, Talking, together
-from postgres import postgres
 
 from toolcrib import ALL, ApprovalRequest, Approve, Completed, Failed, ToolCall, ToolRunner, tool
 from toolcrib.approvals import ApprovalStore
@@ -22,8 +21,6 @@ from toolcrib.errors import ErrorCode
 from toolcrib.runner import CallScope
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import Waiting
-
-__all__ = ["postgres"]
 
 PROCESSES, QUESTIONS = 3, 25
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from postgres import postgres
 
 from toolcrib import (
     ALL,
@@ -34,7 +33,6 @@ from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer
 from toolcrib.values.record import Outcome
 
-__all__ = ["postgres"]
 ran: list[int] = []
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from conftest import missing
 from rows import each_row
 
 from toolcrib.clients import Retries
@@ -281,7 +280,7 @@ async def test_what_is_collected_at_once_has_closed_its_connections() -> None:
 def llama(embedded_model: Path) -> Iterator[str]:
     """Where llama.cpp listens; a model that talks, whose token vectors are averaged."""
     if find_spec("xllamacpp") is None:
-        missing("the extra `local`")
+        pytest.skip("the extra `local`")
     import xllamacpp
 
     params = xllamacpp.CommonParams()

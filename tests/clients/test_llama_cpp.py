@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import missing
 
 from toolcrib.clients import AnthropicClient, OpenAIClient, WireClient
 from toolcrib.errors import AuthenticationError
@@ -104,7 +103,7 @@ CALL = ChatRequest(
 def server(embedded_model: Path) -> Iterator[str]:
     """Where llama.cpp listens."""
     if find_spec("xllamacpp") is None:
-        missing("the extra `local`")
+        pytest.skip("the extra `local`")
     import xllamacpp
 
     params = xllamacpp.CommonParams()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import missing
 
 from toolcrib import kit
 from toolcrib.clients.local import LocalClient, is_installed
@@ -254,7 +253,7 @@ async def test_who_gives_up_while_waiting_never_starts() -> None:
 @pytest.fixture
 def real() -> LocalClient:
     if not is_installed():
-        missing("the embedded model: run `toolcrib local install`")
+        pytest.skip("the embedded model: run `toolcrib local install`")
     return LocalClient()
 
 

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from postgres import postgres
-
-__all__ = ["postgres"]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -1,0 +1,52 @@
+"""In CI a test that would skip fails, whatever part it misses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from children import ENVIRONMENT, run
+from conftest import ROOT
+
+PROGRAM = """
+import sys
+import pytest
+
+def test_whose_part_is_missing():
+    pytest.skip("no model")
+
+@pytest.mark.skipif(sys.platform != "none", reason="not on this system")
+def test_of_another_system():
+    raise AssertionError
+
+@pytest.mark.xfail(reason="known")
+def test_that_is_known_to_fail():
+    raise AssertionError
+"""
+
+REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"  # the fork has imported the conftest
+
+
+@pytest.mark.parametrize(("ci", "told"), [("1", "1 failed, 1 skipped"), ("", "2 skipped")])
+def test_a_skip_is_a_failure_in_ci(tmp_path: Path, ci: str, told: str) -> None:
+    (tmp_path / "test_it.py").write_text(PROGRAM, encoding="utf-8")
+    (tmp_path / "test_extra.py").write_text("import pytest\npytest.importorskip('no_extra')\n")
+    hooks = (
+        "-p",
+        "conftest",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        REWRITTEN,
+        "-c",
+        str(ROOT / "pyproject.toml"),
+    )
+
+    def pytest_on(file: str) -> str:
+        return run("-m", "pytest", "-q", *hooks, file, cwd=tmp_path, env=env).stdout
+
+    env = ENVIRONMENT | {"CI": ci}
+    said = pytest_on("test_it.py")
+    assert f"{told}, 1 xfailed" in said, said
+    assert ("in CI this must be there" in said) is bool(ci)
+    assert ("1 error" in pytest_on("test_extra.py")) is bool(ci)
