@@ -77,7 +77,7 @@ async def _through_the_runner(log: AuditLog) -> Speed:
     scope = CallScope(RunTally(run_id=uuid4().hex, started=time.monotonic()))
 
     async def call(number: int) -> None:
-        given = ToolCall(f"call_{number}", "", "search", ARGUMENTS)
+        given = ToolCall(f"call_{number}", "search", ARGUMENTS)
         assert isinstance(await runner.exec(given, scope=scope), Completed)
 
     return await _together(call)

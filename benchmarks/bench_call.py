@@ -127,11 +127,11 @@ async def _pipeline(subject: Tool[..., Any], text: str) -> Callable[[], Awaitabl
     sink = MemorySink()
     runner = ToolRunner([subject], sinks=[sink])
     name, ids = subject.definition.name, itertools.count()
-    assert isinstance(await runner.exec(ToolCall("first", "", name, text)), Completed)
+    assert isinstance(await runner.exec(ToolCall("first", name, text)), Completed)
 
     async def once() -> object:
         sink.records.clear()
-        return await runner.exec(ToolCall(f"call_{next(ids)}", "", name, text))
+        return await runner.exec(ToolCall(f"call_{next(ids)}", name, text))
 
     return once
 

@@ -36,7 +36,7 @@ def _pipeline(timeout: float | None) -> Callable[[], Awaitable[None]]:
 
     async def whole() -> None:
         sink.records.clear()
-        calls = [ToolCall(f"call_{next(ids)}", "", "wait", f'{{"n": {n}}}') for n in range(COUNT)]
+        calls = [ToolCall(f"call_{next(ids)}", "wait", f'{{"n": {n}}}') for n in range(COUNT)]
         outcomes = await runner.exec_all(calls)
         assert all(isinstance(outcome, Completed) for outcome in outcomes)
 

@@ -47,7 +47,7 @@ def _measure(once: Callable[[], object]) -> float:
 
 def _costs(text: str, loop: asyncio.AbstractEventLoop) -> tuple[float, float]:
     """Milliseconds per 100 kB of hydration, and of the repair that follows a rejection."""
-    call = ToolCall("c", "", "take", text)
+    call = ToolCall("c", "take", text)
     share = max(1.0, len(text.encode("utf-8", "surrogatepass")) / SIZE)
     result = hydrate(call, CATALOG)
     read = _measure(lambda: hydrate(call, CATALOG))

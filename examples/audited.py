@@ -39,7 +39,7 @@ async def main() -> None:
     approvals = ApprovalStore("sqlite:///crib.db")
     async with AuditLog("sqlite:///crib.db") as log:
         runner = ToolRunner([cancel_order], approver=approvals, sinks=[log])
-        call = ToolCall("call_77", "", "cancel_order", '{"order_id": 77}')
+        call = ToolCall("call_77", "cancel_order", '{"order_id": 77}')
         outcome = await runner.exec(call, caller=Caller("ada"))
         if isinstance(outcome, Waiting):
             await answer_as_grace(approvals)

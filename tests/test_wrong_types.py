@@ -84,7 +84,7 @@ async def add(a: int, b: int = 2) -> int:
     return a + b
 
 
-CALL = ToolCall("1", "", "add", '{"a": 1}')
+CALL = ToolCall("1", "add", '{"a": 1}')
 TOOLS = [add]
 
 
@@ -102,7 +102,7 @@ def definition(**given: Any) -> ToolDefinition:
 
 
 STATE = asyncio.run(agent().run("hi")).state
-REJECTED = hydrate(ToolCall("1", "", "add", "{"), Catalog(TOOLS))
+REJECTED = hydrate(ToolCall("1", "add", "{"), Catalog(TOOLS))
 A: Any = Alien()
 
 LOG = AuditLog("sqlite://")
@@ -233,7 +233,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("safe_text", lambda: ToolError(A)),
     ("settings", lambda: OpenAIClient("m", api_key="k", settings=A)),
     ("settings", lambda: OpenAIClient("m", api_key="k", settings={})),  # type: ignore[arg-type]
-    ("arguments", lambda: ToolCall("1", "", "pay", {"a": 1})),  # type: ignore[arg-type]
+    ("arguments", lambda: ToolCall("1", "pay", {"a": 1})),  # type: ignore[arg-type]
     ("roles", lambda: Caller("ada", "admin")),  # type: ignore[arg-type]
     ("roles", lambda: Caller("ada", (1,))),  # type: ignore[arg-type]
     ("turns", lambda: Limits(turns=True)),

@@ -259,7 +259,7 @@ async def pay(pin: str) -> str:
 
 async def test_a_secret_cannot_be_tried_out_against_a_digest() -> None:
     sink = MemorySink()
-    await ToolRunner([pay], sinks=[sink]).exec(ToolCall("c", "", "pay", '{"pin": "4711"}'))
+    await ToolRunner([pay], sinks=[sink]).exec(ToolCall("c", "pay", '{"pin": "4711"}'))
     assert sink.records[0].arguments_sha256 == ""
     assert sink.records[0].arguments == {"pin": "***"}
 

@@ -82,8 +82,8 @@ async def test_what_is_picked_is_offered_in_the_order_of_the_catalog_in_every_tu
 
 
 async def test_what_was_called_in_the_history_is_offered_again() -> None:
-    called = ToolCall("c1", "", "sun_rise", "{}")
-    gone = ToolCall("c2", "", "no_such", "{}")
+    called = ToolCall("c1", "sun_rise", "{}")
+    gone = ToolCall("c2", "no_such", "{}")
     history = [
         Message.user("hi"),
         Message.assistant("", (called, gone)),
@@ -192,7 +192,7 @@ async def test_what_the_options_leave_out_is_offered_again_by_no_history(
     options: dict[str, Any], gone: str
 ) -> None:
     runner = ToolRunner([*CATALOG, made("danger_zone", safe=False)])
-    called = tuple(ToolCall(f"c{n}", "", name, "{}") for n, name in enumerate([gone, "sun_rise"]))
+    called = tuple(ToolCall(f"c{n}", name, "{}") for n, name in enumerate([gone, "sun_rise"]))
     history = [Message.assistant("", called), *(Message.tool(each, "ok") for each in called)]
     picks = agent(ScriptedClient(["a"]), runner=runner, **options)
     result = await picks.run(NOBODY, history=history, offered=["song_play", gone])

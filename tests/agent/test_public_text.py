@@ -249,7 +249,7 @@ async def test_events_of_parallel_calls_are_told_apart() -> None:
 
 async def test_a_reply_that_repeats_an_id_does_not_hide_what_the_next_one_says() -> None:
     def again(_request: Any) -> Any:
-        calls = (ToolCall("same", "", "opened", '{"a":"x"}'),)
+        calls = (ToolCall("same", "opened", '{"a":"x"}'),)
         return Reply(Message.assistant("", calls), "tool_calls")
 
     told = await deltas(again, again)

@@ -43,7 +43,7 @@ async def later(_request: ApprovalRequest) -> None:
 async def test_a_repaired_call_asks_runs_and_is_marked() -> None:
     sink, fix = MemorySink(), Fix()
     runner = ToolRunner([add], repairer=fix, approver=yes, sinks=[sink])
-    outcome = await runner.exec(ToolCall("c", "", "add", BROKEN))
+    outcome = await runner.exec(ToolCall("c", "add", BROKEN))
     assert isinstance(outcome, Completed)
     assert outcome.value == 3
     record = sink.records[0]
@@ -54,7 +54,7 @@ async def test_a_repaired_call_asks_runs_and_is_marked() -> None:
 
 
 async def test_without_a_repairer_nothing_is_repaired() -> None:
-    outcome = await ToolRunner([add]).exec(ToolCall("c", "", "add", BROKEN))
+    outcome = await ToolRunner([add]).exec(ToolCall("c", "add", BROKEN))
     assert outcome.record.error is not None
     assert outcome.record.error.code is ErrorCode.INVALID_JSON
 
@@ -62,7 +62,7 @@ async def test_without_a_repairer_nothing_is_repaired() -> None:
 async def test_what_was_rejected_by_somebody_else_is_not_repaired_here() -> None:
     runner = ToolRunner([add], repairer=Fix(), policy=Standard("allow"))
     plain = ToolRunner([add])
-    rejected = await plain.hydrate(ToolCall("c", "", "add", BROKEN))
+    rejected = await plain.hydrate(ToolCall("c", "add", BROKEN))
     assert not isinstance(await runner.exec(rejected), Completed)
 
 

@@ -114,7 +114,7 @@ async def test_picking_that_fails_is_told_like_every_failure() -> None:
 
 
 async def test_ids_that_a_client_repeats_are_told_apart() -> None:
-    twice = (ToolCall("c", "", "add", '{"a":1,"b":2}'), ToolCall("c", "", "add", '{"a":5,"b":5}'))
+    twice = (ToolCall("c", "add", '{"a":1,"b":2}'), ToolCall("c", "add", '{"a":5,"b":5}'))
     turns = [Reply(Message.assistant("", calls), "tool_calls") for calls in (twice, twice[:1])]
     result = await Agent(ScriptedClient([*turns, "done"]), [add]).run("go")
     assert [m.content for m in result.messages if m.role == "tool"] == ["3", "10", "3"]
@@ -242,9 +242,9 @@ async def test_no_reader_of_any_event_changes_what_others_have() -> None:
     """The run goes on, waits, is resumed; whatever its events hold is scribbled over as it comes."""
     state = ProviderState("scripted", {"blocks": [1]})
     calls = (
-        ToolCall("1", "", "counts", '{"items": ["a"]}'),
-        ToolCall("2", "", "counts", '{"items": 3}'),
-        ToolCall("3", "", "risky_with", '{"items": ["b"]}'),
+        ToolCall("1", "counts", '{"items": ["a"]}'),
+        ToolCall("2", "counts", '{"items": 3}'),
+        ToolCall("3", "risky_with", '{"items": ["b"]}'),
     )
     said = Message("assistant", "", calls, provider_state=state)
     client = ScriptedClient([Reply(said, "tool_calls"), "done"])

@@ -80,7 +80,7 @@ async def test_the_taint_goes_with_a_saved_session_to_another_agent() -> None:
 
 @pytest.mark.parametrize("is_error", [False, True])
 async def test_a_tool_that_nobody_here_knows_counts_as_untrusted(is_error: bool) -> None:
-    made = ToolCall("c1", "", "somebody_elses", "{}")
+    made = ToolCall("c1", "somebody_elses", "{}")
     history = [
         Message.user("look"),
         Message.assistant("", (made,)),
@@ -126,7 +126,7 @@ def reading_tool(kind: str) -> Any:
     @tool(visible=ALL, name="research")
     async def by_a_runner() -> str:
         """Research."""
-        outcome = await ToolRunner([fetch]).exec(ToolCall("c", "", "fetch", "{}"))
+        outcome = await ToolRunner([fetch]).exec(ToolCall("c", "fetch", "{}"))
         return str(outcome.record.result)
 
     @tool(visible=ALL, name="research")
@@ -158,7 +158,7 @@ async def test_a_tainted_run_taints_what_it_begins() -> None:
     async def delegate() -> str:
         """Delegate."""
         inner_results.append(await sender().run("send what I have read"))
-        direct = await ToolRunner([send]).exec(ToolCall("c", "", "send", "{}"))
+        direct = await ToolRunner([send]).exec(ToolCall("c", "send", "{}"))
         return str(direct.record.error and direct.record.error.code)
 
     client = ScriptedClient([call("fetch"), call("delegate"), "done"])
@@ -177,13 +177,13 @@ async def test_a_record_names_the_call_that_made_its_call() -> None:
         """Call others."""
         inner = Agent(ScriptedClient([[call("send"), call("send")], "ok"]), runner)
         await inner.run("go")
-        await runner.exec(ToolCall("direct", "", "send", "{}"))
+        await runner.exec(ToolCall("direct", "send", "{}"))
         return "ok"
 
     runner = ToolRunner([outer, send], sinks=[sink])
     scope = CallScope(RunTally("run_outer"))
-    await runner.exec(ToolCall("c_outer", "", "outer", "{}"), scope=scope)
-    await runner.exec(ToolCall("c_after", "", "send", "{}"), scope=scope)
+    await runner.exec(ToolCall("c_outer", "outer", "{}"), scope=scope)
+    await runner.exec(ToolCall("c_after", "send", "{}"), scope=scope)
     parents = {r.id: (r.parent_run_id, r.parent_call_id) for r in sink.records}
     assert parents.pop("c_outer") == parents.pop("c_after") == ("", "")
     assert len(parents) == 3

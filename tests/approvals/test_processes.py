@@ -149,7 +149,7 @@ async def test_of_several_batches_one_is_taken_whole(url: str) -> None:
     await store.aclose()
 
 
-CALL = ToolCall("run_0_0", "", "touch", "{}")
+CALL = ToolCall("run_0_0", "touch", "{}")
 SCOPE = CallScope(RunTally("run", "nonce"))
 
 

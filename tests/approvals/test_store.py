@@ -62,7 +62,7 @@ class Setup(msgspec.Struct, frozen=True):
         """In a runner of its own: nothing is remembered but what the store holds."""
         definition = self.tool.get_definition()
         return await ToolRunner([self.tool], approver=store).exec(
-            ToolCall(self.call, "", definition.name, self.arguments),
+            ToolCall(self.call, definition.name, self.arguments),
             caller=Caller(self.caller),
             scope=CallScope(RunTally(self.run, self.nonce)),
         )

@@ -34,7 +34,7 @@ from toolcrib.runner.scope import CallScope
 from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.json import JsonObject, digest
 
-CALL = ToolCall("call_0", "", "delete", '{"path": "a", "password": "hush"}')
+CALL = ToolCall("call_0", "delete", '{"path": "a", "password": "hush"}')
 
 
 @tool(visible=ALL, safe=False, secret=["password"])
@@ -115,7 +115,7 @@ async def test_a_yes_for_the_run_is_offered_where_it_spares_questions(
 ) -> None:
     approver = TerminalApprover(source=io.StringIO("run\n"))
     runner = ToolRunner([made], approver=approver, policy=asks_for_all)
-    call = ToolCall("1", "", made.get_definition().name, '{"path": "a"}', notes=notes)
+    call = ToolCall("1", made.get_definition().name, '{"path": "a"}', notes=notes)
     before = len(run.approved)
     outcome = await runner.exec(call, scope=CallScope(run))
     assert isinstance(outcome, Completed) is offered

@@ -56,7 +56,7 @@ async def main(url: str, side: int, dies: int) -> None:
         async def work() -> None:
             for number in numbers:
                 name = "put" if number % 2 else "pay"
-                call = ToolCall(f"call_{number}", "", name, f'{{"number":{number}}}')
+                call = ToolCall(f"call_{number}", name, f'{{"number":{number}}}')
                 outcome = await runner.exec(call, scope=scope)
                 if isinstance(outcome, Completed):
                     tell("completed", number)

@@ -131,7 +131,7 @@ async def main(url: str, folder: Path, seed: int, faults: bool) -> None:
 async def made(runner: ToolRunner, world: World, number: int) -> bool:
     """Make a call; whether its outcome is known."""
     scope = CallScope(RunTally(run_id=RUN))
-    asked = ToolCall(f"call_{number}", "", "put" if number % 2 else "pay", f'{{"number":{number}}}')
+    asked = ToolCall(f"call_{number}", "put" if number % 2 else "pay", f'{{"number":{number}}}')
     return tell(world, (await runner.exec(asked, scope=scope)).record)
 
 

@@ -28,7 +28,7 @@ from toolcrib.values.record import (
 )
 
 UNKNOWN = CallError.of(ErrorCode.OUTCOME_UNKNOWN)
-CALL = ToolCall("10", "", "pay", '{"cents":5}')
+CALL = ToolCall("10", "pay", '{"cents":5}')
 
 
 def scope(run_id: str = "run_1", **given: Any) -> CallScope:
@@ -201,7 +201,7 @@ async def test_two_resumes_at_once_have_one_story(url: str) -> None:
         return None
 
     for at in range(8):
-        call = ToolCall(f"call_{at}", "", "pay", '{"cents":5}')
+        call = ToolCall(f"call_{at}", "pay", '{"cents":5}')
         async with AuditLog(url) as log:
             waits: Any = await ToolRunner([pay], sinks=[log], approver=later).exec(
                 call, scope=scope()

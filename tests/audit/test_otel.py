@@ -105,7 +105,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 
 def call(tool_name: str, call_id: str = "call_1", /, **arguments: object) -> ToolCall:
-    return ToolCall(call_id, "", tool_name, json.dumps(arguments))
+    return ToolCall(call_id, tool_name, json.dumps(arguments))
 
 
 def scope(run_id: str) -> CallScope:
@@ -513,7 +513,7 @@ CANARIES = [
     call("talk", "2", word=f"fail {CANARY}", key=CANARY),
     call("talk", "3", word=CANARY, key=CANARY, **{CANARY: 1}),
     call("talk", "4", word=[CANARY], key=CANARY),
-    ToolCall("5", CANARY, "talk", f'{{"word": "{CANARY}'),
+    ToolCall("5", "talk", f'{{"word": "{CANARY}', provider_id=CANARY),
     call("leak", "6", word=CANARY),
     call(f"tool {CANARY}", "7"),
 ]

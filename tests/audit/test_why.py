@@ -63,7 +63,7 @@ async def test_the_definition_that_was_in_force_is_kept_once(url: str) -> None:
         for process in range(2):  # each runner of each process begins without knowing of the other
             runner = ToolRunner([refund], sinks=[log])
             for call in range(3):
-                await runner.exec(ToolCall(f"{process}_{call}", "", "refund", '{"order": 7}'))
+                await runner.exec(ToolCall(f"{process}_{call}", "refund", '{"order": 7}'))
         (kept,) = await entered(log, "definition")
         digest = refund.definition.digest
         assert (kept["id"], kept["name"]) == (digest, "refund")
@@ -85,9 +85,9 @@ async def test_what_a_log_has_lost_is_given_to_it_again(tmp_path: Path) -> None:
         said = attachment()
         scope = CallScope(RunTally("run_1"), origin=Origin(prompt_digest=said.digest))
         scope = msgspec.structs.replace(scope, attachments=(said,))
-        await runner.exec(ToolCall("1", "", "refund", '{"order": 7}'), scope=scope)
+        await runner.exec(ToolCall("1", "refund", '{"order": 7}'), scope=scope)
         await elsewhere.prune(before=time.time() + 1)
-        await runner.exec(ToolCall("2", "", "refund", '{"order": 7}'), scope=scope)
+        await runner.exec(ToolCall("2", "refund", '{"order": 7}'), scope=scope)
         referred = [refund.definition.digest, said.digest]
         assert sorted(await log.attachments(referred)) == sorted(referred)
         assert (await log.verify()).ok
@@ -95,7 +95,7 @@ async def test_what_a_log_has_lost_is_given_to_it_again(tmp_path: Path) -> None:
 
 async def test_it_comes_before_what_refers_to_it_also_if_the_call_never_ran(url: str) -> None:
     async with AuditLog(url) as log:
-        await ToolRunner([refund], sinks=[log]).exec(ToolCall("c", "", "refund", '{"order": "x"}'))
+        await ToolRunner([refund], sinks=[log]).exec(ToolCall("c", "refund", '{"order": "x"}'))
         lines = [json.loads(line) async for line in log.export()]
         statuses = [line["record"]["status"] for line in lines[1:-1]]
         assert statuses == ["definition", "failed"]
@@ -109,7 +109,7 @@ async def test_another_definition_of_that_name_is_another_entry(url: str) -> Non
 
     async with AuditLog(url) as log:
         for made in (refund, other):
-            call = ToolCall(made.definition.digest, "", "refund", '{"order": 7}')
+            call = ToolCall(made.definition.digest, "refund", '{"order": 7}')
             await ToolRunner([made], sinks=[log]).exec(call)
         assert len(await entered(log, "definition")) == 2
 
@@ -118,7 +118,7 @@ async def test_a_sink_of_the_application_gets_it_too() -> None:
     sink = MemorySink()
     runner = ToolRunner([refund], sinks=[sink])
     for number in range(2):
-        await runner.exec(ToolCall(f"c{number}", "", "refund", '{"order": 7}'))
+        await runner.exec(ToolCall(f"c{number}", "refund", '{"order": 7}'))
     (kept,) = sink.attachments
     assert kept == Attachment(
         refund.definition.digest, "definition", refund.definition.canonical(), "refund"
@@ -134,10 +134,10 @@ async def test_a_record_is_written_where_what_it_refers_to_could_not_be() -> Non
     full, after = _Full(), MemorySink()
     runner = ToolRunner([refund], sinks=[full, after])
     with pytest.raises(OSError, match="the disk is full"):
-        await runner.exec(ToolCall("c", "", "refund", '{"order": 7}'))
+        await runner.exec(ToolCall("c", "refund", '{"order": 7}'))
     assert [len(full.records), len(after.records)] == [1, 1]
     with pytest.raises(OSError, match="the disk is full"):  # it is not believed to be kept
-        await runner.exec(ToolCall("d", "", "refund", '{"order": 7}'))
+        await runner.exec(ToolCall("d", "refund", '{"order": 7}'))
 
 
 async def test_what_was_changed_is_not_taken_for_what_it_was(url: str) -> None:
@@ -193,7 +193,7 @@ async def test_a_record_names_the_callers_roles_and_why_the_tool_was_offered(url
     scope = CallScope(RunTally("run_1"), choice=choice, attachments=(kept,))
     async with AuditLog(url) as log:
         runner = ToolRunner([refund], sinks=[log])
-        call = ToolCall("run_1_0", "", "refund", '{"order": 7}')
+        call = ToolCall("run_1_0", "refund", '{"order": 7}')
         await runner.exec(call, caller=ADA, scope=scope)
         for entry in await log.entries():
             assert entry.record.caller_roles == ("support", "refunds")
@@ -215,7 +215,7 @@ def test_a_choice_of_a_great_many_is_cut_and_says_so() -> None:
 
 async def opened(log: AuditLog, pin: str, **options: Any) -> Outcome:
     """A runner of a new process, which is asked for call c of run r."""
-    call = ToolCall("c", "", "unlock", json.dumps({"door": 1, "pin": pin}))
+    call = ToolCall("c", "unlock", json.dumps({"door": 1, "pin": pin}))
     runner = ToolRunner([unlock], sinks=[log], **options)
     return await runner.exec(call, caller=ADA, scope=CallScope(RunTally("r")))
 
@@ -268,7 +268,7 @@ async def test_a_digest_of_secrets_says_nothing_to_who_has_no_key() -> None:
     for key in ("k", "l"):
         async with AuditLog("sqlite://", key=key) as log:
             for run in ("r", "s"):
-                call = ToolCall("c", "", "unlock", '{"door": 1, "pin": "1234"}')
+                call = ToolCall("c", "unlock", '{"door": 1, "pin": "1234"}')
                 scope = CallScope(RunTally(run))
                 outcome = await ToolRunner([unlock], sinks=[log]).exec(call, scope=scope)
                 assert outcome.record.arguments_sha256 == ""
@@ -277,7 +277,7 @@ async def test_a_digest_of_secrets_says_nothing_to_who_has_no_key() -> None:
 
 
 async def test_a_call_without_secrets_has_its_sha256_and_no_keyed_digest() -> None:
-    outcome = await ToolRunner([refund]).exec(ToolCall("c", "", "refund", '{"order": 7}'))
+    outcome = await ToolRunner([refund]).exec(ToolCall("c", "refund", '{"order": 7}'))
     told: ToolInvocationRecord = outcome.record
     assert (len(told.arguments_sha256), told.arguments_mac) == (64, "")
 
@@ -306,5 +306,5 @@ async def test_a_call_does_not_run_where_its_definition_cannot_be_kept() -> None
 
     async with Stuck("sqlite://") as log:
         with pytest.raises(OSError, match="the disk is full"):
-            await ToolRunner([count], sinks=[log]).exec(ToolCall("c", "", "count", "{}"))
+            await ToolRunner([count], sinks=[log]).exec(ToolCall("c", "count", "{}"))
     assert ran == []

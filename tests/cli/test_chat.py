@@ -273,7 +273,7 @@ def unusable_logs(folder: Path) -> list[str]:
     (folder / "folder.db").mkdir()
     sealed = AuditLog(f"sqlite:///{folder / 'sealed.db'}", key=b"k" * 32)
     runner = ToolRunner([], sinks=[sealed])
-    run_sync(runner.exec(ToolCall("1", "", "nothing", "{}")))
+    run_sync(runner.exec(ToolCall("1", "nothing", "{}")))
     run_sync(sealed.aclose())
     names = ("no/such/folder/x.db", "text.db", "folder.db", "sealed.db")
     return [f"sqlite:///{folder / name}" for name in names] + ["nodialect://here", "no-url"]

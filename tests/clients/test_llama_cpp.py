@@ -78,7 +78,9 @@ def shown(*sums: tuple[int, int]) -> list[Message]:
     """A conversation in which each of these was added."""
     messages = []
     for number, (a, b) in enumerate(sums):
-        made = ToolCall(f"r_0_{number}", f"call{number:05}", "add", json.dumps({"a": a, "b": b}))
+        made = ToolCall(
+            f"r_0_{number}", "add", json.dumps({"a": a, "b": b}), provider_id=f"call{number:05}"
+        )
         messages += [
             Message.user(f"What is {a} + {b}?"),
             Message.assistant("", (made,)),

@@ -77,7 +77,7 @@ async def test_a_call(local: Callable[..., LocalClient]) -> None:
     assert isinstance(client, LLMClient)
     assert client.model == "local:small"
     reply = await client.chat(asking(SUM, tools=tuple(KIT), id_prefix="run_3_"))
-    call = ToolCall("run_3_0", "", "calculate", '{"expression": "1"}')
+    call = ToolCall("run_3_0", "calculate", '{"expression": "1"}')
     assert reply.message == Message.assistant("", (call,))
     assert reply.finish == "tool_calls"
     assert reply.usage == Usage(1, 90, 12)
@@ -140,7 +140,7 @@ async def test_only_offered_tools_are_chosen(local: Callable[..., LocalClient]) 
 
 async def test_results_are_stated(local: Callable[..., LocalClient]) -> None:
     engine = Engine()
-    call = ToolCall("c0", "", "calculate", "{}")
+    call = ToolCall("c0", "calculate", "{}")
     said = (Message.assistant("", (call,)), Message.tool(call, '{"value": 396}'))
     reply = await local(engine).chat(asking(SUM, *said, tools=tuple(KIT)))
     assert reply.text == "value: 396"

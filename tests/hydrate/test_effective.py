@@ -71,7 +71,7 @@ def _nothing_got() -> None:
 
 
 def call(tool_name: str, /, **arguments: Any) -> ToolCall:
-    return ToolCall("call_0", "", tool_name, json.dumps(arguments))
+    return ToolCall("call_0", tool_name, json.dumps(arguments))
 
 
 def taking(hint: Any, **options: Any) -> Any:
@@ -174,7 +174,7 @@ async def test_a_tool_that_changes_its_default_changes_no_other_call() -> None:
     runner = ToolRunner([collect])
     for number in (1, 2):
         text = json.dumps({"item": number})
-        outcome = await runner.exec(ToolCall(f"call_{number}", "", "collect", text))
+        outcome = await runner.exec(ToolCall(f"call_{number}", "collect", text))
         assert isinstance(outcome, Completed)
         assert outcome.value == [number]
         assert outcome.record.arguments == {"item": number, "into": []}
@@ -225,7 +225,7 @@ async def test_nobody_shares_the_default_of_a_class(hint: Any) -> None:
 
     runner = ToolRunner([tool(visible=ALL)(pay)], policy=change)
     for number in (1, 2):
-        outcome = await runner.exec(ToolCall(f"call_{number}", "", "pay", '{"x": {}}'))
+        outcome = await runner.exec(ToolCall(f"call_{number}", "pay", '{"x": {}}'))
         assert isinstance(outcome, Completed)
         assert outcome.value == 6
         assert outcome.record.arguments in (
@@ -803,7 +803,7 @@ async def test_a_tool_error_from_a_validator_reaches_the_model_as_it_stands() ->
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
     assert outcome.error.message == "There is no order 1: ask for the orders first."
-    other = await runner.exec(ToolCall("2", "", "take", '{"x": {"order": 2}}'))
+    other = await runner.exec(ToolCall("2", "take", '{"x": {"order": 2}}'))
     assert isinstance(other, Failed)
     assert other.error.message == "the tool does not accept these arguments"
 

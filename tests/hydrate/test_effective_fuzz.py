@@ -413,7 +413,7 @@ async def check_one(runner: ToolRunner, kinds: dict[str, Kind], sent: Any, seen:
     GOT.clear()
     seen.clear()
     text = json.dumps(sent)
-    outcome = await runner.exec(ToolCall(f"call_{next(NAMES)}", "", "take", text))
+    outcome = await runner.exec(ToolCall(f"call_{next(NAMES)}", "take", text))
     if not isinstance(outcome, Completed):
         assert GOT == []
         return False
@@ -477,7 +477,7 @@ def run_seed(seed: int) -> tuple[int, int]:
         sink.records.clear()
         done = asyncio.run(watched(runner, kinds, sent, seen, sink))
         if honest and not done:
-            errors = hydrate(ToolCall("c", "", "take", json.dumps(sent)), runner.catalog).errors
+            errors = hydrate(ToolCall("c", "take", json.dumps(sent)), runner.catalog).errors
             raise AssertionError((kinds, sent, errors))
         ran += done
     return ran, CALLS - ran
@@ -535,5 +535,5 @@ def test_each_honest_value_of_each_hint_is_accepted(kind: Kind) -> None:
     for catalog, wrapped in catalogs:
         for _ in range(20):
             sent = wrapped.make(dice)
-            result = hydrate(ToolCall("c", "", "take", json.dumps({"x": sent})), catalog)
+            result = hydrate(ToolCall("c", "take", json.dumps({"x": sent})), catalog)
             assert isinstance(result, Hydrated), (wrapped.hint, sent, result.errors)

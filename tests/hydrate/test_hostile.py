@@ -32,7 +32,7 @@ JUDGE = jsonschema_rs.Draft202012Validator(take.definition.input_schema or {})
 
 async def end_of(text: str, codes: set[ErrorCode | None]) -> tuple[HydrationResult, bool]:
     """What became of a call with this text; True if it was repaired."""
-    result = check(ToolCall("c", "", "take", text), CATALOG)
+    result = check(ToolCall("c", "take", text), CATALOG)
     code = None if isinstance(result, Hydrated) else result.errors[0].code
     assert code in codes, (code, result.errors)
     if isinstance(result, Hydrated):

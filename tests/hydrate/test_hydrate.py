@@ -147,7 +147,7 @@ CATALOG = Catalog([search, numbers, Guarded, Plan, loose, open_handed, unchecked
 
 def call(name: str, arguments: str | dict[str, Any], *, complete: bool = True) -> ToolCall:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return ToolCall("call_1", "provider_1", name, text, complete)
+    return ToolCall("call_1", name, text, provider_id="provider_1", complete=complete)
 
 
 def check(name: str, arguments: str | dict[str, Any]) -> HydrationResult:
@@ -418,7 +418,7 @@ def test_liberties_are_noted(text: str, notes: tuple[str, ...]) -> None:
 @each_row("text", ["{}", "{", "[]"])
 @each_row("complete", [True, False])
 def test_what_the_decoder_noted_is_kept(name: str, text: str, complete: bool) -> None:
-    call = ToolCall("1", "", name, text, complete, ("written_in_text",))
+    call = ToolCall("1", name, text, complete=complete, notes=("written_in_text",))
     assert hydrate(call, CATALOG).provenance.notes == ("written_in_text",)
 
 
@@ -488,7 +488,7 @@ def calculate(e: Add | Mul | int) -> int:
 
 def test_a_fault_of_a_call_is_what_it_is_rejected_for() -> None:
     fault = CallFault(ErrorCode.CONTRADICTORY, "the reply gave two different sets of arguments")
-    sent = ToolCall("1", "", "search", '{"query": "x"}', fault=fault)  # whatever `complete` says
+    sent = ToolCall("1", "search", '{"query": "x"}', fault=fault)  # whatever `complete` says
     result = hydrate(sent, CATALOG)
     assert [(e.stage, e.code, e.message) for e in result.errors] == [
         (Stage.PARSE, ErrorCode.CONTRADICTORY, fault.message)

@@ -27,7 +27,7 @@ CATALOG = Catalog([pay])
 
 
 def rejected(text: str) -> Rejected:
-    result = hydrate(ToolCall("c1", "", "pay", text), CATALOG)
+    result = hydrate(ToolCall("c1", "pay", text), CATALOG)
     assert isinstance(result, Rejected)
     return result
 

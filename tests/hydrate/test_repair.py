@@ -66,7 +66,7 @@ class Fixed:
 
 
 def rejected(text: str, *, name: str = "write", where: Offer | Catalog = CATALOG) -> Rejected:
-    result = hydrate(ToolCall("c1", "p1", name, text), where)
+    result = hydrate(ToolCall("c1", name, text, provider_id="p1"), where)
     assert isinstance(result, Rejected)
     return result
 
@@ -221,7 +221,7 @@ async def test_nothing_to_mend() -> None:
 
 
 def cut() -> Rejected:
-    result = hydrate(ToolCall("c1", "", "write", '{"text": 1', complete=False), CATALOG)
+    result = hydrate(ToolCall("c1", "write", '{"text": 1', complete=False), CATALOG)
     assert isinstance(result, Rejected)
     return result
 
@@ -229,7 +229,7 @@ def cut() -> Rejected:
 def of_an_incomplete_call() -> Rejected:
     """As an application could make one: the arguments are at fault, but the reply was cut, too."""
     error = HydrationError(Stage.PARSE, ErrorCode.INVALID_JSON, "")
-    call = ToolCall("c1", "", "write", "{", complete=False)
+    call = ToolCall("c1", "write", "{", complete=False)
     return Rejected(call, (error,), rejected("{").provenance, write.definition)
 
 
@@ -270,7 +270,7 @@ async def test_once_only(gave: Any) -> None:
 
 
 def test_what_may_run_is_not_repairable() -> None:
-    assert not repairable(hydrate(ToolCall("c1", "", "write", GOOD), CATALOG))
+    assert not repairable(hydrate(ToolCall("c1", "write", GOOD), CATALOG))
 
 
 class Unwrapped:

@@ -67,7 +67,7 @@ def offer(thing: Any, back: Callable[[JsonObject], Any]) -> Offer:
 
 def called(name: str, arguments: Any) -> ToolCall:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return ToolCall("c", "", name, text)
+    return ToolCall("c", name, text)
 
 
 RESTORED: list[tuple[Any, Any, bool]] = [

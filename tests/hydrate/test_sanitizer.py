@@ -155,7 +155,7 @@ CATALOG = Catalog([note])
 
 async def test_a_call_is_repaired() -> None:
     sent = "{'a': 'it\\'s', 'b': True,}"
-    rejected = hydrate(ToolCall("c", "", "note", sent), CATALOG)
+    rejected = hydrate(ToolCall("c", "note", sent), CATALOG)
     assert isinstance(rejected, Rejected)
     result = await repair(rejected, CATALOG, Sanitizer())
     assert isinstance(result, Hydrated)
@@ -165,7 +165,7 @@ async def test_a_call_is_repaired() -> None:
 
 @each_row("sent", ["{'a': 1}", '{"a": 1}', '{"a": 1, "b": "True"}', "null", ""])
 async def test_arguments_that_do_not_fit_are_not_its_affair(sent: str) -> None:
-    rejected = hydrate(ToolCall("c", "", "note", sent), CATALOG)
+    rejected = hydrate(ToolCall("c", "note", sent), CATALOG)
     assert isinstance(rejected, Rejected)
     assert rejected.errors[0].code is ErrorCode.INVALID_ARGUMENTS
     assert await repair(rejected, CATALOG, Sanitizer()) is rejected
@@ -174,7 +174,7 @@ async def test_arguments_that_do_not_fit_are_not_its_affair(sent: str) -> None:
 
 
 async def test_what_it_cannot_mend_keeps_its_error() -> None:
-    rejected = hydrate(ToolCall("c", "", "note", '{"a": b'), CATALOG)
+    rejected = hydrate(ToolCall("c", "note", '{"a": b'), CATALOG)
     assert isinstance(rejected, Rejected)
     assert await repair(rejected, CATALOG, Sanitizer()) is rejected
 

@@ -177,7 +177,7 @@ OPENAI = [
     {"role": "assistant", "content": "It is sunny."},
     {"role": "user", "content": [{"type": "text", "text": "and in Paris?"}]},
 ]
-CALL = ToolCall("call_0", "", "get_weather", "{}")
+CALL = ToolCall("call_0", "get_weather", "{}")
 OURS = [
     Message.system("You delete files."),
     Message.user("Weather in Rome?"),
@@ -314,9 +314,7 @@ def test_a_model_that_cannot_be_dumped_is_no_message() -> None:
 
 
 def test_tools_called_come_latest_first_and_once() -> None:
-    turns = [
-        Message.assistant("", (ToolCall(str(i), "", f"tool_{i % 70}", "{}"),)) for i in range(140)
-    ]
+    turns = [Message.assistant("", (ToolCall(str(i), f"tool_{i % 70}", "{}"),)) for i in range(140)]
     used = query_of([Message.user("x"), *turns]).used
     assert used[:2] == ("tool_69", "tool_68")
     assert len(used) == len(set(used)) == 64

@@ -22,7 +22,7 @@ async def subject(text: str) -> str:
 
 
 def _hydrated() -> Hydrated:
-    made = hydrate(ToolCall("c", "", "subject", f'{{"text": "{CANARY}"}}'), Catalog([subject]))
+    made = hydrate(ToolCall("c", "subject", f'{{"text": "{CANARY}"}}'), Catalog([subject]))
     assert isinstance(made, Hydrated)
     return made
 

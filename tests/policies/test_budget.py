@@ -248,7 +248,7 @@ def waste() -> str:
 
 
 def hundred(name: str) -> list[ToolCall]:
-    return [ToolCall(f"{name}{n}", "", name, "{}") for n in range(100)]
+    return [ToolCall(f"{name}{n}", name, "{}") for n in range(100)]
 
 
 def completed(outcomes: list[Any], name: str) -> int:
@@ -288,7 +288,7 @@ async def test_a_hundred_runs_of_one_caller_at_the_same_time() -> None:
     )
     assert completed(outcomes, "spend") == 10
     assert len(sink.records) == 100
-    again = await runner.exec(ToolCall("x", "", "spend", "{}"), caller=EVE)
+    again = await runner.exec(ToolCall("x", "spend", "{}"), caller=EVE)
     assert isinstance(again, Completed)
 
 
@@ -312,7 +312,7 @@ async def test_those_that_wait_for_a_person_spend_nothing_until_they_run() -> No
 def test_the_loop_counts_the_tokens_of_its_replies() -> None:
     def replies(tokens: int) -> Any:
         def turn(request: Any) -> Reply:
-            made = ToolCall(f"{request.id_prefix}0", "", "spend", "{}")
+            made = ToolCall(f"{request.id_prefix}0", "spend", "{}")
             return Reply(Message.assistant("", (made,)), "tool_calls", Usage(1, tokens, 5))
 
         return turn

@@ -159,7 +159,7 @@ async def look() -> str:
 
 async def test_a_hundred_calls_at_the_same_time() -> None:
     runner = ToolRunner([look], policy=rate_limit("10/hour", per="all"))
-    outcomes = await runner.exec_all(ToolCall(f"c{n}", "", "look", "{}") for n in range(100))
+    outcomes = await runner.exec_all(ToolCall(f"c{n}", "look", "{}") for n in range(100))
     assert sum(isinstance(outcome, Completed) for outcome in outcomes) == 10
     failed = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
     assert {error.code for error in failed} == {ErrorCode.RATE_LIMITED}
@@ -169,8 +169,8 @@ async def test_a_hundred_calls_at_the_same_time() -> None:
 async def test_what_another_policy_denies_does_not_count() -> None:
     limit, shut = rate_limit("1/hour"), SimpleNamespace(yes=True)
     runner = ToolRunner([look], policy=[limit, lambda *_: Deny("shut") if shut.yes else limit(*_)])
-    denied = await runner.exec(ToolCall("c1", "", "look", "{}"))
+    denied = await runner.exec(ToolCall("c1", "look", "{}"))
     shut.yes = False
-    done = await runner.exec(ToolCall("c2", "", "look", "{}"))
+    done = await runner.exec(ToolCall("c2", "look", "{}"))
     assert isinstance(denied, Failed)
     assert isinstance(done, Completed)

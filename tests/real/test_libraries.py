@@ -95,7 +95,7 @@ async def test_the_tool_answers_as_the_library_does(case: Case) -> None:
     made = as_tool(case)
     name = made.definition.name
     text = json.dumps(case.arguments)
-    outcome = await ToolRunner([made]).exec(ToolCall("call_0", "", name, text))
+    outcome = await ToolRunner([made]).exec(ToolCall("call_0", name, text))
     assert isinstance(outcome, Completed), outcome
     assert outcome.value == case.direct()
     assert outcome.model == to_jsonable_python(case.direct())

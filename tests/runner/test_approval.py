@@ -46,7 +46,7 @@ from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, Approver
 from toolcrib.values.json import JsonObject
 
-CALL = ToolCall("call_0", "", "delete", '{"path": "a", "password": "hush"}')
+CALL = ToolCall("call_0", "delete", '{"path": "a", "password": "hush"}')
 
 
 @tool(visible=ALL, safe=False, secret=["password"])
@@ -364,7 +364,7 @@ async def test_a_default_that_was_shown_stays_where_an_edit_would_change_it(kind
         assert request.arguments == {"by": {"kind": "card", "cents": 100}}
         return Approve(by="grace", arguments={"by": {"kind": kind, "cents": 100}})
 
-    call = ToolCall("call_1", "", "pay", '{"by": {"kind": "card"}}')
+    call = ToolCall("call_1", "pay", '{"by": {"kind": "card"}}')
     outcome = await ToolRunner([pay], approver=editor).exec(call)
     assert isinstance(outcome, Completed)
     assert outcome.value == 100
@@ -385,7 +385,7 @@ async def test_an_answer_given_beforehand_fits_its_own_request_only() -> None:
     request = requested(caller="anonymous", run="")
     fits = CallScope(RunTally(), {request.id: Approve(by="grace")})
     assert isinstance(await runner.exec(CALL, scope=fits), Completed)
-    other = ToolCall("call_1", "", "delete", '{"path": "b"}')
+    other = ToolCall("call_1", "delete", '{"path": "b"}')
     forged = await runner.exec(other, scope=CallScope(RunTally(), {request.id: Approve(by="eve")}))
     assert isinstance(forged, Failed)
     assert forged.error.code is ErrorCode.APPROVAL_REQUIRED
@@ -417,7 +417,7 @@ async def test_a_policy_may_ask_for_what_is_safe() -> None:
     def cautious(_call: Hydrated, _context: PolicyContext) -> Ask:
         return Ask("always ask")
 
-    outcome = await ToolRunner([read], policy=[cautious]).exec(ToolCall("c", "", "read", "{}"))
+    outcome = await ToolRunner([read], policy=[cautious]).exec(ToolCall("c", "read", "{}"))
     assert isinstance(outcome, Failed)
     assert outcome.record.decision == Ask("always ask", "cautious")
 
@@ -463,7 +463,7 @@ async def test_a_secret_that_comes_back_masked_is_the_one_that_was_sent() -> Non
     async def edits(request: ApprovalRequest) -> Answer:
         return Approve(by="ada", arguments={**request.arguments, "user": "root"})
 
-    call = ToolCall("c", "", "log_in", '{"user": "me", "password": "hunter2"}')
+    call = ToolCall("c", "log_in", '{"user": "me", "password": "hunter2"}')
     outcome = await ToolRunner([log_in], approver=edits).exec(call)
     assert isinstance(outcome, Completed)
     assert seen == [("root", "hunter2")]
@@ -492,7 +492,7 @@ async def test_an_approver_that_catches_the_cancellation_lets_nothing_run() -> N
 
     sink = MemorySink()
     runner = ToolRunner([fire], approver=stubborn, sinks=[sink])
-    task = asyncio.ensure_future(runner.exec(ToolCall("c", "", "fire", "{}")))
+    task = asyncio.ensure_future(runner.exec(ToolCall("c", "fire", "{}")))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -513,7 +513,7 @@ def more(arguments: JsonObject) -> None:
     cents.append(1_000_000)
 
 
-PAY = ToolCall("c", "", "pay", '{"cents": [1]}')
+PAY = ToolCall("c", "pay", '{"cents": [1]}')
 
 
 @pytest.mark.parametrize("edited", [None, {"cents": [2]}])
@@ -608,7 +608,7 @@ async def test_whoever_was_asked_is_heard_even_if_nobody_would_be_asked_now(
         """Fire."""
         return 1
 
-    call = ToolCall("c", "", "fire", "{}")
+    call = ToolCall("c", "fire", "{}")
     waiting = await ToolRunner([fire], policy=sometimes, approver=_waits).exec(call)
     assert isinstance(waiting, Waiting)
     asks[:] = [False, False]
@@ -643,7 +643,7 @@ async def test_nobody_is_asked_a_question_that_has_lapsed() -> None:
 
 async def test_two_answers_of_one_reply_cannot_be_swapped() -> None:
     """One is a yes to 1 cent, the other a no to 9: neither fits the other's call."""
-    other = ToolCall("d", "", "pay", '{"cents": [9]}')
+    other = ToolCall("d", "pay", '{"cents": [9]}')
     first, second = await _question(), await _question(other)
     asked = {first.id: first, second.id: second}
     runner = ToolRunner([pay])
@@ -698,7 +698,7 @@ async def test_an_approval_of_before_toolcrib_closed_the_schema_lapses_and_says_
         await store(asked)
         await store.answer_all(answers)
     scope = CallScope(RunTally("run"), {} if stored else answers, {asked.id: asked})
-    call = ToolCall("c1", "", "refund", '{"r": {"order": 7}}')
+    call = ToolCall("c1", "refund", '{"r": {"order": 7}}')
     outcome = await ToolRunner([refund], approver=approver).exec(call, scope=scope)
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH

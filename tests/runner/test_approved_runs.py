@@ -77,7 +77,7 @@ def vars_of(instance: Any) -> dict[str, Any]:
 
 def given(subject: Any) -> tuple[Catalog, Hydrated]:
     catalog = Catalog([subject])
-    hydrated = hydrate(ToolCall("call_0", "", "pay", SENT), catalog)
+    hydrated = hydrate(ToolCall("call_0", "pay", SENT), catalog)
     assert isinstance(hydrated, Hydrated)
     return catalog, hydrated
 
@@ -206,7 +206,7 @@ async def test_nobody_changes_the_result_that_others_are_told() -> None:
     first, second = Meddling(), Meddling()
     runner = ToolRunner([pay], sinks=[first, second])
     told: JsonObject = {"paid": 7, "lines": [1]}
-    call = ToolCall("1", "", "pay", '{"order": 7}')
+    call = ToolCall("1", "pay", '{"order": 7}')
     for again in range(3):
         outcome = await runner.exec(call)
         assert isinstance(outcome, Completed)

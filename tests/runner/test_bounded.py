@@ -24,7 +24,7 @@ from toolcrib.kit.database import query_database
 from toolcrib.testing import MemorySink
 from toolcrib.tools import capability, per_call
 
-CALL = ToolCall("call_0", "", "f", "{}")
+CALL = ToolCall("call_0", "f", "{}")
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -42,7 +42,7 @@ async def test_a_tool_that_blocks_the_event_loop_past_its_limit_is_noted(
         time.sleep(0.05)  # noqa: ASYNC251  that is the point
         return text
 
-    call = ToolCall("call_0", "", "f", '{"text": "canary-52aa"}')
+    call = ToolCall("call_0", "f", '{"text": "canary-52aa"}')
     with caplog.at_level(logging.WARNING, "toolcrib.tools"):
         outcome = await ToolRunner([f]).exec(call)
     assert isinstance(outcome, Completed)
@@ -177,7 +177,7 @@ async def test_a_cancellation_that_a_tool_takes_back_is_no_request_to_stop(
 
     for waits in ("true", "false"):
         outcome = await ToolRunner([f]).exec(
-            ToolCall("call_0", "", "f", f'{{"waits_for_a_task": {waits}}}')
+            ToolCall("call_0", "f", f'{{"waits_for_a_task": {waits}}}')
         )
         assert isinstance(outcome, Completed)
     task = asyncio.current_task()
@@ -203,7 +203,7 @@ async def test_what_is_left_behind_cancels_nobody_who_called_it(
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         try:
-            await runner.exec(ToolCall("call_1", "", "inner", "{}"))
+            await runner.exec(ToolCall("call_1", "inner", "{}"))
         finally:
             ended.set()
         return 1
@@ -260,14 +260,14 @@ async def test_threads_that_are_left_behind_are_counted_and_limited(
     assert isinstance(first, Failed)
     assert first.error.code is ErrorCode.TIMEOUT
     assert runner.left_behind == before + 1
-    refused = await runner.exec(ToolCall("call_1", "", "f", "{}"))
+    refused = await runner.exec(ToolCall("call_1", "f", "{}"))
     assert isinstance(refused, Failed)
     assert (refused.error.code, refused.error.retryable) == (ErrorCode.NOT_RUNNABLE, True)
     assert "calls that were given up still run here" in refused.error.message
     assert ran == [1]
     go.set()
     await until(lambda: runner.left_behind == before)
-    assert isinstance(await runner.exec(ToolCall("call_1", "", "f", "{}")), Completed)
+    assert isinstance(await runner.exec(ToolCall("call_1", "f", "{}")), Completed)
 
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
@@ -289,7 +289,7 @@ async def test_a_question_to_a_database_ends_with_its_call(
     monkeypatch.setattr(subprocess, "Popen", Spied)
     runner = ToolRunner(Catalog([query_database]).bind({KitDatabase: database}))
     before = runner.left_behind
-    call = ToolCall("call_0", "", "query_database", f'{{"sql": "{ENDLESS}"}}')
+    call = ToolCall("call_0", "query_database", f'{{"sql": "{ENDLESS}"}}')
     running = asyncio.ensure_future(runner.exec(call))
     await until(lambda: bool(processes))
     running.cancel()

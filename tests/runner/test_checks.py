@@ -49,5 +49,5 @@ def test_what_cannot_be_meant_is_refused(options: dict[str, Any], told: str) -> 
 async def test_sinks_that_can_be_read_only_once_are_told() -> None:
     sink = MemorySink()
     sinks: Any = (s for s in [sink])
-    await ToolRunner([f], sinks=sinks).exec(ToolCall("c", "", "f", "{}"))
+    await ToolRunner([f], sinks=sinks).exec(ToolCall("c", "f", "{}"))
     assert len(sink.records) == 1

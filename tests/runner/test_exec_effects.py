@@ -74,7 +74,7 @@ class Counts(Standard, frozen=True):
 @pytest.mark.parametrize("policy", [Denies(), [Denies()], Counts(), [Counts("allow")]], ids=repr)
 async def test_a_subclass_of_the_standard_policy_is_asked(policy: Any) -> None:
     runner = ToolRunner([gives], policy=policy)
-    outcome = await runner.exec(ToolCall("c", "", "gives", '{"n":1}'))
+    outcome = await runner.exec(ToolCall("c", "gives", '{"n":1}'))
     assert isinstance(outcome, Failed)
     assert outcome.error.code == "denied"
 
@@ -82,7 +82,7 @@ async def test_a_subclass_of_the_standard_policy_is_asked(policy: Any) -> None:
 def test_without_an_event_loop_nothing_is_begun() -> None:
     runner = ToolRunner([gives])
     with pytest.raises(RuntimeError, match="no running event loop"):
-        runner.exec(ToolCall("c", "", "gives", '{"n":1}')).send(None)
+        runner.exec(ToolCall("c", "gives", '{"n":1}')).send(None)
     assert runner._setup.limiter._running == 0
     assert runner._setup.cache.running() == []
 
@@ -100,7 +100,7 @@ async def test_who_watches_may_stop_the_task() -> None:
 
     async def run() -> None:
         scope = CallScope(RunTally("r"), observer=watcher)
-        returned.append(await runner.exec(ToolCall("c", "", "gives", '{"n":1}'), scope=scope))
+        returned.append(await runner.exec(ToolCall("c", "gives", '{"n":1}'), scope=scope))
 
     with pytest.raises(asyncio.CancelledError):
         await asyncio.ensure_future(run())
@@ -121,7 +121,7 @@ def test_a_program_that_is_interrupted_while_a_result_is_looked_at() -> None:
 
     runner = ToolRunner([interrupts], sinks=[sink := MemorySink()])
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(runner.exec(ToolCall("c", "", "interrupts", "{}")))
+        asyncio.run(runner.exec(ToolCall("c", "interrupts", "{}")))
     assert [record.error and record.error.code for record in sink.records] == ["cancelled"]
     assert runner._setup.limiter._running == 0
     assert runner._setup.cache.running() == []
@@ -129,7 +129,7 @@ def test_a_program_that_is_interrupted_while_a_result_is_looked_at() -> None:
 
 async def test_a_tainted_run_asks_and_a_full_gate_waits() -> None:
     runner = ToolRunner([gives], concurrency=1)
-    call = ToolCall("a", "", "gives", '{"n":1}')
+    call = ToolCall("a", "gives", '{"n":1}')
     outcome = await runner.exec(call, scope=CallScope(RunTally("", tainted=True)))
     assert isinstance(outcome, Failed)
     assert outcome.error.code == "approval_required"
@@ -139,7 +139,7 @@ async def test_a_tainted_run_asks_and_a_full_gate_waits() -> None:
 
     place = await asyncio.ensure_future(hold())
     assert place is not None
-    second = asyncio.ensure_future(runner.exec(ToolCall("b", "", "gives", '{"n":1}')))
+    second = asyncio.ensure_future(runner.exec(ToolCall("b", "gives", '{"n":1}')))
     await asyncio.sleep(0)
     assert not second.done()
     runner._setup.limiter.leave(place)
@@ -163,7 +163,7 @@ async def test_a_tool_that_has_its_task_cancelled() -> None:
         sink = MemorySink()
         runner = ToolRunner([cancels], sinks=[sink])
         text = '{"waits": true}' if waits_ else '{"waits": false}'
-        task = asyncio.ensure_future(runner.exec(ToolCall("c", "", "cancels", text)))
+        task = asyncio.ensure_future(runner.exec(ToolCall("c", "cancels", text)))
         with pytest.raises(asyncio.CancelledError):
             await task
         assert [record.status for record in sink.records] == [status]
@@ -181,7 +181,7 @@ async def test_a_sink_that_fails_is_heard_of() -> None:
     runner = ToolRunner([gives], sinks=[sink, other])
     scope = CallScope(RunTally("r"), observer=watcher)
     with pytest.raises(OSError, match="no space left"):
-        await runner.exec(ToolCall("c", "", "gives", '{"n":1}'), scope=scope)
+        await runner.exec(ToolCall("c", "gives", '{"n":1}'), scope=scope)
     assert len(sink.records) == len(other.records) == len(watcher.told) == 1
 
 
@@ -193,13 +193,13 @@ async def test_a_tool_that_calls_its_own_runner() -> None:
         """Go down."""
         if depth == 0:
             return 0
-        call = ToolCall(f"d{depth}", "", "down", f'{{"depth":{depth - 1}}}')
+        call = ToolCall(f"d{depth}", "down", f'{{"depth":{depth - 1}}}')
         outcome = await runners[0].exec(call)
         assert isinstance(outcome, Completed)
         return int(outcome.value) + 1
 
     runners.append(ToolRunner([down], concurrency=1))
-    outcome = await runners[0].exec(ToolCall("top", "", "down", '{"depth":4}'))
+    outcome = await runners[0].exec(ToolCall("top", "down", '{"depth":4}'))
     assert isinstance(outcome, Completed)
     assert outcome.value == 4
     assert runners[0]._setup.limiter._running == 0
@@ -212,7 +212,7 @@ async def test_a_call_is_not_changed_after_hydration() -> None:
         return len(items)
 
     runner = ToolRunner([counts], sinks=[sink := MemorySink()])
-    hydrated = hydrate(ToolCall("c", "", "counts", '{"items":[1]}'), runner.catalog)
+    hydrated = hydrate(ToolCall("c", "counts", '{"items":[1]}'), runner.catalog)
     assert hydrated.success
     hydrated.arguments["items"].append(5)  # type: ignore[union-attr]
     outcome = await runner.exec(hydrated)
@@ -222,7 +222,7 @@ async def test_a_call_is_not_changed_after_hydration() -> None:
 
 def test_a_call_whose_loop_is_gone_leaves_nothing_claimed() -> None:
     runner = ToolRunner([waits])
-    steps = runner.exec(ToolCall("c", "", "waits", '{"n":1}'))
+    steps = runner.exec(ToolCall("c", "waits", '{"n":1}'))
 
     async def begin() -> None:
         steps.send(None)

@@ -72,7 +72,7 @@ def exec_logged(
         Catalog([one]), on_exception=lambda _call, raised: told.append(raised), **options
     )
     name = runner.catalog.names[0]
-    call = ToolCall("c1", "", name, f'{{"text": "{CANARY}"}}')
+    call = ToolCall("c1", name, f'{{"text": "{CANARY}"}}')
     with caplog.at_level(logging.DEBUG):
         outcome = asyncio.run(runner.exec(call))
     assert isinstance(outcome, Failed)
@@ -134,7 +134,7 @@ def test_a_failing_constructor_or_validator_is_logged_and_given_to_the_hook(
     told: list[BaseException] = []
     runner = ToolRunner([one], on_exception=lambda _, raised: told.append(raised))
     name = one.get_definition().name
-    call = ToolCall("c", "", name, json.dumps({"text": CANARY}))
+    call = ToolCall("c", name, json.dumps({"text": CANARY}))
     for run in (runner.hydrate, runner.exec):
         caplog.clear()
         told.clear()
@@ -158,7 +158,7 @@ def test_a_refusal_of_arguments_is_the_models_to_correct(
 ) -> None:
     told: list[BaseException] = []
     runner = ToolRunner([one], on_exception=lambda _, raised: told.append(raised))
-    call = ToolCall("c", "", one.get_definition().name, '{"text": "other"}')
+    call = ToolCall("c", one.get_definition().name, '{"text": "other"}')
     outcome = asyncio.run(runner.exec(call))
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
@@ -196,7 +196,7 @@ def test_by_default_the_line_is_printed(capsys: pytest.CaptureFixture[str]) -> N
     assert handler is not None
     LOGGER.addHandler(handler)
     try:
-        asyncio.run(ToolRunner([raises]).exec(ToolCall("c", "", "raises", '{"text": "x"}')))
+        asyncio.run(ToolRunner([raises]).exec(ToolCall("c", "raises", '{"text": "x"}')))
     finally:
         LOGGER.removeHandler(handler)
     assert capsys.readouterr().err.startswith("tool 'raises' raised RuntimeError at ")
@@ -287,7 +287,7 @@ def test_a_result_not_by_its_schema_is_in_the_log_too(caplog: pytest.LogCaptureF
 def test_a_process_that_raised_says_where(caplog: pytest.LogCaptureFixture) -> None:
     runner = ToolRunner([apart_tools.dies, apart_tools.ends])
     for name, how in (("dies", CANARY), ("ends", "object")):
-        asyncio.run(runner.exec(ToolCall(f"of_{name}", "", name, f'{{"how": "{how}"}}')))
+        asyncio.run(runner.exec(ToolCall(f"of_{name}", name, f'{{"how": "{how}"}}')))
     raised, no_json = (r.getMessage() for r in caplog.records if r.name == LOGGER.name)
     assert raised.startswith("tool 'dies' failed: KeyError was raised at ")
     assert "apart_tools.py:" in raised
@@ -313,7 +313,7 @@ def test_a_repairer_that_raises_is_told_of(caplog: pytest.LogCaptureFixture) -> 
 
     runner = ToolRunner([raises], repairer=Repairer())
     with caplog.at_level(logging.DEBUG):
-        asyncio.run(runner.exec(ToolCall("c", "", "raises", "{'text': 1")))
+        asyncio.run(runner.exec(ToolCall("c", "raises", "{'text': 1")))
     assert "the repairer 'mender' raised LookupError at " in caplog.text
     assert CANARY not in caplog.text
 
@@ -323,7 +323,7 @@ def test_a_hook_that_fails_is_told_of_and_stops_nothing(caplog: pytest.LogCaptur
         raise LookupError(CANARY)
 
     runner = ToolRunner([raises], on_exception=hook)
-    outcome = asyncio.run(runner.exec(ToolCall("c", "", "raises", '{"text": "x"}')))
+    outcome = asyncio.run(runner.exec(ToolCall("c", "raises", '{"text": "x"}')))
     assert isinstance(outcome, Failed)
     assert "on_exception raised LookupError at " in caplog.text
     assert CANARY not in caplog.text

@@ -200,7 +200,7 @@ class Ended(NamedTuple):
 
 
 def call(name: str, arguments: str = "{}", call_id: str = "call_0", **more: Any) -> ToolCall:
-    return ToolCall(call_id, "p_1", name, arguments, **more)
+    return ToolCall(call_id, name, arguments, provider_id="p_1", **more)
 
 
 PAY = call("pay", '{"amount": 5}')

@@ -28,7 +28,7 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approve
 from toolcrib.values.record import ToolInvocationRecord, key_of, standing
 
 RUNS: list[str] = []
-CALL = ToolCall("run_1_0_0", "", "note", '{"text": "a"}')
+CALL = ToolCall("run_1_0_0", "note", '{"text": "a"}')
 KEY = key_of("run_1", CALL.id)
 
 
@@ -110,7 +110,7 @@ async def test_a_failed_call_that_had_begun_does_not_run_again_either() -> None:
 
 async def test_a_call_that_never_began_may_come_again() -> None:
     runner = ToolRunner([wipe])
-    call = ToolCall("c", "", "wipe", '{"text": "a"}')
+    call = ToolCall("c", "wipe", '{"text": "a"}')
     refused = await runner.exec(call)
     assert isinstance(refused, Failed)
     assert refused.record.idempotency_key == ""
@@ -186,7 +186,7 @@ async def test_nobody_is_asked_about_a_call_that_is_on_its_way() -> None:
         return Approve(by="grace")
 
     runner = ToolRunner([wipe], approver=approver)
-    call = ToolCall("c", "", "wipe", '{"text": "a"}')
+    call = ToolCall("c", "wipe", '{"text": "a"}')
     outcomes = await runner.exec_all([call, call], scope=scope())
     assert [type(o) for o in outcomes] == [Completed, Failed]
     assert isinstance(outcomes[1], Failed)
@@ -233,7 +233,7 @@ async def test_a_call_that_began_and_never_ended_is_of_unknown_outcome() -> None
 
 
 async def test_an_idempotent_tool_is_run_again_under_the_same_key() -> None:
-    call = ToolCall("run_1_0_0", "", "put", '{"text": "a"}')
+    call = ToolCall("run_1_0_0", "put", '{"text": "a"}')
     ledger = await _left_behind(call)
     outcome = await ToolRunner([put], sinks=[ledger]).exec(call, scope=scope())
     assert isinstance(outcome, Completed)
@@ -258,7 +258,7 @@ async def test_nobody_is_asked_about_a_call_that_will_not_run() -> None:
         return Approve(by="grace")
 
     ledger = MemoryLedger()
-    call = ToolCall("c", "", "wipe", '{"text": "a"}')
+    call = ToolCall("c", "wipe", '{"text": "a"}')
     for _ in range(2):
         runner = ToolRunner([wipe], approver=approver, sinks=[ledger])
         assert isinstance(await runner.exec(call, scope=scope()), Completed)
@@ -302,7 +302,7 @@ async def test_an_edited_call_is_known_by_what_the_model_sent() -> None:
         return Approve(by="grace", arguments={"text": "edited"})
 
     ledger = MemoryLedger()
-    call = ToolCall("c", "", "wipe", '{"text": "a"}')
+    call = ToolCall("c", "wipe", '{"text": "a"}')
     for _ in range(2):
         runner = ToolRunner([wipe], approver=edits, sinks=[ledger])
         outcome = await runner.exec(call, scope=scope())
@@ -406,7 +406,7 @@ async def test_of_two_calls_with_secrets_that_look_different_one_is_another(ledg
     kept = MemoryLedger()
     runner = ToolRunner([open_], sinks=[kept] if ledger else [], remember=0 if ledger else 10)
     one, other = (
-        ToolCall("c", "", "open_", f'{{"door": "{door}", "key": "{key}"}}')
+        ToolCall("c", "open_", f'{{"door": "{door}", "key": "{key}"}}')
         for door, key in (("a", "1"), ("b", "2"))
     )
     assert isinstance(await runner.exec(one, scope=scope()), Completed)
@@ -432,7 +432,7 @@ def test_a_call_runs_once_in_however_many_threads_it_is_made() -> None:
     def made() -> None:
         for n in range(50):
             together.wait(10)
-            asyncio.run(_exec(runner, ToolCall(f"c{n}", "", "count", "{}")))
+            asyncio.run(_exec(runner, ToolCall(f"c{n}", "count", "{}")))
 
     threads = [threading.Thread(target=made) for _ in range(8)]
     for thread in threads:

@@ -110,7 +110,7 @@ async def run(
 ) -> tuple[Outcome, MemorySink]:
     sink = MemorySink()
     runner = ToolRunner(Catalog([target]).bind(bindings), sinks=[sink], **options)
-    outcome = await runner.exec(ToolCall("call_0", "", "t", "{}"))
+    outcome = await runner.exec(ToolCall("call_0", "t", "{}"))
     assert sink.records == [outcome.record]
     assert CANARY not in repr(outcome)
     return outcome, sink
@@ -196,7 +196,7 @@ async def test_a_factory_may_take_the_context(takes: str) -> None:
 
     factory: Any = {"ctx": made, "keyword": by_keyword, "hinted": hinted}[takes]
     runner = ToolRunner(Catalog([reads]).bind({Db: per_call(factory)}))
-    await runner.exec(ToolCall("call_0", "", "t", "{}"), caller=Caller("ada"))
+    await runner.exec(ToolCall("call_0", "t", "{}"), caller=Caller("ada"))
     assert [(c.call_id, c.caller.id) for c in seen] == [("call_0", "ada")]
     assert seen[0].deadline is not None
 
@@ -338,7 +338,7 @@ async def test_two_calls_at_once_get_two() -> None:
         return 1
 
     runner = ToolRunner(Catalog([meets]).bind({Db: per_call(lambda: Session([]))}))
-    await runner.exec_all([ToolCall(f"c{n}", "", "t", "{}") for n in range(2)])
+    await runner.exec_all([ToolCall(f"c{n}", "t", "{}") for n in range(2)])
     assert seen[0] is not seen[1]
 
 

@@ -158,7 +158,7 @@ async def cancelled_at(call: Coroutine[Any, Any, Outcome], at: set[int]) -> Outc
 def prepared(kept: Kept, target: Any) -> tuple[ToolRunner, Callable[[], Coroutine[Any, Any, Any]]]:
     catalog = Catalog([target]).bind({Db: per_call(lambda: kept)} if target.needs else {})
     runner = ToolRunner(catalog, policy=kept, approver=approves, sinks=[kept], concurrency=1)
-    call = ToolCall("run_1_0", "", "f", "{}")
+    call = ToolCall("run_1_0", "f", "{}")
     return runner, lambda: runner.exec(call, scope=CallScope(RunTally("run_1"), observer=kept))
 
 

@@ -33,7 +33,7 @@ async def alone() -> int:
 
 
 def call(name: str) -> ToolCall:
-    return ToolCall(f"c{next(IDS)}", "", name, "{}")
+    return ToolCall(f"c{next(IDS)}", name, "{}")
 
 
 async def ended(work: Any) -> Any:

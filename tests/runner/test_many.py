@@ -144,9 +144,9 @@ def ending(outcome: Outcome) -> str:
 def make(random_: random.Random, n: int) -> tuple[ToolCall, str]:
     way = random_.choice(list(WAYS))
     if way == "invalid":
-        return ToolCall(f"c{n}", "", "at_once", '{"n": "x"}'), way
+        return ToolCall(f"c{n}", "at_once", '{"n": "x"}'), way
     more = f', "ms": {random_.random() * 20}' if way == "wait" else ""
-    return ToolCall(f"c{n}", "", way, f'{{"n": {n}{more}}}'), way
+    return ToolCall(f"c{n}", way, f'{{"n": {n}{more}}}'), way
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ class Calls(RuleBasedStateMachine):
         name = "held_alone" if exclusive else "held"
         if exclusive:
             self.alone.add(n)
-        call = ToolCall(f"c{n}", "", name, f'{{"n": {n}}}')
+        call = ToolCall(f"c{n}", name, f'{{"n": {n}}}')
         self.tasks.append(self.loop.create_task(self.runner.exec(call)))
         if tick:
             self.spin()
@@ -345,7 +345,7 @@ def test_one_runner_serves_loops_in_several_threads() -> None:
 
     def serve(which: int) -> None:
         calls = [
-            ToolCall(f"t{which}_{n}", "", "solo" if n % 3 else "at_once", f'{{"n": {n}}}')
+            ToolCall(f"t{which}_{n}", "solo" if n % 3 else "at_once", f'{{"n": {n}}}')
             for n in range(30)
         ]
         try:
@@ -367,7 +367,7 @@ def test_one_runner_serves_loops_in_several_threads() -> None:
 async def test_a_cancelled_exec_all_leaves_nothing(nothing_left: None) -> None:
     sink = MemorySink()
     runner = ToolRunner(CATALOG, sinks=[sink], concurrency=8)
-    calls = [ToolCall(f"c{n}", "", "wait", f'{{"n": {n}, "ms": 5000}}') for n in range(100)]
+    calls = [ToolCall(f"c{n}", "wait", f'{{"n": {n}, "ms": 5000}}') for n in range(100)]
     task = asyncio.ensure_future(runner.exec_all(calls))
     await asyncio.sleep(0.01)
     task.cancel()

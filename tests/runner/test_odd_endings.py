@@ -73,7 +73,7 @@ async def exec_one(
 ) -> tuple[Outcome, MemorySink]:
     sink = MemorySink()
     outcome = await ToolRunner([target], sinks=[sink], **options).exec(
-        ToolCall("call_0", "", "f", arguments)
+        ToolCall("call_0", "f", arguments)
     )
     assert sink.records == [outcome.record]
     return outcome, sink
@@ -171,7 +171,7 @@ async def test_an_interrupt_passes_and_leaves_a_record() -> None:
         """Be interrupted at the keyboard."""
         raise KeyboardInterrupt
 
-    running = ToolRunner([f], sinks=[sink]).exec(ToolCall("call_0", "", "f", "{}"))
+    running = ToolRunner([f], sinks=[sink]).exec(ToolCall("call_0", "f", "{}"))
     with pytest.raises(KeyboardInterrupt):
         running.send(None)  # by hand: a task would pass it on to the event loop
     assert [r.error and r.error.code for r in sink.records] == [ErrorCode.CANCELLED]
@@ -315,7 +315,7 @@ async def test_what_a_sink_raises_carries_no_payload_and_who_watches_is_told() -
     watch = Watch()
     with pytest.raises(OSError, match="disk full") as raised:
         await ToolRunner([fails], sinks=[BadSink()]).exec(
-            ToolCall("call_0", "", "f", "{}"), scope=CallScope(RunTally(), observer=watch)
+            ToolCall("call_0", "f", "{}"), scope=CallScope(RunTally(), observer=watch)
         )
     assert CANARY not in context_of(raised.value)
     assert [type(told) for told in watch.told] == [Failed]
@@ -344,9 +344,9 @@ async def test_the_others_are_told_when_a_sink_panics(subject: Any, later: bool)
     runner = ToolRunner([subject], sinks=[PanickingSink(later=later), sink])
     scope = CallScope(RunTally("r"), observer=watch)
     with pytest.raises(PanicError):
-        await runner.exec(ToolCall("call_0", "", "f", "{}"), scope=scope)
+        await runner.exec(ToolCall("call_0", "f", "{}"), scope=scope)
     assert [told.record for told in watch.told] == sink.records
-    left = [hydrate(ToolCall(f"call_{n}", "", "f", "{}"), runner.catalog) for n in (1, 2)]
+    left = [hydrate(ToolCall(f"call_{n}", "f", "{}"), runner.catalog) for n in (1, 2)]
     with pytest.raises(PanicError):
         await runner.refuse_all(left, scope=scope)
     assert [record.id for record in sink.records] == ["call_0", "call_1", "call_2"]
@@ -362,7 +362,7 @@ async def test_an_intent_that_cannot_be_written_leaves_a_record_elsewhere() -> N
 
     sink = MemorySink()
     with pytest.raises(OSError, match="disk full"):
-        await ToolRunner([fails], sinks=[Intents(), sink]).exec(ToolCall("c", "", "f", "{}"))
+        await ToolRunner([fails], sinks=[Intents(), sink]).exec(ToolCall("c", "f", "{}"))
     assert [record.status for record in sink.records] == ["failed"]
 
 
@@ -429,7 +429,7 @@ async def test_a_tool_that_swallows_a_cancellation_stops_the_caller_all_the_same
 
     runner = ToolRunner([tool(visible=ALL)(f)], sinks=[sink])
     scope = CallScope(RunTally(), observer=watch)
-    task = asyncio.ensure_future(runner.exec(ToolCall("c", "", "f", "{}"), scope=scope))
+    task = asyncio.ensure_future(runner.exec(ToolCall("c", "f", "{}"), scope=scope))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -453,7 +453,7 @@ async def test_a_call_cancelled_while_its_outcome_is_written_keeps_its_outcome()
 
     runner = ToolRunner([f], sinks=[Slow()])
     scope = CallScope(RunTally(), observer=watch)
-    task = asyncio.ensure_future(runner.exec(ToolCall("c", "", "f", "{}"), scope=scope))
+    task = asyncio.ensure_future(runner.exec(ToolCall("c", "f", "{}"), scope=scope))
     await writing.wait()
     task.cancel("by its scope")
     await asyncio.sleep(0)
@@ -485,7 +485,7 @@ async def test_progress_from_a_thread_arrives_while_the_tool_runs_and_not_after(
 
     watch = Told()
     scope = CallScope(RunTally(), observer=watch)
-    task = asyncio.ensure_future(ToolRunner([f]).exec(ToolCall("c", "", "f", "{}"), scope=scope))
+    task = asyncio.ensure_future(ToolRunner([f]).exec(ToolCall("c", "f", "{}"), scope=scope))
     await asyncio.wait_for(told.wait(), 5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

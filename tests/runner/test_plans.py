@@ -68,7 +68,11 @@ async def test_it_says_from_which_prompt_it_is() -> None:
 
 async def test_what_was_hydrated_elsewhere_is_written_down_too() -> None:
     sink = MemorySink()
-    made = [hydrate(ToolCall("c", "p1", "pay", '{"cents": 5, "pin": "1234"}'), Catalog([pay]))]
+    made = [
+        hydrate(
+            ToolCall("c", "pay", '{"cents": 5, "pin": "1234"}', provider_id="p1"), Catalog([pay])
+        )
+    ]
     await ToolRunner([pay], sinks=[sink]).record_plan(made)
     (record,) = sink.records
     assert (record.provider_id, record.origin) == ("p1", None)

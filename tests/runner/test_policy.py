@@ -272,13 +272,13 @@ async def test_a_runner_tells_each_call_that_runs_to_those_that_count() -> None:
     counter = Counter()
     runner = ToolRunner([spend], policy=counter)
     for arguments in ("{}", '{"fail": true}', '{"nonsense": 1}'):
-        await runner.exec(ToolCall(f"c{len(arguments)}", "", "spend", arguments))
+        await runner.exec(ToolCall(f"c{len(arguments)}", "spend", arguments))
     assert counter.told == ["counts spend", "settles spend"] * 2
 
 
 async def test_one_that_cannot_count_keeps_the_call_from_running() -> None:
     outcome = await ToolRunner([spend], policy=Counter(lambda: 1 / 0)).exec(
-        ToolCall("c", "", "spend", "{}")
+        ToolCall("c", "spend", "{}")
     )
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.DENIED
@@ -291,5 +291,5 @@ async def test_one_that_cannot_settle_does_not_lose_the_outcome() -> None:
             raise ValueError
 
     counter = Careless()
-    outcome = await ToolRunner([spend], policy=counter).exec(ToolCall("c", "", "spend", "{}"))
+    outcome = await ToolRunner([spend], policy=counter).exec(ToolCall("c", "spend", "{}"))
     assert isinstance(outcome, Completed)

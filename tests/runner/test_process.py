@@ -69,7 +69,7 @@ async def run(
         timeout=PATIENCE,
         on_exception=lambda _c, error: raised.append(error),
     )
-    call = ToolCall("call_0", "", subject.definition.name, json.dumps(arguments))
+    call = ToolCall("call_0", subject.definition.name, json.dumps(arguments))
     outcome = await runner.exec(
         call, caller=caller, scope=CallScope(RunTally("run_7"), observer=watch)
     )
@@ -267,7 +267,7 @@ async def test_what_it_leaves_behind_ends_with_it() -> None:
 async def test_a_time_limit_kills_it(seconds: float) -> None:
     watch = Watch()
     outcome = await ToolRunner([apart_tools.lingers], timeout=seconds).exec(
-        ToolCall("c", "", "lingers", '{"busy": true}'), scope=CallScope(RunTally(), observer=watch)
+        ToolCall("c", "lingers", '{"busy": true}'), scope=CallScope(RunTally(), observer=watch)
     )
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.TIMEOUT
@@ -276,7 +276,7 @@ async def test_a_time_limit_kills_it(seconds: float) -> None:
 
 
 async def test_calls_of_one_reply_have_a_process_each() -> None:
-    calls = [ToolCall(f"c{n}", "", "halve", '{"day": "2026-11-22"}') for n in range(3)]
+    calls = [ToolCall(f"c{n}", "halve", '{"day": "2026-11-22"}') for n in range(3)]
     made = tool(visible=ALL, subprocess=True)(apart_tools.halve)
     outcomes = await ToolRunner([made], timeout=PATIENCE).exec_all(calls)
     assert len({o.value["pid"] for o in outcomes if isinstance(o, Completed)}) == 3
@@ -321,7 +321,7 @@ async def main():
     name, arguments = sys.argv[1:]
     scope = CallScope(RunTally(), observer=Watch())
     outcome = await ToolRunner([mine, flags, lingers], timeout=None).exec(
-        ToolCall("c", "", name, arguments), scope=scope
+        ToolCall("c", name, arguments), scope=scope
     )
     print(outcome.value["number"], outcome.value["pid"] != os.getpid())
 
@@ -372,7 +372,7 @@ def test_a_program_that_runs_its_tools_when_it_is_loaded(tmp_path: Path) -> None
             return 1
 
         runner = ToolRunner([mine], on_exception=lambda call, error: print(error))
-        print(asyncio.run(runner.exec(ToolCall("c", "", "mine", "{}"))).error.code)
+        print(asyncio.run(runner.exec(ToolCall("c", "mine", "{}"))).error.code)
         """
     path.write_text(textwrap.dedent(text), encoding="utf-8")
     with start(path, "FILE") as started:

@@ -173,7 +173,7 @@ async def open_account() -> Bank:
 
 
 async def test_three_views_of_nested_models() -> None:
-    outcome = await ToolRunner([open_account]).exec(ToolCall("1", "", "open_account", "{}"))
+    outcome = await ToolRunner([open_account]).exec(ToolCall("1", "open_account", "{}"))
     assert isinstance(outcome, Completed)
     assert outcome.value.account.cards[0].number.get_secret_value() == "4111 hush"
     masked = {"number": "**********", "lastDigits": "1111"}
@@ -241,7 +241,7 @@ async def test_a_result_that_nobody_said_may_be_seen_is_an_error_in_the_record()
             "required": ["text"],
         },
     }
-    call = ToolCall("c", "", "find", '{"text": "a"}')
+    call = ToolCall("c", "find", '{"text": "a"}')
     unset = Catalog.from_definitions([found], handlers={"find": find})
     outcome = await ToolRunner(unset).exec(call)
     assert isinstance(outcome, Completed)

@@ -40,7 +40,7 @@ CANARY = "canary-4f1d"
 
 
 def call_of(name: str, arguments: str = "{}", *, id: str = "call_0") -> ToolCall:
-    return ToolCall(id, "", name, arguments)
+    return ToolCall(id, name, arguments)
 
 
 @tool(visible=["sum"])
@@ -219,7 +219,7 @@ async def test_each_failure_has_its_name_and_one_record(
 
 
 async def test_a_cut_call_never_runs(runner: ToolRunner) -> None:
-    outcome = await runner.exec(ToolCall("call_0", "", "add", '{"a": 1, "b": 2}', complete=False))
+    outcome = await runner.exec(ToolCall("call_0", "add", '{"a": 1, "b": 2}', complete=False))
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.TRUNCATED
 

@@ -98,7 +98,7 @@ async def run(
     sink = MemorySink()
     runner = ToolRunner(subject, sinks=[sink], **options)
     outcome = await runner.exec(
-        ToolCall("call_0", "", "t", arguments), scope=CallScope(RunTally(), observer=watch)
+        ToolCall("call_0", "t", arguments), scope=CallScope(RunTally(), observer=watch)
     )
     assert [r for r in sink.records if r.status != "started"] == [outcome.record]
     assert CANARY not in f"{sink.records}{'' if watch is None else watch.parts}"
@@ -249,7 +249,7 @@ async def test_the_limit_for_a_part_can_be_set() -> None:
     watch = Watch()
     runner = ToolRunner([tool(visible=ALL, name="t")(yields)], max_result_bytes=9)
     outcome = await runner.exec(
-        ToolCall("call_0", "", "t", "{}"), scope=CallScope(RunTally(), observer=watch)
+        ToolCall("call_0", "t", "{}"), scope=CallScope(RunTally(), observer=watch)
     )
     assert isinstance(outcome, Failed)
     assert outcome.error.message.endswith("it is larger than 9 bytes.")

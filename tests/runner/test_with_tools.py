@@ -39,7 +39,7 @@ async def needy(store: Store) -> str:
 
 
 def call_of(name: str, number: int) -> ToolCall:
-    return ToolCall(f"c{number}", "", name, '{"text": "x"}')
+    return ToolCall(f"c{number}", name, '{"text": "x"}')
 
 
 async def test_it_shares_policies_sinks_and_the_memory_of_calls() -> None:

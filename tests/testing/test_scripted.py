@@ -99,7 +99,7 @@ def test_it_is_a_client() -> None:
 
 
 def test_a_scripted_reply_keeps_its_calls() -> None:
-    made = ToolCall("own", "p", "add", "{}")
+    made = ToolCall("own", "add", "{}", provider_id="p")
     assert Reply(Message.assistant("", (made,)), "tool_calls").tool_calls == (made,)
 
 

@@ -244,7 +244,7 @@ TOOL: Any = {
         "required": ["city"],
     },
 }
-BEFORE = ToolCall("r_0_0", "call00000", "get_weather", '{"city": "Bari"}')
+BEFORE = ToolCall("r_0_0", "get_weather", '{"city": "Bari"}', provider_id="call00000")
 REQUEST = ChatRequest(
     (
         Message.system("Be brief."),

@@ -219,7 +219,7 @@ def test_a_prefixed_tool_is_another_definition_of_the_same_tool() -> None:
     assert prefixed.get_definition().digest != plain.get_definition().digest
     assert prefixed.get_definition().input_schema == plain.get_definition().input_schema
     assert tool_of(Gamma).definition.name == "Gamma"
-    result = hydrate(ToolCall("c", "", "x_Gamma", "{}"), Catalog([Gamma]).prefixed("x_"))
+    result = hydrate(ToolCall("c", "x_Gamma", "{}"), Catalog([Gamma]).prefixed("x_"))
     assert isinstance(result.tool, Gamma)
 
 
@@ -279,7 +279,7 @@ def anything(**arguments: Any) -> int:
 @pytest.mark.parametrize("handler", [echo, echo_later, anything])
 async def test_definitions_with_a_handler_run(handler: Callable[..., Any]) -> None:
     catalog = Catalog.from_definitions([DICTIONARY], handlers={"delta": handler})
-    result = hydrate(ToolCall("c", "", "delta", '{"x": 4.0}'), catalog)
+    result = hydrate(ToolCall("c", "delta", '{"x": 4.0}'), catalog)
     assert result.success
     assert await result.tool.run() in (4, 1)
     definition = catalog["delta"].get_definition()
@@ -301,7 +301,7 @@ def test_a_handler_may_take_a_type_of_the_calling_function() -> None:
         "input_schema": {"type": "object", "properties": {"x": {}}, "required": ["x"]},
     }
     catalog = Catalog.from_definitions([form], handlers={"delta": handle})
-    result = hydrate(ToolCall("c", "", "delta", '{"x": {"x": 4}}'), catalog)
+    result = hydrate(ToolCall("c", "delta", '{"x": {"x": 4}}'), catalog)
     assert result.success
     assert result.tool.arguments == {"x": Delta(4)}
 
@@ -313,10 +313,10 @@ def test_definitions_without_a_handler_are_planned() -> None:
     assert entry is not None
     assert not entry.tool.runnable
     assert entry.tool.definition.visible is ALL
-    result = hydrate(ToolCall("c", "", "delta", '{"x": 4}'), catalog)
+    result = hydrate(ToolCall("c", "delta", '{"x": 4}'), catalog)
     assert result.success
     assert result.tool is None
-    assert isinstance(hydrate(ToolCall("c", "", "delta", '{"x": "4"}'), catalog), Rejected)
+    assert isinstance(hydrate(ToolCall("c", "delta", '{"x": "4"}'), catalog), Rejected)
     with pytest.raises(DefinitionError, match="only the definition of 'delta' is known"):
         entry.tool(x=4)
 
@@ -375,7 +375,7 @@ def test_a_definition_that_changes_afterwards_changes_nothing() -> None:
     catalog = Catalog.from_definitions([form])
     form["input_schema"]["properties"]["x"]["type"] = "string"
     form["input_schema"]["required"] = ["x", "y"]
-    assert hydrate(ToolCall("c", "", "delta", '{"x": 4}'), catalog).success
+    assert hydrate(ToolCall("c", "delta", '{"x": 4}'), catalog).success
     assert catalog["delta"].get_definition().input_schema == {
         "type": "object",
         "properties": {"x": {}},

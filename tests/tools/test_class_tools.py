@@ -211,7 +211,7 @@ def documented(cls: type) -> str:
 @each_row(("cls", "make", "result"), KINDS.values(), ids=KINDS)
 async def test_each_kind(cls: Any, make: Callable[[], Any], result: Any) -> None:
     ours = make()
-    hydrated = hydrate(ToolCall("c", "", cls.__name__, '{"a":4}'), Catalog([cls]))
+    hydrated = hydrate(ToolCall("c", cls.__name__, '{"a":4}'), Catalog([cls]))
     assert isinstance(hydrated, Hydrated), hydrated.errors
     assert type(hydrated.tool) is cls
     assert hydrated.tool == ours
@@ -245,7 +245,7 @@ def test_a_subclass_of_each_kind_is_a_component_and_no_tool(cls: Any) -> None:
     assert decorated is Below
     assert tool_of(Below).definition.name == "Lower"
     assert tool_of(cls).definition.name == cls.__name__
-    hydrated = hydrate(ToolCall("c", "", "Lower", '{"a":4}'), Catalog([cls, Below]))
+    hydrated = hydrate(ToolCall("c", "Lower", '{"a":4}'), Catalog([cls, Below]))
     assert type(hydrated.tool) is Below
 
 
@@ -292,7 +292,7 @@ def test_models_stay_models() -> None:
     for wrong in (0, 13):
         with pytest.raises(ValueError, match="1 validation error"):
             Model(a=wrong)
-    result = hydrate(ToolCall("c", "", "Model", '{"a":13}'), Catalog([Model]))
+    result = hydrate(ToolCall("c", "Model", '{"a":13}'), Catalog([Model]))
     assert [error.stage for error in result.errors] == ["instantiate"]
 
 

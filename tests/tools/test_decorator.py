@@ -57,7 +57,7 @@ async def shout(text: str) -> str:
 def built(thing: Any, arguments: str) -> Any:
     """The instance that one call makes."""
     catalog = Catalog([thing])
-    result = hydrate(ToolCall("c", "", catalog.names[0], arguments), catalog)
+    result = hydrate(ToolCall("c", catalog.names[0], arguments), catalog)
     assert isinstance(result, Hydrated), result.errors
     return result.tool
 
@@ -592,6 +592,6 @@ def test_a_class_that_cannot_be_made_is_a_rejection() -> None:
 
         async def run(self) -> None: ...
 
-    result = hydrate(ToolCall("c", "", "Unwilling", "{}"), Catalog([Unwilling]))
+    result = hydrate(ToolCall("c", "Unwilling", "{}"), Catalog([Unwilling]))
     assert "CANARY" not in repr(result)
     assert result.errors[0].stage == "instantiate"

@@ -159,8 +159,8 @@ def test_a_definition_alone_can_be_planned() -> None:
         input_schema_json='{"type":"object","properties":{"a":{"type":"integer"}}}',
     )
     catalog = Catalog([definition])
-    assert hydrate(ToolCall("c", "", "look", '{"a":1}'), catalog).success
-    assert not hydrate(ToolCall("c", "", "look", '{"a":"x"}'), catalog).success
+    assert hydrate(ToolCall("c", "look", '{"a":1}'), catalog).success
+    assert not hydrate(ToolCall("c", "look", '{"a":"x"}'), catalog).success
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_an_authors_schema_is_kept_verbatim() -> None:
     definition = look.get_definition()
     assert definition.input_schema == VERBATIM
     assert list(definition.input_schema or {}) == list(VERBATIM)
-    assert hydrate(ToolCall("c", "", "look", '{"a":[2.5],"x1":2}'), Catalog([look])).success
+    assert hydrate(ToolCall("c", "look", '{"a":[2.5],"x1":2}'), Catalog([look])).success
 
 
 def test_numbers_are_kept_to_the_last_digit() -> None:
@@ -331,7 +331,7 @@ def test_the_authors_own_dictionary_may_change_afterwards() -> None:
         "required": ["a"],
     }
     assert tool_of(look).definition.digest == before
-    assert not hydrate(ToolCall("c", "", "look", "{}"), Catalog([look])).success
+    assert not hydrate(ToolCall("c", "look", "{}"), Catalog([look])).success
 
 
 PARAMETERS: Any = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}

@@ -95,7 +95,7 @@ def fetch(url: str, times: int = 1, options: Options = None, **auth: Auth) -> st
 def test_hints_that_cannot_be_read_are_not_read_where_a_schema_is_given() -> None:
     fetched = tool(fetch, parameters=SCHEMA, visible=ALL)
     assert fetched("a", 2) == "aa"
-    call = ToolCall("1", "", "fetch", '{"url": "a", "times": 2.0}')
+    call = ToolCall("1", "fetch", '{"url": "a", "times": 2.0}')
     hydrated = hydrate(call, Catalog([fetched]))
     assert isinstance(hydrated, Hydrated)
 

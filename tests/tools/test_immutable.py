@@ -61,7 +61,7 @@ def test_nothing_that_an_author_keeps_changes_it() -> None:
     assert before.digest == digest_before
     assert (before.tags, before.annotations.allowed_roles) == (("t",), ("admin",))
     assert [e.arguments for e in before.examples] == [{"a": 1}]
-    assert not hydrate(ToolCall("c", "", "look", '{"a":3}'), Catalog([look])).success
+    assert not hydrate(ToolCall("c", "look", '{"a":3}'), Catalog([look])).success
 
 
 def test_nothing_that_it_hands_out_changes_it() -> None:
@@ -75,7 +75,7 @@ def test_nothing_that_it_hands_out_changes_it() -> None:
     definition.examples[0].arguments["a"] = 2
     assert definition.input_schema == given()[0]
     assert definition.examples[0].arguments == {"a": 1}
-    assert not hydrate(ToolCall("c", "", "look", '{"a":3}'), Catalog([look])).success
+    assert not hydrate(ToolCall("c", "look", '{"a":3}'), Catalog([look])).success
     for name in ("name", "description", "tags", "digest", "input_schema_json", "visible"):
         with pytest.raises(AttributeError):
             setattr(definition, name, "x")

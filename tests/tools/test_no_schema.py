@@ -39,7 +39,7 @@ def test_refused_by_default() -> None:
 @pytest.mark.parametrize("mode", MODES)
 async def test_each_mode_is_recorded_as_not_validated(mode: Any) -> None:
     made = tool(visible=ALL, allow_no_schema=True, no_schema_mode=mode, read_only=True)(anything)
-    call = ToolCall("c", "", "anything", '{"a":1,"b":2}')
+    call = ToolCall("c", "anything", '{"a":1,"b":2}')
     hydrated = hydrate(call, Catalog([made]))
     assert isinstance(hydrated, Hydrated)
     assert made.definition.no_schema_mode == mode
@@ -57,6 +57,6 @@ async def test_each_mode_is_recorded_as_not_validated(mode: Any) -> None:
 
 async def test_what_is_refused_is_marked_too() -> None:
     made = tool(visible=ALL, allow_no_schema=True, no_schema_mode="human-approval")(anything)
-    ended = await ToolRunner([made]).exec(ToolCall("c", "", "anything", "{}"), caller=Caller("ada"))
+    ended = await ToolRunner([made]).exec(ToolCall("c", "anything", "{}"), caller=Caller("ada"))
     assert isinstance(ended, Failed)
     assert (ended.record.validated, ended.record.no_schema_mode) == (False, "human-approval")

@@ -215,7 +215,7 @@ def test_whoever_wrote_the_constructor_its_hints_are_read(cls: Any, hints: list[
 
 async def test_a_pydantic_dataclass_is_a_tool() -> None:
     catalog = Catalog([tool(visible=ALL)(OfPydantic)])
-    outcome = await ToolRunner(catalog).exec(ToolCall("c", "", "OfPydantic", '{"a": 2, "seed": 1}'))
+    outcome = await ToolRunner(catalog).exec(ToolCall("c", "OfPydantic", '{"a": 2, "seed": 1}'))
     assert isinstance(outcome, Completed)
     assert outcome.value == 2
     schema: Any = get_definition(OfPydantic).input_schema

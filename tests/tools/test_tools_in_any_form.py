@@ -104,7 +104,7 @@ def request(tools: Any) -> ChatRequest:
     return ChatRequest((Message.user("Say tea."),), tools, id_prefix="r_")
 
 
-CALL = ToolCall("1", "", "echo", '{"text": "tea"}')
+CALL = ToolCall("1", "echo", '{"text": "tea"}')
 
 
 async def planned_by_a_client(tools: Any) -> list[str]:
@@ -147,7 +147,7 @@ async def repaired(tools: Any) -> list[str]:
         async def __call__(self, request: object, /) -> str | None:
             return CALL.arguments
 
-    rejected = hydrate(ToolCall("1", "", "echo", "{"), MADE)
+    rejected = hydrate(ToolCall("1", "echo", "{"), MADE)
     assert isinstance(rejected, Rejected)
     mended = await repair(rejected, tools, Mender())
     assert isinstance(mended, Hydrated)

@@ -316,7 +316,7 @@ class Once:
 
 
 def call_of(number: int, **more: Any) -> ToolCall:
-    return ToolCall(str(number), "", "read_file", f'{{"path": "{number}"}}', **more)
+    return ToolCall(str(number), "read_file", f'{{"path": "{number}"}}', **more)
 
 
 async def test_a_person_may_approve_a_tool_for_a_run(tmp_path: Path) -> None:

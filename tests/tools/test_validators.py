@@ -80,7 +80,7 @@ class LazyLook:
 
 def called(thing: Any, arguments: str) -> Hydrated | Rejected:
     name = tool_of(thing).definition.name
-    return hydrate(ToolCall("c", "p", name, arguments), Catalog([thing]))
+    return hydrate(ToolCall("c", name, arguments, provider_id="p"), Catalog([thing]))
 
 
 def test_the_default_is_eager_and_says_what_it_is() -> None:

@@ -20,7 +20,7 @@ from toolcrib.values.call import (
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
 
-CALL = ToolCall("c1", "p1", "look", '{"a": 1}')
+CALL = ToolCall("c1", "look", '{"a": 1}', provider_id="p1")
 DEFINITION = ToolDefinition(name="look", description="", input_schema_json='{"type":"object"}')
 ERROR = HydrationError(Stage.PARSE, ErrorCode.INVALID_JSON, "no", "/a")
 
@@ -82,4 +82,4 @@ def test_they_are_frozen(value: Any, field: str) -> None:
 
 def test_a_call_is_whole_unless_it_is_said_to_be_cut() -> None:
     assert CALL.complete
-    assert not ToolCall("c", "", "look", "{", complete=False).complete
+    assert not ToolCall("c", "look", "{", complete=False).complete

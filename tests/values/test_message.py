@@ -8,7 +8,7 @@ import pytest
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ChatRequest, Message, Reply, Settings, ToolChoice, Usage
 
-CALL = ToolCall("c1", "p1", "look", "{}")
+CALL = ToolCall("c1", "look", "{}", provider_id="p1")
 
 
 @pytest.mark.parametrize(

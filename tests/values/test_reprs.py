@@ -57,8 +57,8 @@ HARMLESS = {
     "Offer.output",  # likewise
 }
 INTERNAL = (
-    ".runner.gate.",
-    ".runner.pipe.",
+    ".runner.limiter.",
+    ".runner.process.",
     ".schema.",
     ".kit.",
     ".wire.",
@@ -102,7 +102,7 @@ def shows(value: object) -> bool:
 
 
 async def test_no_value_on_the_way_of_a_call_shows_it() -> None:
-    sent = ToolCall("call_1", "", "pay", f'{{"token": "{CANARY}"}}')
+    sent = ToolCall("call_1", "pay", f'{{"token": "{CANARY}"}}')
     hydrated = hydrate(sent, [pay])
     outcome = await ToolRunner([pay]).exec(sent)
     assert isinstance(outcome, Completed)
@@ -133,7 +133,7 @@ async def test_no_client_log_or_key_shows_its_secret() -> None:
     await client.aclose()
 
 
-@pytest.mark.parametrize("value", [ToolCall("1", "", "a", "x" * 12), Message.user("x" * 12)])
+@pytest.mark.parametrize("value", [ToolCall("1", "a", "x" * 12), Message.user("x" * 12)])
 def test_a_repr_says_how_much_there_is(value: object) -> None:
     assert "<12 characters>" in repr(value)
     assert "x" * 12 not in repr(value)

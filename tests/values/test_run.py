@@ -12,7 +12,7 @@ from toolcrib.values.decision import Caller
 from toolcrib.values.message import Message, Usage
 from toolcrib.values.run import Limits, RunState
 
-CALL = ToolCall("c1", "p1", "look", '{"a": 1e400, "a": 2}')
+CALL = ToolCall("c1", "look", '{"a": 1e400, "a": 2}', provider_id="p1")
 STATE = RunState(
     "r1",
     2,

@@ -79,7 +79,12 @@ def _messages(message: Any, calls: dict[str, ToolCall]) -> Iterable[Message]:
 
 def _assistant(blocks: list[Json], calls: dict[str, ToolCall]) -> Message:
     made = [
-        ToolCall(f"call_{len(calls) + n}", block["id"], block["name"], json.dumps(block["input"]))
+        ToolCall(
+            f"call_{len(calls) + n}",
+            block["name"],
+            json.dumps(block["input"]),
+            provider_id=block["id"],
+        )
         for n, block in enumerate(block for block in blocks if block["type"] == "tool_use")
     ]
     calls |= {call.provider_id: call for call in made}

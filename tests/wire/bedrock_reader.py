@@ -68,7 +68,9 @@ def _model(content: list[Json], ids: str) -> Message:
     for block in content:
         if use := block.get("toolUse"):
             text = json.dumps(use["input"])
-            calls.append(ToolCall(f"{ids}{len(calls)}", use["toolUseId"], use["name"], text))
+            calls.append(
+                ToolCall(f"{ids}{len(calls)}", use["name"], text, provider_id=use["toolUseId"])
+            )
     text = "".join(block.get("text", "") for block in content)
     state = ProviderState("bedrock-converse", content)
     return Message("assistant", text, tuple(calls), provider_state=state)

@@ -80,7 +80,9 @@ def _named(choice: Row) -> str:
 
 def _call(call: Row, number: int) -> ToolCall:
     function = call["function"]
-    return ToolCall(f"call_{number}", call["id"], function["name"], function["arguments"])
+    return ToolCall(
+        f"call_{number}", function["name"], function["arguments"], provider_id=call["id"]
+    )
 
 
 def _tool(tool: Row) -> Any:

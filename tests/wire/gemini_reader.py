@@ -103,7 +103,7 @@ def _model(parts: list[Json], ids: str) -> tuple[Message, list[ToolCall]]:
         if call := part.get("functionCall"):
             made = f"{ids}{len(calls)}"
             text = json.dumps(call.get("args", {}))
-            calls.append(ToolCall(made, call.get("id", ""), call["name"], text))
+            calls.append(ToolCall(made, call["name"], text, provider_id=call.get("id", "")))
             form = form | {"functionCall": {"id": made}}
         forms.append(form)
     text = "".join(form["text"] for form in forms if "text" in form and not form.get("thought"))

@@ -112,7 +112,9 @@ def _messages(items: list[Body]) -> list[Message]:
 
 def _assistant(items: list[Body], calls: dict[str, ToolCall]) -> Message:
     made = [
-        ToolCall(f"r_{len(calls) + at}", i["call_id"], i["name"], i.get("arguments", ""))
+        ToolCall(
+            f"r_{len(calls) + at}", i["name"], i.get("arguments", ""), provider_id=i["call_id"]
+        )
         for at, i in enumerate(item for item in items if item.get("type") in _CALLS)
     ]
     calls |= {call.provider_id: call for call in made}

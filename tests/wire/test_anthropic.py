@@ -57,8 +57,8 @@ TOOL: dict[str, Any] = {
     "input_schema": SCHEMA,
 }
 TOOLS = {"tools": (defined(),)}
-CALL = ToolCall("r_0", "toolu_01", "get_weather", '{"city": "Rome"}')
-OTHER = ToolCall("r_1", "toolu_02", "get_weather", '{"city": "Oslo"}')
+CALL = ToolCall("r_0", "get_weather", '{"city": "Rome"}', provider_id="toolu_01")
+OTHER = ToolCall("r_1", "get_weather", '{"city": "Oslo"}', provider_id="toolu_02")
 SENT_CALL = {
     "type": "tool_use",
     "id": "toolu_01",
@@ -305,7 +305,7 @@ def test_an_error_always_has_a_text() -> None:
 
 
 def made(call_id: str, provider_id: str = "", arguments: str = "{}", name: str = "f") -> ToolCall:
-    return ToolCall(call_id, provider_id, name, arguments)
+    return ToolCall(call_id, name, arguments, provider_id=provider_id)
 
 
 @each_row(

@@ -38,7 +38,7 @@ def turns(draw: Any, number: int) -> list[Message]:
     if role != "assistant":
         return [Message(role, text)]
     calls = tuple(
-        ToolCall(f"r.{number}:{at}", draw(IDS), draw(NAMES), draw(ARGUMENTS))
+        ToolCall(f"r.{number}:{at}", draw(NAMES), draw(ARGUMENTS), provider_id=draw(IDS))
         for at in range(draw(st.integers(0, 3)))
     )
     data = draw(st.lists(BLOCKS, max_size=4))

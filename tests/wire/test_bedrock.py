@@ -66,7 +66,7 @@ def choosing(**choice: Any) -> Json:
 HI: Json = {"messages": [user({"text": "Hi"})]}
 TOOLS: Json = {"tools": (defined(),)}
 ASKED = HI | {"toolConfig": {"tools": [spec()]}}
-CALL = ToolCall("r_0", "", "get_weather", '{"city": "Rome"}')
+CALL = ToolCall("r_0", "get_weather", '{"city": "Rome"}')
 SENT = {"toolUse": {"toolUseId": "r_0", "name": "get_weather", "input": {"city": "Rome"}}}
 CALLED = (Message.user("Hi"), Message.assistant("", (CALL,)), Message.tool(CALL, "sunny"))
 SENT_CALLED: Json = {"messages": [user({"text": "Hi"}), model(SENT), user(answered("sunny"))]}
@@ -156,9 +156,9 @@ GOLDEN: dict[str, tuple[ChatRequest, Json]] = {
     "text beside two calls, errors, and a word after them": (
         asked(
             Message.user("?"),
-            Message.assistant("Let me see.", (CALL, ToolCall("r_1", "p.q:1", "other", "{}"))),
+            Message.assistant("Let me see.", (CALL, ToolCall("r_1", "other", "{}", "p.q:1"))),
             Message.tool(CALL, "down", is_error=True),
-            Message.tool(ToolCall("r_1", "p.q:1", "other", "{}"), " "),
+            Message.tool(ToolCall("r_1", "other", "{}", "p.q:1"), " "),
             Message.user("And?"),
             **TOOLS,
         ),
@@ -295,7 +295,7 @@ def test_a_tool_that_is_not_sent_is_known_but_not_on_offer(choice: ToolChoice) -
 
 
 def test_names_are_made_legal_everywhere_and_come_back() -> None:
-    tool, call = defined("the weather"), ToolCall("r_0", "", "the weather", "{}")
+    tool, call = defined("the weather"), ToolCall("r_0", "the weather", "{}")
     history = Message.user("?"), Message.assistant("", (call,)), Message.tool(call, "x")
     choice = ToolChoice("tool", "the weather")
     sent = encode("bedrock-converse", asked(*history, tools=(tool,), tool_choice=choice), model="m")
@@ -321,7 +321,7 @@ def test_names_are_made_legal_everywhere_and_come_back() -> None:
 def test_each_call_has_a_legal_id_which_its_result_names(
     calls: list[tuple[str, str]], ids: list[str]
 ) -> None:
-    made = tuple(ToolCall(own, given, "f", "{}") for own, given in calls)
+    made = tuple(ToolCall(own, "f", "{}", provider_id=given) for own, given in calls)
     results = [Message.tool(call, "x") for call in reversed(made)]
     request = asked(Message.user("?"), Message.assistant("", made), *results)
     messages = json.loads(encode("bedrock-converse", request, model="m").body)["messages"]
@@ -334,7 +334,7 @@ def test_each_call_has_a_legal_id_which_its_result_names(
     [('{"n": 12345678901234567890123, "n":1.10}',) * 2, ('{"a": "b', "{}"), ("", "{}")],
 )
 def test_arguments_go_back_as_the_model_wrote_them(arguments: str, sent: str) -> None:
-    call = ToolCall("a", "", "f", arguments)
+    call = ToolCall("a", "f", arguments)
     messages = Message.user("?"), Message.assistant("", (call,)), Message.tool(call, "x")
     body = encode("bedrock-converse", asked(*messages), model="m").body
     assert f'"input":{sent}'.encode() in body
@@ -346,9 +346,9 @@ OWN = {"toolUse": {"toolUseId": "o", "name": "s", "input": {}, "type": "server_t
 RAN = {"toolResult": {"toolUseId": "o", "content": [], "type": "t"}}
 MARK = {"toolUse": {"toolUseId": "p", "name": "get_weather"}}
 STATE = [SIGNED, UNSIGNED, {"text": "Let me "}, OWN, RAN, MARK, {"text": "see."}]
-KNOWN = ToolCall("r_0", "p", "get_weather", '{"city": "Rome"}')
+KNOWN = ToolCall("r_0", "get_weather", '{"city": "Rome"}', provider_id="p")
 SENT_KNOWN = {"toolUse": SENT["toolUse"] | {"toolUseId": "p"}}
-LATER = ToolCall("r_1", "", "other", "{}")
+LATER = ToolCall("r_1", "other", "{}")
 SENT_LATER = {"toolUse": {"toolUseId": "r_1", "name": "other", "input": {}}}
 
 
@@ -419,7 +419,7 @@ def test_a_memo_changes_nothing_but_the_work() -> None:
         request = ChatRequest(tuple(history), tools)
         with_memo = encode("bedrock-converse", request, model="m", memo=memo)
         assert with_memo.body == encode("bedrock-converse", request, model="m").body
-        call = ToolCall(f"r_{turn}", "p", "a b", "{}")
+        call = ToolCall(f"r_{turn}", "a b", "{}", provider_id="p")
         history += [Message.assistant("", (call,)), Message.tool(call, "x"), Message.user("so?")]
     assert len(memo.history._encoded) == 10  # type: ignore[attr-defined]
 

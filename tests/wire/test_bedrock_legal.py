@@ -46,7 +46,7 @@ def turns(draw: Any, number: int) -> list[Message]:
         images = draw(st.sampled_from([(), (Image("image/png", "aGk="),)]))
         return [Message(role, text, images=images if role == "user" else ())]
     calls = tuple(
-        ToolCall(f"r.{number}:{at}", draw(IDS), draw(NAMES), draw(ARGUMENTS))
+        ToolCall(f"r.{number}:{at}", draw(NAMES), draw(ARGUMENTS), provider_id=draw(IDS))
         for at in range(draw(st.integers(0, 3)))
     )
     data = draw(st.lists(BLOCKS, max_size=4))

@@ -50,7 +50,7 @@ FUNCTION = {"name": "get_weather", "description": "Weather.", "parameters": SCHE
 TOOL = {"type": "function", "function": FUNCTION}
 TOOLS = {"tools": (defined(),)}
 TWO = {"tools": (defined("other"), defined())}
-CALL = ToolCall("r_0", "get_weather_pcZFHqej8", "get_weather", '{"city": "Rome"}')
+CALL = ToolCall("r_0", "get_weather", '{"city": "Rome"}', provider_id="get_weather_pcZFHqej8")
 SENT_CALL = {
     "id": "get_weather_pcZFHqej8",
     "type": "function",
@@ -245,7 +245,7 @@ def test_a_memo_changes_nothing_but_the_work() -> None:
         request = ChatRequest(tuple(history), tools, choice)
         with_memo = encode(COHERE, request, model="m", memo=memo)
         assert with_memo.body == encode(COHERE, request, model="m").body
-        call = ToolCall(f"r_{number}", "p", "a.b", "{}")
+        call = ToolCall(f"r_{number}", "a.b", "{}", provider_id="p")
         history += [Message.assistant("", (call,)), Message.tool(call, "x")]
     assert len(memo.history._encoded) == 7  # type: ignore[attr-defined]
 

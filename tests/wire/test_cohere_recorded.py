@@ -139,7 +139,9 @@ def request_of(body: Row) -> ChatRequest:
 
 def _call(call: Row, number: int) -> ToolCall:
     function = call["function"]
-    return ToolCall(f"call_{number}", call["id"], function["name"], function["arguments"])
+    return ToolCall(
+        f"call_{number}", function["name"], function["arguments"], provider_id=call["id"]
+    )
 
 
 def _tool(tool: Row) -> Any:

@@ -47,7 +47,9 @@ def hand_made() -> list[Message]:
     """Ids that nobody gives, names that nobody takes, arguments that are none, a cut call."""
     texts = ('{"a": 12345678901234567890123}', "no JSON", '{"a": "b', "{}", '[{"a": 1}]')
     calls = tuple(
-        ToolCall(f"odd:{at}/é", given, f"a tool/{at}", texts[at % 5], at % 5 != 2)
+        ToolCall(
+            f"odd:{at}/é", f"a tool/{at}", texts[at % 5], provider_id=given, complete=at % 5 != 2
+        )
         for at, given in enumerate(ODD_IDS)
     )
     state = ProviderState("nowhere", {"secret": "kept to nobody at all, by anyone"})

@@ -58,7 +58,7 @@ HI = {"contents": [user({"text": "Hi"})]}
 TOOL: Json = {"name": "get_weather", "description": "Weather now.", "parametersJsonSchema": SCHEMA}
 TOOLS = {"tools": (defined(),)}
 ASKED = HI | {"tools": [{"functionDeclarations": [TOOL]}]}
-CALL = ToolCall("r_0", "", "get_weather", '{"city": "Rome"}')
+CALL = ToolCall("r_0", "get_weather", '{"city": "Rome"}')
 SENT_CALL = {"functionCall": {"id": "r_0", "name": "get_weather", "args": {"city": "Rome"}}}
 SIGNED_CALL = SENT_CALL | {"thoughtSignature": STAND_IN}
 
@@ -131,9 +131,11 @@ GOLDEN: dict[str, tuple[ChatRequest, Json]] = {
     "text beside two calls, and an error result": (
         asked(
             Message.user("?"),
-            Message.assistant("Let me see.", (CALL, ToolCall("r_1", "p", "other", "{}"))),
+            Message.assistant(
+                "Let me see.", (CALL, ToolCall("r_1", "other", "{}", provider_id="p"))
+            ),
             Message.tool(CALL, "down", is_error=True),
-            Message.tool(ToolCall("r_1", "p", "other", "{}"), '{"$ref": "#"}'),
+            Message.tool(ToolCall("r_1", "other", "{}", provider_id="p"), '{"$ref": "#"}'),
         ),
         {
             "contents": [
@@ -238,7 +240,7 @@ def test_what_the_wire_cannot_say_is_refused(
 
 
 def test_names_are_made_legal_everywhere_and_come_back() -> None:
-    tool, call = defined("1 weather"), ToolCall("r_0", "", "1 weather", "{}")
+    tool, call = defined("1 weather"), ToolCall("r_0", "1 weather", "{}")
     history = Message.user("?"), Message.assistant("", (call,)), Message.tool(call, "x")
     choice = ToolChoice("tool", "1 weather")
     sent = encode("gemini", asked(*history, tools=(tool,), tool_choice=choice), model="m")
@@ -265,7 +267,7 @@ def test_names_are_made_legal_everywhere_and_come_back() -> None:
 def test_each_call_has_an_id_which_its_result_names(
     calls: list[tuple[str, str]], ids: list[str]
 ) -> None:
-    made = tuple(ToolCall(own, given, "f", "{}") for own, given in calls)
+    made = tuple(ToolCall(own, "f", "{}", provider_id=given) for own, given in calls)
     results = [Message.tool(call, "x") for call in reversed(made)]
     contents = body_of(asked(Message.user("?"), Message.assistant("", made), *results))["contents"]
     assert [part["functionCall"]["id"] for part in contents[1]["parts"]] == ids
@@ -282,7 +284,7 @@ def test_each_call_has_an_id_which_its_result_names(
     ],
 )
 def test_arguments_go_back_as_the_model_wrote_them(arguments: str, sent: str) -> None:
-    call = ToolCall("a", "", "f", arguments)
+    call = ToolCall("a", "f", arguments)
     messages = Message.user("?"), Message.assistant("", (call,)), Message.tool(call, "x")
     assert f'"args":{sent}'.encode() in encode("gemini", asked(*messages), model="m").body
 
@@ -296,7 +298,7 @@ STATE = [
     OWN_TOOL,
     {"text": "see."},
 ]
-LATER = ToolCall("r_1", "", "other", "{}")
+LATER = ToolCall("r_1", "other", "{}")
 LATER_CALL = {"functionCall": {"id": "r_1", "name": "other", "args": {}}}
 
 
@@ -371,7 +373,7 @@ def test_a_memo_changes_nothing_but_the_work() -> None:
         request = ChatRequest(tuple(history), tools)
         with_memo = encode("gemini", request, model="m", memo=memo)
         assert with_memo.body == encode("gemini", request, model="m").body
-        call = ToolCall(f"r_{turn}", "p", "a b", "{}")
+        call = ToolCall(f"r_{turn}", "a b", "{}", provider_id="p")
         history += [Message.assistant("", (call,)), Message.tool(call, "x")]
     assert len(memo.history._encoded) == 7  # type: ignore[attr-defined]
 

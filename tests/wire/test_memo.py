@@ -32,7 +32,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def turn(name: str, number: int) -> tuple[Message, ...]:
-    made = ToolCall(f"{name}_{number}", "", "f", "{}")
+    made = ToolCall(f"{name}_{number}", "f", "{}")
     return Message.assistant("", (made,)), Message.tool(made, f"{name} said {number}")
 
 

@@ -49,7 +49,7 @@ BASE = {"model": "m", "messages": HI}
 FUNCTION = {"name": "get_weather", "description": "Weather.", "parameters": SCHEMA}
 TOOL = {"type": "function", "function": FUNCTION}
 TOOLS = {"tools": (defined(),)}
-CALL = ToolCall("r_0", "pcZFHqej8", "get_weather", '{"city": "Rome"}')
+CALL = ToolCall("r_0", "get_weather", '{"city": "Rome"}', provider_id="pcZFHqej8")
 SENT_CALL = {
     "id": "pcZFHqej8",
     "type": "function",
@@ -203,7 +203,8 @@ def sent_ids(*calls: ToolCall) -> list[str]:
 )
 def test_ids_of_any_provider_become_nine_letters_and_digits(given: str) -> None:
     first, *others = sent_ids(
-        ToolCall("run_0", given, "f", "{}"), ToolCall("run_1", given, "f", "{}")
+        ToolCall("run_0", "f", "{}", provider_id=given),
+        ToolCall("run_1", "f", "{}", provider_id=given),
     )
     assert (first == given) is (given == "pcZFHqej8")
     assert all(re.fullmatch("[A-Za-z0-9]{9}", id_) for id_ in (first, *others))
@@ -218,7 +219,7 @@ def test_a_memo_changes_nothing_but_the_work() -> None:
         )
         with_memo = encode(MISTRAL, request, model="m", memo=memo)
         assert with_memo.body == encode(MISTRAL, request, model="m").body
-        call = ToolCall(f"r_{turn}", "p", "a.b", "{}")
+        call = ToolCall(f"r_{turn}", "a.b", "{}", provider_id="p")
         history += [Message.assistant("", (call,)), Message.tool(call, "x")]
     assert len(memo.history._encoded) == 7  # type: ignore[attr-defined]
 

@@ -44,7 +44,7 @@ TOOL = {
     "function": {"name": "get_weather", "description": "Weather.", "parameters": SCHEMA},
 }
 TOOLS = {"tools": (defined(),)}
-CALL = ToolCall("r_0", "call_abc", "get_weather", '{"city": "Rome"}')
+CALL = ToolCall("r_0", "get_weather", '{"city": "Rome"}', provider_id="call_abc")
 SENT_CALL = {
     "id": "call_abc",
     "type": "function",
@@ -176,13 +176,13 @@ def test_a_tool_that_may_not_be_called_is_known_but_not_on_offer(choice: ToolCho
     ],
 )
 def test_arguments_go_back_as_the_model_wrote_them(arguments: str, sent: str) -> None:
-    call = ToolCall("a", "", "f", arguments)
+    call = ToolCall("a", "f", arguments)
     body = encode(OLLAMA, asked(Message.assistant("", (call,)), Message.tool(call, "x")), model="m")
     assert f'"arguments":{sent}}}'.encode() in body.body
 
 
 def test_results_are_named_in_the_order_of_the_history() -> None:
-    first, second = ToolCall("a", "", "f", "{}"), ToolCall("b", "", "g h", "{}")
+    first, second = ToolCall("a", "f", "{}"), ToolCall("b", "g h", "{}")
     turn = (Message.assistant("", (first, second)), Message.tool(second, "2"),
             Message.tool(first, "1", is_error=True))  # fmt: skip
     messages = body_of(asked(*turn))["messages"]
@@ -195,7 +195,7 @@ def test_results_are_named_in_the_order_of_the_history() -> None:
 
 
 def test_text_that_is_no_unicode_is_sent_all_the_same() -> None:
-    call = ToolCall("a", "", "f", '{"x":"\\ud800"}')
+    call = ToolCall("a", "f", '{"x":"\\ud800"}')
     turn = (Message.user("a\ud800b"), Message.assistant("\udc00", (call,)), Message.tool(call, "x"))
     messages = body_of(asked(*turn))["messages"]
     assert [m["content"] for m in messages] == ["a\ufffdb", "\ufffd", "x"]
@@ -209,7 +209,7 @@ def test_a_memo_changes_nothing_but_the_work() -> None:
         request = ChatRequest(tuple(history), tools, ToolChoice(allowed=allowed))
         with_memo = encode(OLLAMA, request, model="m", memo=memo)
         assert with_memo.body == encode(OLLAMA, request, model="m").body
-        call = ToolCall(f"r_{turn}", "p", "a.b", "{}")
+        call = ToolCall(f"r_{turn}", "a.b", "{}", provider_id="p")
         history += [Message.assistant("", (call,)), Message.tool(call, "x")]
     assert len(memo.history._encoded) == 7  # type: ignore[attr-defined]
 

@@ -77,7 +77,7 @@ def request_of(body: Row) -> ChatRequest:
             for call in message.get("tool_calls", ()):
                 given = call["function"]
                 number = f"c{len(messages)}_{len(waiting)}"
-                waiting.append(ToolCall(number, "", given["name"], json.dumps(given["arguments"])))
+                waiting.append(ToolCall(number, given["name"], json.dumps(given["arguments"])))
             thought = message.get("thinking")
             state = None if thought is None else ProviderState("ollama", {"thinking": thought})
             messages.append(Message("assistant", text, tuple(waiting), provider_state=state))

@@ -42,7 +42,7 @@ TOOL: dict[str, Any] = {
     "function": {"name": "get_weather", "description": "Weather now.", "parameters": SCHEMA},
 }
 TOOLS = {"tools": (defined(),)}
-CALL = ToolCall("r_0", "call_abc", "get_weather", '{"city": "Rome"}')
+CALL = ToolCall("r_0", "get_weather", '{"city": "Rome"}', provider_id="call_abc")
 SENT_CALL = {
     "id": "call_abc",
     "type": "function",
@@ -181,7 +181,7 @@ def test_a_dictionary_that_defines_nothing_is_refused(form: dict[str, Any]) -> N
 
 def test_illegal_names_are_mapped_and_the_offer_knows_the_way_back() -> None:
     tool = defined("weather.now")
-    call = ToolCall("r_0", "", "weather.now", "{}")
+    call = ToolCall("r_0", "weather.now", "{}")
     sent = encode(
         "openai-chat",
         asked(
@@ -213,7 +213,7 @@ def sent_calls(*calls: ToolCall, times: int = 1) -> list[dict[str, Any]]:
 
 
 def made(call_id: str, provider_id: str = "", arguments: str = "{}", name: str = "f") -> ToolCall:
-    return ToolCall(call_id, provider_id, name, arguments)
+    return ToolCall(call_id, name, arguments, provider_id=provider_id)
 
 
 @each_row(

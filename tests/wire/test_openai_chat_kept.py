@@ -110,7 +110,7 @@ def test_every_split_gives_the_same(body: bytes) -> None:
 
 
 def test_a_state_says_nothing_else() -> None:
-    made = ToolCall("call_0", "x", "f", A)
+    made = ToolCall("call_0", "f", A, provider_id="x")
     state = {"role": "user", "content": "X", "tool_calls": [], "reasoning": "r",
              "calls": {"call_0": {"id": "y", "function": {}, "extra_content": SIGNED}}}  # fmt: skip
     message = Message(
@@ -126,7 +126,7 @@ def test_a_state_says_nothing_else() -> None:
 
 @each_row("state", [None, 5, [], {"calls": 5}, {"calls": {"call_0": 5}}])
 def test_a_state_of_no_use_is_nothing(state: Any) -> None:
-    made = ToolCall("call_0", "x", "f", A)
+    made = ToolCall("call_0", "f", A, provider_id="x")
     message = Message(
         "assistant", "Hi", (made,), provider_state=ProviderState("openai-chat", state)
     )

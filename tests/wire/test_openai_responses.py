@@ -54,7 +54,7 @@ TOOL: dict[str, Any] = {
 }
 TOOLS = {"tools": (defined(),)}
 WITH_TOOLS = BASE | {"tools": [TOOL]}
-CALL = ToolCall("r_0", "call_abc", "get_weather", '{"city": "Rome"}')
+CALL = ToolCall("r_0", "get_weather", '{"city": "Rome"}', provider_id="call_abc")
 SENT_CALL = {
     "type": "function_call",
     "call_id": "call_abc",
@@ -226,7 +226,7 @@ def test_tools_in_any_form(tool: Any, form: dict[str, Any]) -> None:
 
 
 def test_illegal_names_are_mapped_everywhere() -> None:
-    call = ToolCall("r_0", "", "weather.now", "{}")
+    call = ToolCall("r_0", "weather.now", "{}")
     request = asked(
         Message.assistant("", (call,)),
         Message.tool(call, "x"),
@@ -254,20 +254,20 @@ def test_illegal_names_are_mapped_everywhere() -> None:
     ],
 )
 def test_ids_of_any_provider_are_made_legal(given: str, kept: bool) -> None:
-    call = ToolCall("r_0", given, "f", "{}")
+    call = ToolCall("r_0", "f", "{}", provider_id=given)
     first, second = input_of(Message.assistant("", (call,)), Message.tool(call, "x"))
     assert first["call_id"] == second["call_id"] == (given if kept else "r_0")
 
 
 def test_equal_ids_are_told_apart() -> None:
-    calls = ToolCall("a", "p", "f", "{}"), ToolCall("b", "p", "f", "{}")
+    calls = ToolCall("a", "f", "{}", provider_id="p"), ToolCall("b", "f", "{}", provider_id="p")
     items = input_of(Message.assistant("", calls), *(Message.tool(call, "x") for call in calls))
     assert [item["call_id"] for item in items] == ["p", "b", "p", "b"]
 
 
 @pytest.mark.parametrize("arguments", ['{"a": "b', "", "[1]", "4 + 4"])
 def test_arguments_that_are_no_object_are_not_echoed(arguments: str) -> None:
-    call = ToolCall("a", "", "f", arguments)
+    call = ToolCall("a", "f", arguments)
     assert input_of(Message.assistant("", (call,)), Message.tool(call, "x"))[0]["arguments"] == "{}"
 
 
@@ -317,7 +317,7 @@ def test_calls_in_kept_items_are_those_of_the_message() -> None:
     assert call == OWN_CALL | {"status": "incomplete", "arguments": "{}"}
 
 
-OTHER = ToolCall("r_1", "call_def", "get_weather", "{}")
+OTHER = ToolCall("r_1", "get_weather", "{}", provider_id="call_def")
 
 
 @each_row(
@@ -351,7 +351,7 @@ def test_a_custom_tools_call_gets_a_custom_tools_result() -> None:
         "name": "f",
         "input": "4+4",
     }
-    call = ToolCall("r_0", "c", "f", "4+4")
+    call = ToolCall("r_0", "f", "4+4", provider_id="c")
     assert input_of(*said(custom, calls=(call,))) == [
         custom,
         {"type": "custom_tool_call_output", "call_id": "c", "output": "sunny"},
@@ -387,7 +387,7 @@ def test_a_memo_changes_nothing_but_the_work() -> None:
         request = ChatRequest(tuple(history), tools)
         with_memo = encode("openai-responses", request, model="m", memo=memo)
         assert with_memo.body == encode("openai-responses", request, model="m").body
-        call = ToolCall(f"r_{turn}", "p", "a.b", "{}")
+        call = ToolCall(f"r_{turn}", "a.b", "{}", provider_id="p")
         own = OWN_CALL | {"call_id": "p"}
         history += said(REASONING, own, calls=(call,))
     assert len(memo.history._encoded) == 1 + 3 * 3  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ def test_they_go_behind_the_others(wire: str) -> None:
 
 @pytest.mark.parametrize("wire", ["anthropic", "bedrock-converse"])
 def test_they_stand_in_for_tools_that_were_called_and_are_gone(wire: str) -> None:
-    call = ToolCall("c", "c1", "add", "{}")
+    call = ToolCall("c", "add", "{}", provider_id="c1")
     messages = (*HI.messages, Message.assistant("", (call,)), Message.tool(call, "3"))
     request = ChatRequest(messages, settings=Settings(provider_tools=(OWN,)))
     assert tools_of(wire, request) == [OWN]

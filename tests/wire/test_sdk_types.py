@@ -47,8 +47,8 @@ def asked(*messages: Message, **members: Any) -> ChatRequest:
 TWO = {"tools": (tool(), tool("optional and nullable", "g"))}
 HI, BYE = Message.user("Hi"), Message.user("Bye")
 DATA = Image("image/png", "aGk=")
-CALL = ToolCall("r_0", "call_1", "f", '{"city": "Rome"}')
-OTHER = ToolCall("r_1", "", "a tool of old", "no JSON")
+CALL = ToolCall("r_0", "f", '{"city": "Rome"}', provider_id="call_1")
+OTHER = ToolCall("r_1", "a tool of old", "no JSON")
 
 REQUESTS: dict[str, ChatRequest] = {
     "text": asked(),

@@ -60,7 +60,7 @@ def call(
     )
     text = _read_stdin() if arguments == "-" else arguments
     # The id is the tool's idempotency key: the same command, given twice, is two calls.
-    asked = ToolCall(f"call_{os.urandom(8).hex()}", "", tool, text)
+    asked = ToolCall(f"call_{os.urandom(8).hex()}", tool, text)
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what a tool prints is not its result
             outcome = asyncio.run(_run(runner, asked, log))

@@ -147,7 +147,7 @@ class ScriptedClient(Closing):
             return turn if turn.offer.tools else msgspec.structs.replace(turn, offer=offer)
         said = spoken(turn)
         calls = tuple(
-            ToolCall(f"{request.id_prefix}{at}", "", made.name, made.arguments)
+            ToolCall(f"{request.id_prefix}{at}", made.name, made.arguments)
             for at, made in enumerate(said.calls)
         )
         message = Message.assistant(said.text, calls)

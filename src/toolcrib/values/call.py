@@ -59,9 +59,9 @@ class ToolCall(Veiled, msgspec.Struct, frozen=True, gc=False):
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
     id: str
-    provider_id: str
     name: str
     arguments: str
+    provider_id: str = ""
     complete: bool = True
     notes: tuple[str, ...] = ()
     fault: CallFault | None = None

@@ -102,7 +102,7 @@ def _shows(wire: Wire, image: Image) -> bool:
 
 
 def _with_result(wire: Wire, *, is_error: bool) -> bytes:
-    call = ToolCall("call_0", "", "a", "{}")
+    call = ToolCall("call_0", "a", "{}")
     told = Message.tool(call, "it is so", is_error=is_error)
     history = (_ASKED, Message.assistant("", (call,)), told)
     return encode(wire, ChatRequest(history, _TOOLS), model="m").body

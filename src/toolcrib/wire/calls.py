@@ -267,7 +267,12 @@ class CallAssembler:
 
 def _cut(call: _Open, text: str) -> ToolCall:
     return ToolCall(
-        call.id, mended(call.provider_id), mended(call.own), text, complete=False, fault=call.fault
+        call.id,
+        mended(call.own),
+        text,
+        provider_id=mended(call.provider_id),
+        complete=False,
+        fault=call.fault,
     )
 
 

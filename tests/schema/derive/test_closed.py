@@ -232,7 +232,7 @@ def test_the_call_of_the_issue_is_refused() -> None:
         """Pay money back."""
         return {"order": r.order}
 
-    call = ToolCall("1", "", "refund", '{"r": {"order": 7, "amount_cents": 5}}')
+    call = ToolCall("1", "refund", '{"r": {"order": 7, "amount_cents": 5}}')
     rejected = hydrate(call, Catalog([refund]))
     assert isinstance(rejected, Rejected)
     assert rejected.errors[0].code is ErrorCode.INVALID_ARGUMENTS

@@ -118,12 +118,12 @@ def test_a_default_that_is_not_shown_takes_effect() -> None:
         return f"{depth} {since}"
 
     catalog = Catalog([look])
-    left_out = hydrate(ToolCall("c", "", "look", "{}"), catalog)
+    left_out = hydrate(ToolCall("c", "look", "{}"), catalog)
     assert isinstance(left_out, Hydrated)
     assert left_out.arguments == {"depth": None, "since": None}
     assert left_out.defaults == ("/depth", "/since")
     assert left_out.provenance.parsed == {}
-    assert isinstance(hydrate(ToolCall("c", "", "look", '{"depth": null}'), catalog), Rejected)
+    assert isinstance(hydrate(ToolCall("c", "look", '{"depth": null}'), catalog), Rejected)
 
 
 class Color(Enum):
@@ -367,7 +367,7 @@ async def test_a_tool_gets_field_defaults_of_their_hints() -> None:
         """Keep what was given."""
         got.extend((whole, read.url, url))
 
-    hydrated = hydrate(ToolCall("1", "", "keep", '{"whole": {}, "read": {}}'), keep)
+    hydrated = hydrate(ToolCall("1", "keep", '{"whole": {}, "read": {}}'), keep)
     assert isinstance(hydrated, Hydrated)
     await hydrated.building.another().run()
     url = AnyUrl("https://example.org")

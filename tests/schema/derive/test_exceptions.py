@@ -111,7 +111,7 @@ def test_each_exception_is_refused_at_instantiate(name: str, hint: Any, value: A
 
     take.__annotations__ = {"x": hint, "return": None}
     catalog = Catalog([tool(visible=ALL)(take)])
-    result = hydrate(ToolCall("c", "", "take", json.dumps({"x": value})), catalog)
+    result = hydrate(ToolCall("c", "take", json.dumps({"x": value})), catalog)
     assert isinstance(result, Rejected)
     assert [(e.code, e.stage) for e in result.errors] == [("invalid_arguments", "instantiate")]
     assert name in EXCEPTIONS
@@ -133,5 +133,5 @@ def test_what_the_schema_itself_refuses(hint: Any, value: Any) -> None:
 
     take.__annotations__ = {"x": hint}
     catalog = Catalog([tool(visible=ALL)(take)])
-    result = hydrate(ToolCall("c", "", "take", json.dumps({"x": value})), catalog)
+    result = hydrate(ToolCall("c", "take", json.dumps({"x": value})), catalog)
     assert [e.stage for e in result.errors] == ["validate"]

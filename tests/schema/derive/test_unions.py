@@ -166,7 +166,7 @@ def test_the_call_of_the_issue_is_quick() -> None:
     calls = 0
     text = json.dumps({"where": expressions(12)}, separators=(",", ":"))
     assert len(text) < 500
-    assert isinstance(hydrate(ToolCall("1", "", "find", text), Catalog([find])), Hydrated)
+    assert isinstance(hydrate(ToolCall("1", "find", text), Catalog([find])), Hydrated)
     assert calls < 100
 
 
@@ -181,7 +181,7 @@ def test_what_no_schema_tells_apart_is_too_large_when_it_multiplies() -> None:
 
     def result(depth: int) -> Any:
         text = json.dumps({"where": [same(depth)]})
-        return hydrate(ToolCall("1", "", "find", text), catalog)
+        return hydrate(ToolCall("1", "find", text), catalog)
 
     assert isinstance(result(2), Hydrated)
     calls = 0
@@ -393,7 +393,7 @@ def taken(hint: Any, sent: Any) -> bool:
         """Take."""
 
     take.__annotations__["x"] = hint
-    call = ToolCall("1", "", "take", json.dumps({"x": sent}))
+    call = ToolCall("1", "take", json.dumps({"x": sent}))
     return hydrate(call, Catalog([tool(visible=ALL)(take)])).success
 
 
