@@ -1,6 +1,6 @@
 """Hostile argument texts of 100 kB: what hydration and a repair by the sanitizer cost at worst.
 
-Each kind of `tests/hydrate/hostile_texts.py` is made with several seeds; of each text the minimum of
+Each kind of `tests/hydration/hostile_texts.py` is made with several seeds; of each text the minimum of
 the rounds counts, of each kind the worst text. CPU milliseconds per 100 kB (of UTF-8).
 """
 
@@ -16,10 +16,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from hydrate.hostile_texts import CODES
+from hydration.hostile_texts import CODES
 
 from toolcrib import ALL, Catalog, ToolCall, hydrate, tool
-from toolcrib.hydrate import Sanitizer, repair
+from toolcrib.hydration import Sanitizer, repair
 from toolcrib.values.call import Rejected
 
 ROUNDS = 3

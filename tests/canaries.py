@@ -30,7 +30,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import CapabilityError
-from toolcrib.hydrate import RepairRequest
+from toolcrib.hydration import RepairRequest
 from toolcrib.testing import call, cut, raw, raw_call
 from toolcrib.testing.loopback import ServerTurn
 from toolcrib.tools import per_call

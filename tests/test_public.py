@@ -83,7 +83,7 @@ PUBLIC = [
 ROOMS = {
     "toolcrib.approvals": ["ApprovalStore", "TerminalApprover"],
     "toolcrib.audit": ["AuditEntry", "AuditFilter", "AuditLog", "OpenTelemetry", "verify_jsonl"],
-    "toolcrib.hydrate": ["ModelRepairer", "Repairer", "RepairRequest", "Sanitizer", "repair"],
+    "toolcrib.hydration": ["ModelRepairer", "Repairer", "RepairRequest", "Sanitizer", "repair"],
     "toolcrib.policies": [
         "CountingPolicy",
         "Policy",

@@ -331,7 +331,7 @@ def test_lists_are_taken_for_tuples() -> None:
 # --- rooms below the top package: each parameter of what their `__all__` names
 
 ROOMS = (
-    *("wire", "clients", "tools", "tools.lock", "hydrate", "pick", "approvals", "policies"),
+    *("wire", "clients", "tools", "tools.lock", "hydration", "pick", "approvals", "policies"),
     *("storage", "kit", "testing"),
 )
 WRONG: list[Any] = [3, None, "x", b"x", [1], {"a": 1}, A]

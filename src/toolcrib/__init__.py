@@ -2,7 +2,7 @@
 
 from toolcrib.agent import Agent, RunStream, Session, run_sync
 from toolcrib.errors import ErrorCode, ToolError
-from toolcrib.hydrate import hydrate, repair
+from toolcrib.hydration import hydrate, repair
 from toolcrib.pick import PickOptions, PickResult, pick_tools
 from toolcrib.runner import Policy, ToolRunner
 from toolcrib.schema import bundle_refs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolcrib import ALL, Agent, Completed, RunState, ToolCall, ToolRunner, tool
 from toolcrib.errors import ErrorCode
-from toolcrib.hydrate import RepairRequest
+from toolcrib.hydration import RepairRequest
 from toolcrib.policies import Standard
 from toolcrib.testing import MemorySink, ScriptedClient, raw_call
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve

@@ -17,7 +17,7 @@ from toolcrib import (
     ToolRunner,
     tool,
 )
-from toolcrib.hydrate import hydrate
+from toolcrib.hydration import hydrate
 from toolcrib.runner import CallScope
 from toolcrib.runner.policy import Standard
 from toolcrib.testing import MemorySink

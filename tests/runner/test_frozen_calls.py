@@ -39,7 +39,7 @@ from toolcrib import (
 )
 from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError, ErrorCode
-from toolcrib.hydrate import Sanitizer, hydrate
+from toolcrib.hydration import Sanitizer, hydrate
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink
 from toolcrib.tools import per_call

@@ -27,7 +27,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import ToolcribError
-from toolcrib.hydrate import hydrate
+from toolcrib.hydration import hydrate
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally

@@ -12,7 +12,7 @@ from toolcrib import ALL, Caller, Catalog, Completed, ToolCall, ToolRunner, tool
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.cli.audit_story import stories
 from toolcrib.errors import ErrorCode
-from toolcrib.hydrate import hydrate
+from toolcrib.hydration import hydrate
 from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.values.origin import prompt_of

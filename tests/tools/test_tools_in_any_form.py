@@ -12,7 +12,7 @@ from toolcrib import ALL, Agent, Catalog, Offer, ToolCall, ToolRunner, hydrate, 
 from toolcrib.audit import OpenTelemetry
 from toolcrib.clients import OpenAIClient, fallback, request_of
 from toolcrib.errors import CatalogError, DefinitionError, ToolcribError
-from toolcrib.hydrate import repair
+from toolcrib.hydration import repair
 from toolcrib.lint import check_tools
 from toolcrib.pick import PickOptions, explain_pick
 from toolcrib.testing import ScriptedClient, call, openai_server

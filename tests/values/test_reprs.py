@@ -25,7 +25,7 @@ from toolcrib import (
 )
 from toolcrib.audit import AuditLog, Checkpoints, PublicKey, SigningKey
 from toolcrib.clients import OpenAIClient
-from toolcrib.hydrate import hydrate
+from toolcrib.hydration import hydrate
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.json import Veiled
 from toolcrib.values.message import Settings

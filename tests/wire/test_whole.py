@@ -15,7 +15,7 @@ from rows import each_row
 from servers.bedrock import frame
 
 from toolcrib.errors import ErrorCode, WireError
-from toolcrib.hydrate import hydrate
+from toolcrib.hydration import hydrate
 from toolcrib.values.call import Rejected
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import Reply

@@ -26,7 +26,7 @@ from samples import WHOLE
 from wire.recorded_helpers import Row, recorded
 
 from toolcrib.errors import ClientError
-from toolcrib.hydrate.parse import Parsed, parse_arguments
+from toolcrib.hydration.parse import Parsed, parse_arguments
 from toolcrib.wire import Wire, decoder, wire_of
 
 SAMPLE = 700

@@ -9,7 +9,7 @@ import msgspec
 import orjson
 
 from toolcrib.errors import ErrorCode
-from toolcrib.hydrate import ParseFailure, parse_arguments
+from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import JsonObject, JsonValue, encodable
 from toolcrib.values.message import Message, Reply

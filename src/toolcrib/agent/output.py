@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from toolcrib.errors import DefinitionError, ToolError
-from toolcrib.hydrate import ParseFailure, parse_json
+from toolcrib.hydration import ParseFailure, parse_json
 from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.tools.component import NotAcceptedError, read_typed
 from toolcrib.values.json import JsonValue

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from toolcrib.errors import SourceError
-from toolcrib.hydrate import RepairRequest, hydrate, repair
+from toolcrib.hydration import RepairRequest, hydrate, repair
 from toolcrib.runner import ToolRunner, approval_request
 from toolcrib.runner.approval import differing, request_id
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall

@@ -22,7 +22,7 @@ from toolcrib.cli.database import DATABASE, check_holds
 from toolcrib.cli.options import JsonOption
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.cli.where import UnusableError
-from toolcrib.hydrate import ParseFailure, parse_arguments
+from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import JsonObject
 

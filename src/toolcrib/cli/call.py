@@ -26,7 +26,7 @@ from toolcrib.cli.options import (
 from toolcrib.cli.render import err, error_text, out, print_json, printable, show_json
 from toolcrib.cli.where import UnusableError, load_catalog, names_to_try
 from toolcrib.errors import ErrorCode, SourceError
-from toolcrib.hydrate.parse import MAX_BYTES
+from toolcrib.hydration.parse import MAX_BYTES
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import MemorySink
 from toolcrib.values.call import ToolCall

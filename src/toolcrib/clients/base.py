@@ -33,7 +33,7 @@ from toolcrib.clients.transport import (
 )
 from toolcrib.closing import Closing
 from toolcrib.errors import ClientError, ConnectionFailed, ProviderError, RequestError
-from toolcrib.hydrate import hydrate
+from toolcrib.hydration import hydrate
 from toolcrib.tools import ToolLike, as_tools
 from toolcrib.values.client import Plan
 from toolcrib.values.definition import HasDefinition

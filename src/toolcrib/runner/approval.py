@@ -22,7 +22,7 @@ import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.failures import Explained
-from toolcrib.hydrate import ParseFailure, hydrate, parse_arguments
+from toolcrib.hydration import ParseFailure, hydrate, parse_arguments
 from toolcrib.runner.execute import cancel_requests, own
 from toolcrib.runner.output import masked_arguments, masked_places, own_copy, unmasked
 from toolcrib.runner.policy import spared_for_run

@@ -26,7 +26,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_over_time
-from toolcrib.hydrate import Repairer, repair
+from toolcrib.hydration import Repairer, repair
 from toolcrib.runner.approval import answer_to, approval_request, approved_call, lapsed_by_closing
 from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor, ToolPlan

@@ -26,7 +26,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
-from toolcrib.hydrate import OtherArguments, instance_of
+from toolcrib.hydration import OtherArguments, instance_of
 from toolcrib.runner.execute import (
     StillRunning,
     TimeLimitExceeded,

@@ -16,7 +16,7 @@ from copy import copy
 from types import NoneType
 
 from toolcrib.errors import ErrorCode, ToolcribError
-from toolcrib.hydrate import Repairer, check_repairer, hydrate, repair
+from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call, Setup
 from toolcrib.runner.execute import cancel_requests

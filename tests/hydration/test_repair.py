@@ -14,8 +14,8 @@ from rows import each_row
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Offer, Rejected, ToolCall, hydrate, tool
 from toolcrib.errors import Stage, ToolcribError
-from toolcrib.hydrate import RepairRequest, repair, repairable
-from toolcrib.hydrate.parse import MAX_BYTES
+from toolcrib.hydration import RepairRequest, repair, repairable
+from toolcrib.hydration.parse import MAX_BYTES
 from toolcrib.tools import Tool
 from toolcrib.values.call import HydrationError
 from toolcrib.values.definition import ToolDefinition

@@ -9,7 +9,7 @@ from typing import Any
 
 from rows import each_row
 
-from toolcrib.hydrate import Parsed, ParseFailure, parse_arguments
+from toolcrib.hydration import Parsed, ParseFailure, parse_arguments
 
 MUST_READ: list[tuple[str, str, Any]] = [
     ("array_arraysWithSpaces", "[[]   ]", [[]]),

@@ -1,8 +1,8 @@
 """Hydration: parse, resolve, validate and instantiate a tool call; repair its arguments once."""
 
-from toolcrib.hydrate.hydrate import OtherArguments, hydrate, instance_of
-from toolcrib.hydrate.parse import Parsed, ParseFailure, parse_arguments, parse_json
-from toolcrib.hydrate.repair import (
+from toolcrib.hydration.hydrate import OtherArguments, hydrate, instance_of
+from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, parse_json
+from toolcrib.hydration.repair import (
     ModelRepairer,
     Repairer,
     RepairRequest,

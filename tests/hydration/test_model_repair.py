@@ -10,7 +10,7 @@ from rows import each_row
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
 from toolcrib.errors import AuthenticationError, ConnectionFailed
-from toolcrib.hydrate import ModelRepairer, Repairer, repair
+from toolcrib.hydration import ModelRepairer, Repairer, repair
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.message import Message, Reply, Settings, ToolChoice
 

@@ -15,8 +15,8 @@ from rows import each_row
 from samples import sample
 
 from toolcrib.errors import ErrorCode
-from toolcrib.hydrate import Parsed, ParseFailure, parse, parse_arguments
-from toolcrib.hydrate.parse import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_NODES
+from toolcrib.hydration import Parsed, ParseFailure, parse, parse_arguments
+from toolcrib.hydration.parse import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_NODES
 from toolcrib.values.json import fresh
 
 CANARY = "CANARY_77ab"

@@ -11,8 +11,8 @@ from rows import each_row
 from samples import sample
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
-from toolcrib.hydrate import Parsed, Repairer, RepairRequest, Sanitizer, parse_arguments, repair
-from toolcrib.hydrate.repair import mend
+from toolcrib.hydration import Parsed, Repairer, RepairRequest, Sanitizer, parse_arguments, repair
+from toolcrib.hydration.repair import mend
 
 MENDED: list[tuple[str, Any]] = [
     # fences and prose around one object

@@ -19,8 +19,8 @@ import orjson
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_raised
-from toolcrib.hydrate.hydrate import hydrate
-from toolcrib.hydrate.parse import Parsed, parse_arguments
+from toolcrib.hydration.hydrate import hydrate
+from toolcrib.hydration.parse import Parsed, parse_arguments
 from toolcrib.tools import Catalog, Tools
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected, ToolCall
 from toolcrib.values.client import LLMClient

@@ -9,13 +9,13 @@ import tracemalloc
 from typing import Any
 
 import jsonschema_rs
-from hydrate.hostile_texts import CANARY, CODES, Maker
+from hydration.hostile_texts import CANARY, CODES, Maker
 from rows import each_row
 from samples import sample
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, HydrationResult, Rejected, ToolCall, tool
 from toolcrib import hydrate as check
-from toolcrib.hydrate import Sanitizer, repair
+from toolcrib.hydration import Sanitizer, repair
 
 COUNT = sample(10_000)
 BATCHES = 10
