@@ -36,6 +36,8 @@ from toolcrib.values.json import JsonObject, JsonValue, encodable, fresh
 from toolcrib.values.offer import Offer, WayBack
 from toolcrib.values.typed import check_type, names_wrong_types
 
+_OFFERS = (Offer, Catalog)
+
 
 def hydrate(
     call: ToolCall,
@@ -57,7 +59,7 @@ def hydrate(
     if not call.complete or call.fault is not None:
         fault = call.fault or CallFault(ErrorCode.TRUNCATED)
         return _reject(call, started, fault.code, fault.message)
-    if not isinstance(offered, Offer | Catalog):
+    if not isinstance(offered, _OFFERS):
         offered = Catalog(offered)
     if isinstance(offered, Catalog):
         entry = offered.entry(call.name)

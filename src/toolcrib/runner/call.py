@@ -61,6 +61,7 @@ from toolcrib.values.record import (
     CallError,
     Completed,
     Failed,
+    Ledger,
     Outcome,
     ToolInvocationRecord,
     Waiting,
@@ -166,7 +167,10 @@ class Call(msgspec.Struct):
         The ledger comes first, then the other sinks, and whoever watches is told also if one of them
         fails. Raises what a sink raises, in the end.
         """
-        return await self._tell(await self._recorded(outcome))
+        if self.setup.write_ahead.ledger is None:
+            self._settle(outcome)
+            return await self._tell(Recorded(outcome, outcome.record))
+        return await self._tell(await self._recorded(outcome, self.setup.write_ahead.ledger))
 
     def _move(self, event: Event) -> None:
         self.state = _NEXT[self.state][event]
@@ -275,9 +279,10 @@ class Call(msgspec.Struct):
         definition = self.facts.hydrated.definition
         if not _ENDS[self.state].settles and definition is not None:
             self.scope.tally.count(definition.name, definition.annotations.cost)
-        if self.state == "unwritten":
+        ledger = self.setup.write_ahead.ledger
+        if self.state == "unwritten" and ledger is not None:
             self.facts.key = self.key
-            recorded = await self._recorded(outcome)
+            recorded = await self._recorded(outcome, ledger)
         else:
             self._settle(outcome)
             recorded = Recorded(outcome, None)
@@ -311,12 +316,8 @@ class Call(msgspec.Struct):
         if end.settles:
             settle_all(setup.counting, outcome.record, self.context)
 
-    async def _recorded(self, outcome: Outcome) -> Recorded:
+    async def _recorded(self, outcome: Outcome, ledger: Ledger) -> Recorded:
         """Have the ledger write an outcome, and settle it."""
-        ledger = self.setup.write_ahead.ledger
-        if ledger is None:
-            self._settle(outcome)
-            return Recorded(outcome, outcome.record)
         ran, unwritten = _ENDS[self.state].key == "kept", self.state == "unwritten"
         try:
             written = await self.setup.recorder.write(ledger, outcome.record, self.facts)

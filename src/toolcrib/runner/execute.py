@@ -35,16 +35,20 @@ class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves t
     """The tool did not finish in time, and was cancelled (or, in a thread, left behind)."""
 
 
-async def execute(
-    tool: Tool[..., Any], instance: Any, injected: Mapping[str, Any], seconds: float | None
-) -> Any:
-    """Return the tool's own value. Raises what `limited` does, and what the tool raises."""
+def started(
+    tool: Tool[..., Any], instance: Any, injected: Mapping[str, Any]
+) -> Coroutine[Any, Any, Any]:
+    """Return what has to be awaited for the tool's own value. Raises what the tool raises at once."""
     if tool.blocking:
-        return await limited(_from_thread(lambda: tool.invoke(instance, injected)), seconds)
-    started = called(lambda: tool.invoke(instance, injected))
-    return await limited(
-        started if started.__class__ is CoroutineType else awaited(started), seconds
-    )
+        return _from_thread(lambda: tool.invoke(instance, injected))
+    try:
+        work: Any = tool.invoke(instance, injected)
+    except GeneratorExit:
+        raise _exit_of_its_own() from None
+    if work.__class__ is CoroutineType:
+        coroutine_: Coroutine[Any, Any, Any] = work
+        return coroutine_
+    return awaited(work)
 
 
 async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:

@@ -33,9 +33,9 @@ from toolcrib.runner.execute import (
     awaited,
     called,
     cancel_requests,
-    execute,
     limited,
     own,
+    started,
 )
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
@@ -136,7 +136,7 @@ class Executor:
         try:
             instance = instance_of(hydrated, plan.tool)
             if plan.plain:
-                return await execute(plan.tool, instance, plan.fixed, plan.limit)
+                return await limited(started(plan.tool, instance, plan.fixed), plan.limit)
             watch = CallWatch(scope.observer, self._max_bytes)
             context = CallContext(
                 hydrated.call.id,
@@ -179,7 +179,7 @@ class Executor:
             )
         if parts is not None:
             return await limited(parts.last(tool.invoke(instance, injected)), limit)
-        return await execute(tool, instance, injected, limit)
+        return await limited(started(tool, instance, injected), limit)
 
     def _ended(self, raised: BaseException, hydrated: Hydrated, cancels: int) -> BaseException:
         """What leaves the executor in place of what was raised."""

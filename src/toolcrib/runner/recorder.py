@@ -187,7 +187,7 @@ class Recorder:
 
     def __init__(self, sinks: tuple[Sink, ...], ledger: Ledger | None) -> None:
         self.sinks = sinks
-        self._ledger = ledger
+        self._others = tuple(sink for sink in sinks if sink is not ledger)
         self.key_scope: KeyScope = "process" if ledger is None else "store"
         mac = getattr(ledger, "mac", None)
         self._mac = mac if callable(mac) else partial(keyed_digest, _OF_THIS_PROCESS)
@@ -224,17 +224,12 @@ class Recorder:
         turns out by writing, is given to it once more.
         """
         attached = await self.attach(sink, facts) if self._may_lack(sink, facts) else _WRITTEN
-        try:
-            pending = sink.write(own_record(record))
-        except NOT_ITS_OWN:
-            raise
-        except BaseException as raised:  # noqa: BLE001  a sink may raise anything
-            written = Written(error=raised)
-        else:
-            written = _WRITTEN if pending is None else await to_the_end(pending)
-        lost = await self.attach(sink, facts) if self._may_lack(sink, facts) else _WRITTEN
-        if attached is _WRITTEN and lost is _WRITTEN:
+        written = _begun(sink, record)
+        if not isinstance(written, Written):
+            written = await to_the_end(written)
+        if not self._may_lack(sink, facts) and attached is _WRITTEN:
             return written
+        lost = await self.attach(sink, facts)
         return Written(
             written.given,
             written.error or attached.error or lost.error,
@@ -277,10 +272,9 @@ class Recorder:
         All are told, even when cancelled.
         """
         trouble: BaseException | None = None
-        for sink in self.sinks:
-            if sink is not self._ledger:
-                written = await self.write(sink, record, facts)
-                trouble = trouble or written.error or written.cancelled
+        for sink in self._others:
+            written = await self.write(sink, record, facts)
+            trouble = trouble or written.error or written.cancelled
         return trouble
 
     def _may_lack(self, sink: Sink, facts: CallFacts) -> bool:
@@ -375,6 +369,17 @@ def public_name(call: HydrationResult) -> str:
     """A name that no tool has was made up by a model: it is told only if it looks like a name."""
     name = call.call.name
     return name if call.definition or _NAME.fullmatch(name) else "*"
+
+
+def _begun(sink: Sink, record: ToolInvocationRecord) -> Written | Awaitable[object]:
+    """Give a sink a record of its own; what it did at once, or what has to be awaited."""
+    try:
+        pending = sink.write(own_record(record))
+    except NOT_ITS_OWN:
+        raise
+    except BaseException as raised:  # noqa: BLE001  a sink may raise anything
+        return Written(error=raised)
+    return _WRITTEN if pending is None else pending
 
 
 async def to_the_end(pending: Awaitable[object]) -> Written:

@@ -168,8 +168,9 @@ class ToolRunner:
         Raises only what a sink raises, SourceError where an approver's store cannot be used, and
         CancelledError.
         """
-        check_type("call", call, _CALLS, "a ToolCall, or what hydrate gives")
-        check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
+        if call.__class__ not in _CALLS or caller.__class__ is not Caller:
+            check_type("call", call, _CALLS, "a ToolCall, or what hydrate gives")
+            check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         check_type("scope", scope, _SCOPES, "a CallScope, or None")
         cancels = cancel_requests()
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope

@@ -350,10 +350,10 @@ class Tool(Generic[P, R]):
 
     def _kept(self, arguments: JsonObject) -> bool:
         """Whether the arguments are already what the hints promise."""
-        return all(
-            name not in arguments or arguments[name].__class__ is kept
-            for name, _, kept in self._converting
-        )
+        for name, _, kept in self._converting:
+            if name in arguments and arguments[name].__class__ is not kept:
+                return False
+        return True
 
     def _instance(self, typed: Mapping[str, Any]) -> Any:
         target: Any = self._target

@@ -84,8 +84,8 @@ def _otherwise(written: bytes) -> bool:
 def fresh(text: str | bytes) -> JsonObject:
     """An object of one's own from JSON text that was read before, with all digits of its integers."""
     data = text.encode() if isinstance(text, str) else text
-    wide = _WIDE in data.translate(_DIGITS)
-    return cast("JsonObject", from_json(data) if wide else orjson.loads(data))
+    made: JsonObject = from_json(data) if _WIDE in data.translate(_DIGITS) else orjson.loads(data)
+    return made
 
 
 def _member(member: tuple[str, Any]) -> str:
