@@ -218,8 +218,8 @@ async def test_a_limit_on_cost() -> None:
         return "paid"
 
     client = ScriptedClient([call("dear"), call("dear"), "never"])
-    result = await Agent(client, [dear], limits=Limits(cost=1)).run("go")
-    assert (result.status, result.limit) == ("limited", "cost")
+    result = await Agent(client, [dear], limits=Limits(tool_cost=1)).run("go")
+    assert (result.status, result.limit) == ("limited", "tool_cost")
     assert [r.error.code if r.error else None for r in result.records] == [None, "budget_exceeded"]
 
 

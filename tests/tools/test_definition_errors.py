@@ -455,8 +455,9 @@ async def fine_parts(a: int) -> AsyncIterator[int]:
 
 BARE: Any = tool
 NEEDS_VISIBLE = (
-    r"^@tool needs visible=, the fields of a result that UI, logs and audit may show: write "
-    r"@tool\(visible=ALL\), @tool\(visible=\['total'\]\), or @tool\(visible=\[\]\) for none of them$"
+    r"^@tool needs visible=, the fields of a result that UI, logs and audit may show \(the "
+    r"model sees all of it\): write @tool\(visible=ALL\), @tool\(visible=\['total'\]\), or "
+    r"@tool\(visible=\[\]\) for none of them$"
 )
 
 

@@ -358,10 +358,10 @@ class Run:
         limits, tally = self._limits, self._tally
         if limits.calls is not None and runnable and tally.calls + runnable > limits.calls:
             return "calls"
-        if limits.cost is not None:
+        if limits.tool_cost is not None:
             price = sum(c.definition.annotations.cost for c in calls if c.definition and c.success)
-            if tally.cost + price > limits.cost:
-                return "cost"
+            if tally.cost + price > limits.tool_cost:
+                return "tool_cost"
         return None
 
     def _seconds_left(self) -> float | None:

@@ -238,8 +238,9 @@ def _options(said: Mapping[str, Any]) -> ToolOptions:
         given["input_schema"] = parameters
     if given.get("visible") is None:
         raise DefinitionError(
-            "@tool needs visible=, the fields of a result that UI, logs and audit may show: write "
-            "@tool(visible=ALL), @tool(visible=['total']), or @tool(visible=[]) for none of them"
+            "@tool needs visible=, the fields of a result that UI, logs and audit may show (the "
+            "model sees all of it): write @tool(visible=ALL), @tool(visible=['total']), or "
+            "@tool(visible=[]) for none of them"
         )
     annotations = {key: given.pop(key) for key in list(given) if key not in _SAID}
     said_of_it = cast("AnnotationOptions", annotations)

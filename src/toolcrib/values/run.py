@@ -21,15 +21,16 @@ RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "can
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Where a run stops by itself: model turns, tool calls, seconds, cost. None is no limit.
+    """Where a run stops by itself: model turns, tool calls, seconds, tool cost. None is no limit.
 
+    `tool_cost` is the sum of the `cost` that the called tools were declared with, in the author's unit.
     `corrections` is how often an answer that is not of the type of `output` goes back to the model.
     """
 
     turns: int = 20
     calls: int | None = 100
     seconds: float | None = None
-    cost: float | None = None
+    tool_cost: float | None = None
     corrections: int | None = 3
 
     def __post_init__(self) -> None:
