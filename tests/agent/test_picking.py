@@ -328,12 +328,12 @@ class Fails:
     def __call__(self, *_: object) -> Any:
         raise RuntimeError
 
-    def denies(self, *_: object) -> Any:
+    def never_allows(self, *_: object) -> Any:
         raise RuntimeError
 
 
 class Vague(Fails):
-    def denies(self, *_: object) -> Any:
+    def never_allows(self, *_: object) -> Any:
         return True
 
 

@@ -231,7 +231,7 @@ class TestPerCaller:
         first.began = True
         policy.count(call_of(), context_of(first, ADA))
         first.began = False
-        assert policy.denies(call_of().definition, context_of(RunTally("third"), ADA)) is None
+        assert policy.never_allows(call_of().definition, context_of(RunTally("third"), ADA)) is None
 
 
 @tool(visible=ALL, cost=1)

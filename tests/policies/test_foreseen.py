@@ -20,7 +20,7 @@ from toolcrib.policies import (
     require_roles,
     standard,
 )
-from toolcrib.runner.policy import Policy, denied_outright
+from toolcrib.runner.policy import Policy, never_allowed
 from toolcrib.values.context import RunTally
 
 STAFF = Caller("ada", ("staff",))
@@ -52,17 +52,17 @@ def test_a_call_is_denied_for_the_reason_that_was_foreseen(
     policy: ForeseeingPolicy, marks: dict[str, Any], caller: Caller, denied: bool
 ) -> None:
     hydrated, context = call_of(**marks), context_of(SPENT, caller)
-    foreseen = policy.denies(hydrated.definition, context)
+    foreseen = policy.never_allows(hydrated.definition, context)
     assert isinstance(policy, ForeseeingPolicy)
     assert (foreseen is not None) is denied
     assert isinstance(policy(hydrated, context), Deny) is denied
     assert foreseen is None or foreseen == policy(hydrated, context)
-    assert denied_outright([policy], hydrated.definition, context) == foreseen
+    assert never_allowed([policy], hydrated.definition, context) == foreseen
 
 
 @pytest.mark.parametrize("policy", [ask("subject"), rate_limit("1/minute"), lambda *_: Deny("no")])
 def test_others_are_asked_at_the_call(policy: Policy) -> None:
-    assert denied_outright([policy], call_of().definition, context_of()) is None
+    assert never_allowed([policy], call_of().definition, context_of()) is None
 
 
 class Odd:
@@ -72,7 +72,7 @@ class Odd:
     def __call__(self, _hydrated: Hydrated, _context: PolicyContext) -> Allow:
         return Allow()
 
-    def denies(self, _definition: ToolDefinition, _context: PolicyContext) -> Any:
+    def never_allows(self, _definition: ToolDefinition, _context: PolicyContext) -> Any:
         if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
@@ -92,32 +92,32 @@ async def late() -> None:
     ],
 )
 def test_what_fails_to_say_denies(answer: object, reason: str) -> None:
-    found = denied_outright([standard, Odd(answer)], call_of().definition, context_of())
+    found = never_allowed([standard, Odd(answer)], call_of().definition, context_of())
     assert found == Deny(reason, "Odd")
 
 
 def test_one_that_is_async_denies() -> None:
-    found = denied_outright([Odd(late())], call_of().definition, context_of())
+    found = never_allowed([Odd(late())], call_of().definition, context_of())
     assert found == Deny("the policy gave no decision", "Odd")
 
 
 def test_a_runner_asks_all_of_its_policies() -> None:
     runner = ToolRunner([], policy=[ask("subject"), deny_by_default(allow="other")])
-    assert runner.denies(call_of().definition, context_of()) == Deny(
+    assert runner.never_allows(call_of().definition, context_of()) == Deny(
         "it is not on the list", "deny_by_default"
     )
 
 
 class Later(Odd):
-    async def denies(self, _definition: ToolDefinition, _context: PolicyContext) -> None:
+    async def never_allows(self, _definition: ToolDefinition, _context: PolicyContext) -> None:
         """It would hide every tool."""
 
 
 class Counter(Odd):
-    denies: Any = 0
+    never_allows: Any = 0
 
 
 @pytest.mark.parametrize("policy", [Later(None), Counter(None)])
 def test_one_that_could_say_nothing_is_refused_at_once(policy: Policy) -> None:
-    with pytest.raises(ToolcribError, match=r"(Later|Counter): .*`denies`"):
+    with pytest.raises(ToolcribError, match=r"(Later|Counter): .*`never_allows`"):
         ToolRunner([], policy=policy)

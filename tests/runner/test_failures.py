@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pydantic
 import pytest
-from runner import apart_tools
+from runner import process_tools
 
 from toolcrib import ALL, Allow, Catalog, ErrorCode, Failed, ToolCall, ToolError, ToolRunner, tool
 from toolcrib.failures import LOGGER, own_places
@@ -285,12 +285,12 @@ def test_a_result_not_by_its_schema_is_in_the_log_too(caplog: pytest.LogCaptureF
 
 
 def test_a_process_that_raised_says_where(caplog: pytest.LogCaptureFixture) -> None:
-    runner = ToolRunner([apart_tools.dies, apart_tools.ends])
+    runner = ToolRunner([process_tools.dies, process_tools.ends])
     for name, how in (("dies", CANARY), ("ends", "object")):
         asyncio.run(runner.exec(ToolCall(f"of_{name}", name, f'{{"how": "{how}"}}')))
     raised, no_json = (r.getMessage() for r in caplog.records if r.name == LOGGER.name)
     assert raised.startswith("tool 'dies' failed: KeyError was raised at ")
-    assert "apart_tools.py:" in raised
+    assert "process_tools.py:" in raised
     assert no_json.endswith("(a value of type object at /*)")
     assert CANARY not in caplog.text
 

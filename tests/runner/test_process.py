@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runner import apart_tools
-from runner.apart_tools import CANARY, WAYS_TO_DIE
+from runner import process_tools
+from runner.process_tools import CANARY, WAYS_TO_DIE
 
 from toolcrib import (
     ALL,
@@ -124,7 +124,7 @@ async def test_it_runs_elsewhere_and_what_it_prints_goes_nowhere(
     monkeypatch.setenv("TOOLCRIB_TEST_APART", "inherited")
     watch, fds = Watch(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     outcome, _ = await run(
-        apart_tools.where, watch, Caller("grace", ("admin",)), key=CANARY, number=2**70
+        process_tools.where, watch, Caller("grace", ("admin",)), key=CANARY, number=2**70
     )
     assert isinstance(outcome, Completed)
     assert outcome.value.pop("pid") != os.getpid()
@@ -151,7 +151,7 @@ async def test_whoever_watches_and_fails_ends_the_call_and_no_part_is_logged(
         def progress(self, _call_id: str, _part: JsonValue) -> None:
             raise LookupError("whoever watches failed")
 
-    outcome, raised = await run(apart_tools.where, Broken(), key=CANARY, number=1)
+    outcome, raised = await run(process_tools.where, Broken(), key=CANARY, number=1)
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.TOOL_ERROR
     assert [type(error) for error in raised] == [LookupError]
@@ -164,7 +164,7 @@ async def test_whoever_watches_and_fails_ends_the_call_and_no_part_is_logged(
 async def test_a_process_that_dies_is_a_tool_that_failed(
     how: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    outcome, raised = await run(apart_tools.dies, how=how)
+    outcome, raised = await run(process_tools.dies, how=how)
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, outcome.error.message) == (ErrorCode.TOOL_ERROR, "The tool failed.")
     assert [type(error).__name__ for error in raised] == ["ProcessFailed"]
@@ -175,14 +175,14 @@ async def test_a_process_that_dies_is_a_tool_that_failed(
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ("raises", "ValueError was raised at .*apart_tools.py:[0-9]+ in _raise$"),
+        ("raises", "ValueError was raised at .*process_tools.py:[0-9]+ in _raise$"),
         ("exit 3", "its process ended with status 3 and gave no result"),
         ("segfault", "its process was ended by SIGSEGV and gave no result"),
         ("junk", "its process said what cannot be understood"),
     ],
 )
 async def test_whoever_debugs_is_told_how_it_ended(how: str, text: str) -> None:
-    _, raised = await run(apart_tools.dies, how=how)
+    _, raised = await run(process_tools.dies, how=how)
     with pytest.raises(Exception, match=text):
         raise raised[0]
 
@@ -203,7 +203,7 @@ async def test_whoever_debugs_is_told_how_it_ended(how: str, text: str) -> None:
 async def test_what_is_told_of_an_error(
     how: str, code: ErrorCode, text: str, retryable: bool
 ) -> None:
-    outcome, _ = await run(apart_tools.ends, how=how)
+    outcome, _ = await run(process_tools.ends, how=how)
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, outcome.error.retryable) == (code, retryable)
     assert text in outcome.error.message
@@ -211,7 +211,7 @@ async def test_what_is_told_of_an_error(
 
 
 async def test_a_function_that_is_no_tool_where_it_stands_under_another_name() -> None:
-    made = tool(visible=ALL, subprocess=True)(apart_tools.halve).renamed("other")
+    made = tool(visible=ALL, subprocess=True)(process_tools.halve).renamed("other")
     outcome, _ = await run(made, day="2026-11-22")
     assert isinstance(outcome, Completed)
     assert outcome.value.pop("pid") != os.getpid()
@@ -221,7 +221,7 @@ async def test_a_function_that_is_no_tool_where_it_stands_under_another_name() -
 
 async def test_cancelled_it_is_killed_with_what_it_started() -> None:
     watch = Watch()
-    task = asyncio.ensure_future(run(apart_tools.lingers, watch))
+    task = asyncio.ensure_future(run(process_tools.lingers, watch))
     await asyncio.wait_for(watch.told.wait(), PATIENCE)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -232,7 +232,7 @@ async def test_cancelled_it_is_killed_with_what_it_started() -> None:
 
 async def test_cancelled_twice_it_is_waited_for_all_the_same() -> None:
     watch = Watch()
-    task = asyncio.ensure_future(run(apart_tools.lingers, watch, busy=True))
+    task = asyncio.ensure_future(run(process_tools.lingers, watch, busy=True))
     await asyncio.wait_for(watch.told.wait(), PATIENCE)
     task.cancel("first")
     await asyncio.sleep(0)
@@ -246,7 +246,7 @@ async def test_cancelled_twice_it_is_waited_for_all_the_same() -> None:
 
 @pytest.mark.parametrize("turns", range(1, 7))
 async def test_cancelled_while_it_starts(turns: int) -> None:
-    task = asyncio.ensure_future(run(apart_tools.lingers))
+    task = asyncio.ensure_future(run(process_tools.lingers))
     for _ in range(turns):
         await asyncio.sleep(0)
     task.cancel()
@@ -257,7 +257,7 @@ async def test_cancelled_while_it_starts(turns: int) -> None:
 
 async def test_what_it_leaves_behind_ends_with_it() -> None:
     watch = Watch()
-    outcome, _ = await run(apart_tools.lingers, watch, returns=True)
+    outcome, _ = await run(process_tools.lingers, watch, returns=True)
     assert isinstance(outcome, Completed)
     assert no_children_left()
     wait_until_gone(*watch.parts[0])
@@ -266,7 +266,7 @@ async def test_what_it_leaves_behind_ends_with_it() -> None:
 @pytest.mark.parametrize("seconds", [0.01, 2.0])
 async def test_a_time_limit_kills_it(seconds: float) -> None:
     watch = Watch()
-    outcome = await ToolRunner([apart_tools.lingers], timeout=seconds).exec(
+    outcome = await ToolRunner([process_tools.lingers], timeout=seconds).exec(
         ToolCall("c", "lingers", '{"busy": true}'), scope=CallScope(RunTally(), observer=watch)
     )
     assert isinstance(outcome, Failed)
@@ -277,14 +277,14 @@ async def test_a_time_limit_kills_it(seconds: float) -> None:
 
 async def test_calls_of_one_reply_have_a_process_each() -> None:
     calls = [ToolCall(f"c{n}", "halve", '{"day": "2026-11-22"}') for n in range(3)]
-    made = tool(visible=ALL, subprocess=True)(apart_tools.halve)
+    made = tool(visible=ALL, subprocess=True)(process_tools.halve)
     outcomes = await ToolRunner([made], timeout=PATIENCE).exec_all(calls)
     assert len({o.value["pid"] for o in outcomes if isinstance(o, Completed)}) == 3
 
 
 def test_in_an_event_loop_of_another_thread() -> None:
     found: list[Outcome] = []
-    made = tool(visible=ALL, subprocess=True)(apart_tools.halve)
+    made = tool(visible=ALL, subprocess=True)(process_tools.halve)
     thread = threading.Thread(
         target=lambda: found.append(asyncio.run(run(made, day="2026-11-22"))[0])
     )
@@ -298,7 +298,7 @@ import asyncio, os, sys
 from toolcrib import ALL, CallContext, ToolCall, ToolRunner, tool
 from toolcrib.runner import CallScope
 from toolcrib.values.context import RunTally
-from runner.apart_tools import lingers
+from runner.process_tools import lingers
 
 @tool(visible=ALL, subprocess=True)
 def mine(number: int) -> dict[str, int]:

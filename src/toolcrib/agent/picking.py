@@ -262,7 +262,7 @@ class Picking:
             picked = await pick_tools(request, self._catalog, options)
             if picked and picked[0].provenance.timed_out:  # the scorer is not asked again
                 return Best(kept or self._as_registered(picked[0], context, count), denied)
-            judged = [(p, self.runner.denies(p.definition, context)) for p in picked]
+            judged = [(p, self.runner.never_allows(p.definition, context)) for p in picked]
             kept = [p for p, deny in judged if deny is None]
             denied = [(p.definition.name, _why(deny)) for p, deny in judged if deny is not None]
             if len(kept) >= count or len(picked) < options.max_candidates:
@@ -273,7 +273,9 @@ class Picking:
     def permits(self, name: str, context: PolicyContext) -> bool:
         """Whether there is such a tool, and this caller may call it under some circumstances."""
         entry = self.runner.catalog.entry(name)
-        return entry is not None and self.runner.denies(entry.tool.definition, context) is None
+        return (
+            entry is not None and self.runner.never_allows(entry.tool.definition, context) is None
+        )
 
     def in_order(self, names: Iterable[str]) -> list[str]:
         """In that of the catalog: equal sets are equal requests, whichever tool was the best."""

@@ -119,9 +119,9 @@ class _Budget:
         self._named = named
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
-        return self.denies(hydrated.definition, context) or _WITHIN
+        return self.never_allows(hydrated.definition, context) or _WITHIN
 
-    def denies(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+    def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         if self._named and definition.name not in self._named:
             return None
         for spent, ahead, limit, denial in self._limits:
@@ -195,7 +195,7 @@ class _CallerBudget(_Budget):
         if self._named and hydrated.definition.name not in self._named:
             return None
         with self._lock:
-            denied = self.denies(hydrated.definition, context)
+            denied = self.never_allows(hydrated.definition, context)
             if denied is not None:
                 return denied  # a call in another thread was first
             account = self._accounts.setdefault(context.caller.id, _Account())

@@ -36,9 +36,9 @@ class _OnTheList:
         self._denies = Deny("it is not on the list", self.__name__)
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
-        return self.denies(hydrated.definition, context) or self._allows
+        return self.never_allows(hydrated.definition, context) or self._allows
 
-    def denies(self, definition: ToolDefinition, _context: PolicyContext) -> Deny | None:
+    def never_allows(self, definition: ToolDefinition, _context: PolicyContext) -> Deny | None:
         return None if definition.name in self._allowed else self._denies
 
 
@@ -63,9 +63,9 @@ class _Roles:
         self._denies = Deny(f"it needs one of the roles {', '.join(roles)}", self.__name__)
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
-        return self.denies(hydrated.definition, context) or self._allows
+        return self.never_allows(hydrated.definition, context) or self._allows
 
-    def denies(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+    def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         if self._named and definition.name not in self._named:
             return None
         return self._denies if self._roles.isdisjoint(context.caller.roles) else None

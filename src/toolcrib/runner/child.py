@@ -29,12 +29,12 @@ from toolcrib.runner.process import (
     ENDING,
     PART,
     RESULT,
-    Bad,
     Ending,
-    Missing,
+    ExtraMissing,
+    NoResult,
     Raised,
     Request,
-    Told,
+    SafeText,
     Unguarded,
     frame,
 )
@@ -130,11 +130,11 @@ def _ending(raised: BaseException) -> Ending:
             capability = isinstance(raised, CapabilityError)
             own = raised.retryable
             again = None if own is None else bool(own)
-            return Told(encodable(raised.safe_text), again, capability)
+            return SafeText(encodable(raised.safe_text), again, capability)
         case MissingExtraError():
-            return Missing(str(raised.extra), str(raised.feature))
+            return ExtraMissing(str(raised.extra), str(raised.feature))
         case Unusable():
-            return Bad(raised.why, encodable(raised.kind), raised.path)
+            return NoResult(raised.why, encodable(raised.kind), raised.path)
     places = own_places(raised.__traceback__)
     return Raised(type(raised).__name__, encodable(places[-1] if places else "an unknown place"))
 

@@ -65,12 +65,12 @@ class ForeseeingPolicy(Protocol):
     """A policy that knows of some tools, before there is a call, that it will not let them run.
 
     An agent that picks neither offers such tools nor lets its model find them. Whoever overrides
-    `__call__` overrides `denies`, too.
+    `__call__` overrides `never_allows`, too.
     """
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Decision: ...
 
-    def denies(self, definition: ToolDefinition, context: PolicyContext, /) -> Deny | None:
+    def never_allows(self, definition: ToolDefinition, context: PolicyContext, /) -> Deny | None:
         """The Deny of every call of this tool from now to the end of the run, whatever its arguments.
 
         None where that depends on the call, or may pass. One that raises denies.
@@ -81,8 +81,8 @@ class ForeseeingPolicy(Protocol):
 def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
     """The standard policy, then `policies`; a `Standard` among them takes its place.
 
-    Raises ToolcribError for what is no policy, for one whose `denies` is no method that can be asked
-    (it would hide every tool), and for a second `Standard`.
+    Raises ToolcribError for what is no policy, for one whose `never_allows` is no method that can be
+    asked (it would hide every tool), and for a second `Standard`.
     """
     if not callable(policies) and not isinstance(policies, Iterable):
         raise TypeError(f"policy is a function, or a list of them; {came(policies)}")
@@ -94,11 +94,11 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
                 "a policy is called as (Hydrated, PolicyContext) -> Allow | Deny | Ask; "
                 f"this is none: {kind.__name__}"
             )
-        foresees = getattr(policy, "denies", None)
+        foresees = getattr(policy, "never_allows", None)
         if foresees is not None and (
             not callable(foresees) or inspect.iscoroutinefunction(foresees)
         ):
-            raise ToolcribError(f"{_name(policy)}: `denies` is a method, and not async")
+            raise ToolcribError(f"{_name(policy)}: `never_allows` is a method, and not async")
     own = [policy for policy in given if isinstance(policy, Standard)]
     if len(own) > 1:
         raise ToolcribError("there is one standard policy: give a runner at most one Standard")
@@ -137,12 +137,12 @@ def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContex
     return strictest
 
 
-def denied_outright(
+def never_allowed(
     policies: Iterable[Policy], definition: ToolDefinition, context: PolicyContext
 ) -> Deny | None:
     """The Deny of the first policy that lets no call of this tool run, whatever its arguments."""
     for policy in policies:
-        foresees = getattr(policy, "denies", None)
+        foresees = getattr(policy, "never_allows", None)
         if foresees is None:
             continue
         try:
@@ -272,7 +272,7 @@ class Standard(msgspec.Struct, frozen=True):
             and definition.no_schema_mode is None
         )
 
-    def denies(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+    def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         """Whether the tool is for others than this caller: a `ForeseeingPolicy`."""
         roles = definition.annotations.allowed_roles
         if not roles or not set(roles).isdisjoint(context.caller.roles):
@@ -282,7 +282,7 @@ class Standard(msgspec.Struct, frozen=True):
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
         definition = hydrated.definition
         marks = definition.annotations
-        denied = self.denies(definition, context) if marks.allowed_roles else None
+        denied = self.never_allows(definition, context) if marks.allowed_roles else None
         if denied is not None:
             return denied
         if (

@@ -225,7 +225,7 @@ class Request(Veiled, msgspec.Struct, frozen=True):
     max_bytes: int
 
 
-class Told(msgspec.Struct, frozen=True, tag="told"):
+class SafeText(msgspec.Struct, frozen=True, tag="told"):
     """A ToolError, or a CapabilityError: the one text of an exception that crosses over."""
 
     text: str
@@ -233,14 +233,14 @@ class Told(msgspec.Struct, frozen=True, tag="told"):
     capability: bool
 
 
-class Missing(msgspec.Struct, frozen=True, tag="missing"):
+class ExtraMissing(msgspec.Struct, frozen=True, tag="missing"):
     """A MissingExtraError."""
 
     extra: str
     feature: str
 
 
-class Bad(msgspec.Struct, frozen=True, tag="bad"):
+class NoResult(msgspec.Struct, frozen=True, tag="bad"):
     """The value is no result; `kind` is the type of what cannot be used, `path` leads to it."""
 
     why: str
@@ -259,7 +259,7 @@ class Unguarded(msgspec.Struct, frozen=True, tag="unguarded"):
     """The tool's module calls it when it is loaded."""
 
 
-Ending: TypeAlias = Told | Missing | Bad | Raised | Unguarded
+Ending: TypeAlias = SafeText | ExtraMissing | NoResult | Raised | Unguarded
 
 
 class ProcessFailed(Explained):
@@ -272,12 +272,12 @@ GARBLED = "its process said what cannot be understood"
 def error_of(ending: Ending) -> Exception:
     """What the tool would have raised in this process."""
     match ending:
-        case Told():
+        case SafeText():
             kind = CapabilityError if ending.capability else ToolError
             return kind(ending.text, retryable=ending.retryable)
-        case Missing():
+        case ExtraMissing():
             return MissingExtraError(ending.extra, ending.feature)
-        case Bad():
+        case NoResult():
             return Unusable(ending.why, ending.kind, tuple(Step(*step) for step in ending.path))
         case Raised():
             return ProcessFailed(f"{ending.kind} was raised at {ending.where}")

@@ -24,7 +24,7 @@ from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.limiter import Limiter
 from toolcrib.runner.output import MAX_RESULT_BYTES
-from toolcrib.runner.policy import Policy, counting, denied_outright, with_standard
+from toolcrib.runner.policy import Policy, counting, never_allowed, with_standard
 from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.scope import CallScope, is_tainted_here
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
@@ -134,10 +134,10 @@ class ToolRunner:
         """
         return Work.left_behind()
 
-    def denies(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
+    def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         """The Deny that every call of this tool would get in what is left of a run, whatever its
         arguments; None where no policy foresees one."""
-        return denied_outright(self._setup.policies, definition, context)
+        return never_allowed(self._setup.policies, definition, context)
 
     async def hydrate(
         self,
