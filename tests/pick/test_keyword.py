@@ -302,16 +302,16 @@ async def test_what_needs_no_tool_gets_none(request_: str) -> None:
     assert await pick_tools(request_, SHOP) == []
 
 
-def test_the_same_input_has_one_ranking_in_every_process(tmp_path: Path) -> None:
+def test_the_same_input_has_one_ranking_in_every_process() -> None:
     script = (
-        "import sys; from pick.pick_helpers import SHOP; from toolcrib.pick import *;"
-        "hits = KeywordScorer(*sys.argv[1:]).hits(Query('convert or read a file of the cities'), SHOP);"
+        "from pick.pick_helpers import SHOP; from toolcrib.pick import *;"
+        "hits = KeywordScorer().hits(Query('convert or read a file of the cities'), SHOP);"
         "print(hits.best(9))"
     )
     tests = str(Path(__file__).parents[1])
     said = {
         subprocess.run(
-            [sys.executable, "-c", script, *folder],
+            [sys.executable, "-c", script],
             env={
                 **os.environ,
                 "PYTHONHASHSEED": seed,
@@ -321,10 +321,9 @@ def test_the_same_input_has_one_ranking_in_every_process(tmp_path: Path) -> None
             text=True,
             check=True,
         ).stdout
-        for seed, folder in [("1", []), ("2", [str(tmp_path)]), ("3", [str(tmp_path)])]
+        for seed in ("1", "2", "3")
     }
     assert said == {f"{SCORER.hits(Query('convert or read a file of the cities'), SHOP).best(9)}\n"}
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 CROWD = tuple(entry(f"{a}_files_{b}", f"{a} files, files of {b}. Call it on a file.")

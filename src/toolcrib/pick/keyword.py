@@ -6,11 +6,10 @@ in it. Every bound on cost (characters, words) is fixed, not the caller's.
 
 from __future__ import annotations
 
-import os
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from heapq import nlargest, nsmallest
 from itertools import pairwise, repeat
@@ -22,7 +21,6 @@ from typing import Any, NamedTuple
 from toolcrib.errors import PickError
 from toolcrib.pick.keyword_index import (
     SATURATION,
-    IndexFolder,
     Posting,
     WordIndex,
     index_steps,
@@ -33,7 +31,6 @@ from toolcrib.pick.scorer import CatalogCache, Hits, Score
 from toolcrib.pick.words import Fields, clip, fields, stem, stems, words, words_of
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
-from toolcrib.values.typed import names_wrong_types
 
 # A query as the keyword scorer reads it: which words, and how much each of them matters.
 #
@@ -361,19 +358,14 @@ class KeywordScorer:
     always below 1. A tool that shares no word scores 0. Of a long request the 64 words that weigh most
     count.
 
-    With `folder`, indexes are kept there too: one file for each of the 16 catalogs used last, read
-    instead of built by any process. Raises PickError for a folder that cannot be made.
-
     Deterministic; one index per catalog, kept for the eight used last, derived from one another where
     they share half of their tools; safe to use from threads.
     """
 
     name = "keyword"
 
-    @names_wrong_types
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        self._folder = None if folder is None else IndexFolder(folder)
-        self._indexes = CatalogCache.in_steps(self._steps)
+    def __init__(self) -> None:
+        self._indexes = CatalogCache.in_steps(index_steps)
         self._last: tuple[Query, WordIndex, Plan] | None = None  # asked for again, to explain it
         self._last_column: tuple[Query, Column] | None = None
 
@@ -424,18 +416,6 @@ class KeywordScorer:
         if last is None or last[0] is not query or last[1] is not index:
             last = self._last = (query, index, plan_of(index, asked_words(query)))
         return last[2]
-
-    def _steps(
-        self, definitions: Sequence[ToolDefinition], kept: Sequence[WordIndex]
-    ) -> Iterator[WordIndex | None]:
-        loaded = self._folder.load(definitions) if self._folder else None
-        if loaded is not None:
-            yield loaded
-            return
-        for index in index_steps(definitions, kept):
-            if index is not None and self._folder:
-                self._folder.save(index)
-            yield index
 
 
 def _calibrated(weight: float, whole: float) -> float:
