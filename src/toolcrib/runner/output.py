@@ -239,6 +239,7 @@ def too_large(max_bytes: int) -> Unusable:
 
 
 MASK = "***"
+_CONTAINERS = (dict, list)
 _Tree: TypeAlias = dict[str, Any]
 
 
@@ -321,7 +322,7 @@ _Json = TypeVar("_Json")
 
 def own_copy(value: _Json) -> _Json:
     """The same JSON, to the last digit, sharing no list and no object with this."""
-    if not isinstance(value, dict | list):
+    if not isinstance(value, _CONTAINERS):
         return value
     copied: _Json = msgspec.to_builtins(value)
     return copied

@@ -187,7 +187,7 @@ class Recorder:
 
     def __init__(self, sinks: tuple[Sink, ...], ledger: Ledger | None) -> None:
         self.sinks = sinks
-        self._others = tuple(sink for sink in sinks if sink is not ledger)
+        self.others = tuple(sink for sink in sinks if sink is not ledger)
         self.key_scope: KeyScope = "process" if ledger is None else "store"
         mac = getattr(ledger, "mac", None)
         self._mac = mac if callable(mac) else partial(keyed_digest, _OF_THIS_PROCESS)
@@ -272,7 +272,7 @@ class Recorder:
         All are told, even when cancelled.
         """
         trouble: BaseException | None = None
-        for sink in self._others:
+        for sink in self.others:
             written = await self.write(sink, record, facts)
             trouble = trouble or written.error or written.cancelled
         return trouble
@@ -359,10 +359,7 @@ def own_outcome(
         return msgspec.structs.replace(outcome, record=record)
     model = own_copy(outcome.model)
     public = model if outcome.public is outcome.model else own_copy(outcome.public)
-    own: Completed = outcome.__copy__()  # type: ignore[attr-defined]
-    for name, value in (("record", record), ("model", model), ("public", public)):
-        _set(own, name, value)
-    return own
+    return Completed(record, outcome.value, model, public, outcome.notice, outcome.replayed)
 
 
 def public_name(call: HydrationResult) -> str:

@@ -75,6 +75,8 @@ def check_fields(made: msgspec.Struct) -> None:
         value = getattr(made, name)
         if value.__class__ in plain:  # as nearly all are
             continue
+        if value.__class__ is tuple and not value and tuple in kind.types:
+            continue
         if value.__class__ is list and tuple in kind.types:
             value = tuple(value)
             msgspec.structs.force_setattr(made, name, value)
