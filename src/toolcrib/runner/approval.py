@@ -69,7 +69,7 @@ def approval_request(
     run: RunTally,
     seconds: float = DEFAULT_SECONDS,
 ) -> ApprovalRequest:
-    """The question that `ask` leads to; it lapses after `seconds`.
+    """Return the question that `ask` leads to; it lapses after `seconds`.
 
     The run's `nonce` goes into the id: without one, short secrets could be tried out against it.
     """
@@ -96,7 +96,7 @@ def approval_request(
 
 
 def request_id(request: ApprovalRequest, run: RunTally) -> str:
-    """The id that a question has by its own words; only of one whose arguments have a digest."""
+    """Return the id that follows from a request itself, which must have a digest of its arguments."""
     named = [request.run_id, run.nonce, request.call_id, request.caller]
     return _id([*named, request.tool, request.definition_digest, request.arguments_digest])
 
@@ -106,7 +106,7 @@ def _id(bound: list[str]) -> str:
 
 
 def differing(one: ApprovalRequest, other: ApprovalRequest) -> list[str]:
-    """The fields in which two requests are not the same question.
+    """Return the names of the fields in which two requests are not the same question.
 
     When it was asked and when it lapses is not part of a question, nor is the reason: a run may have
     read untrusted content in the meantime, and then asks for that reason first.
@@ -115,13 +115,13 @@ def differing(one: ApprovalRequest, other: ApprovalRequest) -> list[str]:
 
 
 def _part(request: ApprovalRequest, name: str) -> object:
-    """Arguments as canonical text: in Python 1 and true are equal."""
+    """Return a field to compare; arguments as canonical text, since in Python 1 equals True."""
     value = getattr(request, name)
     return canonical_json(value) if name == "arguments" else value
 
 
 def mismatch(differences: Iterable[str]) -> ErrorCode:
-    """The code of an approval that differs from the call in these fields.
+    """Return the error code of an approval that differs from the call in these fields.
 
     One of another run, call or tool is `other_call`; one of this call as it was once, with another
     definition, caller or other arguments, is `approval_mismatch`.
@@ -146,7 +146,7 @@ def check_approver(approver: object) -> None:
 
 
 def _function_of(approver: Callable[..., object]) -> Callable[..., object]:
-    """What Python runs when it is called."""
+    """Return the function that Python runs when the approver is called."""
     if isinstance(approver, functools.partial):
         return _function_of(approver.func)
     if inspect.ismethod(approver):
@@ -279,7 +279,7 @@ def _edited_call(
 
 
 def _own_request(request: ApprovalRequest) -> ApprovalRequest:
-    """The same question, to give away: who looks changes nothing of what is asked."""
+    """Return a copy of the request to give away: changing it changes nothing of what is asked."""
     return msgspec.structs.replace(request, arguments=own_copy(request.arguments))
 
 
@@ -294,12 +294,12 @@ def _sent_anew(edited: JsonObject, hydrated: Hydrated) -> tuple[JsonObject, tupl
 
 
 def _still_pinned(edited: JsonObject, hydrated: Hydrated) -> dict[str, JsonValue]:
-    """What default factories made of this call, where there is still a place for it."""
+    """Return the values of default factories that the edited arguments still leave room for."""
     return {p: v for p, v in hydrated.building.pinned.items() if lacks(edited, p)}
 
 
 def _check_shown(request: ApprovalRequest, asked: Mapping[str, ApprovalRequest]) -> None:
-    """An answer is to what was shown: if that is not what would run now, it is no answer to it."""
+    """Raise Stopped where the request that was shown is not the one that would run now."""
     shown = asked.get(request.id)
     differences = [] if shown is None else differing(shown, request)
     if differences:
@@ -307,7 +307,7 @@ def _check_shown(request: ApprovalRequest, asked: Mapping[str, ApprovalRequest])
 
 
 def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRequest | None:
-    """The question about this call as it was once, with another definition, caller or arguments."""
+    """Return an answered request about this call with another definition, caller or arguments."""
     earlier = (
         asked
         for id_, asked in scope.asked.items()
@@ -354,7 +354,7 @@ async def _ask(
 
 
 async def _called(approver: Approver, request: ApprovalRequest) -> Answer | None:
-    """One coroutine, whatever it is that an approver gives to await."""
+    """Wrap whatever awaitable an approver returns in one coroutine."""
     given: object = approver(request)
     if not isinstance(given, Awaitable):
         raise NotAnAnswer(

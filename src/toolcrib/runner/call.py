@@ -215,7 +215,10 @@ class Call(msgspec.Struct):
         return self._checked(plan, value)
 
     def _plan(self, hydrated: Hydrated) -> ToolPlan:
-        """The tool as it is registered here; a call hydrated against another one does not run."""
+        """Return the plan of the call's tool as it is registered here. Raises Stopped.
+
+        A call that was hydrated against another tool of this name does not run.
+        """
         definition = hydrated.definition
         plan = self.setup.executor.plans.get(definition.name)
         if plan is None or not plan.tool.runnable:
@@ -240,7 +243,7 @@ class Call(msgspec.Struct):
         return earlier
 
     def _decide(self, hydrated: Hydrated) -> Decision:
-        """What the policies say. Whoever was asked about a call is heard, whatever they say now."""
+        """Ask the policies. Where a person was asked about this call before, their answer is needed."""
         decision = decide(self.setup.policies, hydrated, self.context)
         if self.scope.asked and isinstance(decision, Allow) and self.scope.was_asked(hydrated.call):
             decision = Ask("somebody was asked about this call before", "standard")
@@ -248,8 +251,8 @@ class Call(msgspec.Struct):
         return decision
 
     def _count(self, hydrated: Hydrated) -> None:
-        """From here on the call is made. Nothing is awaited between the decision and this, so that
-        calls of one reply cannot share a last allowance."""
+        """Count the call: from here on it is made. Nothing is awaited between the decision and this,
+        so that calls of one reply cannot share a last allowance."""
         if self.setup.counting:
             refused = count_all(self.setup.counting, hydrated, self.context)
             if refused is not None:
@@ -260,7 +263,7 @@ class Call(msgspec.Struct):
         self._move("count")
 
     def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
-        """The outcome of a call that gave `value`, which is looked at once: it may be used up then."""
+        """Return the outcome of a call that gave `value`; it is read once, since it may be used up."""
         facts, setup, definition = self.facts, self.setup, plan.tool.definition
         plain, unusable = check_output(plan.tool, value, setup.max_result_bytes)
         if unusable is not None:
@@ -271,9 +274,9 @@ class Call(msgspec.Struct):
         return Completed(record, value, model, public, facts.notice() if facts.edited else "")
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
-        """The earlier outcome, once more: its content is as untrusted as ever, and it has its cost.
+        """Return the earlier outcome: its content is as untrusted as before, and it costs as much.
 
-        One that the ledger does not have yet is written first.
+        An outcome that the ledger lacks is written first.
         """
         self._taint()
         definition = self.facts.hydrated.definition
@@ -290,9 +293,9 @@ class Call(msgspec.Struct):
         return await self._tell(recorded._replace(outcome=stands))
 
     def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
-        """The part of `finalize` that waits for nothing, when nobody waits for this call any more.
+        """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
 
-        What `stands` is remembered: the ledger has it. Without that, it has to be written yet.
+        `stands` is the outcome that the ledger has; without it the outcome is still to be written.
         """
         setup, facts = self.setup, self.facts
         end = _ENDS[self.state]
@@ -337,7 +340,7 @@ class Call(msgspec.Struct):
         return Recorded(outcome, outcome.record, written.error or written.cancelled)
 
     def _unrecorded(self, raised: BaseException) -> Failed:
-        """What the caller is told of a call that ran, when its outcome could not be written."""
+        """Return what the caller is told of a call that ran when its outcome could not be written."""
         why = str(raised) if isinstance(raised, ToolcribError) else type(raised).__name__
         _log.warning(
             "a call of %s ran, and its outcome could not be recorded: %s. It is kept in this process,"
@@ -375,7 +378,7 @@ class Call(msgspec.Struct):
     async def _asked(
         self, hydrated: Hydrated, decision: Deny | Ask
     ) -> Hydrated | Waiting | AlreadyCompleted:
-        """The call that somebody approved: this one, or this one with other arguments."""
+        """Return the call that somebody approved: this one, or this one with edited arguments."""
         facts, setup = self.facts, self.setup
         earlier = await setup.write_ahead.check(self.key, facts, hydrated)
         if earlier is not None:
@@ -422,12 +425,12 @@ class Call(msgspec.Struct):
             self.facts.approval_id, self.facts.approved_by = given.id, given.by
 
     def _unanswered(self, hydrated: Hydrated, raised: BaseException) -> None:
-        """The approver failed, or gave no answer: its author is told."""
+        """Tell the approver's author that it failed, or gave no answer."""
         what = f"the approver of tool '{hydrated.definition.name}'"
         self.setup.reporter.raised(what, hydrated.call, raised)
 
     def _request(self, hydrated: Hydrated, decision: Ask) -> ApprovalRequest:
-        """The question; one that was asked before lapses when it said that it would."""
+        """Return the request; one that was asked before keeps the time at which it lapses."""
         request = approval_request(
             hydrated,
             decision,

@@ -72,7 +72,7 @@ def _end_with_parent(incoming: int) -> None:
 
 
 def _let_the_kernel_end_it(incoming: int) -> None:
-    """The same where C code keeps every thread of Python waiting, a regular expression for one.
+    """End with the parent also where C code, such as a regular expression, blocks every thread.
 
     By fcntl(2): when the pipe has something to read, this signal goes to this process group.
     """
@@ -82,7 +82,7 @@ def _let_the_kernel_end_it(incoming: int) -> None:
 
 
 class _Answers:
-    """The way back, and the `Observer` of the call: parts may come from any thread."""
+    """Sends frames to the parent, and is the `Observer` of the call: any thread may report parts."""
 
     def __init__(self, outgoing: int, max_bytes: int) -> None:
         self._pipe = open(outgoing, "wb")  # noqa: SIM115  for as long as the process lives
@@ -101,7 +101,7 @@ class _Answers:
         self._send(kind, body, over=True)
 
     def unguarded(self) -> None:
-        """Say so, and go no further."""
+        """Tell the parent that the module calls its tools when it is loaded, and stop there."""
         self.end(ENDING, msgspec.json.encode(Unguarded()))
         threading.Event().wait()
 
@@ -161,7 +161,7 @@ def _run(request: Request, answers: _Answers) -> Any:
 
 
 def _found(module: ModuleType, request: Request) -> Tool[..., Any]:
-    """The tool, or one made of the function where a tool was made of it elsewhere."""
+    """Return the tool, or make one of the function if the program made its tool elsewhere."""
     thing: Any = module
     for name in request.qualname.split("."):
         thing = getattr(thing, name)
@@ -179,7 +179,7 @@ def _found(module: ModuleType, request: Request) -> Tool[..., Any]:
 
 
 def _loaded(request: Request) -> ModuleType:
-    """By its name, or from its file where it was loaded from one under a name of its own."""
+    """Import the module by its name, or load its file if it cannot be imported."""
     if request.module != "__main__" and _importable(request.module):
         return importlib.import_module(request.module)
     name = _MAIN if request.module == "__main__" else request.module

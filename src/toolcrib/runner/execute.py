@@ -52,8 +52,9 @@ def started(
 
 
 async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
-    """Return what `work` gives. Raises TimeLimitExceeded once it has been cancelled and has ended,
-    StillRunning if it has not; cancelled, it waits as long, and gives what came of it nevertheless."""
+    """Return the value of `work`. Raises TimeLimitExceeded when it was stopped at its limit, and
+    StillRunning if it did not stop. When the caller is cancelled it waits as long, and returns or
+    raises what `work` does then."""
     try:
         pending = work.send(None)
     except StopIteration as finished:
@@ -102,7 +103,7 @@ class _Deadline:
         return self.stopping
 
     def guards(self, pending: Any) -> bool:
-        """Whether a tool is to wait for this through `until_done`: for what cancelling may not end."""
+        """Whether the tool waits through `until_done`, since cancelling may not end the wait."""
         if pending.__class__ in _ENDED_BY_CANCEL and not self.stopping:
             return False
         return asyncio.isfuture(pending) and pending.get_loop() is self._loop
@@ -115,7 +116,7 @@ class _Deadline:
             self._task.uncancel()
 
     def cancelled(self) -> None:
-        """CancelledError has come: if that is because the task was cancelled, the grace begins."""
+        """Begin the grace if a CancelledError came because the task was cancelled."""
         if self._is_cancelled():
             self.stopping = True
             if self._grace is not None:
@@ -197,7 +198,7 @@ def _driven(
 
 
 def _leave_behind(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None) -> None:
-    """Let it go on in a task that nobody waits for, which is cancelled once more."""
+    """Let the work go on in a task that nobody waits for, and cancel that task once more."""
     if pending is not None and not pending.done():
         pending._asyncio_future_blocking = True  # noqa: SLF001  as `await` does
     counted = Work()
@@ -210,7 +211,7 @@ def _leave_behind(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] |
 
 
 async def _unheard(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None) -> None:
-    """What it gives or raises is no result of the task: asyncio logs those."""
+    """Drop the value or the exception: asyncio would log those of a task."""
     try:
         await _resumed(work, None if pending is None or pending.done() else pending)
     except GeneratorExit:
@@ -220,13 +221,13 @@ async def _unheard(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] 
 
 
 def cancel_requests() -> int:
-    """How often the running task was asked to stop: a CancelledError without that is no stop."""
+    """Return how often the running task was asked to stop; a CancelledError without that is no stop."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
 
 async def until_done(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Wait until it is done, however often this is cancelled meanwhile; then, what to raise.
+    """Wait until a future is done, however often this is cancelled; return what is to be raised then.
 
     That has the message which came with the cancellation: libraries know their own by it (anyio).
     """
@@ -250,7 +251,7 @@ class Steps(Protocol):
 
 
 async def own(steps: Steps) -> Any:
-    """What it gives. A GeneratorExit that it raises by itself is an error like any other.
+    """Return the value of a coroutine. A GeneratorExit of its own is an error like any other.
 
     Only one that comes from outside means that the event loop is gone and nothing can be awaited.
     """
@@ -264,7 +265,7 @@ async def own(steps: Steps) -> Any:
 
 
 def called(work: Callable[[], T]) -> T:
-    """What it returns; a GeneratorExit of its own, likewise, is an error."""
+    """Return what `work` does; here, too, a GeneratorExit of its own is an error."""
     try:
         return work()
     except GeneratorExit:
@@ -272,20 +273,20 @@ def called(work: Callable[[], T]) -> T:
 
 
 async def awaited(thing: Any) -> Any:
-    """The value, also of something to await."""
+    """Return the value itself, or what awaiting it gives."""
     if thing.__class__ is CoroutineType:
         return await own(thing)
     return await thing if inspect.isawaitable(thing) else thing
 
 
 async def _from_thread(work: Callable[[], Any]) -> Any:
-    """A plain function may give something to await: a wrapper around a coroutine function does."""
+    """Run a plain function in a thread; one that wraps a coroutine function gives an awaitable."""
     return await awaited(await in_thread(work))
 
 
 @coroutine
 def _resumed(steps: Steps, pending: Any) -> Generator[Any, Any, Any]:
-    """The rest of what has been stepped once and waits for `pending`."""
+    """Drive a coroutine that was stepped once and waits for `pending` to its end."""
     given: Any
     while True:
         try:

@@ -113,7 +113,7 @@ class Executor:
         self.plans = {e.tool.definition.name: plan_of(e, timeout) for e in catalog.entries}
 
     def over(self, catalog: Catalog) -> Executor:
-        """The same for another catalog."""
+        """Return an executor of another catalog with the same settings."""
         return Executor(catalog, self._timeout, self._reporter, max_result_bytes=self._max_bytes)
 
     async def run(
@@ -182,7 +182,7 @@ class Executor:
         return await limited(started(tool, instance, injected), limit)
 
     def _ended(self, raised: BaseException, hydrated: Hydrated, cancels: int) -> BaseException:
-        """What leaves the executor in place of what was raised."""
+        """Return the exception that leaves the executor in place of the one that was raised."""
         call, what = hydrated.call, f"tool '{hydrated.definition.name}'"
         marks = hydrated.definition.annotations
         again = marks.idempotent or marks.read_only  # else it may have happened
@@ -248,7 +248,8 @@ async def execute_scoped(
     seconds: float | None,
     parts: Parts | None,
 ) -> Any:
-    """The tool's own value. Raises what `execute` raises, and CapabilityFailed."""
+    """Return the tool's own value. Raises what `limited` does, what the tool raises, and
+    CapabilityFailed."""
 
     async def whole() -> Any:
         thread = CallThread() if tool.blocking else None
@@ -274,7 +275,7 @@ async def execute_scoped(
 
 
 class Opened:
-    """What one call has opened, and how it is closed. Blocking work goes to the call's thread."""
+    """Holds what one call has opened, and closes it. Blocking work goes to the call's thread."""
 
     def __init__(self, thread: CallThread | None, seconds: float | None) -> None:
         self._thread = thread
@@ -288,7 +289,7 @@ class Opened:
         context: CallContext,
         tool: str,
     ) -> dict[str, object]:
-        """The implementations by parameter. Raises CapabilityFailed."""
+        """Open everything, and return the implementations by parameter. Raises CapabilityFailed."""
         given: dict[str, object] = {}
         try:
             for factory, needs in made:
@@ -305,7 +306,7 @@ class Opened:
         return given
 
     async def close(self, outcome: BaseException | None) -> BaseException | None:
-        """Close all, the last first; what the call ends with now. Raises nothing.
+        """Close everything, the last first; return the exception that the call ends with, if any.
 
         Of a call that was stopped, each has the time limit once more: what hung may hang in closing.
         """
@@ -319,7 +320,7 @@ class Opened:
         return outcome
 
     async def run(self, work: Callable[[], Any]) -> Any:
-        """Do what the tool's own code, or that of a capability, would block with."""
+        """Run code of the tool or a capability, in the call's thread if the tool blocks."""
         return called(work) if self._thread is None else await self._thread.run(work)
 
     def _settled(self, outcome: BaseException | None, raised: BaseException) -> BaseException:
@@ -335,7 +336,7 @@ class Opened:
         return outcome
 
     def _is_a_stop(self, raised: BaseException) -> bool:
-        """The task was cancelled, or its time is up: no CancelledError of somebody's own making."""
+        """Whether the task was cancelled or is out of time; a CancelledError of the code's is not."""
         return isinstance(raised, asyncio.CancelledError) and cancel_requests() > self._cancels
 
     async def _open(self, factory: PerCall, context: CallContext) -> object:
@@ -350,7 +351,7 @@ class Opened:
         return await self._enter(kind, made) if hasattr(kind, "__enter__") else made
 
     async def _enter(self, kind: Any, made: Any) -> object:
-        """In a thread, entering may be given up on and still succeed: then it is left, too."""
+        """Enter a context manager; in a thread, one that is given up and still enters is left."""
         entered: list[object] = []
 
         async def leave(outcome: BaseException | None) -> None:
@@ -377,7 +378,7 @@ def _cause(outcome: BaseException) -> BaseException:
 
 
 def _details(outcome: BaseException | None) -> tuple[Any, Any, Any]:
-    """What `__exit__` is given: the tool's exception, or a capability's own."""
+    """Return the arguments of `__exit__`: the tool's exception, or the capability's own."""
     if outcome is None:
         return None, None, None
     cause = _cause(outcome)
@@ -404,7 +405,7 @@ class CallThread:
         return self._pending > 0
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work()` returns or raises. On cancellation it goes on."""
+        """Return or raise what `work()` does; when the caller is cancelled the work goes on."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -431,7 +432,7 @@ class CallThread:
             raise
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do it when its turn comes; what it raises is lost."""
+        """Queue work for the thread; what it raises is lost."""
         outside = copy_context()
         self._work.put(lambda: self._context.run(self._within, outside, work))
         if not self._started:
@@ -439,7 +440,7 @@ class CallThread:
             threading.Thread(target=self._serve, name="toolcrib-call", daemon=True).start()
 
     def close(self) -> None:
-        """No more work: the thread ends after what it has."""
+        """Take no more work: the thread ends after what is queued."""
         if self._started:
             self._work.put(None)
 
@@ -474,7 +475,7 @@ def _do(
 
 
 class Parts:
-    """The parts of one call of a streaming tool."""
+    """Takes the parts of one streaming call and tells them to whoever watches."""
 
     __slots__ = ("_call_id", "_max_bytes", "_observer", "_visible")
 
@@ -487,7 +488,7 @@ class Parts:
         self._max_bytes = max_bytes
 
     async def last(self, generator: AsyncGenerator[Any, None]) -> Any:
-        """The last value, None if there is none. Raises Unusable, and what the tool raises."""
+        """Return the last value, or None. Raises Unusable, and what the tool raises."""
         value = None
         try:
             while True:
@@ -510,7 +511,7 @@ class Parts:
 
 
 async def _close(generator: AsyncGenerator[Any, None]) -> None:
-    """What closing raises does not take the place of what the call ended with."""
+    """Close a generator; what that raises does not replace what the call ended with."""
     try:
         await own(generator.aclose())
     except NOT_ITS_OWN:

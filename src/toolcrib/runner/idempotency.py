@@ -91,7 +91,7 @@ class IdempotencyCache:
         self._pinned: dict[str, tuple[ToolCall, dict[str, JsonValue]]] = {}
 
     def pin(self, key: str, call: ToolCall, pinned: dict[str, JsonValue]) -> None:
-        """What default factories made of a call that waits: they run once a call."""
+        """Keep the values of default factories of a call that waits: they run once a call."""
         if not pinned:
             return
         self._pinned[key] = call, pinned
@@ -100,7 +100,7 @@ class IdempotencyCache:
                 del self._pinned[next(iter(self._pinned))]
 
     def pinned(self, run_id: str, call: ToolCall) -> dict[str, JsonValue]:
-        """What was pinned of this very call, if it waited here before."""
+        """Return the values that were pinned for this very call, if it waited here before."""
         if not self._pinned:
             return {}
         known, pinned = self._pinned.get(key_of(run_id, call.id), (None, {}))
@@ -132,21 +132,21 @@ class IdempotencyCache:
         return AlreadyCompleted(outcome, written=not held)
 
     def running(self) -> list[str]:
-        """The keys of calls that have no outcome yet."""
+        """Return the keys of calls that have no outcome yet."""
         return [key for key, known in self._known.copy().items() if known.taken]
 
     def release(self, key: str) -> None:
-        """The call did not begin after all."""
+        """Forget a key: its call did not begin."""
         del self._known[key]
 
     def hold(self, key: str, outcome: Completed | Failed) -> None:
-        """The call has run, and its ledger does not have this outcome of it; it is not forgotten."""
+        """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
         known = self._known[key]
         known.arguments = None
         known.outcome, known.held, known.taken = own_outcome(outcome), True, False
 
     def keep(self, key: str, outcome: Completed | Failed, arguments: bytes | None = None) -> None:
-        """The call has run, and this is its outcome; `arguments` is the text of its record's."""
+        """Keep the outcome of a call that has run; `arguments` is the text of the record's."""
         known = self._known[key]
         known.arguments = arguments
         known.outcome = own_outcome(outcome, without_arguments=arguments is not None)
@@ -253,7 +253,7 @@ def _same(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
 
 
 def _same_secrets(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
-    """Of a call with secrets there is a digest by a key, which says it if both are by the same key.
+    """Compare two calls with secrets by their keyed digests, if both were made with the same key.
 
     Otherwise (the ledger has no key, and the earlier record is another process's or an old one) what
     shows of the call has to do, if nobody changed it.

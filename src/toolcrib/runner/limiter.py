@@ -25,7 +25,7 @@ _Ticket = tuple[bool, asyncio.Future[None]]
 
 
 class Slot(msgspec.Struct, gc=False):
-    """That of one call, until it is `left`; `outer` is that of the tool which made the call.
+    """A call's permission to run, until it is `left`; `outer` is the slot of the tool that made it.
 
     `extra`: beyond the limit, within the slot of `outer`.
     """
@@ -40,7 +40,7 @@ _SLOT: ContextVar[Slot | None] = ContextVar("toolcrib_slot", default=None)
 
 
 class Limiter:
-    """`try_enter(exclusive) or await enter(exclusive)`, … `leave(slot)`."""
+    """Hands out slots: `try_enter(exclusive) or await enter(exclusive)`, then `leave(slot)`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -50,7 +50,7 @@ class Limiter:
         self._lock = threading.Lock()
 
     def try_enter(self, exclusive: bool) -> Slot | None:
-        """A slot, if nobody has to be waited for."""
+        """Return a slot, or None if the call has to wait."""
         together = 1 if exclusive else self._limit
         self._lock.acquire()  # `with` takes twice as long
         try:
@@ -65,7 +65,7 @@ class Limiter:
         return slot
 
     async def enter(self, exclusive: bool) -> Slot:
-        """A slot, in turn. Raises Stopped for an exclusive call by a tool that has one."""
+        """Wait for a slot, in turn. Raises Stopped for an exclusive call by a tool that has one."""
         if self._is_within():
             if exclusive:
                 text = "The tool runs alone, and so cannot be called by another tool."
@@ -113,7 +113,7 @@ class Limiter:
         return not self._alone and self._running < (1 if exclusive else self._limit)
 
     def _give_back(self, ticket: _Ticket) -> None:
-        """One that no longer waits leaves the queue, or the slot that it was just given."""
+        """Take a call that no longer waits from the queue, or free the slot that it was just given."""
         with self._lock:
             try:
                 self._queue.remove(ticket)
@@ -123,7 +123,7 @@ class Limiter:
             self._wake()
 
     def _wake(self) -> None:
-        """Admitted here, told in its own loop; one whose loop is gone gives its slot to the next."""
+        """Admit waiting calls, each told in its own loop; one whose loop is closed is passed over."""
         while self._queue and self._fits(self._queue[0][0]):
             exclusive, ticket = self._queue.popleft()
             with suppress(RuntimeError):

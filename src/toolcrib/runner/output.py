@@ -90,7 +90,7 @@ _DEEPEST = 50
 def check_output(
     tool: Tool[..., Any], value: object, max_bytes: int = MAX_RESULT_BYTES
 ) -> tuple[JsonValue, Unusable | None]:
-    """The result as JSON, valid by the output schema; or what is wrong with it."""
+    """Return the result as JSON that is valid by the output schema, or what is wrong with it."""
     try:
         plain = _as_it_is(value, max_bytes) if value.__class__ in _PLAIN else None
         if plain is None and value is not None:
@@ -110,7 +110,7 @@ def check_output(
 
 
 def _as_it_is(value: Any, max_bytes: int) -> JsonValue:
-    """A copy of what is JSON already, as nearly all results are; None where that is not sure.
+    """Return a copy of a value that is JSON already, as most results are; None where it may not be.
 
     What was written and read, and is equal to what it was, has lost nothing: NaN would be null, and a
     tuple a list.
@@ -134,7 +134,7 @@ def report_unusable(
 def views(
     definition: ToolDefinition, plain: JsonValue
 ) -> tuple[JsonValue, JsonValue, CallError | None]:
-    """The model's view of a result, the public one, and `redaction_missing` if nobody named any."""
+    """Return the model's view of a result, the public one, and `redaction_missing` if none is named."""
     model = public = plain
     error = None
     if definition.model_visible is not ALL:
@@ -147,7 +147,7 @@ def views(
 
 
 def as_json(value: object, max_bytes: int) -> JsonValue:
-    """The value as JSON has it. Raises Unusable if it is none, or longer than that."""
+    """Return the value as JSON. Raises Unusable if it is not JSON, or longer than `max_bytes`."""
     if value is None or isinstance(value, bool):
         return value
     try:
@@ -157,7 +157,7 @@ def as_json(value: object, max_bytes: int) -> JsonValue:
 
 
 def not_json(value: object) -> Unusable:
-    """What is wrong with a value that JSON has no form for: the innermost part of it that has none."""
+    """Find the innermost part of a value that JSON has no form for, and say where it is."""
     path: list[Step] = []
     try:
         while len(path) < _DEEPEST:
@@ -183,7 +183,7 @@ def _has_a_form(value: object) -> bool:
 
 
 def _parts(value: object) -> Iterator[tuple[Step, object]]:
-    """The parts that a value is written as."""
+    """Yield the parts that a value is written as."""
     if isinstance(value, Mapping):
         yield from ((Step(str(key), declared=False), part) for key, part in value.items())
     elif isinstance(value, list | tuple | set | frozenset):
@@ -197,7 +197,7 @@ def _parts(value: object) -> Iterator[tuple[Step, object]]:
 
 
 def _kind(value: object) -> str:
-    """What is there, in words that hold nothing of it."""
+    """Name the type of a value in words that hold nothing of the value."""
     kind = type(value)
     if kind is float:
         return "a float that is NaN or infinite"
@@ -208,7 +208,7 @@ def _kind(value: object) -> str:
 
 
 def json_text(value: object, max_bytes: int) -> bytes:
-    """Raises Unusable; NaN and infinities are found by `read_json`."""
+    """Write a value as JSON. Raises Unusable; NaN and infinities are found by `read_json`."""
     if value.__class__ not in _PLAIN and isinstance(value, Iterator | AsyncIterator):
         raise Unusable("it is an iterator, and has no end that is known")
     try:
@@ -221,12 +221,12 @@ def json_text(value: object, max_bytes: int) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """A struct of msgspec, also one that holds what pydantic knows."""
+    """Convert a struct of msgspec, and what pydantic knows within it."""
     return msgspec.to_builtins(value, enc_hook=to_jsonable_python)
 
 
 def read_json(text: bytes | bytearray) -> JsonValue:
-    """Raises Unusable."""
+    """Read JSON text. Raises Unusable."""
     try:
         plain: JsonValue = from_json(text, allow_inf_nan=False)
     except _WRONG:
@@ -244,7 +244,7 @@ _Tree: TypeAlias = dict[str, Any]
 
 
 def project(value: JsonValue, visible: Visibility | None) -> JsonValue:
-    """What an allowlist leaves of a value: named fields only, None where nothing is named."""
+    """Return what an allowlist leaves of a value: the named fields, None where nothing is named."""
     if isinstance(visible, All):
         return value
     return _keep(value, _tree(visible or ()))
@@ -269,7 +269,7 @@ def redaction_missing(value: JsonValue, visible: Visibility | None) -> bool:
 
 
 def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
-    """Declared top-level arguments, secret ones masked; undeclared ones do not show."""
+    """Return the declared top-level arguments, secret ones masked; undeclared ones do not show."""
     declared = _declared(definition.input_schema_json)
     if not definition.secret and declared.issuperset(arguments):
         return arguments
@@ -281,14 +281,14 @@ def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
 
 
 def public_bytes(definition: ToolDefinition, canonical: bytes) -> bytes:
-    """The public part of effective arguments, as canonical JSON."""
+    """Return the public part of effective arguments as canonical JSON."""
     if not definition.secret and _all_declared(definition.input_schema_json):
         return canonical
     return canonical_bytes(public_arguments(definition, fresh(canonical)))
 
 
 def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of some JSON Pointers into the arguments that lead to what shows of them."""
+    """Return the JSON Pointers that lead to arguments that are public."""
     if not places or definition is None:
         return ()
     declared = _declared(definition.input_schema_json)
@@ -302,17 +302,17 @@ def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) ->
 
 
 def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
-    """All that will run, secret ones masked: what somebody who approves has to see."""
+    """Return all arguments, secret ones masked: what somebody who approves has to see."""
     return {n: MASK if n in definition.secret else v for n, v in arguments.items()}
 
 
 def masked_places(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[str, ...]:
-    """JSON Pointers into masked arguments: nothing shows below a secret one."""
+    """Return the JSON Pointers that exist in masked arguments: none leads below a secret one."""
     return tuple(p for p in places if p.count("/") == 1 or p.split("/")[1] not in definition.secret)
 
 
 def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObject) -> JsonObject:
-    """Edited arguments; a secret one that came back masked, as it was shown, is the original one."""
+    """Return edited arguments, with the original of each secret one that came back masked."""
     hidden = {n for n in definition.secret if edited.get(n) == MASK and n in original}
     return {name: original[name] if name in hidden else value for name, value in edited.items()}
 
@@ -321,7 +321,7 @@ _Json = TypeVar("_Json")
 
 
 def own_copy(value: _Json) -> _Json:
-    """The same JSON, to the last digit, sharing no list and no object with this."""
+    """Copy a JSON value, to the last digit; the copy shares no list and no object with it."""
     if not isinstance(value, _CONTAINERS):
         return value
     copied: _Json = msgspec.to_builtins(value)

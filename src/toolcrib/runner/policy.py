@@ -79,7 +79,7 @@ class ForeseeingPolicy(Protocol):
 
 
 def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
-    """The standard policy, then `policies`; a `Standard` among them takes its place.
+    """Return the standard policy, then `policies`; a `Standard` among them replaces it.
 
     Raises ToolcribError for what is no policy, for one whose `never_allows` is no method that can be
     asked (it would hide every tool), and for a second `Standard`.
@@ -106,7 +106,7 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
 
 
 def counting(policies: Sequence[Policy]) -> tuple[CountingPolicy, ...]:
-    """Those that keep count. Raises ToolcribError for one that could not be relied on to count."""
+    """Return the policies that keep count. Raises ToolcribError for one that cannot count reliably."""
     for policy in policies:
         methods = [getattr(policy, name, None) for name in ("count", "settle")]
         if any(methods) and (not all(methods) or any(map(inspect.iscoroutinefunction, methods))):
@@ -117,7 +117,7 @@ def counting(policies: Sequence[Policy]) -> tuple[CountingPolicy, ...]:
 
 
 def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContext) -> Decision:
-    """Deny before ask before allow; the first of the strictest, with the name of its policy."""
+    """Return the first of the strictest decisions: deny before ask before allow."""
     strictest: Decision = ALLOWED
     for policy in policies:
         try:
@@ -140,7 +140,7 @@ def decide(policies: Iterable[Policy], hydrated: Hydrated, context: PolicyContex
 def never_allowed(
     policies: Iterable[Policy], definition: ToolDefinition, context: PolicyContext
 ) -> Deny | None:
-    """The Deny of the first policy that lets no call of this tool run, whatever its arguments."""
+    """Return the Deny of the first policy that never allows this tool, whatever the arguments."""
     for policy in policies:
         foresees = getattr(policy, "never_allows", None)
         if foresees is None:
@@ -161,7 +161,7 @@ def never_allowed(
 def count_all(
     policies: Sequence[CountingPolicy], hydrated: Hydrated, context: PolicyContext
 ) -> Deny | None:
-    """Tell each that the call is about to run; the Deny of one that does not let it.
+    """Tell each policy that the call is about to run; return the Deny of one that refuses it.
 
     None: whatever becomes of the call now, `settle_all` has to follow. A Deny: those that had counted
     the call have been told that it is over.
@@ -200,7 +200,7 @@ def settle_all(
 
 
 def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> ToolInvocationRecord:
-    """What there is to say, to those that counted it, of a call that does not run after all."""
+    """Return the record of a counted call that does not run after all."""
     facts = Recorder((), None).facts(hydrated, context.caller, CallScope(context.run))
     facts.decision = decision
     record = facts.failed(CallError.of(decision.code)).record
@@ -208,7 +208,7 @@ def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> Tool
 
 
 def _read(policy: Policy, given: Any) -> Decision:
-    """A decision that a record can hold, with the name of its policy; a Deny if there is none."""
+    """Return a decision that a record can hold, with its policy's name; a Deny for anything else."""
     if not isinstance(given, (Allow, Deny, Ask)):
         if inspect.iscoroutine(given):
             given.close()  # or Python warns that it was never awaited
@@ -296,7 +296,7 @@ class Standard(msgspec.Struct, frozen=True):
         return Ask(reasons, "standard") if reasons else ALLOWED
 
     def _reasons(self, hydrated: Hydrated, context: PolicyContext) -> Iterator[str]:
-        """All of them: whoever is asked has to know of the repair, not only of the tool's marks."""
+        """Yield all reasons to ask: a person has to know of a repair, not only of the tool's marks."""
         marks, mode = hydrated.definition.annotations, hydrated.definition.no_schema_mode
         risky = context.run.tainted and not marks.read_only
         approved = (marks.requires_approval or risky) and context.run.approval_of(

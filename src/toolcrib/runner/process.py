@@ -48,7 +48,7 @@ while_loading: Callable[[], None] | None = None
 async def run_in_process(
     tool: Tool[..., Any], hydrated: Hydrated, context: CallContext, max_bytes: int
 ) -> Any:
-    """The tool's value, as JSON has it. Raises ProcessFailed, Unusable, and what the author says.
+    """Return the tool's value as JSON. Raises ProcessFailed, Unusable, and the author's ToolError.
 
     The process builds the arguments anew, of what was sent. It is a Python that starts, and imports
     the tool's module.
@@ -86,7 +86,7 @@ async def run_in_process(
 
 
 def _flags() -> list[str]:
-    """Those that this Python was started with (`-O`, `-W`, `-X`, `-I`), as multiprocessing does it."""
+    """Return the flags that this Python was started with (`-O`, `-W`, …), as multiprocessing does."""
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     return flags
 
@@ -144,7 +144,7 @@ class _Talk(asyncio.SubprocessProtocol):
             self._settle(wrong)
 
     def _take(self, kind: bytes, body: bytearray) -> None:
-        """Raises Unusable, and what whoever watches raises."""
+        """Take one frame. Raises Unusable, and what an observer raises."""
         if kind == PART:
             part = read_json(body)
             if not self.outcome.done():
@@ -199,7 +199,7 @@ _ENDING_BYTES = 1_048_576  # an ending is a sentence, whatever the limit for res
 
 
 class Request(Veiled, msgspec.Struct, frozen=True):
-    """Which function to run, and for what call. `file` is where its module was loaded from.
+    """Says which function to run, and for what call; `file` is where its module was loaded from.
 
     `arguments` and `pinned` are JSON text: what was sent, validated already, and what default factories
     made of this call. What the process makes of them has to have the digest `effective_sha256`, or the
@@ -226,7 +226,7 @@ class Request(Veiled, msgspec.Struct, frozen=True):
 
 
 class SafeText(msgspec.Struct, frozen=True, tag="told"):
-    """A ToolError, or a CapabilityError: the one text of an exception that crosses over."""
+    """The text of a ToolError or a CapabilityError: no other exception's text leaves the process."""
 
     text: str
     retryable: bool | None
@@ -234,7 +234,7 @@ class SafeText(msgspec.Struct, frozen=True, tag="told"):
 
 
 class ExtraMissing(msgspec.Struct, frozen=True, tag="missing"):
-    """A MissingExtraError."""
+    """The tool raised MissingExtraError."""
 
     extra: str
     feature: str
@@ -249,14 +249,14 @@ class NoResult(msgspec.Struct, frozen=True, tag="bad"):
 
 
 class Raised(msgspec.Struct, frozen=True, tag="raised"):
-    """Anything else: of what kind it was and where, not what it said."""
+    """The tool raised something else, of this kind and here; its text stays in the process."""
 
     kind: str
     where: str
 
 
 class Unguarded(msgspec.Struct, frozen=True, tag="unguarded"):
-    """The tool's module calls it when it is loaded."""
+    """The tool's module calls its tools when it is loaded."""
 
 
 Ending: TypeAlias = SafeText | ExtraMissing | NoResult | Raised | Unguarded
@@ -270,7 +270,7 @@ GARBLED = "its process said what cannot be understood"
 
 
 def error_of(ending: Ending) -> Exception:
-    """What the tool would have raised in this process."""
+    """Return what the tool would have raised in this process."""
     match ending:
         case SafeText():
             kind = CapabilityError if ending.capability else ToolError
@@ -293,7 +293,7 @@ def frame(kind: bytes, body: bytes) -> bytes:
 
 
 class Frames:
-    """Bytes in, whole frames out."""
+    """Turns the bytes of a pipe into whole frames."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

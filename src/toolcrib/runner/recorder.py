@@ -76,12 +76,12 @@ class CallFacts(msgspec.Struct, gc=False):
     notes: tuple[str, ...] = ()
 
     def take(self, hydrated: HydrationResult) -> None:
-        """What was made of the call by a repair; size and digest stay those of what was sent."""
+        """Take a repaired call; size and digest stay those of what was sent."""
         self.hydrated = hydrated
         self.shown = _shown(hydrated)
 
     def edit(self, hydrated: Hydrated) -> None:
-        """Whoever approved the call changed its arguments; the digest is that of what was sent."""
+        """Take a call whose arguments an approver changed; the digest stays that of what was sent."""
         self.take(hydrated)
         self.edited = True
 
@@ -89,7 +89,7 @@ class CallFacts(msgspec.Struct, gc=False):
         return Failed(self.record("failed", error=error), error, self.notice())
 
     def notice(self) -> str:
-        """What the model has to know besides the result: which arguments it is the result of."""
+        """Tell the model, if the arguments were edited, which ones the result belongs to."""
         hydrated = self.hydrated
         if not self.edited or not isinstance(hydrated, Hydrated):
             return ""
@@ -107,7 +107,7 @@ class CallFacts(msgspec.Struct, gc=False):
     def record(
         self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
     ) -> ToolInvocationRecord:
-        """What is known by now."""
+        """Make the record of what is known by now: the one place where records are made."""
         hydrated, scope, parent = self.hydrated, self.scope, self.parent
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
         over = status not in _NOT_OVER
@@ -153,7 +153,7 @@ class CallFacts(msgspec.Struct, gc=False):
         )
 
     def attachments(self) -> Iterator[tuple[str, Callable[[], Attachment]]]:
-        """What the record refers to, each by a name that is its own, made when it is needed."""
+        """Yield what the record refers to: a unique name, and what makes the attachment if needed."""
         definition = self.hydrated.definition
         if definition is not None:
             yield definition.digest, partial(_defined, definition)
@@ -169,7 +169,7 @@ class Written(NamedTuple):
     cancelled: asyncio.CancelledError | None = None
 
     def check(self) -> None:
-        """Raises what has to be raised."""
+        """Raise the cancellation or the error, if there was one."""
         if self.cancelled is not None:
             raise self.cancelled from self.error
         if self.error is not None:
@@ -337,8 +337,7 @@ def _shown(hydrated: HydrationResult) -> bytes | None:
 def own_record(
     record: ToolInvocationRecord, *, without_arguments: bool = False
 ) -> ToolInvocationRecord:
-    """The same record, to give away: whoever has it holds no arguments and no result that anybody
-    else holds."""
+    """Copy a record to give it away: the copy shares no arguments and no result with it."""
     arguments, result = record.arguments, record.result
     if arguments is None and result is None:
         return record
@@ -352,8 +351,7 @@ def own_record(
 def own_outcome(
     outcome: Completed | Failed, *, without_arguments: bool = False
 ) -> Completed | Failed:
-    """The same outcome, to keep or to give again: its views are nobody else's. The application's own
-    value is what the tool gave, and is not copied."""
+    """Copy an outcome, its record and views; the application's value is the tool's and is shared."""
     record = own_record(outcome.record, without_arguments=without_arguments)
     if isinstance(outcome, Failed):
         return msgspec.structs.replace(outcome, record=record)
@@ -363,7 +361,7 @@ def own_outcome(
 
 
 def public_name(call: HydrationResult) -> str:
-    """A name that no tool has was made up by a model: it is told only if it looks like a name."""
+    """Return the name for records; one that a model made up shows only if it looks like a name."""
     name = call.call.name
     return name if call.definition or _NAME.fullmatch(name) else "*"
 
@@ -392,7 +390,7 @@ async def to_the_end(pending: Awaitable[object]) -> Written:
 
 
 async def _to_the_end(work: Callable[[], Awaitable[object] | None]) -> Written:
-    """The same, of what may also be done at once."""
+    """Start work that may be done at once, and await the rest of it to the end."""
     try:
         pending = work()
     except NOT_ITS_OWN:

@@ -116,8 +116,8 @@ class ToolRunner:
         )
 
     def with_tools(self, *tools: ToolLike | Catalog) -> ToolRunner:
-        """A runner that has these tools, too, and shares the rest: policies, approver, sinks, slots,
-        and the outcomes of its calls. Raises what a catalog and a runner of them all would."""
+        """Return a runner that has these tools, too, and shares policies, approver, sinks, slots, and
+        the outcomes of its calls. Raises what a catalog and a runner of them all would."""
         catalog = self.catalog.with_tools(*tools)
         catalog.check_bound()
         made = copy(self)
@@ -128,15 +128,15 @@ class ToolRunner:
 
     @property
     def left_behind(self) -> int:
-        """How many calls were given up and still run, in threads or tasks, in this whole process.
+        """The number of calls in this process that were given up and still run, in threads or tasks.
 
         With 100 of them no further tool is started: calls end as `not_runnable`.
         """
         return Work.left_behind()
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
-        """The Deny that every call of this tool would get in what is left of a run, whatever its
-        arguments; None where no policy foresees one."""
+        """Return the Deny that every call of this tool would get in the rest of a run, whatever its
+        arguments; None where no policy knows of one."""
         return never_allowed(self._setup.policies, definition, context)
 
     async def hydrate(
@@ -275,7 +275,7 @@ class ToolRunner:
         return Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
 
     def _hydrated(self, call: ToolCall | HydrationResult, scope: CallScope) -> HydrationResult:
-        """A call that waited here before has what its default factories made then."""
+        """Hydrate a call that has not been; one that waited here keeps the values of its factories."""
         if not isinstance(call, ToolCall):
             return call
         pinned = self._setup.cache.pinned(scope.tally.run_id, call)
@@ -313,7 +313,7 @@ def checked_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
 
 
 def check_hook(hook: object) -> None:
-    """Raises ToolcribError for what would say nothing: what a hook raises is dropped."""
+    """Raise ToolcribError for what is no plain function: what such a hook raised would be lost."""
     wrong = isinstance(hook, type) or inspect.iscoroutinefunction(hook) or not callable(hook)
     if hook is not None and wrong:
         raise ToolcribError("on_exception is a plain function: hook(call, raised)")

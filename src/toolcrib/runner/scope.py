@@ -55,12 +55,12 @@ _CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=No
 
 
 def calling() -> Calling | None:
-    """Return the call whose tool's code this is, if it is one's."""
+    """Return the call whose tool is running here, if one is."""
     return _CALLING.get()
 
 
 def enter_call(tally: RunTally, call_id: str) -> Calling | None:
-    """From here on the code is that of a call's tool; what to give to `leave_call` after it."""
+    """Mark the code that follows as a call's tool; return what `leave_call` is given after it."""
     outer = _CALLING.get()
     _CALLING.set(Calling(tally, call_id, outer))
     return outer

@@ -51,14 +51,14 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
 
 
 def accepted(result: HydrationResult) -> Hydrated:
-    """The call, if it may run. Raises Stopped."""
+    """Return the call if it was hydrated. Raises Stopped."""
     if isinstance(result, Rejected):
         raise Stopped(rejection(result))
     return result
 
 
 def rejection(rejected: Rejected) -> CallError:
-    """Why a call was rejected: the first reason, with all of them as details."""
+    """Return the error of a rejected call: its first reason, with all of them as details."""
     first = rejected.errors[0]
     return CallError.of(
         first.code, first.message, details=rejected.errors, retryable=rejected.retryable
@@ -66,7 +66,7 @@ def rejection(rejected: Rejected) -> CallError:
 
 
 def safe_error(raised: BaseException, *, again: bool) -> CallError:
-    """What may be said of an exception: an author's safe text, else the code's own sentence.
+    """Return what may be said of an exception: an author's safe text, else the code's sentence.
 
     `again` says that the call may be made again, if the author does not say whether it may.
     """
