@@ -6,7 +6,7 @@ import inspect
 from datetime import UTC, datetime
 from typing import Any
 
-from toolcrib.schema.derive.held import Found
+from toolcrib.schema.derive.roundtrip import Found
 from toolcrib.tools import Catalog, tool_of
 
 

@@ -18,7 +18,7 @@ from toolcrib.runner.output import (
     public_arguments,
     redaction_missing,
 )
-from toolcrib.schema.paths import EACH, split_path
+from toolcrib.schema.references import EACH, split_path
 from toolcrib.values.json import canonical_json
 
 VALUE: Any = {"a": {"b": 1, "c": 2}, "items": [{"id": 1, "x": 2}, {"id": 3}], "n": None}

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from toolcrib.schema import compile_validator
-from toolcrib.schema.derive.tight import DATE
+from toolcrib.schema.derive.constraints import DATE
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _NUMBERS = st.one_of(

@@ -15,7 +15,7 @@ from rows import each_row
 from toolcrib import ALL, tool
 from toolcrib.errors import SchemaError, SourceError
 from toolcrib.schema import bundle_refs, check_schema, compile_validator
-from toolcrib.schema.schema_files import MAX_FILES
+from toolcrib.schema.bundle import MAX_FILES
 
 D7 = "http://json-schema.org/draft-07/schema#"
 TEXT = {"type": "string"}

@@ -8,7 +8,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema import compile_validator, survey
+from toolcrib.schema import compile_validator, guard
 from toolcrib.schema.guard import (
     MAX_DEPTH,
     MAX_EXPANDED_DEPTH,
@@ -18,7 +18,7 @@ from toolcrib.schema.guard import (
     escape_pointer,
     resolve_ref,
 )
-from toolcrib.schema.keywords import Draft
+from toolcrib.schema.references import Draft
 
 
 def layers(count: int, keyword: str = "$ref", to: str = "#/$defs/{}") -> dict[str, Any]:
@@ -68,14 +68,14 @@ def test_bombs_are_refused_without_being_expanded(
 ) -> None:
     """A bomb of 2**60 nodes: what is counted is how many nodes were looked at, not the time."""
     seen = 0
-    walked = survey._walked
+    walked = guard._walked
 
-    def counting(part: survey.Part, step: survey.Step, draft: Draft) -> list[survey.Step]:
+    def counting(part: guard.Part, step: guard.Step, draft: Draft) -> list[guard.Step]:
         nonlocal seen
         seen += 1
         return walked(part, step, draft)
 
-    monkeypatch.setattr(survey, "_walked", counting)
+    monkeypatch.setattr(guard, "_walked", counting)
     with pytest.raises(SchemaError, match="expand to more than"):
         check_schema({"type": "object", **schema})
     assert seen < 100_000

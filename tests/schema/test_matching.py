@@ -8,8 +8,8 @@ import pytest
 from rows import each_row
 
 from toolcrib.schema import compile_validator
+from toolcrib.schema.effort import LARGEST_PATTERN, MAX_MATCHING, matchable, pattern_bytes
 from toolcrib.schema.guard import inspect_schema
-from toolcrib.schema.matching import LARGEST_PATTERN, MAX_MATCHING, matchable, pattern_bytes
 
 UNLUCKY = "[ab]*a[ab]{10000}c"  # 14 seconds over 200,000 letters
 LONG = "ab" * 100_000

@@ -15,7 +15,7 @@ from rows import each_row
 from toolcrib.errors import SchemaError
 from toolcrib.schema import LazyValidator, compile_validator
 from toolcrib.schema.guard import inspect_schema
-from toolcrib.schema.keywords import Draft
+from toolcrib.schema.references import Draft
 from toolcrib.schema.validator import _compiled, check_keywords
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

@@ -8,7 +8,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.schema import references
-from toolcrib.schema.paths import path_exists, split_path
+from toolcrib.schema.references import path_exists, split_path
 
 
 @each_row(

@@ -25,7 +25,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import DefinitionError
-from toolcrib.schema.derive.annotations import quick_class_hints, quick_hints
+from toolcrib.schema.derive.hints import quick_class_hints, quick_hints
 from toolcrib.tools.signature import read_class, read_function
 
 Later: Any = list["Later2"]

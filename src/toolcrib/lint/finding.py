@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from toolcrib.schema.lower.base import Effect
+from toolcrib.schema.lower.tree import Effect
 
 Rule: TypeAlias = Literal[
     "definition",  # it cannot be a tool: what registration would say

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from toolcrib.errors import RequestError
 from toolcrib.lint.finding import Fault
-from toolcrib.schema.lower.base import Loss
+from toolcrib.schema.lower.tree import Loss
 from toolcrib.schema.references import escape_pointer, resolve_ref
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject

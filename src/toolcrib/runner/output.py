@@ -24,7 +24,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 from toolcrib.errors import ErrorCode
 from toolcrib.failures import log_unusable
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter
-from toolcrib.schema.paths import EACH, split_path
+from toolcrib.schema.references import EACH, split_path
 from toolcrib.tools import Tool
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import ALL, All, ToolDefinition, Visibility

@@ -12,9 +12,9 @@ from toolcrib.schema.derive import (
 )
 from toolcrib.schema.docstring import DocumentedSignature, read_docstring
 from toolcrib.schema.guard import check_schema
-from toolcrib.schema.lazy import LazyValidator
 from toolcrib.schema.validator import (
     JsonSchemaValidator,
+    LazyValidator,
     Validator,
     ValidatorFactory,
     Violation,

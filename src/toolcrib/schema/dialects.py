@@ -5,7 +5,7 @@ A dialect says what is known to be kept or refused. Where a provider says nothin
 
 from __future__ import annotations
 
-from toolcrib.schema.lower.base import Dialect
+from toolcrib.schema.lower.tree import Dialect
 
 # No provider says how large the schema of a tool may be. Beyond this (about 16,000 tokens) it would
 # take more of a context than most conversations do, in each request.

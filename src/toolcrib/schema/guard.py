@@ -7,20 +7,449 @@ is compiled, and a `$ref` may only point into the schema itself: nothing is ever
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from math import isfinite
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.expansion import (
-    MAX_EXPANDED,
-    MAX_EXPANDED_DEPTH,
-    MAX_EXPANSIONS,
-    Expanded,
-    check_expansions,
+from toolcrib.schema.references import (
+    IN_PLACE,
+    ROLES,
+    Draft,
+    Place,
+    References,
+    Role,
+    anchors_of,
+    children,
+    draft_of,
+    escape_pointer,
+    pointer_to,
+    resolve_ref,
 )
-from toolcrib.schema.keywords import Draft, draft_of
-from toolcrib.schema.references import References, escape_pointer, resolve_ref
-from toolcrib.schema.shape import MAX_BYTES, MAX_DEPTH, MAX_NODES, check_shape
-from toolcrib.schema.survey import survey
+
+# Is it JSON at all, and of a bearable size? Asked of an author's object before anything else is.
+#
+# The walk is counted, so that an object that holds itself, or one small object a million times (an
+# alias bomb in YAML), is refused after so many steps; only then is it safe to write it out.
+
+
+MAX_DEPTH = 100
+MAX_NODES = 50_000
+MAX_BYTES = 1_000_000  # of the schema's text
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+
+
+def schema_text(schema: object) -> str:
+    """The JSON text of a schema, key by key as its author wrote it. Raises as `check_shape` does."""
+    check_shape(schema)
+    try:
+        return orjson.dumps(schema).decode()
+    except TypeError:  # a tuple, a float or a dict of a class of its own
+        raise SchemaError("it is not JSON: it holds values of classes of their own") from None
+
+
+def check_shape(schema: object) -> None:
+    """Raises SchemaError, with a pointer, for what is no JSON, too deep, or too large.
+
+    Limits: depth 100, 50,000 nodes, 1,000,000 bytes of text, integers of 64 bits.
+    """
+    nodes, size = 1, 0
+    stack: list[tuple[Place, int, Any]] = [(None, 0, schema)]
+    while stack:
+        place, depth, node = stack.pop()
+        if depth > MAX_DEPTH:
+            raise SchemaError(
+                f"the schema is nested deeper than {MAX_DEPTH}, or holds itself", pointer_to(place)
+            )
+        members = _members(place, node)
+        nodes += len(node)
+        if nodes > MAX_NODES:
+            raise SchemaError(f"the schema has more than {MAX_NODES} nodes", pointer_to(place))
+        size += 2 + 3 * len(node) + (_keys(node, place) if isinstance(node, dict) else 0)
+        for key, child in members:
+            kind = child.__class__
+            if kind is str:
+                size += len(child) if child.isascii() else _encoded(child, (place, key))
+            elif kind is dict or kind is list or kind is tuple:
+                stack.append(((place, key), depth + 1, child))
+            elif kind is not bool and child is not None:
+                size += _other(stack, (place, key), depth + 1, child)
+        if size > MAX_BYTES:
+            raise SchemaError(
+                f"the text of the schema is longer than {MAX_BYTES} bytes", pointer_to(place)
+            )
+
+
+def _members(place: Place, node: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(node, dict):
+        return node.items()
+    if isinstance(node, list | tuple):
+        return enumerate(node)
+    raise SchemaError(f"it is not JSON: a {type(node).__name__}", pointer_to(place))
+
+
+def _other(stack: list[tuple[Place, int, Any]], place: Place, depth: int, value: Any) -> int:
+    """Numbers, and subclasses of what JSON has. The number of bytes that it takes."""
+    if isinstance(value, int):
+        if not _INT_MIN <= value <= _INT_MAX:
+            raise SchemaError(
+                "it is not JSON that others can read: an integer beyond 64 bits", pointer_to(place)
+            )
+        return value.bit_length() // 3 + 1
+    if value.__class__ is float:
+        if not isfinite(value):
+            raise SchemaError("it is not JSON: NaN or an infinity", pointer_to(place))
+        return 24
+    if isinstance(value, str):
+        return _encoded(value, place)
+    if isinstance(value, dict | list | tuple):
+        stack.append((place, depth, value))
+        return 0
+    raise SchemaError(f"it is not JSON: a {type(value).__name__}", pointer_to(place))
+
+
+def _keys(node: dict[Any, Any], place: Place) -> int:
+    """The bytes of all keys together."""
+    try:
+        joined = "".join(node)
+    except TypeError:
+        strange = next(key for key in node if not isinstance(key, str))
+        raise SchemaError(
+            f"it is not JSON: a key is of type {type(strange).__name__}, and keys are text",
+            pointer_to(place),
+        ) from None
+    return len(joined) if joined.isascii() else _encoded(joined, place)
+
+
+def _encoded(text: str, place: Place) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise SchemaError(
+            "it is not JSON: a text holds a lone surrogate", pointer_to(place)
+        ) from None
+
+
+# One walk over a schema, down to its `$ref`s: what it weighs, where it refers to, what it names.
+#
+# Only subschemas are walked as such; data in between (an `enum`, a `default`, keywords of one's own) is
+# weighed and not read.
+
+
+_SHOWN = 200
+_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+_AGAIN = 3  # to tell what was evaluated, a validator judges the subschemas in place once more
+_FEW = frozenset((dict, list))
+# Looked up once: this is walked for every schema.
+_role_of = ROLES.get
+_PATTERNS = Role.PATTERNS
+# Definitions are judged where a `$ref` leads to them, and not where they lie.
+_PASSED = {
+    Role.ONE: 1,
+    Role.MANY: 1,
+    Role.NAMED: 1,
+    Role.PATTERNS: 1,
+    Role.SHELF: 0,
+}
+
+
+class Ref(NamedTuple):
+    """`weight` is how often its target is judged; `in_place`: on the same value as the part is."""
+
+    place: Place
+    target: str
+    depth: int
+    weight: int
+    in_place: bool
+
+
+# A subschema that is still to be walked: its place, itself, its depth, how often it is judged, whether
+# on the same value as the part is, and whether it lies in something with an `$id` of its own.
+Step: TypeAlias = tuple[Place, Any, int, int, bool, bool]
+
+
+class Part:
+    """A schema, or what one `$ref` leads to, without what the `$ref`s in it lead to.
+
+    `matches` counts its patterns, each as often as it is matched with one and the same text.
+    """
+
+    __slots__ = (
+        "anchors",
+        "depth",
+        "matches",
+        "node",
+        "patterns",
+        "place",
+        "refs",
+        "total",
+        "visited",
+        "whole",
+    )
+
+    def __init__(self, node: Any, place: Place, *, whole: bool) -> None:
+        self.node, self.place, self.whole = node, place, whole
+        self.total = self.depth = self.visited = self.matches = 0
+        self.refs: list[Ref] = []
+        self.patterns: set[str] = set()
+        self.anchors: set[str] = set()
+
+
+def survey(node: Any, place: Place, draft: Draft, *, whole: bool = False) -> Part:
+    """Raises SchemaError, with a pointer, for a reference outward and for names that are not clear."""
+    part = Part(node, place, whole=whole)
+    stack: list[Step] = [(place, node, 0, 1, True, False)]
+    while stack:
+        step = stack.pop()
+        if step[1].__class__ is not dict:
+            part.total += step[3]
+            continue
+        if "$id" in step[1] or "$anchor" in step[1] or "$dynamicAnchor" in step[1]:
+            step = _named(part, step, draft)
+        stack += _walked(part, step, draft)
+    return part
+
+
+def _walked(part: Part, step: Step, draft: Draft) -> list[Step]:
+    """Notes what one subschema says; gives those below it, the first one last."""
+    place, node, depth, weight, direct, embedded = step
+    count = 1 + len(node)
+    inner = weight
+    if "unevaluatedProperties" in node or "unevaluatedItems" in node:
+        inner *= _AGAIN
+    if weight and depth > part.depth:
+        part.depth = depth
+    below: list[Step] = []
+    for key, value in node.items():
+        role = _role_of(key)
+        if role is None:
+            if value.__class__ in _FEW:
+                count += _size(value)
+            continue
+        passed = _PASSED.get(role)
+        if passed is None:
+            _note(part, step, key, draft)
+            continue
+        if role is _PATTERNS and value.__class__ is dict:
+            part.patterns.update(value)
+            part.matches += weight * len(value)
+        applied = key in IN_PLACE
+        passed *= inner if applied else weight
+        same = direct and applied
+        below += [
+            (where, child, depth + 2, passed, same, embedded)
+            for where, child in children(place, key, value)
+        ]
+    part.visited += count
+    part.total += weight * count
+    below.reverse()
+    return below
+
+
+def _note(part: Part, step: Step, key: str, draft: Draft) -> None:
+    """A pattern, a reference, or a dialect below the top."""
+    above, node, depth, weight, direct, embedded = step
+    place, value, role = (above, key), node[key], ROLES[key]
+    if role is Role.PATTERN:
+        part.patterns.add(str(value))
+        part.matches += weight
+    elif role is Role.DIALECT and not (part.whole and above is None):
+        _check_dialect(node, place, draft)
+    elif role is Role.UNKNOWN_REF:
+        raise SchemaError(
+            f"{key} is of a draft that is not supported: use $ref or $dynamicRef", pointer_to(place)
+        )
+    elif role is Role.REF and isinstance(value, str):
+        if not value.startswith("#"):
+            raise SchemaError(
+                f"{key} must point into the schema itself, by its place ('#/$defs/…') and not by "
+                "an $id; nothing is fetched: toolcrib.schema.bundle_refs(path) takes in the files "
+                "that a schema refers to",
+                pointer_to(place),
+            )
+        if embedded:
+            raise SchemaError(
+                f"{key} lies in a part that has an $id of its own: remove that $id",
+                pointer_to(place),
+            )
+        part.refs.append(Ref(place, value, depth + 1, weight, direct))
+
+
+def _named(part: Part, step: Step, draft: Draft) -> Step:
+    """In a part with an `$id` of its own, `#/…` would mean a place in that part, not in the whole."""
+    place, node, depth, weight, direct, _ = step
+    for name in anchors_of(node, draft):
+        if name in part.anchors:
+            raise SchemaError(
+                f"two places are called by the anchor {name[:_SHOWN]!r}: rename one",
+                pointer_to(place),
+            )
+        part.anchors.add(name)
+    own = node.get("$id")
+    top = part.whole and place is None
+    if top or not isinstance(own, str) or own.startswith("#"):
+        return step
+    return place, node, depth, weight, direct, True
+
+
+def _check_dialect(node: dict[str, Any], place: Place, draft: Draft) -> None:
+    try:
+        named = draft_of(node)
+    except SchemaError as error:
+        raise SchemaError(error.message, pointer_to(place)) from None
+    if named is not draft:
+        raise SchemaError(
+            f"$schema says {named} here, and {draft} holds for the whole: one schema has one "
+            "dialect",
+            pointer_to(place),
+        )
+
+
+def _size(data: Any) -> int:
+    """The number of nodes below; its depth was checked before."""
+    total = 0
+    stack = [data]
+    while stack:
+        node = stack.pop()
+        total += len(node)
+        stack += [
+            child
+            for child in (node.values() if node.__class__ is dict else node)
+            if child.__class__ in _FEW
+        ]
+    return total
+
+
+# How large a schema would be with every `$ref` replaced by what it points to.
+#
+# A `$ref` back into what is being expanded (recursion) ends there: a validator follows it only as
+# deep as the value goes, and the value's depth is limited. One that comes back without a step into
+# the value would never end, and is refused. No recursion in here: a chain of `$ref`s may be longer
+# than Python's stack.
+
+
+MAX_EXPANSIONS = 10_000  # of what one `$ref` points to
+MAX_EXPANDED = 1_000_000  # of the whole schema
+MAX_EXPANDED_DEPTH = 400  # times the depth of a value, this is what a validator's stack has to bear
+MAX_VISITED = 200_000  # nodes that are looked at while counting
+
+
+class Expanded(NamedTuple):
+    """`patterns` are those of all that is reached; `matches` counts them as `Part.matches` does."""
+
+    patterns: frozenset[str]
+    matches: int
+
+
+class _Open:
+    """A part that is being expanded: the `$ref`s that are still to be followed, and the sum."""
+
+    __slots__ = ("depth", "matches", "part", "refs", "total")
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.refs = list(part.refs)
+        self.total, self.depth, self.matches = part.total, part.depth, part.matches
+
+
+def check_expansions(whole: Part, references: References, draft: Draft) -> Expanded:
+    """Raises SchemaError for `$ref`s that lead nowhere, in a circle, or to too much."""
+    parts: dict[int, Part] = {id(whole.node): whole}
+    known: dict[int, tuple[int, int, int]] = {}
+    path = [_Open(whole)]
+    opened = {id(whole.node)}
+    visited = 0
+    while path:
+        current = path[-1]
+        if not current.refs:
+            path.pop()
+            node = id(current.part.node)
+            opened.discard(node)
+            known[node] = current.total, current.depth, current.matches
+            _check_size(current, whole)
+            continue
+        ref = current.refs[-1]
+        node = _target(references, ref)
+        if ref.weight and id(node) not in opened and id(node) not in known:
+            part = parts[id(node)] = survey(node, ref.place, draft)
+            visited += part.visited
+            if visited > MAX_VISITED:
+                raise SchemaError("its $refs point into one another too often")
+            path.append(_Open(part))
+            opened.add(id(node))
+            continue
+        current.refs.pop()
+        total, below, matches = known.get(id(node), (1, 0, 0))
+        current.total += total * ref.weight
+        current.matches += matches * ref.weight
+        if ref.weight:  # else it lies in a definition, and counts where that is referred to
+            current.depth = max(current.depth, ref.depth + below)
+    _check_circles(parts, references)
+    patterns = frozenset(pattern for part in parts.values() for pattern in part.patterns)
+    return Expanded(patterns, known[id(whole.node)][2])
+
+
+def _check_size(current: _Open, whole: Part) -> None:
+    limit = MAX_EXPANDED if current.part is whole else MAX_EXPANSIONS
+    where = pointer_to(current.part.place)
+    if current.total > limit:
+        raise SchemaError(f"its $refs expand to more than {limit} nodes", where)
+    if current.depth > MAX_EXPANDED_DEPTH:
+        raise SchemaError(f"its $refs nest deeper than {MAX_EXPANDED_DEPTH}", where)
+
+
+def _target(references: References, ref: Ref) -> Any:
+    """What a reference leads to: a schema, with no `$id` on the way that would change its meaning."""
+    node = references.resolve(ref.target)
+    if node is None:
+        raise SchemaError(
+            f"$ref {ref.target[:_SHOWN]!r} points to nothing in the schema", pointer_to(ref.place)
+        )
+    if not isinstance(node, dict | bool):
+        raise SchemaError(
+            f"$ref {ref.target[:_SHOWN]!r} points to something that is no schema",
+            pointer_to(ref.place),
+        )
+    if references.crosses_id(ref.target):
+        raise SchemaError(
+            f"$ref {ref.target[:_SHOWN]!r} leads into a part that has an $id of its own: remove "
+            "that $id",
+            pointer_to(ref.place),
+        )
+    return node
+
+
+def _check_circles(parts: dict[int, Part], references: References) -> None:
+    """A circle of parts in which each judges the very value that the one before it does."""
+    done: set[int] = set()
+    for start, part in parts.items():
+        path: list[tuple[int, list[Ref]]] = [(start, _in_place(part))]
+        opened = {start}
+        while path:
+            node, refs = path[-1]
+            if not refs:
+                done.add(node)
+                opened.discard(node)
+                path.pop()
+                continue
+            ref = refs.pop()
+            target = id(references.resolve(ref.target))
+            if target in opened:
+                raise SchemaError(
+                    f"$ref {ref.target[:_SHOWN]!r} leads back to itself without a step into the "
+                    "value: it would never end",
+                    pointer_to(ref.place),
+                )
+            if target not in done and target in parts:
+                path.append((target, _in_place(parts[target])))
+                opened.add(target)
+
+
+def _in_place(part: Part) -> list[Ref]:
+    return [ref for ref in part.refs if ref.in_place and ref.weight]
+
 
 __all__ = [
     "MAX_BYTES",

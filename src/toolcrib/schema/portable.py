@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from toolcrib.schema.dialects import PORTABLE
-from toolcrib.schema.lower.base import Effect, Loss
-from toolcrib.schema.lower.tree import ANNOTATIONS, copied, names_in, pointers
+from toolcrib.schema.lower.tree import ANNOTATIONS, Effect, Loss, copied, names_in, pointers
 from toolcrib.schema.references import References, subschemas
 from toolcrib.values.json import JsonObject
 

@@ -6,12 +6,104 @@ A reference leads to a place in the schema itself (`#`, `#/…`, `#anchor`), or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import IntEnum, StrEnum
+from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.keywords import ROLES, Draft, Role, draft_of
 from toolcrib.values.json import JsonValue, canonical_json
+
+# Where subschemas lie in a schema, and by which drafts it can be read.
+#
+# Everything that is not named here is data: a `$ref` inside an `enum`, a `default` or a property that
+# is called `$ref` refers to nothing. The keywords of both drafts are taken together: what one of them
+# does not know is only looked at more carefully than it needs to be.
+
+
+class Draft(StrEnum):
+    """The drafts of JSON Schema that are really supported."""
+
+    D2020 = "2020-12"
+    D7 = "draft-07"
+
+
+class Role(IntEnum):
+    """What stands under a keyword."""
+
+    ONE = 1  # a schema (`items` may be a list of them, in draft 7)
+    MANY = 2  # a list of schemas
+    NAMED = 3  # schemas by name
+    SHELF = 4  # schemas by name that apply only where a `$ref` leads to them
+    REF = 5
+    ANCHOR = 6
+    ID = 7
+    DIALECT = 8
+    PATTERN = 9
+    PATTERNS = 10  # schemas by pattern
+    UNKNOWN_REF = 11  # a reference of a draft that is not supported
+
+
+ROLES: dict[str, Role] = {
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), Role.MANY),
+    **dict.fromkeys(
+        (
+            "additionalItems",
+            "additionalProperties",
+            "contains",
+            "contentSchema",
+            "else",
+            "if",
+            "items",
+            "not",
+            "propertyNames",
+            "then",
+            "unevaluatedItems",
+            "unevaluatedProperties",
+        ),
+        Role.ONE,
+    ),
+    **dict.fromkeys(("properties", "dependentSchemas", "dependencies"), Role.NAMED),
+    **dict.fromkeys(("$defs", "definitions"), Role.SHELF),
+    **dict.fromkeys(("$ref", "$dynamicRef"), Role.REF),
+    **dict.fromkeys(("$anchor", "$dynamicAnchor"), Role.ANCHOR),
+    "$id": Role.ID,
+    "$schema": Role.DIALECT,
+    "$recursiveRef": Role.UNKNOWN_REF,
+    "pattern": Role.PATTERN,
+    "patternProperties": Role.PATTERNS,
+}
+SHELVES = ("$defs", "definitions")
+# These apply to the very value that the schema around them applies to, not to a part of it.
+IN_PLACE = frozenset(
+    ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
+)
+
+_DRAFTS = {
+    "json-schema.org/draft/2020-12/schema": Draft.D2020,
+    "json-schema.org/draft-07/schema": Draft.D7,
+}
+
+
+def draft_of(schema: dict[str, Any], default: Draft = Draft.D2020) -> Draft:
+    """The draft that `$schema` names (with or without `#`, by http or https).
+
+    Raises SchemaError, at `/$schema`, for any other: read as another draft it would mean another thing.
+    """
+    named = schema.get("$schema")
+    if named is None and "$schema" not in schema:
+        return default
+    if isinstance(named, str):
+        known = _DRAFTS.get(named.removesuffix("#").partition("://")[2])
+        if known is not None and named.startswith(("http://", "https://")):
+            return known
+    raise SchemaError(
+        "$schema names a dialect that is not supported: write the schema in draft 2020-12 "
+        "('https://json-schema.org/draft/2020-12/schema') or in draft 7 "
+        "('http://json-schema.org/draft-07/schema#')",
+        "/$schema",
+    )
+
 
 _SHOWN = 200
 _role_of = ROLES.get
@@ -203,3 +295,77 @@ def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, 
         if depth < len(tokens) - 1:
             node = node[step]
     return node, tuple(found)
+
+
+# Dotted paths into JSON (`total`, `items[].id`, `[].name`): the language of allowlists.
+
+
+EACH = "[]"
+_REFS = ("$ref", "$dynamicRef")
+# What these say is about other values than those that a result has.
+_ELSEWHERE = frozenset(("not", "if"))
+_FORMS = IN_PLACE.union(
+    ("type", "enum", "const", "properties", "patternProperties", "additionalProperties"),
+    ("items", "prefixItems", *_REFS),
+)
+
+
+@lru_cache(maxsize=4096)
+def split_path(path: str) -> tuple[str, ...]:
+    """`items[].id` → `("items", "[]", "id")`. Raises ValueError for an empty step."""
+    steps: list[str] = []
+    for part in path.split("."):
+        name = part
+        arrays = 0
+        while name.endswith(EACH):
+            name, arrays = name[: -len(EACH)], arrays + 1
+        if not name and not arrays:
+            raise ValueError(f"{path!r} has an empty step")
+        steps += [name] if name else []
+        steps += [EACH] * arrays
+    return tuple(steps)
+
+
+def path_exists(schema: dict[str, Any], path: str) -> bool:
+    """Whether a value of this schema can have something at `path`."""
+    references = References(schema)
+    seen: set[tuple[int, int]] = set()
+    stack: list[tuple[Any, tuple[str, ...]]] = [(schema, split_path(path))]
+    while stack:
+        node, steps = stack.pop()
+        if not steps or node is True:
+            return True
+        if not isinstance(node, dict) or (id(node), len(steps)) in seen:
+            continue
+        if _FORMS.isdisjoint(node):  # a title, or nothing: any value fits
+            return True
+        seen.add((id(node), len(steps)))
+        for keyword in IN_PLACE.intersection(node) - _ELSEWHERE:
+            stack += ((branch, steps) for _, branch in children(None, keyword, node[keyword]))
+        for keyword in _REFS:
+            if isinstance(node.get(keyword), str):
+                stack.append((references.resolve(node[keyword]), steps))
+        stack += ((child, steps[1:]) for child in _next(node, steps[0]))
+    return False
+
+
+def _next(node: dict[str, Any], step: str) -> list[Any]:
+    if step == EACH:
+        found = list(node.get("prefixItems", ()))
+        items = node.get("items", True)
+        if isinstance(items, list):  # draft 7
+            return [*items, node.get("additionalItems", True)]
+        if "items" in node or _may_be(node, "array"):
+            found.append(items)
+        return found
+    properties = node.get("properties", {})
+    if step in properties:
+        return [properties[step]]
+    open_object = _may_be(node, "object") and "properties" not in node
+    extra = node.get("additionalProperties", open_object)
+    return [*node.get("patternProperties", {}).values(), *([extra] if extra is not False else [])]
+
+
+def _may_be(node: dict[str, Any], kind: str) -> bool:
+    named = node.get("type")
+    return named == kind or (isinstance(named, list) and kind in named)

@@ -12,13 +12,9 @@ import orjson
 
 from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.schema import Default, JsonSchemaValidator, LazyValidator, Validator, ValidatorFactory
-from toolcrib.schema.foreign import made_by
-from toolcrib.schema.guard import Inspected, inspect_schema
-from toolcrib.schema.keywords import IN_PLACE, Draft
-from toolcrib.schema.paths import path_exists
-from toolcrib.schema.references import References, children
-from toolcrib.schema.shape import schema_text
-from toolcrib.schema.validator import check_keywords
+from toolcrib.schema.guard import Inspected, inspect_schema, schema_text
+from toolcrib.schema.references import IN_PLACE, Draft, References, children, path_exists
+from toolcrib.schema.validator import check_keywords, made_by
 from toolcrib.values.definition import (
     ALL,
     All,

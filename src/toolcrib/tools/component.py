@@ -21,8 +21,8 @@ from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import KEPT_AS_IT_IS, Converter, Default, Validator, ValidatorFactory
-from toolcrib.schema.derive.held import At, Differs, Found, steps
 from toolcrib.schema.derive.reading import Reader
+from toolcrib.schema.derive.roundtrip import At, Differs, Found, steps
 from toolcrib.schema.references import pointer_of, put_at
 from toolcrib.tools.build import compile_schema
 from toolcrib.tools.capability import Need

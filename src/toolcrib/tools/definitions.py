@@ -18,7 +18,7 @@ import msgspec
 
 from toolcrib.errors import DefinitionError, SourceError
 from toolcrib.schema import ValidatorFactory
-from toolcrib.schema.shape import schema_text
+from toolcrib.schema.guard import schema_text
 from toolcrib.tools.build import (
     ToolOptions,
     build_definition,

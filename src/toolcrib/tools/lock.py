@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from toolcrib.errors import CatalogError, SourceError
-from toolcrib.schema.shape import schema_text
+from toolcrib.schema.guard import schema_text
 from toolcrib.tools.catalog import Catalog
 from toolcrib.tools.trust import Imported, TrustName
 from toolcrib.values.definition import All, ToolDefinition, Visibility

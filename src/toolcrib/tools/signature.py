@@ -25,8 +25,7 @@ from pydantic.fields import FieldInfo
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, read_docstring
 from toolcrib.schema.derive import NO_DEFAULT, Factory
-from toolcrib.schema.derive.annotations import MAX_LEVELS, quick_hints, too_deep
-from toolcrib.schema.derive.hints import annotated_text
+from toolcrib.schema.derive.hints import MAX_LEVELS, annotated_text, quick_hints, too_deep
 from toolcrib.schema.docstring import DocumentedSignature, class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
 

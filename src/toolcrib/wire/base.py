@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.shape import schema_text
+from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject, Veiled, json_copy

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, compile_validator, derive_input, derive_output
 from toolcrib.schema.derive import NO_DEFAULT, converter_for, derive_object
-from toolcrib.schema.derive.tight import DURATION, OFFSET, TIME
+from toolcrib.schema.derive.constraints import DURATION, OFFSET, TIME
 
 
 class Color(Enum):

@@ -33,7 +33,7 @@ from typing_extensions import TypeAliasType
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, compile_validator, derive_input, derive_output
-from toolcrib.schema.derive import tight
+from toolcrib.schema.derive import constraints
 
 
 class Level(IntEnum):
@@ -112,7 +112,7 @@ ROWS: list[tuple[Any, Any, list[tuple[Any, Any]], list[Any]]] = [
      ["2024-01-01T00:00:00", "2024-01-01 00:00:00Z", "2024-02-30T00:00:00Z", 1, ""]),
     (AwareDatetime, {**TEXT, "format": "date-time"},
      [("2024-01-01T00:00:00Z", datetime(2024, 1, 1, tzinfo=UTC))], ["2024-01-01T00:00:00"]),
-    (NaiveDatetime, {**TEXT, "pattern": tight.DATE + tight.LOCAL},
+    (NaiveDatetime, {**TEXT, "pattern": constraints.DATE + constraints.LOCAL},
      [("2024-01-01T00:00", datetime(2024, 1, 1))],  # noqa: DTZ001  what is meant
      ["2024-01-01T00:00:00Z", "2024-13-01T00:00:00", "2024-01-01"]),
     (date, {**TEXT, "format": "date"}, [("2024-02-29", date(2024, 2, 29))],

@@ -48,7 +48,7 @@ def views(schema: dict[str, Any]) -> None:
             JsonSchemaValidator(lowered.schema)
         if taken_as_it_is(schema, dialect) and dialect != VERBATIM:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("toolcrib.schema.lower.top.taken_as_it_is", lambda *_: False)
+                patch.setattr("toolcrib.schema.lower.walk.taken_as_it_is", lambda *_: False)
                 assert lower(schema, dialect) == lowered
 
 

@@ -117,7 +117,7 @@ def test_what_is_taken_as_it_is_would_be_lowered_to_itself(
     schema, _ = tool
     if taken_as_it_is(schema, dialect) and dialect != VERBATIM:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("toolcrib.schema.lower.top.taken_as_it_is", lambda *_: False)
+            patch.setattr("toolcrib.schema.lower.walk.taken_as_it_is", lambda *_: False)
             lowered = lower(schema, dialect)
         assert json.dumps(lowered.schema) == json.dumps(schema)
         assert (lowered.losses, lowered.way_back) == ((), None)

@@ -12,7 +12,7 @@ import pytest
 
 from toolcrib.schema.dialects import OPENAI_STRICT
 from toolcrib.schema.lower import ViewWayBack, lower
-from toolcrib.schema.lower.way_back import MAX_STEPS
+from toolcrib.schema.lower.restore import MAX_STEPS
 
 TEXT: dict[str, Any] = {"type": "string"}
 

@@ -8,21 +8,22 @@ only a part of it, is an error.
 """
 
 from toolcrib.schema.derive.adapters import KEPT_AS_IT_IS, Converter
+from toolcrib.schema.derive.constraints import EXCEPTIONS
 from toolcrib.schema.derive.defaults import Default, Factory
-from toolcrib.schema.derive.given import check_types, readable
 from toolcrib.schema.derive.parameters import (
     NO_DEFAULT,
     DerivedInput,
     DerivedObject,
     Parameter,
+    check_types,
     converter_for,
     converters_for,
     defaults_of,
     derive_input,
     derive_object,
     derive_output,
+    readable,
 )
-from toolcrib.schema.derive.tight import EXCEPTIONS
 
 __all__ = [
     "EXCEPTIONS",

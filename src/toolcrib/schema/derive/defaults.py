@@ -38,7 +38,7 @@ from pydantic_core import SchemaError as CoreSchemaError
 from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.schema.derive.adapters import Adapter, whole_numbers
 from toolcrib.schema.derive.hints import show
-from toolcrib.schema.shape import schema_text
+from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.json import JsonValue, canonical_json
 

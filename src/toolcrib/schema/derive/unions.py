@@ -21,10 +21,9 @@ from typing import Any
 from pydantic_core import SchemaValidator, core_schema
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.derive.adapters import Adapter
-from toolcrib.schema.derive.by_type import SchemaGenerator
-from toolcrib.schema.derive.flat import FlatAdapter
-from toolcrib.schema.derive.held import TooMuchWorkError
+from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
+from toolcrib.schema.derive.generator import SchemaGenerator
+from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.validator import Validator, compile_validator
 
 MAX_WORK = 400_000

@@ -1,10 +1,9 @@
 """Views of an author's schema for endpoints that take less than all of JSON Schema."""
 
-from toolcrib.schema.lower.as_it_is import taken_as_it_is
-from toolcrib.schema.lower.base import Dialect, Effect, Loss, Lowered
 from toolcrib.schema.lower.compact import compact
-from toolcrib.schema.lower.top import WRAPPER, lower
-from toolcrib.schema.lower.way_back import ViewWayBack
+from toolcrib.schema.lower.restore import ViewWayBack
+from toolcrib.schema.lower.tree import Dialect, Effect, Loss, Lowered
+from toolcrib.schema.lower.walk import WRAPPER, lower, taken_as_it_is
 
 __all__ = [
     "WRAPPER",

@@ -6,11 +6,15 @@ each part has one place.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from toolcrib.schema.references import References, escape_pointer, subschemas
 from toolcrib.values.json import JsonObject
+from toolcrib.values.offer import WayBack
 
 MAPS = frozenset(
     {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
@@ -207,3 +211,190 @@ def pointers(schema: object) -> dict[int, str]:
         elif isinstance(node, list):
             stack.extend((f"{pointer}/{index}", child) for index, child in enumerate(node))
     return found
+
+
+# What lowering is about: the dialect of JSON Schema that an endpoint takes, and what a view loses.
+#
+# The author's schema is never changed. A view of it is a fresh object, made for one dialect; it comes
+# with a list of what it no longer says, and with the way back for arguments that were made for it.
+
+
+Effect: TypeAlias = Literal["refused", "lost", "doubtful"]
+
+
+class Loss(NamedTuple):
+    """What a view cannot say, or not in the same way.
+
+    `pointer` is a JSON Pointer into the author's schema; `keyword` is the keyword there. `refused`:
+    the endpoint would refuse the tool. `lost`: the model is told less than the schema says, which
+    still judges the arguments. `doubtful`: it works, and may surprise.
+    """
+
+    pointer: str
+    keyword: str
+    effect: Effect
+    message: str
+
+
+class Lowered(NamedTuple):
+    """A view; `way_back` is None where whatever fits the view is sent as the author wants it."""
+
+    schema: JsonObject
+    losses: tuple[Loss, ...]
+    way_back: WayBack | None = None
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """What an endpoint takes of JSON Schema, as data; None for a set means everything.
+
+    `keywords` and `formats` are those it keeps: what can be said with the kept ones is (`oneOf` as
+    `anyOf`, `const` as `enum`, `allOf` merged), the rest moves into descriptions where it can.
+    `root_without`: keywords that the top may not have; a top that needs one is wrapped in a
+    property. `refs`: `any` local one, only `#` and `#/$defs/x` (`plain`), or `none` (they are
+    inlined, recursion to `unroll` levels). `ref_siblings`: whether `$ref` may have neighbours.
+    `closed`: every object is closed and every part typed, and what cannot be is refused, recursion
+    that would be cut too; `all_required`: every property is required besides, what is optional
+    being nullable. `booleans`: whether `true` and `false` are known as schemas.
+    `need_items`: whether an array must say its items. `lookaround`: whether patterns may have it.
+    `property_names`: a pattern for the names at the top. `max_…` limit the whole view; `max_names`
+    is in characters, of property and definition names, enum and const values; `max_long_enum` too,
+    of one enum of over 250 values. Schemas over `compact_over` bytes of JSON are shortened.
+    """
+
+    name: str
+    keywords: frozenset[str] | None = None
+    formats: frozenset[str] | None = None
+    root_without: frozenset[str] = frozenset()
+    refs: Literal["any", "plain", "none"] = "any"
+    ref_siblings: bool = True
+    unroll: int = 3
+    closed: bool = False
+    all_required: bool = False
+    booleans: bool = True
+    need_items: bool = False
+    lookaround: bool = True
+    property_names: str | None = None
+    max_depth: int | None = None
+    max_properties: int | None = None
+    max_enum: int | None = None
+    max_long_enum: int | None = None
+    max_names: int | None = None
+    compact_over: int | None = None
+
+
+# Whether a schema takes `null`, told from the schema alone.
+#
+# Only `type`, `enum`, `const`, references and combinations can refuse null: all other keywords speak of
+# values of other types. So this is exact, and needs no validator. It ends, since a schema that
+# `check_schema` passed never leads back to itself without a step into the value.
+
+
+class Nulls:
+    """Answers for the parts of one schema, kept once they are known; threads may share them."""
+
+    def __init__(self, references: References) -> None:
+        self._references = references
+        self._known: dict[int, tuple[object, bool]] = {}
+
+    def taken_by(self, node: object) -> bool:
+        """Whether null is valid."""
+        if not isinstance(node, dict):
+            return node is not False
+        known = self._known.get(id(node))
+        if known is None:
+            known = self._known[id(node)] = node, self._judged(node)
+        return known[1]
+
+    def _judged(self, node: dict[str, Any]) -> bool:
+        if "type" in node and "null" not in names_in(node["type"]):
+            return False
+        if isinstance(node.get("enum"), list) and None not in node["enum"]:
+            return False
+        if "const" in node and node["const"] is not None:
+            return False
+        return self._combined(node)
+
+    def _combined(self, node: dict[str, Any]) -> bool:
+        takes = self.taken_by
+        refs = (node[keyword] for keyword in REFS if isinstance(node.get(keyword), str))
+        targets = [target for ref in refs if (target := self._references.resolve(ref)) is not None]
+        if not all(map(takes, targets)) or not all(map(takes, node.get("allOf", ()))):
+            return False
+        if "anyOf" in node and not any(map(takes, node["anyOf"])):
+            return False
+        if "oneOf" in node and sum(map(takes, node["oneOf"])) != 1:
+            return False
+        if "not" in node and takes(node["not"]):
+            return False
+        return "if" not in node or takes(node.get("then" if takes(node["if"]) else "else", True))
+
+
+# What one lowering knows and gathers: the schema, the dialect, losses, definitions.
+
+
+MAX_INLINED = 2_000  # parts of a view in which references are replaced by what they lead to
+MAX_LEVELS = 64
+# What a keyword that the author did not write was made from.
+_BEFORE = {"anyOf": ("oneOf",), "enum": ("const",), "items": ("prefixItems",)}
+
+
+class Context:
+    """Made for one call of `lower`; the rules of the walk are functions over it."""
+
+    def __init__(self, schema: JsonObject, dialect: Dialect) -> None:
+        self.root: JsonObject = own_copy(schema)
+        self.dialect = dialect
+        self.refs = dialect.refs
+        self.references = References(self.root)
+        self.nulls = Nulls(self.references)
+        self.places = Places(self.root)
+        self.open: Counter[int] = Counter()
+        self.definitions: dict[str, Any] = {}  # name to what it stands for in the author's schema
+        self.spent = 0
+        self.level = 0
+        self.wrapped = False
+        self.filled = False  # whether the view requires what the author's schema does not
+        self._names: dict[int, str] = {}
+        self._losses: dict[Loss, None] = {}
+
+    def lose(self, part: object, keyword: str, effect: Effect, message: str) -> None:
+        """Notes a loss; a part that is inlined twice is told of once."""
+        source = self.places.source(part, keyword)
+        if isinstance(source, dict) and keyword not in source:
+            keyword = next((k for k in _BEFORE.get(keyword, ()) if k in source), keyword)
+        self._losses[Loss(self.places.pointer(source), keyword, effect, message)] = None
+
+    def losses(self) -> tuple[Loss, ...]:
+        return tuple(self._losses)
+
+    def keeps(self, keyword: str, *, top: bool = False) -> bool:
+        """Whether a keyword may stand in a view, or at its top."""
+        if keyword in DOCUMENT and self.refs != "any":
+            return False
+        if top and keyword in self.dialect.root_without:
+            return False
+        return self.dialect.keywords is None or keyword in self.dialect.keywords
+
+    def over(self, opened: list[int]) -> bool:
+        """Whether what was opened is open often enough, or the view is large enough."""
+        limit = self.dialect.unroll if self.refs == "none" else 1
+        if any(self.open[target] >= limit for target in opened):
+            return True
+        return self.refs == "none" and (self.spent > MAX_INLINED or self.level > MAX_LEVELS)
+
+    def definition_name(self, target: object, ref: str) -> str:
+        """The name under `$defs` of what a reference leads to; it is lowered later."""
+        if id(target) not in self._names:
+            wish = _legal(ref.rpartition("/")[2].lstrip("#"))
+            name, count = wish, 1
+            while name in self.definitions:
+                count += 1
+                name = f"{wish}_{count}"
+            self._names[id(target)] = name
+            self.definitions[name] = target
+        return self._names[id(target)]
+
+
+def _legal(name: str) -> str:
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in name)
+    return kept[:64] or "root"

@@ -6,24 +6,155 @@ written out keyword by keyword, and finished (sentences, types, closing).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from toolcrib.schema.lower.context import Context
-from toolcrib.schema.lower.flatten import flattened
-from toolcrib.schema.lower.objects import check_alternatives, closed
-from toolcrib.schema.lower.rewrite import but_for_null, rewritten
+import msgspec
+
+from toolcrib.schema.lower.choices import but_for_null, check_alternatives, closed, rewritten
+from toolcrib.schema.lower.compact import compact, over_limits, size_of
+from toolcrib.schema.lower.merge import flattened
+from toolcrib.schema.lower.restore import ViewWayBack
 from toolcrib.schema.lower.tree import (
     ASSERTIONS,
+    DOCUMENT,
     LISTS,
     MAPS,
     REFS,
     SINGLES,
+    Context,
+    Dialect,
+    Lowered,
     copied,
     names_in,
+    target_of,
 )
-from toolcrib.schema.lower.words import says_nothing, sentence, with_sentences
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, canonical_json
+
+# What an endpoint does not know of a schema, said in plain words for a description.
+
+
+_LONGEST = 200  # of a value quoted in words
+_ZERO = frozenset({"minItems", "minLength", "minProperties"})
+_ANYTHING = frozenset(
+    {
+        "additionalProperties",
+        "unevaluatedProperties",
+        "unevaluatedItems",
+        "additionalItems",
+        "items",
+        "propertyNames",
+        "contains",
+    }
+)
+
+
+def says_nothing(keyword: str, value: object) -> bool:
+    """Whether a keyword with this value admits everything."""
+    if keyword in _ANYTHING:
+        return value is True or value == {}
+    if keyword == "uniqueItems":
+        return value is False
+    if keyword == "not":
+        return value is False
+    return value == 0 if keyword in _ZERO else value in ([], {})
+
+
+def sentence(keyword: str, value: Any) -> str:
+    """A sentence for a keyword, or nothing where none would help a model."""
+    phrase = _PHRASES.get(keyword)
+    return phrase(value) if phrase else ""
+
+
+def with_sentences(description: object, sentences: list[str]) -> str:
+    """A description and what is added to it."""
+    text = description.strip() if isinstance(description, str) else ""
+    if text and text[-1] not in ".!?:;,":
+        text += "."
+    return " ".join([text, *sentences]).strip()
+
+
+def _quoted(value: Any) -> str:
+    try:
+        text = value if isinstance(value, str) else canonical_json(value)
+    except (TypeError, ValueError):
+        return ""
+    return text if len(text) <= _LONGEST else ""
+
+
+def _counted(words: str, one: str, many: str) -> Callable[[Any], str]:
+    return lambda n: f"{words} {n} {one if n == 1 else many}."
+
+
+def _quoting(words: str) -> Callable[[Any], str]:
+    def phrase(value: Any) -> str:
+        text = _quoted(value)
+        return f"{words} {text}." if text else ""
+
+    return phrase
+
+
+def _default(value: Any) -> str:
+    text = '""' if value == "" else _quoted(value)
+    return f"Default: {text}." if text and value is not None else ""
+
+
+def _examples(value: Any) -> str:
+    shown = [text for text in map(_quoted, value[:3]) if text] if isinstance(value, list) else []
+    return f"For example: {', '.join(shown)}." if shown else ""
+
+
+def _others(value: Any) -> str:
+    if value is False:
+        return "No other properties."
+    kind = value.get("type") if isinstance(value, dict) else None
+    return f"Other properties are of type {kind}." if isinstance(kind, str) else ""
+
+
+def _together(value: Any) -> str:
+    if not isinstance(value, dict):
+        return ""
+    pairs = ((name, need) for name, need in value.items() if isinstance(need, list) and need)
+    return " ".join(f"With {name}, also give {', '.join(map(str, need))}." for name, need in pairs)
+
+
+def _excluded(value: Any) -> str:
+    if not isinstance(value, dict) or len(value) != 1:
+        return ""
+    (keyword, what), *_ = value.items()
+    if keyword == "enum" and isinstance(what, list):
+        return f"Not one of: {', '.join(map(_quoted, what))}."
+    return f"Not {_quoted(what)}." if keyword == "const" else ""
+
+
+_PHRASES: dict[str, Callable[[Any], str]] = {
+    "default": _default,
+    "examples": _examples,
+    "const": _quoting("Always"),
+    "deprecated": lambda yes: "Deprecated." if yes is True else "",
+    "minLength": _counted("At least", "character", "characters"),
+    "maxLength": _counted("At most", "character", "characters"),
+    "minItems": _counted("At least", "item", "items"),
+    "maxItems": _counted("At most", "item", "items"),
+    "minProperties": _counted("At least", "property", "properties"),
+    "maxProperties": _counted("At most", "property", "properties"),
+    "uniqueItems": lambda _: "No two items alike.",
+    "minimum": _quoting("At least"),
+    "maximum": _quoting("At most"),
+    "exclusiveMinimum": _quoting("More than"),
+    "exclusiveMaximum": _quoting("Less than"),
+    "multipleOf": _quoting("A multiple of"),
+    "pattern": _quoting("Matches the pattern"),
+    "format": _quoting("Format:"),
+    "contentEncoding": _quoting("Encoded as"),
+    "contentMediaType": _quoting("Content of type"),
+    "additionalProperties": _others,
+    "dependentRequired": _together,
+    "not": _excluded,
+}
+
 
 _BOOLEAN = frozenset({"additionalProperties", "unevaluatedProperties"})  # known as such everywhere
 _CLOSING = frozenset({"additionalProperties", "unevaluatedProperties", "patternProperties"})
@@ -207,3 +338,184 @@ _FINISHES: tuple[Callable[[Context, JsonObject, JsonObject], None], ...] = (
     _needs_items,
     _lone_reference,
 )
+
+
+# Whether a dialect takes a schema as its author wrote it, seen at a glance.
+#
+# Most schemas are taken so by most endpoints. A yes is exact: lowering would change nothing and lose
+# nothing. A no only means that lowering has to look.
+
+
+_NOT_PLAIN = DOCUMENT.union(REFS)
+
+
+def taken_as_it_is(schema: JsonObject, dialect: Dialect) -> bool:
+    """Whether the view of a schema is the schema itself, without a loss."""
+    if dialect == Dialect(name=dialect.name):
+        return True
+    if dialect.closed or not dialect.ref_siblings or not _plain_top(schema, dialect):
+        return False
+    stack: list[Any] = [schema]
+    while stack:
+        node = stack.pop()
+        if node.__class__ is dict:
+            if not _plain(node, dialect):
+                return False
+            stack += _below(node)
+        elif node is not True or not dialect.booleans:
+            return False
+    return dialect.compact_over is None or size_of(schema) <= dialect.compact_over
+
+
+def _plain_top(schema: JsonObject, dialect: Dialect) -> bool:
+    if schema.get("type") != "object" or "draft-07" in str(schema.get("$schema", "")):
+        return False
+    properties = schema.get("properties", {})
+    pattern = dialect.property_names
+    named = pattern is None or (
+        isinstance(properties, dict) and all(re.fullmatch(pattern, name) for name in properties)
+    )
+    return named and schema.keys().isdisjoint(dialect.root_without)
+
+
+def _plain(node: JsonObject, dialect: Dialect) -> bool:
+    """Whether the keywords of a part stay, whatever lies below it."""
+    keywords, formats = dialect.keywords, dialect.formats
+    if keywords is not None and not node.keys() <= keywords:
+        return False
+    if dialect.refs != "any" and not node.keys().isdisjoint(_NOT_PLAIN):
+        return False
+    if formats is not None and "format" in node and node["format"] not in formats:
+        return False
+    if "pattern" in node and not dialect.lookaround:
+        return False
+    return not dialect.need_items or _says_items(node)
+
+
+def _below(node: JsonObject) -> Iterator[Any]:
+    """The parts right below a part; None for what is plainly not one, such as an empty union."""
+    for keyword, value in node.items():
+        kind = value.__class__
+        if keyword in MAPS and kind is dict:
+            yield from value.values()  # type: ignore[union-attr]
+        elif keyword in SINGLES and not (kind is bool and keyword in _BOOLEAN):
+            yield value
+        elif keyword in LISTS:
+            yield from value if kind is list and value else [None]  # type: ignore[misc]
+
+
+def _says_items(node: JsonObject) -> bool:
+    arrays = "array" in names_in(node.get("type"))
+    return not arrays or "items" in node or "prefixItems" in node
+
+
+# The top of a view: a plain object, or one property that holds what the top may not say.
+
+
+WRAPPER = "arguments"  # the one property of a wrapped top, with `_` added where the author has it
+_DOCUMENT = ("$defs", "definitions", "$schema", "$id")
+
+
+def lower(schema: JsonObject, dialect: Dialect) -> Lowered:
+    """The view of a schema in a dialect, what it loses, and the way back for its arguments.
+
+    The schema is left as it is and shares nothing with the view. Raises nothing for a schema that
+    passed `check_schema` and compiles; that one should have is the caller's to see to.
+    """
+    if taken_as_it_is(schema, dialect):
+        return Lowered(copied(schema), ())
+    lowered, limit = _lowered(schema, dialect), dialect.compact_over
+    if limit is None or size_of(lowered.schema) <= limit:
+        return lowered
+    if dialect.refs == "any":  # a reference might lead into what is cut: definitions are kept whole
+        lowered = _lowered(schema, msgspec.structs.replace(dialect, refs="plain"))
+    view, shortened = compact(lowered.schema, limit, cut=not dialect.closed)
+    return Lowered(view, (*lowered.losses, *shortened), lowered.way_back)
+
+
+def _lowered(schema: JsonObject, dialect: Dialect) -> Lowered:
+    ctx = Context(schema, dialect)
+    view, wrapper = _top(ctx)
+    _define(ctx, view)
+    losses = (*ctx.losses(), *over_limits(view, dialect))
+    way_back = None
+    if ctx.filled or wrapper is not None:
+        way_back = ViewWayBack(json.dumps(schema), wrapper=wrapper, filled=dialect.all_required)
+    return Lowered(view, losses, way_back)
+
+
+def _top(ctx: Context) -> tuple[JsonObject, str | None]:
+    flat, opened = flattened(ctx, ctx.root, top=True)
+    if opened and ctx.refs == "any":
+        ctx.refs = "plain"  # the top is a copy: what it calls an anchor would be there twice
+    flat = rewritten(ctx, flat)
+    if _must_wrap(ctx, flat):
+        return _wrapped(ctx, flat)
+    if ctx.dialect.root_without and flat.get("type") != "object":
+        flat = ctx.places.made({"type": "object", **flat, **_OBJECT}, flat)
+    ctx.open.update(opened)
+    view = written(ctx, flat, top=True)
+    ctx.open.subtract(opened)
+    return view, None
+
+
+_OBJECT: JsonObject = {"type": "object"}  # arguments are, whatever else the author admits
+
+
+def _must_wrap(ctx: Context, flat: JsonObject) -> bool:
+    """Whether the top needs what only a property may have."""
+    if any(keyword in flat and ctx.keeps(keyword) for keyword in ctx.dialect.root_without - _TEXTS):
+        return True
+    pattern = ctx.dialect.property_names
+    properties = flat.get("properties")
+    if pattern is None or not isinstance(properties, dict):
+        return False
+    bad = [name for name in properties if not re.fullmatch(pattern, name)]
+    if bad:
+        text = f"names outside {pattern}: all is put under one property, whose parts may have them"
+        ctx.lose(flat, "properties", "doubtful", text)
+    return bool(bad)
+
+
+_TEXTS = frozenset({"description"})
+
+
+def _wrapped(ctx: Context, flat: JsonObject) -> tuple[JsonObject, str]:
+    """The whole under one property; references into it become references to definitions."""
+    taken = _declared(ctx, flat)
+    name = WRAPPER
+    while name in taken:
+        name += "_"
+    ctx.wrapped = True
+    ctx.refs = "plain" if ctx.refs == "any" else ctx.refs
+    part = {key: value for key, value in ctx.root.items() if key not in _DOCUMENT}
+    inner = view_of(ctx, ctx.places.made(part, ctx.root))
+    view: JsonObject = {"type": "object", "properties": {name: inner}, "required": [name]}
+    if ctx.keeps("additionalProperties"):
+        view["additionalProperties"] = False
+    return view, name
+
+
+def _declared(ctx: Context, flat: JsonObject) -> set[str]:
+    """The names of the properties of the top and of its alternatives."""
+    names: set[str] = set()
+    branches: list[Any] = [flat]
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        found = flat.get(keyword)
+        branches += found if isinstance(found, list) else []
+    for branch in branches:
+        target = target_of(ctx.references, branch)
+        properties = target.get("properties") if target is not None else None
+        names |= properties.keys() if isinstance(properties, dict) else set()
+    return names
+
+
+def _define(ctx: Context, view: JsonObject) -> None:
+    """Lowers what is referred to, and what that refers to in its turn."""
+    done: JsonObject = {}
+    while len(done) < len(ctx.definitions):
+        for name, target in list(ctx.definitions.items()):
+            if name not in done:
+                done[name] = view_of(ctx, target)
+    if done:
+        view["$defs"] = done

@@ -15,7 +15,7 @@ from typing import Any
 from toolcrib.values.json import JsonObject
 
 # The one list of values that a derived schema accepts and its hint does not: such a call ends as
-# `invalid_arguments` at the stage `instantiate`. tests/schema/test_derive_exceptions.py has each.
+# `invalid_arguments` at the stage `instantiate`. tests/schema/derive/test_exceptions.py has each.
 EXCEPTIONS: Mapping[str, str] = {
     "author's code": "validators of fields and models, and constructors, that raise",
     "leap seconds": "a time whose second is 60, which Python cannot hold",
