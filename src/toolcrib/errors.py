@@ -88,7 +88,7 @@ class ErrorCode(StrEnum):
 
 
 class CodeInfo(NamedTuple):
-    """What follows from a code: `stage`, whether the model may try again, and the fixed `text`."""
+    """Describes an error code: its `stage`, whether the model may try again, and the fixed `text`."""
 
     stage: Stage
     retryable: bool

@@ -70,7 +70,7 @@ class Session:
         self._busy = False
 
     async def send(self, text: str, *, caller: Caller = ANONYMOUS) -> RunResult:
-        """One run; its messages become the history. Raises ToolcribError while another runs.
+        """Run the agent; its messages become the history. Raises ToolcribError during another run.
 
         Raises what `Agent.run` does; what ran before that stays in the conversation.
         """
@@ -222,7 +222,7 @@ def _waiting_turn(
 
 
 def _after_turn(messages: tuple[Message, ...], at: int) -> tuple[Message, ...]:
-    """What follows the results of the calls of the message at `at`."""
+    """Return the messages after the results of the calls in message `at`."""
     end = at + 1
     while end < len(messages) and messages[end].role == "tool":
         end += 1
@@ -326,7 +326,7 @@ class Agent:
         caller: Caller,
         offered: Sequence[str],
     ) -> Coroutine[Any, Any, RunResult]:
-        """`run`, for a session: `emit` is told how the run ended, also where it raises."""
+        """Run for a session: `emit` gets every event, the last of them also where the run raises."""
         listener = Listener(emit, streaming=False)
         return self._begin(prompt, history, caller, offered)(listener)
 
@@ -352,7 +352,7 @@ class Agent:
         model: LLMClient | str | None = None,
         tools: ToolRunner | Catalog | Tools | None = None,
     ) -> Agent:
-        """The same agent with another model, or other tools."""
+        """Return a copy of the agent with another model or other tools."""
         return Agent(
             self.client if model is None else model,
             self.runner if tools is None else tools,
@@ -368,7 +368,7 @@ class Agent:
         )
 
     def session_signature(self, *saved: str) -> str:
-        """What an agent with a `state_key` signs the JSON of its sessions with; else empty."""
+        """Sign the JSON of a session with the agent's `state_key`; return "" where it has none."""
         if self._state_key is None:
             return ""
         return keyed_digest(self._state_key, "toolcrib session", *saved)
@@ -460,7 +460,7 @@ class Agent:
 
     @property
     def _runner(self) -> ToolRunner:
-        """What runs the calls: the agent's own tools, and the search for them."""
+        """Return the runner of the calls: the agent's tools, and the search for them."""
         return self.runner if self._picking is None else self._picking.runner
 
     def _driven(

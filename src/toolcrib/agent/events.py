@@ -49,7 +49,7 @@ _FLAT = rf"(?:{_PLAIN}|\{{(?:{_S}{_NAMED}{_PLAIN}{_S},)*+{_S}{_NAMED}{_PLAIN}{_S
 
 
 def _state(tokens: str, run: str = "") -> str:
-    """What may come: members or items that need no look, white space, one token; each may lack."""
+    """Return a pattern: members or items to skip, white space, then one token, each optional."""
     return rf"{run}{_S}(?:{tokens})?+"
 
 
@@ -106,7 +106,7 @@ class PublicText:
         return cls(frozenset(properties if isinstance(properties, dict) else ()))
 
     def feed(self, piece: str) -> str:
-        """What shows of it, and of what had to wait for it."""
+        """Return the public part of the next piece, and of what was held back until it came."""
         text = self._held + piece
         shown: list[str] = []
         at, length = 0, len(text)
@@ -175,7 +175,7 @@ class PublicText:
 
 
 class Watch:
-    """The run's `Observer`; keeps the outcomes beside telling of them."""
+    """Observes the runner for a run: emits the events of its calls, and collects their outcomes."""
 
     def __init__(self, emit: Callable[[Event], None], records: list[ToolInvocationRecord]) -> None:
         self._emit = emit

@@ -106,7 +106,7 @@ class History:
 
     @property
     def text(self) -> str:
-        """What the assistant said last, if nothing came after it."""
+        """The text of the last message, if it is the assistant's."""
         last = self._messages[-1] if self._messages else None
         return last.content if last is not None and last.role == "assistant" else ""
 

@@ -142,7 +142,7 @@ class Terms(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """Who is told the events of a run, the result last; who watches it wants replies as streams."""
+    """Receives the events of a run, the result last; `streaming` asks for replies piece by piece."""
 
     emit: Callable[[Event], None]
     streaming: bool = True

@@ -46,7 +46,7 @@ class OutputType:
         self.format = OutputFormat(getattr(kind, "__name__", _ANSWER), text)
 
     def read(self, text: str, way_back: OutputWayBack | None = None) -> tuple[Any, str | None]:
-        """The value; or what the model is told, with places and kinds but nothing of its text.
+        """Return the value, or a complaint for the model: places and kinds of faults, none of its text.
 
         `way_back` is from the view of the schema that the provider was held to.
         """

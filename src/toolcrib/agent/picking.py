@@ -77,11 +77,11 @@ class Toolbox:
         return msgspec.structs.replace(told, known=told.known | self.known(others))
 
     def known(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of these names that a model may know to be a tool's."""
+        """Return those of the names that the model may be told belong to tools."""
         return frozenset(name for name in names if name in self._catalog)
 
     def definition(self, name: str) -> ToolDefinition | None:
-        """Of a tool that a model may know of."""
+        """Return the definition of a tool that the model may be told about."""
         return self._catalog[name].get_definition() if self.known([name]) else None
 
     def close(self) -> None:
@@ -301,7 +301,7 @@ class Picking:
     def _at_first(
         self, before: Iterable[str], wanted: Iterable[str], context: PolicyContext
     ) -> list[str]:
-        """What was offered before, as it was, and behind it what is wanted besides, best first.
+        """Return what was offered before, in its order, then what is wanted besides, best first.
 
         Where too much has gathered only what is wanted stays: what was picked, and what was called,
         for a model goes by what it has seen itself do. Where nothing is added nothing is taken away,
@@ -315,8 +315,10 @@ class Picking:
         return [*kept, *self.in_order(new)]
 
     def _eligible(self, names: Iterable[str], context: PolicyContext) -> list[str]:
-        """Those that could be picked for this caller now: the options hold for what was offered or
-        called before, too."""
+        """Return those that could be picked for this caller now.
+
+        The options hold for what was offered or called before, too.
+        """
         there = [self._catalog[name] for name in dict.fromkeys(names) if name in self._place]
         left, _ = candidates_of(there, self._options.filters(), self._options.quota)
         found = (tool.get_definition().name for tool in left)

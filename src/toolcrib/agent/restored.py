@@ -150,7 +150,7 @@ class _Before:
 
 
 class Restored:
-    """What calls were restored to and repaired to, by their ids; `state` comes from a saved run."""
+    """Keeps, by call id, the arguments that waiting calls were restored or repaired to."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Restored:
         self._pinned = dict(pinned)
 
     async def hydrate(self, call: ToolCall, offer: Offer) -> HydrationResult:
-        """`ToolRunner.hydrate`; a call that came to something before comes to the same."""
+        """Hydrate a call; one that was hydrated before gets the same arguments again."""
         if call.id in self._known:
             way_back = _Known(self._known[call.id])
             offer = msgspec.structs.replace(offer, ways_back={call.name: way_back})
@@ -180,15 +180,15 @@ class Restored:
         return result
 
     def restored(self, calls: Iterable[ToolCall]) -> dict[str, JsonObject]:
-        """Of the calls that still wait."""
+        """Return the restored arguments of the calls that still wait."""
         return {call.id: self._known[call.id] for call in calls if call.id in self._known}
 
     def repaired(self, calls: Iterable[ToolCall]) -> dict[str, RepairedText]:
-        """Of the calls that still wait."""
+        """Return the repaired texts of the calls that still wait."""
         return {call.id: self._repaired[call.id] for call in calls if call.id in self._repaired}
 
     def pinned(self, calls: Iterable[ToolCall]) -> dict[str, dict[str, JsonValue]]:
-        """Of the calls that still wait: what default factories made of them."""
+        """Return what default factories made for the calls that still wait."""
         return {call.id: self._pinned[call.id] for call in calls if call.id in self._pinned}
 
     def text(self, call: ToolCall) -> str:

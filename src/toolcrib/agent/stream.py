@@ -92,7 +92,7 @@ class RunStream:
             self._events.put_nowait(_independent(event))
 
     def _close(self, task: asyncio.Task[RunResult]) -> None:
-        """Wake whoever still reads; a failure was told as `RunError`, and `result` raises it."""
+        """Wake the readers; they got a failure as `RunError`, and `result` raises it."""
         _running.discard(task)
         if self._result is None:
             self._tell(None)

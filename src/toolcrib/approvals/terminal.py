@@ -97,7 +97,7 @@ def _has_line(source: TextIO, given_up: threading.Event) -> bool:
 
 
 def question(request: ApprovalRequest) -> str:
-    """One line in ASCII: nothing in it can move a cursor or pass for another character."""
+    """Return the question as ASCII: nothing in it can move a cursor or pass for another character."""
     tool = json.dumps(request.tool)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
     answers = "y/N, run: yes, and to this tool for this run" if request.for_run else "y/N"

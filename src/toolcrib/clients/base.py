@@ -170,7 +170,7 @@ def plan_of(reply: Reply, request: ChatRequest | None = None) -> Plan:
 
 
 class Options(TypedDict, total=False):
-    """What the client of every provider takes as `WireClient` does."""
+    """Keyword arguments that the client of every provider passes on to `WireClient`."""
 
     headers: Mapping[str, str] | None
     settings: Settings

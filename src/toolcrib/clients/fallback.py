@@ -39,7 +39,7 @@ def fallback(
 
 
 class FallbackClient(Closing):
-    """What `fallback` makes; an `LLMClient`. `Reply.model` says who answered."""
+    """Asks clients in turn until one answers; `Reply.model` says which did."""
 
     @names_wrong_types
     def __init__(self, clients: Sequence[LLMClient], on: tuple[type[ClientError], ...]) -> None:

@@ -45,7 +45,7 @@ class SigningTransport:
 
     @property
     def secrets(self) -> Iterable[str]:
-        """Those of the transport below."""
+        """The secrets of the wrapped transport."""
         return getattr(self._transport, "secrets", ())
 
     async def send(self, request: Outgoing) -> Response:

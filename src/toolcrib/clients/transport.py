@@ -102,7 +102,7 @@ def is_closed(error: Exception) -> bool:
 
 
 def failure_of(error: Exception, server: str) -> ConnectionFailed:
-    """What broke, in words that quote nothing. Raised outside the handler: it carries no context.
+    """Return an error that says what broke and quotes nothing. Raise it outside of the handler.
 
     A server that has the request and is slow is not asked again: it may still be at work on it.
     """

@@ -51,7 +51,7 @@ def written_again(value: JsonValue, data: bytes) -> tuple[bytes, bool]:
 
 
 def _written_within(value: JsonValue, wraps: int) -> bytes:
-    """Its text; orjson refuses what is too deep to be written inside of so many lists.
+    """Return the text of a value; orjson refuses one too deep to be written inside that many lists.
 
     They are used again: making them anew would be a quarter of the work for the garbage collector.
     """
@@ -156,7 +156,7 @@ def read_short(text: str) -> Parsed | None:
 
 @names_wrong_types
 def parse_arguments(text: str) -> Parsed | ParseFailure:
-    """One JSON object from the text that a model sent. Never raises.
+    """Read one JSON object from the text that a model sent. Never raises.
 
     Limits: 1 MiB, depth 100, 100,000 nodes, integers of 40 digits. Blank text and `null` are `{}`
     (providers send them for calls without arguments); an object that was encoded twice is unwrapped.
@@ -179,7 +179,7 @@ def parse_arguments(text: str) -> Parsed | ParseFailure:
 
 @names_wrong_types
 def parse_json(text: str) -> tuple[JsonValue] | ParseFailure:
-    """One JSON value of any kind from a model's text, within the limits of arguments. Never raises."""
+    """Read one JSON value from a model's text, within the limits of arguments. Never raises."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -224,7 +224,7 @@ def _read_carefully(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
 
 
 def _has_few_nodes(data: bytes) -> bool:
-    """Each value takes two bytes or more; separators bound the number of values from above."""
+    """Bound the number of values by bytes and separators: a value takes two bytes or more."""
     if len(data) < 2 * MAX_NODES:
         return True
     opened = data.count(b"{") + data.count(b"[")

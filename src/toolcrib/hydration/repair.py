@@ -63,7 +63,7 @@ class Repairer(Protocol):
 
 @names_wrong_types
 def check_repairer(repairer: object) -> str:
-    """Its name, as records have it. Raises ToolcribError for what can be told to be no repairer.
+    """Return the repairer's name for records. Raises ToolcribError for what is no repairer.
 
     A function is none, for want of a `name`; nor is what answers without `async`: while it asked
     somebody, everything else in the event loop would wait.
@@ -106,7 +106,7 @@ async def repair(
     *,
     pinned: Mapping[str, JsonValue] | None = None,
 ) -> HydrationResult:
-    """Repair a rejected call once, and judge what comes of it as if it had been sent.
+    """Repair a rejected call once, and judge the repaired text as if it had been sent.
 
     A call that is not `repairable`, or that the repairer finds nothing to mend in, comes back as it
     was. A repair that fails is a `Rejected` with `invalid_repair` first, then what is still wrong.

@@ -119,7 +119,7 @@ def evaluate(expression: str) -> Number:
 
 
 def tidy(value: Number, *, digits: int) -> Number:
-    """A float to so many significant digits; a whole one as the integer that it is."""
+    """Round a float to that many significant digits; a whole one becomes an integer."""
     if isinstance(value, int):
         return value
     rounded = float(f"{value:.{digits}g}")
@@ -141,7 +141,7 @@ def _bounded(value: object) -> Number:
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Number]:
-    """The same function, of bounded numbers and to a bounded one."""
+    """Wrap a function so that its arguments and its result are bounded numbers."""
 
     def apply(*values: object) -> Number:
         numbers = [_bounded(value) for value in values]

@@ -205,7 +205,7 @@ class SearchLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Search:
-    """One search: `matches` as far as it came, `truncated` if there may be more."""
+    """Searches files; `matches` is what was found so far, `truncated` says that there may be more."""
 
     def __init__(self, query: str, limits: SearchLimits, reading: Reading) -> None:
         self.matches: list[LineMatch] = []

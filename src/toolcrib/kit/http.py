@@ -118,17 +118,17 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 @capability
 class HttpGetter(Protocol):
-    """What may be read from the web."""
+    """Reads from the web for the tools of the kit."""
 
     async def get(self, url: str, query: Mapping[str, str]) -> HttpAnswer:
-        """What a server answers to a GET; `query` becomes a part of the URL, quoted.
+        """Return a server's answer to a GET; `query` becomes part of the URL, quoted.
 
         Raises CapabilityError if it may not be asked or gives no answer.
         """
 
 
 class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one request: `seconds` for all of it, `body_bytes` of the answer."""
+    """Limits on one request: `seconds` for all of it, `body_bytes` of the answer."""
 
     seconds: float = 10.0
     body_bytes: int = 1024 * 1024

@@ -31,7 +31,7 @@ _UNKNOWN = (
 
 @capability
 class Clock(Protocol):
-    """What tells the time."""
+    """Tells the time."""
 
     def now(self) -> datetime:
         """The present moment, aware, in UTC."""

@@ -245,7 +245,7 @@ def _unit_names(registry: Registry, name: str) -> list[str]:
 
 
 def _merged(factors: Iterable[Reading]) -> Reading:
-    """One unit of several factors; the powers of a name that comes twice add up."""
+    """Merge factors into one unit; the powers of a name that comes twice add up."""
     powers: dict[str, int] = {}
     for factor in factors:
         for unit, power in factor.items():

@@ -55,7 +55,7 @@ class Forecast(TypedDict):
 
 @capability
 class WeatherService(Protocol):
-    """What knows the weather."""
+    """Looks up the weather at a place."""
 
     async def forecast(self, place: str, days: int) -> Forecast:
         """Now, today and the days after it: `days` in all, 1 to 7.
@@ -200,7 +200,7 @@ class _Current(msgspec.Struct):
 
 
 class _Daily(msgspec.Struct):
-    """One list for each quantity, as long as `time`."""
+    """Daily values: one list per quantity, as long as `time`."""
 
     time: list[str]
     weather_code: list[int | None]

@@ -41,7 +41,7 @@ def _means(provider: str, name: str) -> bool:
 def check_form(
     form: ToolForm, definitions: Sequence[ToolDefinition]
 ) -> Iterator[tuple[int | None, Fault]]:
-    """Each fault with the place of its tool, None for the catalog as a whole."""
+    """Yield each fault with the position of its tool, None for the catalog as a whole."""
     views = tool_views(form, definitions)
     for place, view in enumerate(views):
         schema = view.definition.input_schema or {}
@@ -63,7 +63,7 @@ def check_form(
 
 
 def _fault(form: ToolForm, view: ToolView, loss: Loss) -> Fault:
-    """A loss is told with a pointer into the schema; those of the tool itself have the top there."""
+    """Turn a loss into a fault that points into the schema, or to its top."""
     if not loss.pointer and loss.keyword == "name":
         return Fault("name", "/name", f"{loss.message}: give it a name that fits", loss.effect)
     length = len(view.definition.description)

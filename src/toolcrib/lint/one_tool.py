@@ -179,7 +179,7 @@ def _words(number: int) -> str:
 
 
 def _parameters(schema: JsonObject) -> Iterator[Fault]:
-    """One fault for a tool: somebody who describes one parameter describes all of them."""
+    """Yield at most one fault a tool: somebody who describes one parameter describes all of them."""
     root, known = References(schema), list(properties(schema))
     bare = [p for p in known if not described(p.schema, root)]
     if not bare:

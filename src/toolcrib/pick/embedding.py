@@ -61,7 +61,7 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class CatalogEmbedder(Protocol):
-    """An embedder for which a document's vector depends on the documents beside it, and is cheap.
+    """An embedder whose cheap document vectors depend on the other documents of the catalog.
 
     A document is its parts, each with a weight: (weight, text). What comes last are the rows; before
     that comes a None every now and then, for who has no more time.
@@ -504,7 +504,7 @@ class FunctionEmbedder:
         return vectors
 
     def _rows(self, texts: list[str]) -> Vectors | float:
-        """What the function says of these texts, of length 1; of none, nothing."""
+        """Return the function's vectors for these texts, of length 1; no texts give no vectors."""
         if not texts:
             return 0.0
         batches = [texts[at : at + self._batch] for at in range(0, len(texts), self._batch)]

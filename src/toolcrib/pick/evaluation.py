@@ -60,7 +60,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
-    """What `min_score` does: of the requests that need no tool, how many get none; who pays for it.
+    """Judges `min_score`: how many requests that need no tool get none, and how many lose their tool.
 
     `lost` of the `found` requests whose pick holds a right tool at `min_score=0` have none at this
     one. `auc` is how often the best score of a request that needs a tool is above that of one that
@@ -77,7 +77,7 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Of all requests, the median and what 95 in 100 stay within (nearest rank); milliseconds."""
+    """Median and 95th percentile (nearest rank) over all requests, in milliseconds."""
 
     p50: float
     p95: float

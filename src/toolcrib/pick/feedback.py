@@ -98,7 +98,7 @@ class Feedback:
 
     @classmethod
     def from_json(cls, value: Any, *, size: int = 10_000) -> Feedback:
-        """What `to_json` gave. Raises PickError for anything else."""
+        """Read what `to_json` wrote. Raises PickError for anything else."""
         try:
             saved = msgspec.convert(value, _Saved)
         except msgspec.ValidationError as error:
@@ -164,7 +164,7 @@ class _Idf(dict[str, float]):
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Each once, the first 64 of them, and then in an order that says nothing."""
+    """Return the first 64 words, each once, sorted so that their order reveals nothing."""
     return tuple(sorted([*dict.fromkeys(words(text))][:_MAX_WORDS]))
 
 

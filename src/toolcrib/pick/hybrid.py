@@ -88,7 +88,7 @@ class _Awaited:
 
 
 class _Given:
-    """What an asynchronous scorer gave for one query, as a ranker for just that."""
+    """Wraps the scores of an asynchronous scorer for one query as a ranker."""
 
     def __init__(self, name: str, scorer: object, scores: list[Score]) -> None:
         self.name = name
@@ -167,7 +167,7 @@ def reasons_of(
 
 
 class Summand(NamedTuple):
-    """What a part, by its name, adds to a tool's weight, and why."""
+    """The weight that a named part adds to a tool, and the reason."""
 
     name: str
     added: float
@@ -175,7 +175,7 @@ class Summand(NamedTuple):
 
 
 def explained(parts: Sequence[Summand]) -> Score:
-    """One reason of several: that of the part which added most comes first.
+    """Join several reasons, that of the part which added most first.
 
     `details["parts"]` is what each added, by name; beside it stands what each has for details itself.
     """
@@ -249,7 +249,7 @@ class Hybrid:
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
-        """What each part added to the tools at these positions, and why."""
+        """Return for the tools at these positions what each part added, and why."""
         columns = self._columns(query, tools)
         reasons = [reasons_of(ranker, query, tools, picked) for ranker in self._rankers]
         names = [ranker.name for ranker in self._rankers]
@@ -271,7 +271,7 @@ class Hybrid:
 
 
 class _Column(NamedTuple):
-    """What a part found, and what that adds to each tool."""
+    """The hits of a part as a column: what they add to each tool."""
 
     hits: Hits
     added: Any
@@ -367,7 +367,7 @@ class Cascade:
 
 
 class _Chosen:
-    """What `first` picked for one query."""
+    """The tools that `first` picked for one query."""
 
     def __init__(self, name: str, kept: list[int]) -> None:
         self.name = name
@@ -444,7 +444,7 @@ class Light:
     def _added(
         self, query: Query, tools: Sequence[HasDefinition], positions: Any
     ) -> tuple[Any, Any]:
-        """What words and meaning add to the tools at these positions, or to all; float64."""
+        """Return what words and meaning add to the tools at these positions, or to all; float64."""
         words = self._keyword.weights(query, tools, positions)
         return words, _NEARNESS * self._embedding.weights(query, tools, positions).astype("float64")
 

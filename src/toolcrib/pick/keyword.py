@@ -79,7 +79,7 @@ class AskedWords(NamedTuple):
 
 
 def asked_words(query: Query) -> AskedWords:
-    """What the turns of a query ask for; a stem that comes in several counts as in the latest."""
+    """Return the words that a query asks for; a stem in several turns counts as in the latest."""
     weights: dict[str, float] = {}
     pairs: dict[tuple[str, str], None] = {}
     for age, turn in enumerate((query.text, *query.earlier)):
@@ -213,7 +213,7 @@ def _worth(
 
 
 def _idf(count: int, rows: int) -> float:
-    """The weight of a word that so many of the tools have: as Lucene has it, never negative."""
+    """Return a word's weight by the number of tools that have it (Lucene's formula: never negative)."""
     return log(1 + (rows - count + 0.5) / (count + 0.5))
 
 
@@ -315,7 +315,7 @@ class Column:
         self.singly = found[self._places]
 
     def weights(self, positions: Any, deadline: float) -> Any:
-        """What words weigh one by one and side by side, of the tools at these positions, or of all."""
+        """Return what words and adjacent pairs weigh for the tools at these positions, or all."""
         found = self.singly.copy() if positions is None else self.singly[positions]
         places = self._places if positions is None else self._places[positions]
         pairs, texts = self._plan.pairs, self.index.texts

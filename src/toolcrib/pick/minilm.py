@@ -66,7 +66,7 @@ class MiniLM:
         self.name = f"all-MiniLM-L6-v2 int8 {_version()}"
 
     def reads(self, text: str) -> float:
-        """What part of a text this model knows the words of: Latin letters, mostly."""
+        """Return the share of a text whose words this model knows: Latin letters, mostly."""
         return legible(text)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:

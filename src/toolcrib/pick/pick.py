@@ -154,7 +154,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PickResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One candidate: the tool as it was registered, its definition, a score in 0..1 and why."""
+    """A picked tool: as it was registered, its definition, a score in 0..1 and the reason."""
 
     tool: HasDefinition
     definition: ToolDefinition

@@ -41,7 +41,7 @@ class Conversation(NamedTuple):
 
 
 def conversation_of(given: object) -> Conversation | None:
-    """What was said in a ChatRequest, a message, a list of either or of texts; None for all else.
+    """Return the turns in a ChatRequest, a message, or a list of messages or texts; None for all else.
 
     Messages are `Message` or objects `{role, content | parts}` as OpenAI, Anthropic, Gemini, Mistral,
     Ollama, Cohere and Bedrock have them, or as an SDK's model class dumps them. A list of texts is
@@ -251,7 +251,7 @@ def _leaf(leaf: object) -> Any:
 
 
 def _plain(strange: Any) -> Any:
-    """Of what msgspec does not know: a model of pydantic as it dumps itself, else its `str`."""
+    """Convert what msgspec does not know: a pydantic model by its own dump, anything else by `str`."""
     dump = getattr(strange, "model_dump", None)
     return dump() if callable(dump) else str(strange)
 
@@ -347,7 +347,7 @@ _FOREIGN = 0.1
 
 
 def legible(text: str) -> float:
-    """What part of a text a model made for English reads, 0.1 to 1.
+    """Return the share of a text that a model made for English can read, 0.1 to 1.
 
     A letter that is not Latin counts a tenth: such a model knows it by itself, not in its word.
     """
@@ -359,7 +359,7 @@ def legible(text: str) -> float:
 
 
 def part_read(embedder: object, text: str, name: str) -> float:
-    """What the embedder's `reads` says of a text, 0..1; 1 without one.
+    """Return the share of a text that the embedder says it reads, 0..1; 1 if it does not say.
 
     Raises PickError, naming the embedder, where that raises or is no such number.
     """

@@ -260,7 +260,7 @@ def numpy() -> Any:
 
 
 def checked_rows(given: object, count: int, *, who: str, form: str | None = None) -> Any:
-    """What was given as an array of shape (count, d), d at least 1.
+    """Return the rows as an array of shape (count, d), d at least 1. Raises PickError.
 
     Its dtype is `form`; without one float32 stays what it is, and all else is float64. Raises
     PickError, naming who gave it, for what is no such array, or not finite.

@@ -188,6 +188,6 @@ def _table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> Iterato
 
 
 def _cell(text: str) -> str:
-    """One line of it, which no text from outside can end."""
+    """Return a text as one table cell: no line break or bar in it can end the cell."""
     line = " ".join(text.split())
     return line if len(line) <= _CELL else f"{line[: _CELL - 1]}…"

@@ -69,7 +69,7 @@ class WordVectors:
         self._folder = _package_folder()
 
     def reads(self, text: str) -> float:
-        """What part of a text these vectors know the words of: Latin letters, mostly."""
+        """Return the share of a text whose words these vectors know: Latin letters, mostly."""
         return legible(text)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -271,7 +271,7 @@ class QueryVectors(NamedTuple):
 
 
 def query_vectors(rows: Vectors, earlier: int, read: float) -> QueryVectors:
-    """Of the rows of a request, of so many turns before it, and of its parts, in this order.
+    """Combine the rows of a request, of the turns before it and of its parts, in this order.
 
     `read` is the part of the request that they stand for.
     """
@@ -304,7 +304,7 @@ class Matrix(NamedTuple):
 
     @staticmethod
     def interleaved(first: Vectors, more: Vectors, counts: Sequence[int]) -> Matrix:
-        """Each tool's own row, then so many of `more`."""
+        """Interleave each tool's own row with its rows of `more`."""
         if not len(more):
             return Matrix.of(first, [1] * len(first))
         before = numpy().cumsum(numpy().array(counts)) - numpy().array(counts)
@@ -330,7 +330,7 @@ class Matrix(NamedTuple):
         return found if self.starts is None else numpy().maximum.reduceat(found, self.starts)
 
     def nearness(self, asked: QueryVectors, positions: NDArray[np.int64] | None) -> Vectors:
-        """Of the tools at these positions, or of all: the best of their texts."""
+        """Return for the tools at these positions, or for all, the nearness of their best text."""
         np = numpy()
         if positions is None:
             near = np.concatenate(
@@ -444,7 +444,7 @@ class VectorFile:
         self._done(lambda connection: _write(connection, entries, self._max_bytes))
 
     def _done(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What comes of it; of a file that turns out to be broken, with a new one."""
+        """Run an operation; if the file turns out to be broken, run it again on a new one."""
         try:
             return self._with_connection(work)
         except sqlite3.Error as error:

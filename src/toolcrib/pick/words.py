@@ -118,7 +118,7 @@ def _pieces(word: str) -> Iterator[str]:
 
 
 class Fields(NamedTuple):
-    """What a definition says, by field; each a text of its own words."""
+    """The texts of a definition, by field."""
 
     name: str
     description: str

@@ -231,7 +231,7 @@ def key_of(request: Asked, compare: Compare | None) -> tuple[str, str, str]:
 
 
 def differences(recorded: Asked, now: Asked, compare: Compare | None) -> list[str]:
-    """One line for each place where they differ: `/messages/0/content: recorded "a", now "b"`."""
+    """Return one line per difference: `/messages/0/content: recorded "a", now "b"`."""
     pairs = [("method", recorded.method, now.method), ("path", path_of(recorded), path_of(now))]
     lines = [_line(name, old, new) for name, old, new in pairs if old != new]
     if recorded.base64 != now.base64:
@@ -494,7 +494,7 @@ class _Take:
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those that a client acts on. A date to wait for becomes seconds: it would soon be past."""
+    """Keep the headers that a client acts on; a date to wait for becomes seconds."""
     kept = {name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS}
     seconds = retry_after({"retry-after": kept.get("retry-after", "")}, time.time())
     if seconds is not None and ":" in kept["retry-after"]:
@@ -611,7 +611,7 @@ class Cassette:
 
     @property
     def secrets(self) -> Iterable[str]:
-        """Those of the transport below."""
+        """The secrets of the wrapped transport."""
         return getattr(self._transport, "secrets", ())
 
     async def send(self, request: Outgoing) -> Response:

@@ -157,7 +157,7 @@ class CutTurn(msgspec.Struct, frozen=True):
 
 
 class DyingTurn(msgspec.Struct, frozen=True):
-    """A turn whose connection drops after so many bytes of the body."""
+    """A turn whose connection drops after that many bytes of the body."""
 
     after: int
     turn: Said | CutTurn | RawTurn
@@ -369,7 +369,7 @@ def _function(made: ScriptedCall) -> dict[str, str]:
 
 
 def ending(turn: Said | Reply | CutTurn, *, calls: str, stop: str, cut: str) -> tuple[Spoken, str]:
-    """What a turn says, and the word for how it ends: with calls, with a text, or in the middle."""
+    """Return what a turn says, and the finish reason: calls, a text, or cut in the middle."""
     if isinstance(turn, CutTurn):
         return halved(spoken(turn.turn)), cut
     said = spoken(turn)

@@ -31,5 +31,5 @@ class MemorySink:
         self.records.append(record)
 
     def finished(self) -> list[ToolInvocationRecord]:
-        """Those that say how a call ended, or that it waits."""
+        """Return the records that say how a call ended, or that it waits."""
         return [record for record in self.records if record.status in _ENDS]

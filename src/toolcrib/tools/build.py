@@ -59,7 +59,7 @@ def check_given(name: str, what: str, schema: JsonObject | None) -> Checked | No
 
 
 def check_derived(name: str, what: str, schema: JsonObject | None) -> Checked | None:
-    """The same for a schema made of hints: most hold nothing that could be expensive or outward."""
+    """Check a schema derived from hints: most hold nothing expensive and no outside reference."""
     try:
         text = orjson.dumps(schema, option=_AS_IT_IS | orjson.OPT_PASSTHROUGH_DATACLASS).decode()
     except TypeError:
@@ -293,7 +293,7 @@ def build_definition(
     output: Checked | None,
     options: ToolOptions,
 ) -> ToolDefinition:
-    """Checks what an author said beside the schemas. Raises DefinitionError."""
+    """Check what an author declared apart from the schemas. Raises DefinitionError."""
     if given is None and (not options.allow_no_schema or options.no_schema_mode is None):
         raise DefinitionError(
             f"tool '{name}' has no schema: give it one, or opt out with allow_no_schema=True "

@@ -65,7 +65,7 @@ class PerCall(msgspec.Struct, frozen=True, eq=False):
 
 @names_wrong_types
 def capability(cls: type[T]) -> type[T]:
-    """Mark a Protocol of one's own as something that tools are given, never the model."""
+    """Mark a Protocol as something that the application gives to tools, never the model."""
     check_type("cls", cls, type, "a class, a Protocol")
     setattr(cls, _MARK, True)
     return cls
@@ -108,7 +108,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def need_of(parameter: str, hint: Any, default: Any = inspect.Parameter.empty) -> Need | None:
-    """What a parameter of this hint asks to be injected, or None for an ordinary one.
+    """Return what a parameter with this hint needs injected, or None for an ordinary one.
 
     Raises DefinitionError for a hint that asks for something to be injected, and not for one thing.
     """
@@ -278,7 +278,7 @@ def _mismatch(protocol: type, member: str, given: Callable[..., Any], bound: boo
 
 
 def _is_async(function: Any) -> bool:
-    """Of a mock made by `create_autospec`, `inspect` takes anything for a coroutine function."""
+    """Whether it is a coroutine function; `inspect` says yes for any mock made by `create_autospec`."""
     while isinstance(function, partial):
         function = function.func
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)

@@ -50,7 +50,7 @@ def check_interfaces(capabilities: Mapping[type, object]) -> None:
 
 
 def bound_for(tool: Tool[..., Any], capabilities: Mapping[type, object]) -> dict[type, object]:
-    """What a tool needs of them, checked. Raises BindingError."""
+    """Return the capabilities that a tool needs, checked. Raises BindingError."""
     found: dict[type, object] = {}
     for need in tool.needs:
         plain = cast("type", get_origin(need.interface) or need.interface)
@@ -260,7 +260,7 @@ class Catalog:
         return made.trusting(trust, lock=lock) if trust else made
 
     def trusting(self, trust: Trusts, *, lock: Pins | None = None) -> Catalog:
-        """The same tools, those that were imported as their author trusts them, by name.
+        """Return a catalog whose imported tools are trusted as said, by name.
 
         `{"read_file": ReadOnly()}` is of the definition whose digest `lock` has (`read_lock`), or that
         `ReadOnly("sha256:…")` names. One that has changed since is not trusted: it asks, as all
@@ -277,7 +277,7 @@ class Catalog:
         )
 
     def validated_by(self, factory: ValidatorFactory, *, lazy: bool = False) -> Catalog:
-        """The same tools, their arguments and results judged by validators that `factory` makes.
+        """Return a catalog whose arguments and results are judged by validators that `factory` makes.
 
         Made now, or (lazy) at their first use. Raises SchemaError, naming the tool.
         """
@@ -346,7 +346,7 @@ class Catalog:
         return self._of(e for e in self._entries.values() if holds(e.tool.definition))
 
     def prefixed(self, prefix: str) -> Catalog:
-        """The same tools, each called `prefix` and its name; so two catalogs can be merged."""
+        """Return a catalog whose names begin with `prefix`, so that two catalogs can be merged."""
         check_type("prefix", prefix, str, "a str")
         renamed = [e._replace(tool=e.tool.renamed(prefix + n)) for n, e in self._entries.items()]
         return self._of(_registered(renamed).values())
@@ -410,7 +410,7 @@ def as_tools(tools: Tools) -> tuple[HasDefinition, ...]:
 
 
 def _registered(entries: Iterable[Entry], source: str = "") -> dict[str, Entry]:
-    """By name, each name checked, by itself and beside the others."""
+    """Return the tools by name, each name checked alone and against the others."""
     made: dict[str, Entry] = {}
     names = Names()
     for entry in entries:

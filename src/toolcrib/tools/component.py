@@ -135,7 +135,7 @@ class BoundCall(Veiled, msgspec.Struct, frozen=True):
 
 
 class Made(NamedTuple):
-    """What became of the arguments of one call.
+    """The effective arguments of one call, and the instance that was built from them.
 
     `canonical` are the effective arguments; `defaults`, `normalised` and `pinned` point into them: to
     what was not sent, to what an author's own validator changed, to what a default factory made.
@@ -301,12 +301,12 @@ class Tool(Generic[P, R]):
         return self._but(definition=asks, imported=Imported(asks, origin, own))
 
     def trusted(self, trust: Trust, pins: Pins | None) -> Tool[P, R]:
-        """The same tool, imported, as its author trusts it. Raises as `trusted_by` does."""
+        """Return the tool with the trust that its author gives. Raises as `trusted_by` does."""
         definition, imported = trusted_by(self.definition, self.imported, trust, pins)
         return self._but(definition=definition, imported=imported)
 
     def validated_by(self, factory: ValidatorFactory, *, lazy: bool = False) -> Tool[P, R]:
-        """The same tool, its arguments and results judged by validators that `factory` makes.
+        """Return the tool with validators that `factory` makes for its arguments and results.
 
         Made now, or (lazy) at their first use. Raises SchemaError, naming the tool and the schema.
         """

@@ -327,7 +327,7 @@ def _output(name: str, signature: Signature, options: ToolOptions) -> Checked | 
 def validators(
     name: str, given: Checked | None, output: Checked | None, options: ToolOptions
 ) -> tuple[Validator | None, Validator | None]:
-    """Those of a tool's two schemas, as the options want them. Raises SchemaError."""
+    """Make the validators of a tool's two schemas, as the options ask. Raises SchemaError."""
     made = partial(make_validator, name, factory=options.validator, lazy=options.lazy)
     return made("input_schema", given), made("output_schema", output)
 

@@ -231,7 +231,7 @@ def _not_finite(constant: str) -> NoReturn:
 
 
 def _listed(found: Any, path: Path) -> list[Any]:
-    """The definitions in it: told from a listing by the key that a listing has and they have not."""
+    """Return the definitions in a file; a listing is recognised by the key that definitions lack."""
     if isinstance(found, list):
         return found
     if not isinstance(found, dict):
@@ -248,7 +248,7 @@ def _listed(found: Any, path: Path) -> list[Any]:
 
 
 def _own_form(given: dict[str, Any], names: dict[str, str], path: Path) -> ImportedForm:
-    """MCP names may have a `/`; two that become one name cannot both be told apart."""
+    """Return a definition in toolcrib's form, MCP names without their `/`."""
     made = mcp_form(given)
     if made is None:  # of half the one form and half the other it is said what is wrong
         return ImportedForm(given)

@@ -246,7 +246,7 @@ def read_lock(path: str | Path) -> Lock:
 
 @names_wrong_types
 def write_lock(lock: Lock, path: str | Path) -> None:
-    """Whole or not at all: written beside its place and moved there in one step.
+    """Write the file whole or not at all: a temporary one next to it is moved there in one step.
 
     Raises SourceError if it cannot be written.
     """

@@ -168,7 +168,7 @@ def _first_unreadable(thing: Any, frame_locals: Mapping[str, Any]) -> str:
 
 
 def _one_by_one(thing: Any, frame_locals: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each hint by itself, or the error for the sake of which it cannot be read."""
+    """Read each hint by itself; one that cannot be read gives its error instead."""
     owners = reversed(thing.__mro__) if isinstance(thing, type) else [inspect.unwrap(thing)]
     for owner in owners:
         for parameter, hint in inspect.get_annotations(owner).items():

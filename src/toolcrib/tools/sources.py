@@ -137,7 +137,7 @@ Where: TypeAlias = str | Path | ModuleType | ToolSource
 
 
 def discover(*where: Where, trust: Trusts | None = None, lock: str | Path | None = None) -> Catalog:
-    """One catalog of the tools of all these sources, in this order.
+    """Return one catalog of the tools of all these sources, in this order.
 
     Definitions that a file or another source than Python's own brings are imported: their tools ask,
     and taint, until `trust` says otherwise: see `Catalog.trusting`, and `lock` is the path of the lock.
@@ -260,7 +260,7 @@ class DefinitionsFile(msgspec.Struct, frozen=True):
 
 
 class EntryPoints(msgspec.Struct, frozen=True):
-    """What installed distributions offer in an entry-point group: all of it, or by `names`.
+    """Loads the tools that installed distributions offer in an entry-point group: all, or by `names`.
 
     An entry point is what `ModuleTools` takes: a tool, a list, a Catalog, a function that gives one,
     or a module. Only the named ones are imported; they come in the order of distribution and name.
@@ -290,7 +290,7 @@ class EntryPoints(msgspec.Struct, frozen=True):
 
 
 class _Installed:
-    """One entry point."""
+    """The tools of one entry point."""
 
     def __init__(self, entry: EntryPoint) -> None:
         self._entry = entry

@@ -55,7 +55,7 @@ class Pins(Protocol):
 
 
 class Imported(NamedTuple):
-    """What a tool was before anybody trusted it.
+    """Remembers what an imported tool was before anybody trusted it.
 
     `definition` is the one that asks, `origin` the digest of what was brought, whatever its handler and
     its marks here, `own` the marks that hold once it is trusted, and `trust` what the author says of

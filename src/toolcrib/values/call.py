@@ -41,7 +41,7 @@ class CallFault(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToolCall(Veiled, msgspec.Struct, frozen=True, gc=False):
-    """One call as decoded from a reply.
+    """A tool call, as decoded from a reply.
 
     `id` is ours, unique in the thread; `provider_id` is what the provider calls it (may be empty or
     repeated). `complete` is False if the call did not arrive whole: such a call never runs, and `fault`
@@ -156,12 +156,12 @@ class Hydrated(Veiled, msgspec.Struct, frozen=True):
 
     @property
     def arguments(self) -> JsonObject:
-        """The effective arguments, as an object of one's own."""
+        """A fresh copy of the effective arguments."""
         return fresh(self.canonical)
 
     @property
     def tool(self) -> Any:
-        """An instance of one's own, as the one that will run is built."""
+        """A fresh instance, built like the one that will run."""
         return self.building.another()
 
     @property

@@ -82,7 +82,7 @@ class Observer(Protocol):
 
 
 class PolicyContext(msgspec.Struct, frozen=True, gc=False):
-    """What a policy may know besides the call: on whose behalf, and what the run has spent."""
+    """Tells a policy on whose behalf a call is made, and what the run has spent."""
 
     caller: Caller
     run: RunTally

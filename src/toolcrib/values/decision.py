@@ -112,7 +112,7 @@ class Approve(Veiled, msgspec.Struct, frozen=True, tag="approve"):
 
 
 class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
-    """No, and why: for the record. The model is told that it was refused, not the reason."""
+    """Says no. The reason is for the record; the model learns that it was refused, not why."""
 
     reason: str = ""
     by: str = ""

@@ -72,7 +72,7 @@ class AnnotationOptions(TypedDict, total=False):
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
-    """What policies, pickers and runners read without parsing a schema.
+    """Marks of a tool that policies, pickers and runners read without parsing a schema.
 
     `cost` is in the unit that the application's budget uses, from 0; `timeout` in seconds, above 0,
     None for the runner's own; without `allowed_roles` everybody may call. `marks` are the author's own

@@ -51,7 +51,7 @@ def canonical_json(value: Any) -> str:
 
 
 def canonical_text(text: str) -> str:
-    """The same for JSON text of our own making, as `json_copy` takes it.
+    """Return the canonical form of JSON text that toolcrib wrote, as `json_copy` reads it.
 
     What is ASCII and has no fraction or exponent is written by orjson just as RFC 8785 says.
     """
@@ -82,7 +82,7 @@ def _otherwise(written: bytes) -> bool:
 
 
 def fresh(text: str | bytes) -> JsonObject:
-    """An object of one's own from JSON text that was read before, with all digits of its integers."""
+    """Read JSON text that was read before into a fresh object, with all digits of its integers."""
     data = text.encode() if isinstance(text, str) else text
     made: JsonObject = from_json(data) if _WIDE in data.translate(_DIGITS) else orjson.loads(data)
     return made
@@ -176,7 +176,7 @@ class Veiled:
         return f"{type(self).__name__}({fields})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What rich shows, in tracebacks too."""
+        """Hide the same fields from rich, whose tracebacks show local values."""
         told = []
         for name in self.__struct_fields__:
             value = getattr(self, name)

@@ -62,7 +62,7 @@ class ProviderState(Veiled, msgspec.Struct, frozen=True):
 
 
 class Message(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message. `tool_calls` only on the assistant's; `call_id` and `is_error` only on a tool's.
+    """A message. Only the assistant's has `tool_calls`; only a tool's has `call_id` and `is_error`.
 
     `images` are a user's; they come before the text. `provider_state` is opaque. `untrusted` marks what
     was said in a run that had read untrusted content by then: whoever goes on with the conversation
@@ -179,7 +179,7 @@ class OutputFormat(msgspec.Struct, frozen=True):
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """What a client sends: the messages and the tools on offer.
+    """A request to a model: the messages and the tools on offer.
 
     `id_prefix` makes the ids of the reply's calls unique in the thread: `{id_prefix}{index}`.
     `parallel_calls` says whether a reply may hold several calls; None leaves it to the provider.

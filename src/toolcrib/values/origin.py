@@ -68,13 +68,13 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
         return Choice(scorer, tuple(offered), tuple(kept), count, timed_out)
 
     def with_offered(self, found: Iterable[Candidate]) -> Choice:
-        """The same choice, and behind it tools that were found later."""
+        """Return the choice with tools added that were found later."""
         known = {candidate.name for candidate in self.offered}
         new = tuple(candidate for candidate in found if candidate.name not in known)
         return msgspec.structs.replace(self, offered=self.offered + new) if new else self
 
     def about(self, name: str) -> Candidate | None:
-        """What the choice says of an offered tool."""
+        """Return what the choice says of an offered tool."""
         return next((found for found in self.offered if found.name == name), None)
 
 
@@ -88,7 +88,7 @@ class Attachment(
     omit_defaults=True,
     rename={"digest": "id", "kind": "status"},
 ):
-    """What records refer to by digest: a tool's definition, a run's prompt, its choice of tools.
+    """A text that records refer to by digest: a tool's definition, a run's prompt, its choice of tools.
 
     `digest` is `sha256:` and the SHA-256 of `text`, which is canonical JSON (RFC 8785). `name` is a
     defined tool's; a definition belongs to no run, the others belong to run `run_id`.
@@ -104,7 +104,7 @@ class Attachment(
 
     @staticmethod
     def of(kind: AttachmentKind, value: object, *, run_id: str) -> Attachment:
-        """Of a value that msgspec can write as JSON."""
+        """Make an attachment of a value that msgspec can write as JSON."""
         text = canonical_json(msgspec.to_builtins(value))
         return Attachment("sha256:" + sha256_hex(text), kind, text, run_id=run_id)
 
@@ -134,7 +134,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
 def prompt_of(
     messages: Iterable[Message], tools: Iterable[HasDefinition], *, run_id: str = ""
 ) -> Attachment:
-    """What people wrote, and what was on offer: the system's and the user's messages, and the tools by
+    """Return what people wrote and what was on offer: the system's and user's messages, the tools by
     the digests of their definitions.
 
     What a model said and what its tools gave is no part of it: that is in the records of the calls, as

@@ -61,7 +61,7 @@ _ENDS_OF_ATTEMPTS = (ErrorCode.CANCELLED, ErrorCode.DUPLICATE_CALL)
 
 
 class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One call, as it may be read by anybody who may read the log.
+    """Records one call, in a form that everybody who may read the log may see.
 
     Records are kept as JSON for years: a field is added with a default, and never renamed, so that old
     ones can still be read. The library makes its records in `runner/recorder.py` and nowhere else.
@@ -248,5 +248,5 @@ class Ledger(Protocol):
         ...
 
     async def find(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        """What `begin` would give, without claiming anything."""
+        """Return what `begin` would, without claiming the call."""
         ...

@@ -38,7 +38,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class RepairedText(Veiled, msgspec.Struct, frozen=True):
-    """What `by` made of the arguments of a call."""
+    """The text that `by` put in place of a call's arguments."""
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
 
@@ -87,7 +87,7 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     def signed(self, key: bytes) -> RunState:
-        """The same, with the signature that `key` makes."""
+        """Return the state with the signature that `key` makes."""
         return msgspec.structs.replace(self, signature=self._signature(key))
 
     def check_signature(self, key: bytes) -> None:
@@ -162,7 +162,7 @@ class RunRecord(
 
 @runtime_checkable
 class WatchesRuns(Protocol):
-    """A sink that is told of runs, too."""
+    """A sink that is also given the records of runs."""
 
     def write_run(self, record: RunRecord) -> Awaitable[None] | None: ...
 

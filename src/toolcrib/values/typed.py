@@ -43,7 +43,7 @@ _NOTES = {
 
 
 class _Kind(NamedTuple):
-    """What a field may be: an instance of one of `types`, each element one of `each`, of `choices`."""
+    """The values a field takes: instances of `types`, elements of `each`, one of `choices`."""
 
     types: tuple[Any, ...]
     each: tuple[Any, ...] = ()
@@ -187,7 +187,7 @@ def _is_meant(kind: _Kind, value: object) -> bool:
 
 
 def came(value: object, each: tuple[Any, ...] = ()) -> str:
-    """What was given, by its type: of a tuple with wrong elements, that of the first of them."""
+    """Describe a wrong value by its type; of a tuple with wrong elements, by the first of them."""
     if each and isinstance(value, tuple):
         value = next(element for element in value if not isinstance(element, each))
         return f"this one holds {_article(type(value).__name__)}"
@@ -202,7 +202,7 @@ def _article(word: str) -> str:
 
 @lru_cache(maxsize=256)
 def _fields(made: Any) -> tuple[tuple[str, _Kind, frozenset[Any]], ...]:
-    """Each field that can be checked, its kind, and the classes that need no second look."""
+    """Return the fields that can be checked, with their kinds, and classes that need no more checks."""
     hints = get_type_hints(made)
     names = made.__struct_fields__
     kinds = ((name, _kind(hints[name])) for name in names)

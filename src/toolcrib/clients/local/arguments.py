@@ -261,7 +261,7 @@ def _narrow(schema: JsonObject, request: str) -> JsonObject | None:
 
 
 def _narrow_one_of(schema: JsonObject, request: str) -> JsonObject | None:
-    """Of `anyOf`, as hints like `str | None` make it, the part that can be narrowed, and null."""
+    """Narrow the one branch of an `anyOf` that can be, as in `str | None`; null stays."""
     parts = schema.get("anyOf")
     if not isinstance(parts, list):
         return None

@@ -178,7 +178,7 @@ def _unpack(wheel: Path, target: Path, source: Source, tell: Progress) -> None:
 
 
 def _write_whole(packed: IO[bytes], target: Path, source: Source, tell: Progress) -> None:
-    """Write beside the target, hashing, and move there in one step."""
+    """Write a temporary file next to the target, hashing, and move it there in one step."""
     import tempfile  # likewise
 
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
@@ -224,7 +224,7 @@ def _bytes_in(folder: Path) -> int:
 
 
 def _drop_leftovers(target: Path) -> None:
-    """What installs killed in the middle left behind; a recent one may still be at work."""
+    """Delete the files of installs that were killed; a recent one may still be at work."""
     for part in target.parent.glob(f".{target.name}.*.part"):
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _DAY:
@@ -232,7 +232,7 @@ def _drop_leftovers(target: Path) -> None:
 
 
 def _silent(_step: Step) -> None:
-    """Nobody asked to be told."""
+    """Ignore the progress: nobody asked for it."""
 
 
 T = TypeVar("T")
