@@ -13,13 +13,22 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
 from rows import each_row
 from samples import sample
 
-from toolcrib import ALL, ErrorCode, tool
+from toolcrib import ALL, Catalog, Completed, ErrorCode, ToolCall, ToolDefinition, ToolRunner, tool
 from toolcrib.runner import output
-from toolcrib.runner.output import check_output
+from toolcrib.runner.output import (
+    check_output,
+    masked_arguments,
+    own_copy,
+    project,
+    public_arguments,
+    redaction_missing,
+)
+from toolcrib.schema.references import EACH, split_path
+from toolcrib.values.json import canonical_json
 
 CANARY = "canary-0b1d"
 
@@ -198,3 +207,239 @@ def test_a_result_is_a_copy() -> None:
     assert result is not value
     assert isinstance(result, dict)
     assert result["items"] is not value["items"]
+
+
+VALUE: Any = {"a": {"b": 1, "c": 2}, "items": [{"id": 1, "x": 2}, {"id": 3}], "n": None}
+
+TABLE: list[tuple[Any, Any, Any]] = [
+    (VALUE, ALL, VALUE),
+    (VALUE, (), {}),
+    (VALUE, ("a",), {"a": {"b": 1, "c": 2}}),
+    (VALUE, ("a.b",), {"a": {"b": 1}}),
+    (VALUE, ("a.b", "a"), {"a": {"b": 1, "c": 2}}),
+    (VALUE, ("a", "a.b"), {"a": {"b": 1, "c": 2}}),
+    (VALUE, ("a.z",), {"a": {}}),
+    (VALUE, ("items",), {"items": VALUE["items"]}),
+    (VALUE, ("items[].id",), {"items": [{"id": 1}, {"id": 3}]}),
+    (VALUE, ("items[]",), {"items": VALUE["items"]}),
+    (VALUE, ("items.id",), {"items": None}),
+    (VALUE, ("n",), {"n": None}),
+    ([{"id": 1, "x": 2}], ("[].id",), [{"id": 1}]),
+    ([[{"id": 1}]], ("[][].id",), [[{"id": 1}]]),
+    ([1, 2], (), None),
+    ("secret", (), None),
+    ("secret", ("a",), None),
+    (7, ALL, 7),
+    ({"a": 5}, ("a.b",), {"a": None}),
+    ({"a": [{"b": 1, "c": 2}]}, ("a.b",), {"a": None}),
+    ([{"a": 1}], ("a",), None),
+    ({"a": 1}, ("[].a",), {}),
+    ({"items": {"[]": "secret"}}, ("items[]",), {"items": {}}),
+    ({"items": {"[]": {"id": 1}}}, ("items[].id",), {"items": {}}),
+    ({"a.b": "secret", "a": {"b": 1}}, ("a.b",), {"a": {"b": 1}}),
+    ([{"id": 1}, "secret", [2]], ("[].id",), [{"id": 1}, None, None]),
+]
+
+
+@each_row(("value", "paths", "shown"), TABLE)
+def test_an_allowlist(value: Any, paths: Any, shown: Any) -> None:
+    assert project(value, paths) == shown
+
+
+@each_row(("value", "paths", "shown"), TABLE)
+def test_the_order_of_paths_and_of_keys_makes_no_difference(
+    value: Any, paths: Any, shown: Any
+) -> None:
+    turned = paths if paths is ALL else tuple(reversed(paths))
+    assert project(value, turned) == shown
+    assert canonical_json(project(_turned(value), paths)) == canonical_json(shown)
+
+
+def _turned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _turned(child) for name, child in reversed(value.items())}
+    return [_turned(child) for child in value] if isinstance(value, list) else value
+
+
+Leaves = dict[tuple[Any, ...], Any]
+_NAMES = st.sampled_from(["a", "b", "[]", "a.b"])
+_PATHS = ["a", "b", "a.b", "a[]", "a[].b", "b.a[]", "[]", "[].a", "[][]", "[].a.b"]
+_VALUES_redact = st.recursive(
+    st.integers(0, 9) | st.just("text"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, min_size=2),
+    max_leaves=12,
+)
+
+
+def leaves(value: Any, place: tuple[Any, ...] = ()) -> Leaves:
+    """All that is no container, by where it is: names are texts, places in arrays are numbers."""
+    if isinstance(value, dict | list):
+        children = value.items() if isinstance(value, dict) else enumerate(value)
+        return {
+            at: x for name, child in children for at, x in leaves(child, (*place, name)).items()
+        }
+    return {place: value}
+
+
+def named(place: tuple[Any, ...], paths: tuple[str, ...]) -> bool:
+    steps = tuple(0 if isinstance(step, int) else step for step in place)
+    for path in paths:
+        wanted = tuple(0 if step == EACH else step for step in split_path(path))
+        if steps[: len(wanted)] == wanted:
+            return True
+    return False
+
+
+@settings(max_examples=sample(300))
+@given(_VALUES_redact, st.lists(st.sampled_from(_PATHS), max_size=6, unique=True).map(tuple))
+def test_all_that_is_named_shows_and_nothing_else(value: Any, paths: tuple[str, ...]) -> None:
+    shown = leaves(project(value, paths))
+    expected = {at: x for at, x in leaves(value).items() if named(at, paths)}
+    assert {at: x for at, x in shown.items() if x is not None} == expected
+
+
+MISSING: list[tuple[Any, Any, bool]] = [
+    ({"a": 1}, None, True),
+    ({"a": 1}, (), False),
+    ([1], None, True),
+    ([1], (), False),
+    ("text", None, True),
+    ("text", (), False),
+    (False, None, True),
+    (False, (), False),
+    (0, ("a",), True),
+    ("text", ("[]",), True),
+    ([{"a": 1}], ("a",), True),
+    ({"a": 1}, ("[].a",), True),
+    (None, (), False),
+    ({}, (), False),
+    ([], ("a",), False),
+    ({"a": 1}, ALL, False),
+    (7, ALL, False),
+    ({"a": 1}, ("b",), False),
+    ([1], ("[]",), False),
+    ({"a": 1}, ("[]", "b"), False),
+]
+
+
+@each_row(("value", "paths", "missing"), MISSING)
+def test_what_an_allowlist_says_nothing_of_is_withheld_and_that_can_be_told(
+    value: Any, paths: Any, missing: bool
+) -> None:
+    assert redaction_missing(value, paths) is missing
+    if missing:
+        assert project(value, paths) in (None, {})
+
+
+class Card(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+
+    number: SecretStr
+    last_digits: str = Field(serialization_alias="lastDigits")
+    pin: str = Field(default="hush", exclude=True)
+
+
+class Account(BaseModel):
+    owner: str
+    cards: list[Card]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def note(self) -> str:
+        return f"hush {self.owner}"
+
+
+class Bank(BaseModel):
+    account: Account
+
+
+@tool(visible=["account.cards[].lastDigits"], model_visible=["account.cards", "account.owner"])
+async def open_account() -> Bank:
+    """Open an account."""
+    card = Card(number=SecretStr("4111 hush"), last_digits="1111")
+    return Bank(account=Account(owner="grace", cards=[card]))
+
+
+async def test_three_views_of_nested_models() -> None:
+    outcome = await ToolRunner([open_account]).exec(ToolCall("1", "open_account", "{}"))
+    assert isinstance(outcome, Completed)
+    assert outcome.value.account.cards[0].number.get_secret_value() == "4111 hush"
+    masked = {"number": "**********", "lastDigits": "1111"}
+    assert outcome.model == {"account": {"owner": "grace", "cards": [masked]}}
+    assert outcome.public == {"account": {"cards": [{"lastDigits": "1111"}]}}
+    assert outcome.record.result == outcome.public
+
+
+def test_undeclared_arguments_do_not_show_and_secret_ones_are_masked() -> None:
+    schema = '{"type":"object","properties":{"user":{},"password":{}}}'
+    definition = ToolDefinition(
+        name="t", description="", input_schema_json=schema, secret=("password",)
+    )
+    given: Any = {"user": "u", "password": "hush", "other": "hidden"}
+    assert public_arguments(definition, given) == {"user": "u", "password": "***"}
+
+
+def test_of_a_tool_without_a_schema_no_argument_shows() -> None:
+    definition = ToolDefinition(
+        name="t", description="", input_schema_json=None, no_schema_mode="full"
+    )
+    assert public_arguments(definition, {"anything": 1}) == {}
+
+
+def test_who_approves_sees_all_that_will_run_but_secrets() -> None:
+    schema = '{"type":"object","properties":{"user":{},"password":{}}}'
+    definition = ToolDefinition(
+        name="t", description="", input_schema_json=schema, secret=("password",)
+    )
+    given: Any = {"user": ["u"], "password": ["hush"], "other": {"deep": 1}}
+    shown = masked_arguments(definition, given)
+    assert shown == {"user": ["u"], "password": "***", "other": {"deep": 1}}
+    assert given["password"] == ["hush"]
+
+
+@each_row(
+    "given",
+    [
+        {"a": 1},
+        {"a": 2**70, "b": [1e-300, {"c": None}], "d": "é\ud800"},
+        {},
+        {"deep": [[[[True]]]]},
+        {"numbers": [1, 1.0, -0.0, True, 2**63, 2**64, 10**39, 1e22]},
+    ],
+)
+def test_a_copy_is_equal_and_shares_nothing(given: Any) -> None:
+    copy = own_copy(given)
+    assert repr(copy) == repr(given)  # 1, 1.0 and True are equal
+    assert copy is not given
+    assert all(copy[k] is not v for k, v in given.items() if isinstance(v, dict | list))
+
+
+async def test_a_result_that_nobody_said_may_be_seen_is_an_error_in_the_record() -> None:
+    """It completes for the model and the application; whoever reads the log sees what is wrong."""
+
+    async def find(text: str) -> dict[str, str]:
+        return {"text": text}
+
+    found: dict[str, Any] = {
+        "name": "find",
+        "description": "Find something.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"text": {"type": "string"}},
+            "required": ["text"],
+        },
+    }
+    call = ToolCall("c", "find", '{"text": "a"}')
+    unset = Catalog.from_definitions([found], handlers={"find": find})
+    outcome = await ToolRunner(unset).exec(call)
+    assert isinstance(outcome, Completed)
+    assert (outcome.model, outcome.public) == ({"text": "a"}, {})
+    assert outcome.record.status == "completed"
+    assert outcome.record.error is not None
+    assert outcome.record.error.code is ErrorCode.REDACTION_MISSING
+    meant = Catalog.from_definitions([found], handlers={"find": find}, visible=())
+    nothing = await ToolRunner(meant).exec(call)
+    assert nothing.record.error is None
+    assert nothing.record.result == {}
+    digests = {catalog["find"].get_definition().digest for catalog in (unset, meant)}
+    assert len(digests) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any, Protocol, cast
@@ -31,7 +32,8 @@ from toolcrib import (
     hydrate,
     tool,
 )
-from toolcrib.errors import BindingError, CapabilityError
+from toolcrib.errors import BindingError, CapabilityError, CatalogError, ToolcribError
+from toolcrib.policies import budget
 from toolcrib.testing import MemorySink
 from toolcrib.tools import per_call
 from toolcrib.values.record import Outcome, ToolInvocationRecord, key_of
@@ -577,3 +579,103 @@ async def test_what_may_have_happened_is_not_tried_again_unless_it_may_be(
     assert (outcome.error.code, outcome.error.retryable) == (code, again)
     assert outcome.record.error == outcome.error
     assert ("The tool ran" in outcome.error.message) is (code is ErrorCode.INVALID_OUTPUT)
+
+
+@tool(visible=ALL)
+async def f() -> int:
+    """Do it."""
+    return 1
+
+
+@each_row(
+    ("options", "told"),
+    [
+        ({"concurrency": 0}, "concurrency is a whole number from 1"),
+        ({"concurrency": 1.5}, "concurrency is a whole number from 1"),
+        ({"concurrency": True}, "concurrency is a whole number from 1"),
+        ({"remember": -1}, "remember is a whole number from 0"),
+        ({"max_result_bytes": 0}, "max_result_bytes is a whole number from 1"),
+        ({"timeout": 0}, "timeout is a number of seconds above 0"),
+        ({"timeout": math.nan}, "timeout is a number of seconds above 0"),
+        ({"timeout": "5"}, "timeout is a number of seconds above 0"),
+        ({"approval_seconds": math.nan}, "approval_seconds is a number of seconds above 0"),
+        ({"approval_seconds": math.inf}, "approval_seconds is a number of seconds above 0"),
+        ({"approval_seconds": -1}, "approval_seconds is a number of seconds above 0"),
+        ({"sinks": [print]}, "builtin_function_or_method is none"),
+        ({"sinks": [MemorySink]}, "MemorySink is none"),
+        ({"sinks": MemorySink()}, "sinks is a list"),
+        ({"on_exception": "print"}, "on_exception is a plain function"),
+        ({"on_exception": MemorySink}, "on_exception is a plain function"),
+        ({"on_exception": f.__wrapped__}, "on_exception is a plain function"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ToolcribError, match=told):
+        ToolRunner([f], **options)
+
+
+async def test_sinks_that_can_be_read_only_once_are_told() -> None:
+    sink = MemorySink()
+    sinks: Any = (s for s in [sink])
+    await ToolRunner([f], sinks=sinks).exec(ToolCall("c", "f", "{}"))
+    assert len(sink.records) == 1
+
+
+RAN: list[str] = []
+
+
+@tool(visible=ALL)
+async def first(text: str) -> str:
+    """The first."""
+    RAN.append(text)
+    return text
+
+
+@tool(visible=ALL)
+async def second(text: str) -> str:
+    """The second."""
+    return f"second {text}"
+
+
+@capability
+class Store(Protocol):
+    async def get(self) -> str: ...
+
+
+@tool(visible=ALL)
+async def needy(store: Store) -> str:
+    """It needs something."""
+    return await store.get()
+
+
+def call_of_tools(name: str, number: int) -> ToolCall:
+    return ToolCall(f"c{number}", name, '{"text": "x"}')
+
+
+async def test_it_shares_policies_sinks_and_the_memory_of_calls() -> None:
+    RAN.clear()
+    sink = MemorySink()
+    one = ToolRunner([first], policy=budget(calls=3, per="caller"), sinks=[sink])
+    two = one.with_tools(second)
+    assert (one.catalog.names, two.catalog.names) == (("first",), ("first", "second"))
+    outcomes = [
+        await one.exec(call_of_tools("first", 1)),
+        await two.exec(call_of_tools("first", 1)),
+        await two.exec(call_of_tools("second", 2)),
+        await two.exec(call_of_tools("first", 3)),
+        await one.exec(call_of_tools("first", 4)),
+    ]
+    assert [o.record.status for o in outcomes] == ["completed"] * 4 + ["failed"]
+    assert RAN == ["x", "x"]  # the second time it was the same call
+    assert [r.id for r in sink.records] == ["c1", "c2", "c3", "c4"]
+    assert (
+        await one.exec(call_of_tools("second", 5))
+    ).record.status == "failed"  # it knows no such tool
+
+
+def test_a_name_that_is_taken_and_a_need_that_nobody_meets() -> None:
+    runner = ToolRunner([first])
+    with pytest.raises(CatalogError, match="two tools are called 'first'"):
+        runner.with_tools(first)
+    with pytest.raises(BindingError, match="needy"):
+        runner.with_tools(needy)
