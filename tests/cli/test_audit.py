@@ -34,9 +34,7 @@ from rich.console import Console
 from toolcrib import ALL, Agent, Caller, PickOptions, ToolRunner, tool
 from toolcrib.audit import AuditEntry, AuditLog
 from toolcrib.cli import audit, audit_check, run
-from toolcrib.cli.audit_log import log_to_read
-from toolcrib.cli.database import shown
-from toolcrib.cli.where import UnusableError
+from toolcrib.cli.options import UnusableError, log_to_read, without_password
 from toolcrib.errors import ErrorCode
 from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.testing.loopback import ServerTurn
@@ -506,10 +504,10 @@ def test_the_log_is_where_the_environment_says(
 
 def test_a_password_is_not_repeated() -> None:
     url = "postgresql+psycopg://ada:p@ss:word@db.example:5432/crib"
-    assert shown(url) == "postgresql+psycopg://ada:***@db.example:5432/crib"
-    assert shown("sqlite:///crib.db") == "sqlite:///crib.db"
+    assert without_password(url) == "postgresql+psycopg://ada:***@db.example:5432/crib"
+    assert without_password("sqlite:///crib.db") == "sqlite:///crib.db"
     asked = "postgresql+psycopg://db.example/crib?user=ada&password=hush%21&sslmode=require"
-    assert shown(asked) == asked.replace("hush%21", "***")
+    assert without_password(asked) == asked.replace("hush%21", "***")
 
 
 def test_a_server_is_not_looked_for_among_the_files() -> None:

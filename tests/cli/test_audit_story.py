@@ -20,8 +20,8 @@ from cli.audit_records import (
 )
 
 from toolcrib.audit import AuditEntry
-from toolcrib.cli.audit_log import moment
 from toolcrib.cli.audit_story import stories
+from toolcrib.cli.options import moment
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import Allow, Deny
 from toolcrib.values.record import ToolInvocationRecord

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from rows import each_row
 
-from toolcrib.cli.where import load_for_picking
+from toolcrib.cli.options import load_for_picking
 from toolcrib.pick import SCORERS
 from toolcrib.pick.evaluation import Picking, figures, read_questions
 

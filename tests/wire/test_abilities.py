@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rows import each_row
 
-from toolcrib.cli.providers import HEADINGS, rows
+from toolcrib.cli.wires import HEADINGS, rows
 from toolcrib.errors import RequestError
 from toolcrib.wire import OPENAI_CHAT, WIRES, Abilities, abilities
 

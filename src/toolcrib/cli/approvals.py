@@ -18,10 +18,8 @@ import typer
 
 from toolcrib.approvals import ApprovalStore
 from toolcrib.approvals.terminal import shown_arguments, shown_request
-from toolcrib.cli.database import DATABASE, check_holds
-from toolcrib.cli.options import JsonOption
+from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_holds
 from toolcrib.cli.render import out, print_json, printable
-from toolcrib.cli.where import UnusableError
 from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import JsonObject

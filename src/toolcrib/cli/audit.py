@@ -14,8 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from toolcrib.audit import AuditFilter, AuditLog, RunRecord
-from toolcrib.cli import audit_check, audit_checkpoint
-from toolcrib.cli import audit_log as given
+from toolcrib.cli.audit_check import (
+    check_inclusion,
+    checkpoint,
+    export,
+    head,
+    keygen,
+    migrate,
+    prove,
+    prune,
+    verify,
+)
 from toolcrib.cli.audit_story import (
     CallStory,
     Told,
@@ -26,10 +35,26 @@ from toolcrib.cli.audit_story import (
     when,
     whole_stories,
 )
-from toolcrib.cli.database import shown
-from toolcrib.cli.options import JsonOption
+from toolcrib.cli.options import (
+    LOG,
+    ByOption,
+    CallOption,
+    CodeOption,
+    JsonOption,
+    KeyFileOption,
+    LogOption,
+    NamedOption,
+    RunOption,
+    SinceOption,
+    StatusOption,
+    UntilOption,
+    UnusableError,
+    filter_of,
+    log_to_read,
+    with_log,
+    without_password,
+)
 from toolcrib.cli.render import out, print_json, printable, shortened
-from toolcrib.cli.where import UnusableError
 from toolcrib.values.record import ToolInvocationRecord
 
 SHOWN = 50
@@ -41,16 +66,16 @@ app = typer.Typer(no_args_is_help=True, help="Read, check and export the audit l
 @app.command("list")
 def list_calls(  # noqa: PLR0913  the options of a command line
     *,
-    log: given.LogOption = given.LOG,
-    key_file: given.KeyFileOption = None,
-    run: given.RunOption = None,
-    call: given.CallOption = None,
-    tool: given.NamedOption = None,
-    caller: given.ByOption = None,
-    status: given.StatusOption = None,
-    code: given.CodeOption = None,
-    since: given.SinceOption = None,
-    until: given.UntilOption = None,
+    log: LogOption = LOG,
+    key_file: KeyFileOption = None,
+    run: RunOption = None,
+    call: CallOption = None,
+    tool: NamedOption = None,
+    caller: ByOption = None,
+    status: StatusOption = None,
+    code: CodeOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = SHOWN,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,7 +84,7 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     Of a call that has ended only that is listed: `started` and `waiting` are those that have not, as
     far as the log knows. In a file or a pipe, columns are apart by tabs.
     """
-    which = given.asked(
+    which = filter_of(
         run=run,
         call=call,
         tool=tool,
@@ -70,8 +95,8 @@ def list_calls(  # noqa: PLR0913  the options of a command line
         until=until,
     )
     which = msgspec.structs.replace(which, newest=True, latest=True, limit=limit)
-    opened = given.log_to_read(log, key_file)
-    rows = given.used(opened, lambda audit: audit.entries(which))
+    opened = log_to_read(log, key_file)
+    rows = with_log(opened, lambda audit: audit.entries(which))
     if as_json:
         print_json([msgspec.to_builtins(entry) for entry in rows])
         return
@@ -84,8 +109,8 @@ def show(
         str, typer.Argument(metavar="ID", help="A run's id, a call's, or both: RUN/CALL.")
     ],
     *,
-    log: given.LogOption = given.LOG,
-    key_file: given.KeyFileOption = None,
+    log: LogOption = LOG,
+    key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell what became of each call of a run, or of one call, why it ran or did not, and where it came
@@ -103,9 +128,11 @@ def show(
                 return await whole_stories(opened, entries), runs
         return [], runs
 
-    told, runs = given.used(given.log_to_read(log, key_file), tell) if wanted else ([], [])
+    told, runs = with_log(log_to_read(log, key_file), tell) if wanted else ([], [])
     if not told and not runs:
-        raise UnusableError(f"{shown(log)}: there is no run and no call '{wanted}' in it")
+        raise UnusableError(
+            f"{without_password(log)}: there is no run and no call '{wanted}' in it"
+        )
     if as_json:
         print_json(
             {
@@ -195,12 +222,12 @@ def _print_told(told: Told) -> None:
     out.print(line)
 
 
-app.command("verify")(audit_check.verify)
-app.command("head")(audit_check.head)
-app.command("migrate")(audit_check.migrate)
-app.command("keygen")(audit_checkpoint.keygen)
-app.command("checkpoint")(audit_checkpoint.checkpoint)
-app.command("prove")(audit_checkpoint.prove)
-app.command("verify-inclusion")(audit_checkpoint.check_inclusion)
-app.command("export")(audit_check.export)
-app.command("prune")(audit_check.prune)
+app.command("verify")(verify)
+app.command("head")(head)
+app.command("migrate")(migrate)
+app.command("keygen")(keygen)
+app.command("checkpoint")(checkpoint)
+app.command("prove")(prove)
+app.command("verify-inclusion")(check_inclusion)
+app.command("export")(export)
+app.command("prune")(prune)

@@ -11,32 +11,226 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, TypeAlias
 
 import msgspec
 import typer
 
-from toolcrib.audit import Head, Verification, verify_jsonl
-from toolcrib.cli import audit_log as given
-from toolcrib.cli.audit_checkpoint import CheckpointOption, PublicKeyOption
-from toolcrib.cli.audit_checkpoint import opened as opened_checkpoint
+from toolcrib.audit import (
+    AuditLog,
+    Checkpoint,
+    Head,
+    PublicKey,
+    SigningKey,
+    Verification,
+    verify_inclusion,
+    verify_jsonl,
+)
+from toolcrib.audit.checkpoint import Proof
 from toolcrib.cli.audit_story import when
-from toolcrib.cli.database import existing_file, shown
-from toolcrib.cli.options import JsonOption
+from toolcrib.cli.options import (
+    LOG,
+    ByOption,
+    CallOption,
+    CodeOption,
+    JsonOption,
+    KeyFileOption,
+    LogOption,
+    MostOption,
+    NamedOption,
+    RunOption,
+    SinceOption,
+    StatusOption,
+    UntilOption,
+    UnusableError,
+    existing_file,
+    filter_of,
+    head_of,
+    key_of,
+    log_to_read,
+    moment,
+    with_log,
+    without_password,
+)
 from toolcrib.cli.render import json_text, out, print_json, printable
-from toolcrib.cli.where import UnusableError
-from toolcrib.errors import SourceError
-from toolcrib.storage import mode_of
+from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.storage import create_private, mode_of
+
+# `toolcrib audit keygen|checkpoint|prove|verify-inclusion`: kept elsewhere, they show changes.
+#
+# A file that is there is written over only by what it holds already, a checkpoint by a checkpoint and a
+# proof by a proof: who names the log or a key by mistake would lose it.
+
+
+SigningKeyOption: TypeAlias = Annotated[
+    Path, typer.Option("--signing-key", metavar="FILE", help="As `audit keygen` has written it.")
+]
+PublicKeyOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--public-key",
+        metavar="KEY",
+        help="Whose signature is believed: NAME+ID+KEY, or a file that holds it.",
+    ),
+]
+CheckpointOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--checkpoint", metavar="FILE", help="A checkpoint that was kept elsewhere."),
+]
+FileArgument: TypeAlias = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="Where to; left out, to stdout.")
+]
+
+
+def keygen(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; it must be new.")],
+    *,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="The log's, such as example.com/shop.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key that signs checkpoints, in a file that only its owner can read; print the public one.
+
+    Keep the file apart from the log, and give the public key to those who verify.
+    """
+    public = str(SigningKey.generate(name, file).public)
+    if as_json:
+        print_json({"file": str(file), "public_key": public})
+    else:
+        out.print(printable(public))
+
+
+def checkpoint(
+    file: FileArgument = None,
+    *,
+    log: LogOption = LOG,
+    key_file: KeyFileOption = None,
+    signing_key: SigningKeyOption,
+    after: Annotated[
+        Path | None, typer.Option("--after", metavar="FILE", help="An earlier checkpoint.")
+    ] = None,
+    rotates_to: Annotated[
+        Path | None,
+        typer.Option("--rotate-to", metavar="FILE", help="A new signing key: both keys sign."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Sign what the log has now: kept elsewhere, it shows every later change (`verify --checkpoint`).
+
+    With --after, only if the log still begins with what that one was about.
+    """
+    key = SigningKey.load(signing_key)
+    new = None if rotates_to is None else SigningKey.load(rotates_to)
+    earlier = None if after is None else read_text(after)
+
+    async def signed(audit: AuditLog) -> str:
+        return await audit.checkpoint(key, after=earlier, rotates_to=new)
+
+    note = with_log(log_to_read(log, key_file), signed)
+    _give(note, file, Checkpoint.read, as_json=as_json)
+    if as_json:
+        told = Checkpoint.read(note)
+        print_json({"log": without_password(log), "size": told.size, "checkpoint": note})
+
+
+def prove(
+    wanted: Annotated[str, typer.Argument(metavar="ID", help="A call's id, or an entry's number.")],
+    file: FileArgument = None,
+    *,
+    log: LogOption = LOG,
+    key_file: KeyFileOption = None,
+    kept: Annotated[
+        Path, typer.Option("--checkpoint", metavar="FILE", help="One that came after the entry.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Write a proof that an entry is in the log of a checkpoint; `verify-inclusion` checks it."""
+    note = read_text(kept)
+
+    async def proved(audit: AuditLog) -> str:
+        last = await audit.last(wanted)
+        if last is None and not (wanted.isdecimal() and len(wanted) < 19):
+            raise UnusableError(
+                f"{without_password(log)}: there is no call and no entry '{wanted}' in it"
+            )
+        return await audit.prove(int(wanted) if last is None else last.seq, note)
+
+    proof = with_log(log_to_read(log, key_file), proved)
+    _give(proof, file, Proof.parse, as_json=as_json)
+    if as_json:
+        print_json({"log": without_password(log), "id": wanted, "proof": proof})
+
+
+def check_inclusion(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `prove` has written.")],
+    *,
+    public_key: PublicKeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a proof without any log, and show its entry; exits with 1 if it proves nothing."""
+    entry = json.loads(verify_inclusion(read_text(file), *public_keys(public_key)))
+    if as_json:
+        print_json({"file": str(file), "ok": True, "entry": entry})
+    else:
+        out.print(printable(f"{file}: entry {entry['seq']} is in the log"))
+        out.print(json_text(entry))
+
+
+def opened_checkpoint(file: Path | None, keys: list[str] | None) -> Checkpoint | None:
+    """A checkpoint that was kept, once its signatures are checked."""
+    if file is None:
+        if keys:
+            raise UnusableError("--public-key is about a checkpoint: give --checkpoint FILE")
+        return None
+    return Checkpoint.opened(read_text(file), *public_keys(keys))
+
+
+def public_keys(texts: list[str] | None) -> list[PublicKey]:
+    if not texts:
+        raise UnusableError("give the log's --public-key: it is not taken from what is checked")
+    return [PublicKey.parse(text if "+" in text else read_text(Path(text))) for text in texts]
+
+
+def read_text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode()
+    except OSError as error:
+        raise UnusableError(f"{file}: {error.strerror}") from None
+    except UnicodeError:
+        raise SourceError(f"{file}: it is no text") from None
+
+
+def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_json: bool) -> None:
+    """Write a text to its file, or to stdout if nothing else goes there.
+
+    Raises UnusableError if the file holds something that `parse` does not take.
+    """
+    if file is None:
+        if not as_json:
+            typer.echo(text, nl=False)
+        return
+    if file.is_file() and file.stat().st_size:
+        try:
+            parse(read_text(file))
+        except ToolcribError:
+            raise UnusableError(f"{file}: something else is in it: name another file") from None
+    try:
+        with create_private(file) as target:
+            target.write(text.encode())
+    except OSError as error:
+        raise SourceError(f"{file}: {error.strerror}") from None
+
 
 UNSEALED = 3
 
 
 def verify(
     *,
-    log: given.LogOption = given.LOG,
-    key_file: given.KeyFileOption = None,
+    log: LogOption = LOG,
+    key_file: KeyFileOption = None,
     head: Annotated[
         str | None,
         typer.Option("--head", metavar="SEQ:HASH", help="What an earlier verify has printed."),
@@ -60,17 +254,17 @@ def verify(
     """
     if filtered and jsonl is None:
         raise UnusableError("--filtered is about an export: give --jsonl FILE")
-    kept = None if head is None else given.head_of(head)
+    kept = None if head is None else head_of(head)
     signed = opened_checkpoint(checkpoint, public_key)
     if signed is not None and jsonl is not None:
         raise UnusableError("--checkpoint is about a log: leave --jsonl out")
     if jsonl is not None:
         where, found = str(jsonl), _verify_file(jsonl, key_file, kept, filtered=filtered)
     else:
-        opened = given.log_to_read(log, key_file, damaged=True)
+        opened = log_to_read(log, key_file, damaged=True)
         where, found = (
-            shown(log),
-            given.used(opened, lambda audit: audit.verify(head=kept, checkpoint=signed)),
+            without_password(log),
+            with_log(opened, lambda audit: audit.verify(head=kept, checkpoint=signed)),
         )
     if as_json:
         told = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
@@ -87,31 +281,31 @@ def verify(
 
 def head(
     *,
-    log: given.LogOption = given.LOG,
-    key_file: given.KeyFileOption = None,
+    log: LogOption = LOG,
+    key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the head, without checking the whole log: to be kept elsewhere, for a later --head."""
-    found = given.used(given.log_to_read(log, key_file), lambda audit: audit.head())
+    found = with_log(log_to_read(log, key_file), lambda audit: audit.head())
     if as_json:
-        print_json({"log": shown(log), **msgspec.to_builtins(found)})
+        print_json({"log": without_password(log), **msgspec.to_builtins(found)})
     else:
         out.print(f"{found.seq}:{found.hash}")
 
 
 def migrate(
     *,
-    log: given.LogOption = given.LOG,
-    key_file: given.KeyFileOption = None,
+    log: LogOption = LOG,
+    key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Bring an older log to the newest format, once it is verified: its start and tail are sealed."""
-    done = given.used(given.log_to_read(log, key_file), lambda audit: audit.migrate())
+    done = with_log(log_to_read(log, key_file), lambda audit: audit.migrate())
     if as_json:
-        print_json({"log": shown(log), "migrated": done})
+        print_json({"log": without_password(log), "migrated": done})
     else:
         told = "is sealed from here on" if done else "is of the newest format already"
-        out.print(printable(f"{shown(log)}: {told}"))
+        out.print(printable(f"{without_password(log)}: {told}"))
 
 
 def export(  # noqa: PLR0913  the options of a command line
@@ -119,24 +313,24 @@ def export(  # noqa: PLR0913  the options of a command line
         Path | None, typer.Argument(metavar="FILE", help="Where to; left out, to stdout.")
     ] = None,
     *,
-    log: given.LogOption = given.LOG,
-    key_file: given.KeyFileOption = None,
-    run: given.RunOption = None,
-    call: given.CallOption = None,
-    tool: given.NamedOption = None,
-    caller: given.ByOption = None,
-    status: given.StatusOption = None,
-    code: given.CodeOption = None,
-    since: given.SinceOption = None,
-    until: given.UntilOption = None,
-    limit: given.MostOption = None,
+    log: LogOption = LOG,
+    key_file: KeyFileOption = None,
+    run: RunOption = None,
+    call: CallOption = None,
+    tool: NamedOption = None,
+    caller: ByOption = None,
+    status: StatusOption = None,
+    code: CodeOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: MostOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write entries as JSON lines, the oldest first; a FILE whole or not at all.
 
     `verify --jsonl FILE` checks them. With --json, what has been written to FILE is told as JSON.
     """
-    which = given.asked(
+    which = filter_of(
         run=run,
         call=call,
         tool=tool,
@@ -151,11 +345,11 @@ def export(  # noqa: PLR0913  the options of a command line
         raise UnusableError("--json tells of a FILE: name it")
     if file is not None and _is_part_of(file, log):
         raise UnusableError(f"{file}: it is the log itself: name another file")
-    opened = given.log_to_read(log, key_file)
+    opened = log_to_read(log, key_file)
     if file is None:
-        given.used(opened, lambda audit: _print_lines(audit.export(which)))
+        with_log(opened, lambda audit: _print_lines(audit.export(which)))
         return
-    written = given.used(opened, lambda audit: _write_lines(audit.export(which), file))
+    written = with_log(opened, lambda audit: _write_lines(audit.export(which), file))
     if as_json:
         print_json({"file": str(file), "entries": written})
     else:
@@ -167,23 +361,23 @@ def prune(
     before: Annotated[
         str, typer.Option("--before", metavar="TIME", help="Such as 2026-11-22, or 90d.")
     ],
-    log: given.LogOption = given.LOG,
-    key_file: given.KeyFileOption = None,
+    log: LogOption = LOG,
+    key_file: KeyFileOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Remove the oldest entries, for good; the log keeps, in its chain, that this was done."""
-    limit = given.moment("--before", before)
-    opened = given.log_to_read(log, key_file)
+    limit = moment("--before", before)
+    opened = log_to_read(log, key_file)
     if not yes:
         if as_json or sys.stdin is None or not sys.stdin.isatty():
             raise UnusableError("nobody can be asked here: give --yes")
         typer.confirm(f"Remove all entries before {when(limit)} from the log?", abort=True)
-    removed = given.used(opened, lambda audit: audit.prune(before=limit))
+    removed = with_log(opened, lambda audit: audit.prune(before=limit))
     if as_json:
-        print_json({"log": shown(log), "before": limit, "removed": removed})
+        print_json({"log": without_password(log), "before": limit, "removed": removed})
     else:
-        out.print(printable(f"{shown(log)}: {_entries(removed)} removed"))
+        out.print(printable(f"{without_password(log)}: {_entries(removed)} removed"))
 
 
 def _say(where: str, found: Verification) -> None:
@@ -205,7 +399,7 @@ def _verify_file(
     try:
         # what is not UTF-8 is no entry, and is found to be none
         with file.open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
-            return verify_jsonl(lines, key=given.key_of(key_file), head=kept, filtered=filtered)
+            return verify_jsonl(lines, key=key_of(key_file), head=kept, filtered=filtered)
     except OSError as error:
         raise UnusableError(f"--jsonl {file}: {error.strerror}") from None
 
@@ -222,8 +416,8 @@ async def _print_lines(lines: AsyncIterator[str]) -> None:
     if sys.stdout is None:
         raise UnusableError("there is no stdout to write to: name a FILE")
     async for line in lines:
-        shown = f"{json_text(json.loads(line))}\n" if out.is_terminal else line
-        sys.stdout.buffer.write(shown.encode())
+        without_password = f"{json_text(json.loads(line))}\n" if out.is_terminal else line
+        sys.stdout.buffer.write(without_password.encode())
     sys.stdout.flush()
 
 

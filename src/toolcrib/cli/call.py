@@ -13,18 +13,22 @@ import msgspec
 import typer
 
 from toolcrib.audit import AuditLog
-from toolcrib.cli.audit_log import KeyFileOption, RecordOption, log_to_write
 from toolcrib.cli.options import (
     ConsentOption,
     DataOption,
     InterruptedTurn,
     JsonOption,
+    KeyFileOption,
+    RecordOption,
     ToolsOption,
+    UnusableError,
     approver,
     exception_hook,
+    load_catalog,
+    log_to_write,
+    names_to_try,
 )
 from toolcrib.cli.render import err, error_text, out, print_json, printable, show_json
-from toolcrib.cli.where import UnusableError, load_catalog, names_to_try
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.hydration.parse import MAX_BYTES
 from toolcrib.runner import ToolRunner

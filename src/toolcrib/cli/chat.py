@@ -14,19 +14,21 @@ import typer
 
 from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.audit import AuditLog
-from toolcrib.cli.audit_log import KeyFileOption, RecordOption, log_to_write
 from toolcrib.cli.options import (
     ConsentOption,
     DataOption,
     InterruptedTurn,
     JsonOption,
+    KeyFileOption,
+    RecordOption,
     ToolsOption,
+    UnusableError,
     approver,
     exception_hook,
+    load_catalog,
+    log_to_write,
 )
-from toolcrib.cli.render import err, print_json, printable
-from toolcrib.cli.screen import Screen
-from toolcrib.cli.where import UnusableError, load_catalog
+from toolcrib.cli.render import Screen, err, print_json, printable
 from toolcrib.clients import Transport, client_for
 from toolcrib.errors import (
     AuthenticationError,

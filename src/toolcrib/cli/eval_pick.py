@@ -12,11 +12,10 @@ import typer
 
 from toolcrib.cli.eval_run import LabelledSet, Row, Terms, measured
 from toolcrib.cli.eval_table import plain, table, threshold_table
-from toolcrib.cli.options import JsonOption, ToolsOption
+from toolcrib.cli.options import JsonOption, ToolsOption, UnusableError, load_for_picking
 from toolcrib.cli.peer import PeerError, parse_beside
 from toolcrib.cli.plot import Point, check_plot, draw
 from toolcrib.cli.render import err, out, print_json, printable
-from toolcrib.cli.where import UnusableError, load_for_picking
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick import SCORERS, PickOptions
 from toolcrib.pick.evaluation import Figures, check_names, read_questions

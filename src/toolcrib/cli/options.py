@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import difflib
+import os
+import re
+import sqlite3
 import sys
+import time
 import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
+import msgspec
+import orjson
 import typer
 
+from toolcrib import kit
 from toolcrib.approvals import TerminalApprover
+from toolcrib.audit import AuditFilter, AuditLog, Head
+from toolcrib.errors import DefinitionError, ErrorCode, MissingExtraError, SourceError
 from toolcrib.runner.stopped import ExceptionHook
+from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
+from toolcrib.values.definition import HasDefinition, ToolDefinition, marks_of_form, own_form
+from toolcrib.values.record import RecordStatus
 
 ToolsOption: TypeAlias = Annotated[
     str | None,
@@ -70,3 +88,333 @@ def approver(consent: bool | None) -> Approver:
         return Refuse("refused by --no", by="--no")
 
     return answered
+
+
+# `--tools WHERE`: a catalog from a source that is named; left out, the kit.
+#
+# Code is imported from the working folder too, and what a Python file imports from beside it; what it
+# prints goes to stderr: stdout is for what the command says.
+
+
+_LISTED = 20
+
+
+class UnusableError(SourceError):
+    """The command line names something that cannot be used."""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A definition to choose among: it may have a name or a schema that no provider would take."""
+
+    definition: ToolDefinition
+
+    def get_definition(self) -> ToolDefinition:
+        return self.definition
+
+
+def given_once(where: str | None, tools: str | None) -> str | None:
+    """What was named as WHERE or as --tools WHERE."""
+    if where is not None and tools is not None:
+        raise UnusableError(f"the tools are named twice, {where} and --tools {tools}: choose one")
+    return tools if where is None else where
+
+
+def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
+    """The tools of a source, or the kit's, which may read a `database`.
+
+    Raises UnusableError if there is nothing to load, DefinitionError for a wrong definition.
+    """
+    if where is None:
+        try:
+            return kit.catalog(database=database)
+        except SourceError as error:
+            raise UnusableError(str(error)) from error
+        except MissingExtraError as error:
+            raise UnusableError(f"{error}, or name tools of your own: --tools WHERE") from error
+    if database is not None:
+        raise UnusableError(f"--database is for the kit: leave it out, or --tools {where}")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    folder = str(Path(os.path.realpath(where)).parent)
+    if where.endswith(".py") and folder not in sys.path:
+        sys.path.append(folder)  # last: nothing in it hides a module of Python's own
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            found = discover(where)
+    except SourceError as error:
+        raise UnusableError(f"--tools {error}") from error
+    if not found:
+        raise UnusableError(f"--tools {where}: there are no tools in it")
+    return found
+
+
+def names_to_try(names: Sequence[str], wanted: str) -> str:
+    """All names of a small catalog; of a large one those that are like the one that is not there."""
+    if len(names) <= _LISTED:
+        return ", ".join(names)
+    near = difflib.get_close_matches(wanted, names, n=5, cutoff=0.5) or names[:5]
+    return f"{', '.join(near)}, … ({len(names):,} in all)"
+
+
+def load_for_picking(where: str | None) -> tuple[HasDefinition, ...]:
+    """Like `load_catalog`; a file of definitions is taken as it is, since nothing of it will run."""
+    try:
+        source = None if where is None else source_of(where)
+        if isinstance(source, DefinitionsFile):
+            return tuple(_listed(given, source.name) for given in read_definitions(source.path))
+    except SourceError as error:
+        raise UnusableError(f"--tools {error}") from error
+    return tuple(load_catalog(where))
+
+
+def _listed(given: Mapping[str, Any], where: str) -> Listed:
+    given = own_form(given)
+    name, schema = given.get("name"), given.get("input_schema")
+    if not isinstance(name, str) or not name:
+        raise DefinitionError(f"--tools {where}: a definition has no name")
+    try:
+        text = orjson.dumps(schema if isinstance(schema, dict) else {}).decode()
+    except TypeError:
+        raise DefinitionError(
+            f"--tools {where}: the schema of {name!r} is nested too deeply, or holds an integer "
+            "beyond 64 bits"
+        ) from None
+    return Listed(
+        ToolDefinition(
+            name=name,
+            description=str(given.get("description") or ""),
+            input_schema_json=text,
+            annotations=marks_of_form(given),
+        )
+    )
+
+
+# Which database a command is about. To look into one never makes one, or changes another's.
+
+
+DATABASE = "sqlite:///crib.db"
+_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
+_PASSWORD = re.compile(r"(://[^:/@]*:).*(@)|([?&]password=)[^&]*", re.DOTALL)
+_MAGIC = b"SQLite format 3\0"
+
+
+def check_url(url: str) -> None:
+    """Raises UnusableError for what is no URL, such as the bare name of a file."""
+    if "://" not in url:
+        raise UnusableError(f"{url}: give the URL of a database, such as {DATABASE}")
+
+
+def existing_file(url: str) -> Path | None:
+    """The file of a SQLite database; None for a server's, of which nothing is known here.
+
+    Raises UnusableError if there is no such file.
+    """
+    check_url(url)
+    found = _SQLITE.fullmatch(url)
+    if found is None or (found[1] or "").startswith("file:"):
+        return None
+    if found[1] in (None, "", ":memory:"):
+        raise UnusableError(f"{url}: a database in memory is gone with its program")
+    file = Path(found[1])
+    if not file.is_file():
+        absent = "it is a directory" if file.is_dir() else "there is no such file"
+        raise UnusableError(f"{url}: {absent}")
+    return file
+
+
+def check_holds(table: str, url: str, absent: str) -> None:
+    """Raises UnusableError as `existing_file` does, and SourceError for a file without that table.
+
+    To open the database of something else would put tables into it.
+    """
+    file = existing_file(url)
+    if file is None:
+        return
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(len(_MAGIC))
+    except OSError as error:
+        raise SourceError(f"{url}: {error.strerror}") from None
+    if start != _MAGIC:
+        raise SourceError(f"{url}: it is not a SQLite database")
+    query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            tables = database.execute(query, [table]).fetchone()[0]
+    except sqlite3.Error:
+        return  # whoever opens it says what is wrong with it
+    if not tables:
+        raise SourceError(f"{url}: {absent}")
+
+
+def without_password(url: str) -> str:
+    """The URL less the password in it."""
+    return _PASSWORD.sub(lambda found: f"{found[1] or found[3]}***{found[2] or ''}", url)
+
+
+# What the commands about the audit log take: where it is, its key, which entries, which times.
+#
+# A key is in a file or in the environment, never on a command line, which others on the machine can
+# read. To look into a log never makes one: a file that is not there is an error.
+
+
+T = TypeVar("T")
+LOG = DATABASE
+KEY = "TOOLCRIB_AUDIT_KEY"
+
+LogOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--log", metavar="URL", envvar="TOOLCRIB_AUDIT", help="The log, as SQLAlchemy names it."
+    ),
+]
+RecordOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--audit", metavar="URL", help="Record calls in this audit log, such as sqlite:///crib.db."
+    ),
+]
+KeyFileOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-file", metavar="FILE", help=f"The log's key; left out, ${KEY} if it is set."
+    ),
+]
+RunOption: TypeAlias = Annotated[
+    str | None, typer.Option("--run", metavar="ID", help="Of this run.")
+]
+CallOption: TypeAlias = Annotated[
+    str | None, typer.Option("--call", metavar="ID", help="Of this call.")
+]
+NamedOption: TypeAlias = Annotated[
+    str | None, typer.Option("--tool", metavar="NAME", help="Of this tool.")
+]
+ByOption: TypeAlias = Annotated[
+    str | None, typer.Option("--caller", metavar="ID", help="On behalf of this caller.")
+]
+StatusOption: TypeAlias = Annotated[
+    str | None, typer.Option("--status", help=f"One of {', '.join(get_args(RecordStatus))}.")
+]
+CodeOption: TypeAlias = Annotated[
+    str | None, typer.Option("--code", help="Failed with this error code, such as timeout.")
+]
+SinceOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Not before: 2026-11-22T14:30 (UTC if it says no zone), 2h."),
+]
+UntilOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Before; likewise.")
+]
+MostOption: TypeAlias = Annotated[
+    int | None, typer.Option("--limit", min=1, help="At most so many.")
+]
+
+_STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGO = re.compile(r"([0-9]{1,9})([smhdw])")
+_HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
+
+
+def filter_of(
+    *, status: str | None, code: str | None, since: str | None, until: str | None, **ids: str | None
+) -> AuditFilter:
+    """Raises UnusableError for a status, a code or a time that there is not."""
+    return AuditFilter(
+        run_id=ids.get("run"),
+        call_id=ids.get("call"),
+        tool=ids.get("tool"),
+        caller=ids.get("caller"),
+        status=_status(status),
+        code=None if code is None else _code(code),
+        since=None if since is None else moment("--since", since),
+        until=None if until is None else moment("--until", until),
+    )
+
+
+def moment(option: str, text: str) -> float:
+    """Seconds since the epoch, of an ISO 8601 time or of so long ago: `30m`, `2h`, `3d`."""
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        given = datetime.fromisoformat(text)
+        return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise UnusableError(
+            f"{option} {text}: give a time such as 2026-11-22T14:30, or how long ago: 30m, 2h, 3d"
+        ) from None
+
+
+def head_of(text: str) -> Head:
+    """`SEQ:HASH`, as `verify` prints it."""
+    found = _HEAD.fullmatch(text)
+    if found is None:
+        raise UnusableError("--head: give SEQ:HASH, as verify has printed it")
+    return Head(int(found[1]), found[2])
+
+
+def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
+    """Return the log that calls are recorded in, if there is to be one; it is made if it is not there.
+
+    It is opened once here: where nothing can be recorded, no tool runs and no model is asked.
+    Raises UnusableError for a log that cannot be written to.
+    """
+    if url is None:
+        if key_file is not None:
+            raise UnusableError("--key-file is the key of a log: give --audit URL")
+        return None
+    check_url(url)
+    log = AuditLog(url, key=key_of(key_file))
+    try:
+        with_log(log, AuditLog.open)
+    except SourceError as error:
+        raise UnusableError(f"--audit {without_password(url)}: {error}") from None
+    return log
+
+
+def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> AuditLog:
+    """A log that is there. Raises UnusableError if it is not; `damaged` ones, if that is expected."""
+    if damaged:
+        existing_file(url)
+    else:
+        check_holds("audit_entries", url, "there is no audit log in it")
+    return AuditLog(url, key=key_of(key_file))
+
+
+def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
+    """What `work` gives; the log is closed after it."""
+
+    async def opened() -> T:
+        async with log:
+            return await work(log)
+
+    return asyncio.run(opened())
+
+
+def key_of(file: Path | None) -> bytes | None:
+    """The key, less one line feed at its end. Raises UnusableError if it is named, and not there."""
+    if file is None:
+        return os.fsencode(os.environ.get(KEY, "")) or None
+    try:
+        key = file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+    except OSError as error:
+        raise UnusableError(f"--key-file {file}: {error.strerror}") from None
+    if not key:
+        raise UnusableError(f"--key-file {file}: it is empty")
+    return key
+
+
+def _status(given: str | None) -> RecordStatus | None:
+    for known in _STATUSES:
+        if given == known:
+            return known
+    if given is not None:
+        raise UnusableError(f"--status {given}: there are {', '.join(_STATUSES)}")
+    return None
+
+
+def _code(given: str) -> ErrorCode:
+    try:
+        return ErrorCode(given)
+    except ValueError:
+        raise UnusableError(f"--code {given}: there are {', '.join(ErrorCode)}") from None

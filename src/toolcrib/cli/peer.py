@@ -29,8 +29,8 @@ from typing import IO, Any, cast
 
 import msgspec
 
+from toolcrib.cli.options import UnusableError
 from toolcrib.cli.render import printable, shortened
-from toolcrib.cli.where import UnusableError
 from toolcrib.errors import ToolcribError
 from toolcrib.pick.evaluation import DEPTH, Answer
 from toolcrib.values.definition import HasDefinition

@@ -9,9 +9,8 @@ import msgspec
 import typer
 from rich.table import Table
 
-from toolcrib.cli.options import JsonOption, ToolsOption
+from toolcrib.cli.options import JsonOption, ToolsOption, UnusableError, load_for_picking
 from toolcrib.cli.render import err, out, print_json, printable
-from toolcrib.cli.where import UnusableError, load_for_picking
 from toolcrib.errors import PickError
 from toolcrib.pick import SCORERS, PickOptions, PickResult, explain_pick, pick_tools
 from toolcrib.pick.options import DEFAULT_SCORER

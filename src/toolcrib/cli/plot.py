@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toolcrib.cli.options import UnusableError
 from toolcrib.cli.render import printable
-from toolcrib.cli.where import UnusableError
 from toolcrib.errors import MissingExtraError
 from toolcrib.pick.evaluation import Figures
 

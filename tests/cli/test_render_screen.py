@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from toolcrib.cli import render, run, screen
-from toolcrib.cli.screen import Screen
+from toolcrib.cli import render, run
+from toolcrib.cli.render import Screen
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.event import (
     ApprovalRequested,
@@ -112,7 +112,7 @@ def test_a_url_that_is_none(capsys: pytest.CaptureFixture[str], url: str) -> Non
 
 def test_a_spinner_takes_its_text_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
-    monkeypatch.setattr(screen, "err", Console(file=shown, force_terminal=True, emoji=False))
+    monkeypatch.setattr(render, "err", Console(file=shown, force_terminal=True, emoji=False))
     it = Screen("thinking …")
     it.show(ToolCallStarted("c", "[/x]", None))
     it.show(ToolCallProgress("c", "[/red] 5 of 7"))
@@ -124,7 +124,7 @@ async def test_a_question_comes_after_what_was_said_before_and_no_spinner_wipes_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown = io.StringIO()
-    monkeypatch.setattr(screen, "err", Console(file=shown, force_terminal=True))
+    monkeypatch.setattr(render, "err", Console(file=shown, force_terminal=True))
     request = ApprovalRequest("apr", "pay", {}, "risky", 0.0)
     it, asked = Screen("thinking …"), asyncio.Event()
 

@@ -35,7 +35,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_width_of_a_terminal_cuts_a_word(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, lines: int
 ) -> None:
-    monkeypatch.setattr("toolcrib.cli.providers.out", Console(width=width, soft_wrap=True))
+    monkeypatch.setattr("toolcrib.cli.wires.out", Console(width=width, soft_wrap=True))
     assert run(["providers"]) == 0
     out = capsys.readouterr().out
     assert "…" not in out

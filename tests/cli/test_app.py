@@ -15,9 +15,8 @@ import pytest
 import typer
 
 from toolcrib.cli import run
-from toolcrib.cli.app import app
-from toolcrib.cli.examples import EXAMPLES
-from toolcrib.cli.where import UnusableError
+from toolcrib.cli.app import EXAMPLES, app
+from toolcrib.cli.options import UnusableError
 from toolcrib.errors import MissingExtraError
 
 CANARY = "canary-91bc"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from toolcrib.cli import run
-from toolcrib.cli.where import Listed, UnusableError, load_catalog, load_for_picking
+from toolcrib.cli.options import Listed, UnusableError, load_catalog, load_for_picking
 from toolcrib.errors import DefinitionError
 
 LOUD = '''
