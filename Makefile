@@ -45,8 +45,8 @@ trace: .venv/.dev
 
 # The lock files are made from pyproject.toml; commit them together with it.
 lock: .venv/.dev
-	$(BIN)/uv pip compile --quiet --universal --no-header --extra all pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile --quiet --universal --no-header --extra all --group dev pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --extra all pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --extra all --group dev pyproject.toml -o requirements-dev.lock
 
 clean:
 	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
@@ -59,11 +59,11 @@ clean:
 
 .venv/.run: .venv/.made requirements.lock pyproject.toml
 	@echo "Installing toolcrib into .venv …"
-	@$(PIP) install -r requirements.lock
+	@$(PIP) install --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps --editable .
 	@touch $@
 
 .venv/.dev: .venv/.run requirements-dev.lock
 	@echo "Installing the development tools into .venv …"
-	@$(PIP) install -r requirements-dev.lock
+	@$(PIP) install --require-hashes -r requirements-dev.lock
 	@touch $@
