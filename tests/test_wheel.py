@@ -1,0 +1,148 @@
+"""The wheel as a user installs it: the core alone, and each extra, into environments of their own.
+
+Nothing of the developer's environment helps: what an extra needs has to be among what it names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from children import pythons
+from rows import each_row
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+CORE = """
+import asyncio, importlib.util, sys
+from toolcrib import ALL, Completed, ToolCall, ToolRunner, tool
+
+@tool(visible=ALL)
+def double(n: int) -> int:
+    "Double a number."
+    return 2 * n
+
+async def run(*tools, call=ToolCall("c", "", "double", '{"n": 2}'), **options):
+    done = await ToolRunner([double, *tools], **options).exec(call)
+    assert isinstance(done, Completed), done
+    return done
+
+assert asyncio.run(run()).value == 4
+assert importlib.util.find_spec("pytest") is None
+assert "site-packages" in sys.modules["toolcrib"].__file__
+"""
+SERVED = """
+from toolcrib.clients import OpenAIClient
+from toolcrib.testing import openai_server
+from toolcrib import Agent
+
+async def ask():
+    async with openai_server(["Hello."]) as server, OpenAIClient("m", base_url=server.url) as model:
+        return (await Agent(model, [double]).run("Hi")).text
+
+assert asyncio.run(ask()) == "Hello."
+"""
+PICKED = """
+from toolcrib.pick import PickOptions, pick_tools
+options = PickOptions(scorer="NAME", min_score=0.0, allow_unsafe=True)
+(found,) = asyncio.run(pick_tools("double a number", [double], options))
+assert found.score > 0
+"""
+LOGGED = """
+from toolcrib.audit import AuditLog
+
+async def log():
+    async with AuditLog("sqlite://") as log:
+        await run(sinks=[log])
+        assert (await log.verify()).ok
+
+asyncio.run(log())
+"""
+SIGNED = """
+from toolcrib.audit import SigningKey
+SigningKey.generate("example.com/shop", "shop.key")
+"""
+LIMITED = """
+from toolcrib.policies import rate_limit
+asyncio.run(run(policy=[rate_limit("5/minute")]))
+"""
+KIT = """
+from toolcrib import kit
+done = run(*kit.catalog(), call=ToolCall("c", "", "calculate", '{"expression": "23*17+5"}'))
+assert "396" in repr(asyncio.run(done).value)
+"""
+OTEL = """
+from toolcrib.audit.otel import OpenTelemetry
+asyncio.run(run(sinks=[OpenTelemetry()]))
+"""
+PRICED = """
+from toolcrib.clients.prices import _library
+_library()
+"""
+EXTRAS = {
+    "": "",
+    "audit": LOGGED,
+    "bedrock": "import toolcrib.clients.signing as s; s._library()",
+    "checkpoints": LOGGED + SIGNED,
+    "cli": "from toolcrib.cli import run as command\nassert command(['wires']) == 0",
+    "http": SERVED,
+    "kit": KIT,
+    "limits": LIMITED,
+    "local": "import xllamacpp" + PICKED.replace("NAME", "embedding"),
+    "otel": OTEL,
+    "pick": PICKED.replace("NAME", "embedding"),
+    "plot": "import matplotlib.figure",
+    "postgres": LOGGED + "import psycopg",
+    "prices": PRICED,
+    "rerank": PICKED.replace("NAME", "rerank"),
+}
+
+
+def uv(*arguments: str, cwd: Path) -> None:
+    command = [sys.executable, "-m", "uv", "--quiet", *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    uv("build", "--wheel", "--out-dir", str(folder), str(ROOT), cwd=folder)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def test_each_extra_has_a_row() -> None:
+    assert EXTRAS.keys() - {""} == PROJECT["optional-dependencies"].keys() - {"all"}
+
+
+@pytest.mark.exhaustive
+@each_row("extra", EXTRAS, ids=lambda extra: extra or "the core alone")
+@each_row("python", pythons())
+def test_it_is_installed_clean(python: str, extra: str, wheel: Path, tmp_path: Path) -> None:
+    uv("venv", "--python", python, str(tmp_path / "venv"), cwd=tmp_path)
+    inside = str(tmp_path / "venv" / "bin" / "python")
+    what = f"toolcrib[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
+    uv("pip", "install", "--python", inside, what, cwd=tmp_path)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "TOOLCRIB"))}
+    command = [inside, "-I", "-c", f"{CORE}\n{EXTRAS[extra]}"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@each_row("name", ["requirements.lock", "requirements-dev.lock"])
+def test_what_is_locked_is_locked_by_hashes(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    locked = re.findall(
+        r"^([\w.-]+)==.*\n((?:    --hash=sha256:[0-9a-f]{64}.*\n)*)", text, re.MULTILINE
+    )
+    assert len(locked) > 50
+    assert [package for package, hashes in locked if not hashes] == []
