@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from clients.exchanges import ADD, HI, LONG, answered, both, reply_of
+from clients.exchanges import ADD, HI, LONG, answered, asks, both, is_below, reply_of
 from servers.anthropic import anthropic_server
 
 from toolcrib.clients import AnthropicClient, OpenAIClient, client_for
@@ -57,9 +57,9 @@ def test_sources(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    client = AnthropicClient("m", **given)  # type: ignore[arg-type]
-    assert (client._base, client._headers.get("x-api-key")) == expected
-    assert "Authorization" not in client._headers
+    url, headers = asks(AnthropicClient, "m", **given)
+    assert is_below(url, expected[0])
+    assert headers == ({"x-api-key": expected[1]} if expected[1] else {})
 
 
 TOKENS: list[tuple[dict[str, str], dict[str, str], dict[str, str]]] = [
@@ -80,7 +80,7 @@ def test_a_token_in_place_of_a_key(
 ) -> None:
     for name, value in {"ANTHROPIC_AUTH_TOKEN": " t\n", **environment}.items():
         monkeypatch.setenv(name, value)
-    assert AnthropicClient("m", **given)._headers == expected  # type: ignore[arg-type]
+    assert asks(AnthropicClient, "m", **given)[1] == expected
 
 
 @pytest.mark.parametrize("base_url", [None, ANTHROPIC])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from clients.exchanges import ADD, HI, LONG, answered, both, offered, reply_of
+from clients.exchanges import ADD, HI, LONG, answered, asks, both, is_below, offered, reply_of
 from servers.cohere import cohere_server
 
 from toolcrib import ALL, Agent, tool
@@ -55,9 +55,9 @@ def test_sources(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    client = CohereClient("m", **given)  # type: ignore[arg-type]
-    key = client._headers.get("Authorization", "").removeprefix("Bearer ") or None
-    assert (client._base, key) == expected
+    url, headers = asks(CohereClient, "m", **given)
+    assert is_below(url, expected[0])
+    assert headers == ({"Authorization": f"Bearer {expected[1]}"} if expected[1] else {})
 
 
 @pytest.mark.parametrize("base_url", [None, COHERE])

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from clients.exchanges import asks, is_below
 
 from toolcrib.clients import GeminiClient, Outgoing, WireClient, client_for
 from toolcrib.clients.server import joined
@@ -55,9 +56,9 @@ def test_sources(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    client = GeminiClient("m", **given)  # type: ignore[arg-type]
-    assert (client._base, client._headers.get("x-goog-api-key")) == expected
-    assert "Authorization" not in client._headers
+    url, headers = asks(GeminiClient, "m", **given)
+    assert is_below(url, expected[0])
+    assert headers == ({"x-goog-api-key": expected[1]} if expected[1] else {})
 
 
 @pytest.mark.parametrize("base_url", [None, GOOGLE])

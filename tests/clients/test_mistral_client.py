@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from clients.exchanges import ADD, HI, LONG, answered, both, offered, reply_of
+from clients.exchanges import ADD, HI, LONG, answered, asks, both, is_below, offered, reply_of
 from servers.mistral import mistral_server
 
 from toolcrib import ALL, Agent, tool
@@ -45,9 +45,9 @@ def test_sources(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MISTRAL_API_KEY", environment)
-    client = MistralClient("m", **given)  # type: ignore[arg-type]
-    key = client._headers.get("Authorization", "").removeprefix("Bearer ") or None
-    assert (client._base, key) == expected
+    url, headers = asks(MistralClient, "m", **given)
+    assert is_below(url, expected[0])
+    assert headers == ({"Authorization": f"Bearer {expected[1]}"} if expected[1] else {})
 
 
 @pytest.mark.parametrize("base_url", [None, MISTRAL])

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from clients.exchanges import asks, is_below
 
 from toolcrib import ALL, Agent, tool
 from toolcrib.clients import OpenAIClient, Outgoing, Response, client_for
@@ -48,8 +49,9 @@ def test_sources(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     client = OpenAIClient("m", **given)  # type: ignore[arg-type]
-    key = client._headers.get("Authorization", "").removeprefix("Bearer ") or None
-    assert (client._base, key) == expected
+    url, headers = asks(OpenAIClient, "m", **given)
+    assert is_below(url, expected[0])
+    assert headers == ({"Authorization": f"Bearer {expected[1]}"} if expected[1] else {})
     openai = "api.openai.com" in expected[0]
     assert client.wire.max_tokens_key == ("max_completion_tokens" if openai else "max_tokens")
 
@@ -66,7 +68,9 @@ def test_either_api(base_url: str | None) -> None:
     responses = OpenAIClient("m", api="responses", base_url=base_url, api_key="k")
     assert (chat.wire.name, responses.wire.name) == ("openai-chat", "openai-responses")
     assert responses.wire.max_tokens_key == "max_output_tokens"
-    assert responses._headers == chat._headers == {"Authorization": "Bearer k"}
+    for api in ("chat", "responses"):
+        _, headers = asks(OpenAIClient, "m", api=api, base_url=base_url, api_key="k")
+        assert headers == {"Authorization": "Bearer k"}
     with pytest.raises(RequestError, match="'completions'"):
         OpenAIClient("m", api="completions", api_key="k")  # type: ignore[arg-type]
 
@@ -79,7 +83,8 @@ def test_clients_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (client.model, client.wire.name) == ("gpt-5", wire)
     server = client_for(f"{OTHER}#org/model:7b")
     assert isinstance(server, OpenAIClient)
-    assert (server.model, server._base) == ("org/model:7b", OTHER)
+    assert server.model == "org/model:7b"
+    assert repr(server) == repr(OpenAIClient("org/model:7b", base_url=OTHER))
 
 
 RESPONSES: list[list[dict[str, Any]]] = [
