@@ -40,7 +40,6 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from rows import each_row
 
 from toolcrib import (
     Agent,
@@ -158,21 +157,15 @@ def test_the_table_is_whole() -> None:
     assert [row for row, place, _ in CELLS if place == "delta"] == list(PLANTS)
 
 
-@each_row(("row", "place", "shows"), CELLS, ids=[f"{r}-{p}" for r, p, _ in CELLS])
+@pytest.mark.parametrize("row", PLANTS)
 def test_a_canary_shows_only_where_it_may(
-    row: str,
-    place: str,
-    shows: bool,
-    places: dict[str, dict[str, str]],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    row: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if row not in places:
-        capfd.readouterr()
-        seen = asyncio.run(_run(PLANTS[row], tmp_path))
-        seen["output"] = "".join(capfd.readouterr())
-        places[row] = seen
-    assert (CANARY in places[row][place]) is shows
+    capfd.readouterr()
+    seen = asyncio.run(_run(PLANTS[row], tmp_path))
+    seen["output"] = "".join(capfd.readouterr())
+    marks = {place: mark for name, place, mark in CELLS if name == row}
+    assert {place: CANARY in seen[place] for place in PLACES} == marks
 
 
 @pytest.mark.parametrize("row", [row for row in PLANTS if "thread" in row or "late" in row])
@@ -188,7 +181,7 @@ def test_asyncio_logs_no_canary_when_it_debugs(row: str, tmp_path: Path) -> None
     assert CANARY not in logged
 
 
-@each_row("row", PLANTS)
+@pytest.mark.parametrize("row", PLANTS)
 def test_a_sink_that_fails_brings_no_canary_along(row: str, tmp_path: Path) -> None:
     """What it raises leaves the run, with nothing hanging on it that was raised before."""
     plant = PLANTS[row]
@@ -224,12 +217,6 @@ async def test_no_later_prompt_or_choice_holds_what_a_tool_gave_or_was_given(
     assert CANARY not in _both_ways((result.state.origin, result.state.choice))
     digests = [record.arguments_mac for record in memory.records]
     assert [bool(told) for told in digests] == [False, True, False]
-
-
-@pytest.fixture(scope="module")
-def places() -> dict[str, dict[str, str]]:
-    """By row: what was in each place when the run was over. A row is run for its first cell."""
-    return {}
 
 
 async def _run(plant: Plant, folder: Path) -> dict[str, str]:

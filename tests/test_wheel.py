@@ -74,7 +74,7 @@ asyncio.run(run(policy=[rate_limit("5/minute")]))
 """
 KIT = """
 from toolcrib import kit
-done = run(*kit.catalog(), call=ToolCall("c", "", "calculate", '{"expression": "23*17+5"}'))
+done = run(kit.catalog()["calculate"], call=ToolCall("c", "", "calculate", '{"expression": "23*17+5"}'))
 assert "396" in repr(asyncio.run(done).value)
 """
 OTEL = """
@@ -90,7 +90,7 @@ EXTRAS = {
     "audit": LOGGED,
     "bedrock": "import toolcrib.clients.signing as s; s._library()",
     "checkpoints": LOGGED + SIGNED,
-    "cli": "from toolcrib.cli import run as command\nassert command(['wires']) == 0",
+    "cli": "from toolcrib.cli import run as command\nassert command(['--help']) == 0",
     "http": SERVED,
     "kit": KIT,
     "limits": LIMITED,
