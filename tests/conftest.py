@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from rows import count_of
 from samples import use_profile
 
 from toolcrib.clients.local import model_path
+from toolcrib.clients.local.model import model_at
 
 __all__ = ["postgres"]
 
@@ -75,9 +76,11 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def embedded_model() -> Path:
-    """The file of the embedded model."""
+def embedded_model() -> Iterator[Path]:
+    """The file of the embedded model, which is loaded once: whoever asks it gets the one held here."""
     path = model_path()
     if not path.is_file():
         pytest.skip("the embedded model: run `toolcrib local install`")
-    return path
+    held = model_at(path)
+    yield path
+    del held

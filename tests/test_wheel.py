@@ -28,7 +28,7 @@ def double(n: int) -> int:
     "Double a number."
     return 2 * n
 
-async def run(*tools, call=ToolCall("c", "", "double", '{"n": 2}'), **options):
+async def run(*tools, call=ToolCall(id="c", name="double", arguments='{"n": 2}'), **options):
     done = await ToolRunner([double, *tools], **options).exec(call)
     assert isinstance(done, Completed), done
     return done
@@ -74,8 +74,8 @@ asyncio.run(run(policy=[rate_limit("5/minute")]))
 """
 KIT = """
 from toolcrib import kit
-done = run(kit.catalog()["calculate"], call=ToolCall("c", "", "calculate", '{"expression": "23*17+5"}'))
-assert "396" in repr(asyncio.run(done).value)
+call = ToolCall(id="c", name="calculate", arguments='{"expression": "23*17+5"}')
+assert "396" in repr(asyncio.run(run(kit.catalog()["calculate"], call=call)).value)
 """
 OTEL = """
 from toolcrib.audit.otel import OpenTelemetry

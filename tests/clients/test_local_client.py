@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from toolcrib import kit
-from toolcrib.clients.local import LocalClient, is_installed
+from toolcrib.clients.local import LocalClient
 from toolcrib.clients.local import client as client_module
 from toolcrib.clients.local import model as model_module
 from toolcrib.clients.local.client import NO_FIT, NO_REQUEST, NO_TOOLS
@@ -251,9 +251,8 @@ async def test_who_gives_up_while_waiting_never_starts() -> None:
 
 
 @pytest.fixture
-def real() -> LocalClient:
-    if not is_installed():
-        pytest.skip("the embedded model: run `toolcrib local install`")
+def real(embedded_model: Path) -> LocalClient:
+    del embedded_model  # it is there, and is kept loaded
     return LocalClient()
 
 
@@ -300,6 +299,7 @@ class TestReal:
             assert plan[0].call.arguments == '{"timezone": "Asia/Tokyo"}'
             asyncio.run(real.aclose())
 
+    @pytest.mark.exhaustive  # reads as many tokens as the model can: half of the time of this file
     async def test_a_request_beyond_the_context(self, real: LocalClient) -> None:
         plan = await real.tool_call("Convert 10 km to miles, please. " * 2000, KIT)
         assert plan[0].call.name == "convert_units"
