@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 from pydantic_core import to_json
 
@@ -87,7 +88,7 @@ def hydrate(
 _REFUSALS = (ToolError, NotAcceptedError, ValidationError, TooMuchWorkError)
 
 
-class _Arrived(NamedTuple):
+class _Arrived(msgspec.Struct, frozen=True):
     """What is known of a call when its text has been read; `sent` is the JSON in it."""
 
     call: ToolCall
@@ -182,7 +183,7 @@ def _check(
     arrived: _Arrived, tool: Tool[..., Any], judged: Parsed, pinned: Mapping[str, JsonValue]
 ) -> HydrationResult:
     """The schema judges what was sent; then it is read, once, and held against what was sent."""
-    call, sent, notes, started, on_exception = arrived
+    call, notes, on_exception = arrived.call, arrived.notes, arrived.on_exception
     definition, validator, arguments = tool.definition, tool.validator, judged.value
     errors = _violations(validator, definition, arguments)
     made = retryable = None
@@ -205,10 +206,10 @@ def _check(
     provenance = Provenance(
         call.provider_id,
         call.arguments,
-        sent,
+        arrived.sent,
         validator is not None and not errors,
         None if validator is None else validator.info,
-        time.perf_counter() - started,
+        time.perf_counter() - arrived.started,
         False,
         notes,
         definition.no_schema_mode,

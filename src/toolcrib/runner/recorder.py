@@ -227,7 +227,7 @@ class Recorder:
         written = _begun(sink, record)
         if not isinstance(written, Written):
             written = await to_the_end(written)
-        if not self._may_lack(sink, facts) and attached is _WRITTEN:
+        if attached is _WRITTEN and not self._has_lost(sink):
             return written
         lost = await self.attach(sink, facts)
         return Written(
@@ -287,6 +287,11 @@ class Recorder:
         has_it = definition is None or definition.digest in known
         return not has_it or bool(facts.scope.attachments)
 
+    def _has_lost(self, sink: Sink) -> bool:
+        """Whether a sink that says of which generation it is has become of another one."""
+        attached = self._attached.get(id(sink))
+        return attached is not None and attached.generation != getattr(sink, "generation", None)
+
     def _missing(self, sink: Sink, facts: CallFacts) -> _Missing:
         attached = self._attached.get(id(sink))
         if attached is None:
@@ -306,13 +311,13 @@ class _Attached:
 
     def __init__(self) -> None:
         self.names = set[str]()
-        self._generation: object = None
+        self.generation: object = None
 
     def known(self, generation: object) -> set[str]:
-        if generation != self._generation:
-            if self._generation is not None:
+        if generation != self.generation:
+            if self.generation is not None:
                 self.names.clear()
-            self._generation = generation
+            self.generation = generation
         return self.names
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import NamedTuple
 
 import msgspec
 
@@ -43,7 +42,7 @@ class CallScope(msgspec.Struct, frozen=True):
         return any(a.call_id == call.id and a.run_id == run_id for a in self.asked.values())
 
 
-class Calling(NamedTuple):
+class Calling(msgspec.Struct, frozen=True):
     """A call whose tool runs now, in the run of `tally`; `outer` is the call whose tool made it."""
 
     tally: RunTally

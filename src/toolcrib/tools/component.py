@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Generic, ParamSpec, TypeAlias, TypeVar, get_args
 
 import msgspec
 from pydantic import ValidationError
@@ -134,7 +134,7 @@ class BoundCall(Veiled, msgspec.Struct, frozen=True):
         return last
 
 
-class Made(NamedTuple):
+class Made(msgspec.Struct, frozen=True):
     """The effective arguments of one call, and the instance that was built from them.
 
     `canonical` are the effective arguments; `defaults`, `normalised` and `pinned` point into them: to
@@ -145,7 +145,7 @@ class Made(NamedTuple):
     canonical: bytes
     defaults: tuple[str, ...] = ()
     normalised: tuple[str, ...] = ()
-    pinned: dict[str, JsonValue] = {}  # noqa: RUF012  nobody changes it
+    pinned: dict[str, JsonValue] = {}
 
 
 def _made(instance: Any, canonical: bytes, found: Found) -> Made:
