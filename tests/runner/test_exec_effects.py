@@ -39,6 +39,22 @@ async def waits(n: int) -> int:
     return n
 
 
+@tool(visible=ALL, exclusive=True)
+async def alone() -> int:
+    """Run when nothing else does."""
+    return 1
+
+
+async def check_nothing_is_held(runner: ToolRunner, call: ToolCall | None = None) -> None:
+    """What runs alone runs at once, and the call itself, asked for again, is not running still."""
+    async with asyncio.timeout(5):
+        outcome = await runner.with_tools(alone).exec(ToolCall("alone", "alone", "{}"))
+        assert isinstance(outcome, Completed)
+        if call is not None:
+            again = await runner.exec(call)
+            assert not isinstance(again, Failed) or again.error.code != "duplicate_call"
+
+
 class Unlike:
     """What raises as soon as it is looked at."""
 
@@ -80,11 +96,10 @@ async def test_a_subclass_of_the_standard_policy_is_asked(policy: Any) -> None:
 
 
 def test_without_an_event_loop_nothing_is_begun() -> None:
-    runner = ToolRunner([gives])
+    runner, call = ToolRunner([gives]), ToolCall("c", "gives", '{"n":1}')
     with pytest.raises(RuntimeError, match="no running event loop"):
-        runner.exec(ToolCall("c", "gives", '{"n":1}')).send(None)
-    assert runner._setup.limiter._running == 0
-    assert runner._setup.cache.running() == []
+        runner.exec(call).send(None)
+    asyncio.run(check_nothing_is_held(runner, call))
 
 
 async def test_who_watches_may_stop_the_task() -> None:
@@ -120,29 +135,35 @@ def test_a_program_that_is_interrupted_while_a_result_is_looked_at() -> None:
         return Interrupts()
 
     runner = ToolRunner([interrupts], sinks=[sink := MemorySink()])
+    call = ToolCall("c", "interrupts", "{}")
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(runner.exec(ToolCall("c", "interrupts", "{}")))
+        asyncio.run(runner.exec(call))
     assert [record.error and record.error.code for record in sink.records] == ["cancelled"]
-    assert runner._setup.limiter._running == 0
-    assert runner._setup.cache.running() == []
+    asyncio.run(check_nothing_is_held(runner, call))
 
 
-async def test_a_tainted_run_asks_and_a_full_gate_waits() -> None:
-    runner = ToolRunner([gives], concurrency=1)
+async def test_a_tainted_run_asks_and_a_call_without_a_slot_waits() -> None:
+    go_on = asyncio.Event()
+
+    @tool(visible=ALL)
+    async def holds() -> int:
+        """Run until it is let go."""
+        await go_on.wait()
+        return 1
+
+    runner = ToolRunner([gives, holds], concurrency=1)
     call = ToolCall("a", "gives", '{"n":1}')
     outcome = await runner.exec(call, scope=CallScope(RunTally("", tainted=True)))
     assert isinstance(outcome, Failed)
     assert outcome.error.code == "approval_required"
 
-    async def hold() -> Any:  # in a task, and so a context, of its own
-        return runner._setup.limiter.try_enter(False)
-
-    place = await asyncio.ensure_future(hold())
-    assert place is not None
+    first = asyncio.ensure_future(runner.exec(ToolCall("h", "holds", "{}")))
+    await asyncio.sleep(0)
     second = asyncio.ensure_future(runner.exec(ToolCall("b", "gives", '{"n":1}')))
     await asyncio.sleep(0)
     assert not second.done()
-    runner._setup.limiter.leave(place)
+    go_on.set()
+    assert isinstance(await first, Completed)
     assert isinstance(await second, Completed)
 
 
@@ -163,12 +184,12 @@ async def test_a_tool_that_has_its_task_cancelled() -> None:
         sink = MemorySink()
         runner = ToolRunner([cancels], sinks=[sink])
         text = '{"waits": true}' if waits_ else '{"waits": false}'
-        task = asyncio.ensure_future(runner.exec(ToolCall("c", "cancels", text)))
+        call = ToolCall("c", "cancels", text)
+        task = asyncio.ensure_future(runner.exec(call))
         with pytest.raises(asyncio.CancelledError):
             await task
         assert [record.status for record in sink.records] == [status]
-        assert runner._setup.limiter._running == 0
-        assert runner._setup.cache.running() == []
+        await check_nothing_is_held(runner, call)
 
 
 async def test_a_sink_that_fails_is_heard_of() -> None:
@@ -202,7 +223,7 @@ async def test_a_tool_that_calls_its_own_runner() -> None:
     outcome = await runners[0].exec(ToolCall("top", "down", '{"depth":4}'))
     assert isinstance(outcome, Completed)
     assert outcome.value == 4
-    assert runners[0]._setup.limiter._running == 0
+    await check_nothing_is_held(runners[0])
 
 
 async def test_a_call_is_not_changed_after_hydration() -> None:
@@ -221,14 +242,12 @@ async def test_a_call_is_not_changed_after_hydration() -> None:
 
 
 def test_a_call_whose_loop_is_gone_leaves_nothing_claimed() -> None:
-    runner = ToolRunner([waits])
-    steps = runner.exec(ToolCall("c", "waits", '{"n":1}'))
+    runner, call = ToolRunner([waits], concurrency=1), ToolCall("c", "waits", '{"n":1}')
+    steps = runner.exec(call)
 
     async def begin() -> None:
         steps.send(None)
 
     asyncio.run(begin())
-    assert runner._setup.limiter._running == 1
     steps.close()
-    assert runner._setup.limiter._running == 0
-    assert runner._setup.cache.running() == []
+    asyncio.run(check_nothing_is_held(runner, call))

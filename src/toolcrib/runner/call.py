@@ -1,7 +1,7 @@
 """The life of one call: permitted, perhaps asked about, run once, its result checked, its end recorded.
 
-Rule: a call is in one state, each step moves it as `_NEXT` says, and what its end changes depends on
-that state alone (`_ENDS`). Every call that comes in has exactly one end.
+Rule: a call is in one state, each step moves it as `NEXT` says, and what its end changes depends on
+that state alone (`ENDS`). Every call that comes in has exactly one end.
 
 | state     | what has happened                               | at its end the key is | settled |
 |-----------|-------------------------------------------------|-----------------------|---------|
@@ -70,7 +70,7 @@ from toolcrib.values.record import (
 
 State: TypeAlias = Literal["arrived", "claimed", "counted", "begun", "unwritten", "ended"]
 Event: TypeAlias = Literal["claim", "find unwritten", "count", "begin", "end"]
-_NEXT: dict[State, dict[Event, State]] = {
+NEXT: dict[State, dict[Event, State]] = {
     "arrived": {"claim": "claimed", "find unwritten": "unwritten", "end": "ended"},
     "claimed": {"count": "counted", "end": "ended"},
     "counted": {"begin": "begun", "end": "ended"},
@@ -88,7 +88,7 @@ class End(NamedTuple):
     taints: bool = False
 
 
-_ENDS: dict[State, End] = {
+ENDS: dict[State, End] = {
     "arrived": End("not its own"),
     "claimed": End("released"),
     "counted": End("released", settles=True),
@@ -173,7 +173,7 @@ class Call(msgspec.Struct):
         return await self._tell(await self._recorded(outcome, self.setup.write_ahead.ledger))
 
     def _move(self, event: Event) -> None:
-        self.state = _NEXT[self.state][event]
+        self.state = NEXT[self.state][event]
 
     async def _outcome(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
         """Repair the call if need be, and take it through all steps up to its tool's result."""
@@ -280,7 +280,7 @@ class Call(msgspec.Struct):
         """
         self._taint()
         definition = self.facts.hydrated.definition
-        if not _ENDS[self.state].settles and definition is not None:
+        if not ENDS[self.state].settles and definition is not None:
             self.scope.tally.count(definition.name, definition.annotations.cost)
         ledger = self.setup.write_ahead.ledger
         if self.state == "unwritten" and ledger is not None:
@@ -298,7 +298,7 @@ class Call(msgspec.Struct):
         `stands` is the outcome that the ledger has; without it the outcome is still to be written.
         """
         setup, facts = self.setup, self.facts
-        end = _ENDS[self.state]
+        end = ENDS[self.state]
         self._move("end")
         if setup.write_ahead.ledger is None:
             stands = outcome
@@ -321,7 +321,7 @@ class Call(msgspec.Struct):
 
     async def _recorded(self, outcome: Outcome, ledger: Ledger) -> Recorded:
         """Have the ledger write an outcome, and settle it."""
-        ran, unwritten = _ENDS[self.state].key == "kept", self.state == "unwritten"
+        ran, unwritten = ENDS[self.state].key == "kept", self.state == "unwritten"
         try:
             written = await self.setup.recorder.write(ledger, outcome.record, self.facts)
         except BaseException:  # the loop is gone, or it was interrupted
