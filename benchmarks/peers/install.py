@@ -4,7 +4,7 @@
 
 FOLDER is `~/.cache/toolcrib/peers` (`$XDG_CACHE_HOME` counts) if left out. Needs `uv`. What cannot be
 installed is skipped with the reason; what is there already is kept. On stdout stand the `--beside`
-options for `toolcrib eval-pick`, one a line.
+options for `benchmarks/eval_peers.py`, one a line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The peers' side of `toolcrib eval-pick --beside`: one JSON object a line.
+"""The peers' side of `benchmarks/eval_peers.py`: one JSON object a line.
 
     → {"tools": [{"name", "description", "input_schema"}, …]}
     ← {"build_ms": 12.5}

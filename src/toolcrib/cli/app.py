@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from toolcrib.cli import approvals, audit, call, chat, eval_pick, local, pick, tools, wires
+from toolcrib.cli import approvals, audit, call, chat, local, pick, tools, wires
 from toolcrib.cli.options import SHOWS_TRACEBACKS, InterruptedTurn, UnusableError
 from toolcrib.cli.render import print_json, printable
 from toolcrib.errors import ToolcribError
@@ -38,7 +38,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "pick": ("toolcrib pick 'how many miles is a marathon' --scorer light --explain",),
     "eval-pick": (
         "toolcrib eval-pick --tools tools.json --queries questions.jsonl --scorer light",
-        "toolcrib eval-pick --set FOLDER --scorer keyword --scorer light --plot picking.svg",
+        "toolcrib eval-pick --set FOLDER --scorer keyword --scorer light",
     ),
     "encode": ("toolcrib encode --wire gemini --tools shop.py",),
     "decode": ("toolcrib decode answer.json", "curl … | toolcrib decode --tools shop.py"),
@@ -93,7 +93,7 @@ app = typer.Typer(
 app.command("chat")(chat.chat)
 app.command("call")(call.call)
 app.command("pick")(pick.pick)
-app.command("eval-pick")(eval_pick.eval_pick)
+app.command("eval-pick")(pick.eval_pick)
 app.command("encode")(wires.encode)
 app.command("decode")(wires.decode)
 app.command("providers")(wires.providers)

@@ -1,22 +1,58 @@
-"""`toolcrib pick`: which tools fit a request, how well, and why."""
+"""`toolcrib pick` and `eval-pick`: which tools fit a request, and how well and fast they are picked.
+
+Rule: nothing is called. `eval-pick` asks one system after the other, so that none slows another;
+benchmarks/eval_peers.py measures other programs in the same way and shows them in the same tables.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, TypeAlias
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from toolcrib.cli.options import JsonOption, ToolsOption, UnusableError, load_for_picking
 from toolcrib.cli.render import err, out, print_json, printable
-from toolcrib.errors import PickError
+from toolcrib.errors import PickError, SourceError
 from toolcrib.pick import SCORERS, PickOptions, PickResult, explain_pick, pick_tools
+from toolcrib.pick.evaluation import (
+    Answer,
+    Figures,
+    Picking,
+    Quality,
+    Question,
+    Spread,
+    Threshold,
+    check_names,
+    figures,
+    read_questions,
+)
 from toolcrib.pick.options import DEFAULT_SCORER
+from toolcrib.pick.scorer import Scorer
+from toolcrib.values.definition import HasDefinition
 
 _DEFAULT = PickOptions()
-
+_HEAD = (
+    "set",
+    "tools",
+    "questions",
+    "system",
+    "nDCG@10",
+    "recall@5",
+    "recall@10",
+    "MRR",
+    "build ms",
+    "CPU ms p50 / p95",
+    "wall ms p50 / p95",
+)
+_NOTHING = "–"
 
 _Request: TypeAlias = Annotated[str, typer.Argument(help="The request, in plain words.")]
 _Top: TypeAlias = Annotated[int, typer.Option("--top", min=1, help="How many to show.")]
@@ -92,7 +128,7 @@ def pick(  # noqa: PLR0913  the options of a command
         return
     results = asyncio.run(pick_tools(query, found, options))
     if as_json:
-        print_json([_plain(result) for result in results])
+        print_json([_plain_result(result) for result in results])
     else:
         _show(results)
         left_out = sum(not tool.get_definition().annotations.safe for tool in found)
@@ -113,10 +149,286 @@ def _show(results: list[PickResult]) -> None:
     out.print(table)
 
 
-def _plain(result: PickResult) -> object:
+def _plain_result(result: PickResult) -> object:
     return {
         "name": result.definition.name,
         "score": result.score,
         "reason": result.reason,
         "provenance": msgspec.to_builtins(result.provenance),
     }
+
+
+_Questions: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help='JSONL: {"query": "…", "gold": ["tool", …]}; [] where no tool is needed.',
+    ),
+]
+_Sets: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--set",
+        metavar="FOLDER",
+        help="Holds tools.jsonl and queries.jsonl; may be repeated, instead of the two above.",
+    ),
+]
+_Scorers: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="S",
+        help=f"One of {', '.join(SCORERS)} ({DEFAULT_SCORER}); may be repeated.",
+        autocompletion=lambda: list(SCORERS),
+    ),
+]
+_Threshold: TypeAlias = Annotated[
+    float, typer.Option(min=0, max=1, help="The threshold to judge in addition to the ranking.")
+]
+_Limit: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="Ask only the first N questions of each set.")
+]
+
+
+def eval_pick(
+    *,
+    tools: ToolsOption = None,
+    queries: _Questions = None,
+    sets: _Sets = None,
+    scorer: _Scorers = None,
+    min_score: _Threshold = _DEFAULT.min_score,
+    limit: _Limit = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure picking: nDCG, recall, latency, and whether no tool is picked where none is needed.
+
+    Whole catalogs are ranked, nothing is called.
+    """
+    scorers = scorers_of(scorer or [DEFAULT_SCORER])
+    if sets and (tools is not None or queries is not None):
+        raise UnusableError("give --set, or --tools and --queries, not both")
+    if sets:
+        labelled = labelled_sets(sets)
+    elif queries is not None:
+        labelled = [_loaded(queries.stem, tools, queries)]
+    else:
+        raise UnusableError("name the questions: --queries FILE, or --set FOLDER")
+    rows = asyncio.run(_measured(labelled, scorers, Terms(limit, min_score)))
+    if as_json:
+        print_json({"min_score": min_score, "results": [plain_row(row) for row in rows]})
+    else:
+        for line in [*table(rows), *threshold_table(rows, min_score)]:
+            out.print(printable(line))
+
+
+class LabelledSet(NamedTuple):
+    """Tools, and requests whose right tools are known."""
+
+    name: str
+    tools: tuple[HasDefinition, ...]
+    questions: tuple[Question, ...]
+
+
+class Row(NamedTuple):
+    """What a system reached on a set."""
+
+    of: LabelledSet
+    system: str
+    figures: Figures
+
+
+class Terms(NamedTuple):
+    """How a system is measured: on the first `limit` questions (None: on all), against `min_score`."""
+
+    limit: int | None
+    min_score: float
+
+
+class System(Protocol):
+    """What can be measured: it takes a catalog when it is made, builds its index, ranks the tools."""
+
+    async def build(self) -> float: ...
+    async def answer(self, query: str) -> Answer: ...
+
+
+def scorers_of(names: Sequence[str]) -> list[tuple[str, Scorer]]:
+    """Make the scorers of these names; raise UnusableError for an unknown name, or one given twice."""
+    check_distinct("systems", names)
+    for name in names:
+        if name not in SCORERS:
+            known = ", ".join(SCORERS)
+            raise UnusableError(f"--scorer {name}: there is no such scorer; there are: {known}")
+    return [(name, SCORERS[name]()) for name in names]
+
+
+def check_distinct(kind: str, names: Sequence[str]) -> None:
+    """Raise UnusableError if two systems or sets have one name: a row could be of either."""
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise UnusableError(f"two {kind} are called {name}: a row could be of either")
+
+
+def labelled_sets(folders: Sequence[Path]) -> list[LabelledSet]:
+    """Read the sets in these folders; raise UnusableError for one that cannot be used."""
+    names = [folder.resolve().name for folder in folders]
+    check_distinct("sets", names)
+    return [
+        _loaded(name, str(folder / "tools.jsonl"), folder / "queries.jsonl")
+        for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+def _loaded(name: str, where: str | None, queries: Path) -> LabelledSet:
+    found = load_for_picking(where)
+    if not found:
+        raise UnusableError(f"--tools {where}: there are no tools in it")
+    try:
+        check_names(found, "the kit" if where is None else where)
+        questions = read_questions(queries, {tool.get_definition().name for tool in found})
+    except SourceError as error:
+        raise UnusableError(str(error)) from error
+    return LabelledSet(name, found, questions)
+
+
+async def _measured(
+    sets: Sequence[LabelledSet], scorers: Sequence[tuple[str, Scorer]], terms: Terms
+) -> list[Row]:
+    with progress() as bar:
+        return [
+            await measure(Picking(scorer, of.tools), of, name=name, terms=terms, bar=bar)
+            for of in sets
+            for name, scorer in scorers
+        ]
+
+
+async def measure(
+    system: System, of: LabelledSet, *, name: str, terms: Terms, bar: Progress
+) -> Row:
+    """Ask a system the questions of a set, one after the other; what the system raises is raised."""
+    questions = of.questions[: terms.limit]
+    with _steps(bar, f"{of.name}: {name}", len(questions)) as step:
+        build_ms = await system.build()
+        answers = []
+        for question in questions:
+            answers.append(await system.answer(question.query))
+            step()
+    found = figures(questions, answers, build_ms=build_ms, min_score=terms.min_score)
+    return Row(of, name, found)
+
+
+def progress() -> Progress:
+    """Make the progress bars on stderr for `measure`."""
+    # Redrawn twice a second: its thread's time counts as that of what is being measured.
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+        refresh_per_second=2,
+        disable=not err.is_terminal,
+    )
+
+
+@contextmanager
+def _steps(bar: Progress, what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar for what is being measured; without a terminal, a line when it begins."""
+    text = printable(what)
+    if not err.is_terminal:
+        err.print(f"{text} ({total} questions) …")
+    task = bar.add_task(text, total=total)
+    try:
+        yield lambda: bar.advance(task)
+    finally:
+        bar.remove_task(task)
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the Markdown of the main table.
+
+    `±` is one standard error; "300 of 2885" says that the first 300 questions of a set were asked.
+    """
+    return _lines([_HEAD, *(_cells(row) for row in rows)], right=(1, 2, *range(4, len(_HEAD))))
+
+
+def threshold_table(rows: Sequence[Row], min_score: float) -> Iterator[str]:
+    """Yield the table of how well `min_score` tells the requests that need no tool.
+
+    There is none where no set has such requests.
+    """
+    found = [
+        (row, row.figures.threshold)
+        for row in rows
+        if row.figures.threshold and row.figures.threshold.needless
+    ]
+    if not found:
+        return
+    yield ""
+    yield f"Where no tool is needed, at a min_score of {min_score:g}:"
+    yield ""
+    head = ("set", "system", "rightly empty", "right tool lost", "AUC of the best score")
+    cells = [(row.of.name, row.system, *_threshold_cells(threshold)) for row, threshold in found]
+    yield from _lines([head, *cells], right=(2, 3, 4))
+
+
+def plain_row(row: Row) -> dict[str, Any]:
+    """Return a row as JSON: the figures of the table, unrounded."""
+    about: dict[str, Any] = {
+        "set": row.of.name,
+        "tools": len(row.of.tools),
+        "questions_in_set": len(row.of.questions),
+        "system": row.system,
+    }
+    about.update(msgspec.to_builtins(row.figures))
+    return about
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    found, whole = row.figures, len(row.of.questions)
+    return (
+        row.of.name,
+        str(len(row.of.tools)),
+        str(whole) if found.questions == whole else f"{found.questions} of {whole}",
+        row.system,
+        *_quality_cells(found.quality),
+        f"{found.build_ms:.0f}",
+        _spread(found.cpu_ms),
+        _spread(found.wall_ms),
+    )
+
+
+def _quality_cells(quality: Quality | None) -> tuple[str, ...]:
+    if quality is None:
+        return (_NOTHING,) * 4
+    error = "" if quality.error is None else f" ± {_part(quality.error)}"
+    rest = (quality.recall_at_5, quality.recall_at_10, quality.mrr)
+    return (f"{_part(quality.ndcg_at_10)}{error}", *(_part(value) for value in rest))
+
+
+def _threshold_cells(found: Threshold) -> tuple[str, str, str]:
+    auc = _NOTHING if found.auc is None else _part(found.auc)
+    return (
+        f"{found.kept_empty} of {found.needless}",
+        f"{found.lost} of {found.found}",
+        auc,
+    )
+
+
+def _part(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def _spread(found: Spread) -> str:
+    return f"{found.p50:.2f} / {found.p95:.2f}"
+
+
+def _lines(rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> Iterator[str]:
+    escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*escaped, strict=True)]
+    rule = [("-" * (w - 1) + ":") if i in right else "-" * w for i, w in enumerate(widths)]
+    for row in [escaped[0], rule, *escaped[1:]]:
+        cells = [
+            c.rjust(w) if i in right else c.ljust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield f"| {' | '.join(cells)} |"
