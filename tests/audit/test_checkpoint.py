@@ -9,10 +9,11 @@ import random
 import sqlite3
 import stat
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ from toolcrib.errors import SourceError, ToolcribError
 
 NAME = "example.com/shop"
 KEY = "a key"
+BASE64 = f"{ascii_uppercase}{ascii_lowercase}{digits}+/"
 
 
 def signing(name: str = NAME, seed: bytes = b"s" * 32) -> SigningKey:
@@ -217,17 +219,65 @@ async def test_one_entry_is_proved_without_the_log(url: str) -> None:
         assert told["record"]["id"] == entry.record.id
         with pytest.raises(SourceError, match="came after the checkpoint"):
             await log.prove(45, note)
+    assert [at for at, other in one_character_else(proof) if proves(other)] == []
+
+
+def proves(proof: str) -> bool:
+    try:
+        verify_inclusion(proof, signing().public)
+    except SourceError:
+        return False
+    return True
+
+
+def one_character_else(text: str) -> Iterator[tuple[int, str]]:
+    """Each base64 character next to padding or a line's end as every other; the rest as some others."""
     chance = random.Random(20_261_122)  # noqa: S311  seeded
-    for _ in range(200):
-        at = chance.randrange(len(proof))
-        other = proof[:at] + chance.choice("AZaz09+/=\n ") + proof[at + 1 :]
-        if other == proof:
-            continue
-        try:
-            assert json.loads(verify_inclusion(other, signing().public)) == told
-        except SourceError:
-            continue
-        assert other.partition("\n\n")[0] == proof.partition("\n\n")[0]  # in another's signature
+    for at, own in enumerate(text):
+        last = own in BASE64 and text[at + 1 : at + 2] in ("=", "\n")
+        for other in BASE64 if last else chance.sample("AZaz09+/=\n ", 2):
+            if other != own:
+                yield at, text[:at] + other + text[at + 1 :]
+    yield from ((at, text[:at]) for at in range(len(text)))
+    yield from ((len(text), text + more) for more in ("\n", " ", "—", "— \n", "— x \n", "\n\n"))
+
+
+def spare_bits(text: str) -> str:
+    """The same bytes in base64 that nobody writes: a bit that the last digit has left over is 1."""
+    body = text.rstrip("=")
+    assert body != text
+    return f"{body[:-1]}{BASE64[BASE64.index(body[-1]) + 1]}{text[len(body) :]}"
+
+
+def test_base64_has_one_spelling() -> None:
+    key = signing()
+    note = Checkpoint(NAME, 1, b"r" * 32, signing(seed=b"n" * 32).public).signed(
+        key, signing(seed=b"n" * 32)
+    )
+    lines = note.split("\n")
+    for number, before in ((2, ""), (5, f"— {NAME} "), (6, f"— {NAME} ")):
+        changed = before + spare_bits(lines[number].removeprefix(before))
+        other = "\n".join([*lines[:number], changed, *lines[number + 1 :]])
+        for read in (Checkpoint.read, lambda text: Checkpoint.opened(text, key.public)):
+            with pytest.raises(SourceError):
+                read(other)
+    bare = Checkpoint(NAME, 1, b"r" * 32).signed(key)
+    stranger = signing("example.com/other").sign(b"x")
+    for line in ("x", "—", f"— {NAME}", "— a+b AAAA", f"— other {spare_bits('AAAAAA==')}"):
+        with pytest.raises(SourceError):
+            Checkpoint.opened(f"{bare}{line}\n", key.public)
+    unknown = b64encode(b"four" + stranger).decode()
+    assert Checkpoint.opened(f"{bare}— other {unknown}\n", key.public).size == 1
+
+
+def test_a_key_has_one_spelling() -> None:
+    public = str(signing().public)
+    for at in range(len(public)):
+        for other in "AZaz09+/= ":
+            changed = public[:at] + other + public[at + 1 :]
+            if changed.strip() != public:
+                with pytest.raises(SourceError):
+                    PublicKey.parse(changed)
 
 
 async def test_a_hash_has_one_text() -> None:

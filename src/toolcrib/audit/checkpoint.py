@@ -7,6 +7,9 @@ public, `PRIVATE+KEY+NAME+ID+KEY` is not; NAME is the log's name, its origin. Th
 from the log and from its HMAC key, and who verifies brings the public key: none is ever taken from what
 is verified, except that a checkpoint which the old key and the new one have signed names the new one.
 
+What is read has one spelling: base64 with spare bits set, a line more or a signature line that is none
+is refused, also where nothing would depend on it. Two texts that differ are never one checkpoint.
+
 A proof that one entry is in the log is a file, too, as https://c2sp.org/tlog-proof has it: the entry
 (as `extra`), its place, the hashes up to the root, and the checkpoint. To check it takes no log.
 """
@@ -21,6 +24,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -41,6 +45,7 @@ _PROOF = "c2sp.org/tlog-proof@v1"
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 _NAME = re.compile(r"[^\s+\x00-\x1f\x7f\ud800-\udfff]+")
 _MOST_SIGNATURES = 32
+_ID = 4  # bytes of a key's id
 # What nobody sees and `str.isprintable` lets through: fillers, joiners, variation selectors, blanks.
 # A key that is made has none of these in its name; one that was made before still opens.
 _HIDDEN = re.compile(
@@ -59,9 +64,9 @@ class PublicKey(msgspec.Struct, frozen=True):
         """Read `NAME+ID+KEY`; raises SourceError if it is none."""
         check_type("text", text, str, "a text, as str(key) gives it")
         name, _, rest = text.strip().partition("+")
-        number, _, key = rest.partition("+")
+        key = rest.partition("+")[2]
         public = PublicKey(name, _key_bytes(key))
-        if not _NAME.fullmatch(name) or number != public.id.hex():
+        if not _NAME.fullmatch(name) or str(public) != text.strip():
             raise SourceError("a public key is NAME+ID+KEY, as `toolcrib audit keygen` prints it")
         return public
 
@@ -70,7 +75,7 @@ class PublicKey(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> bytes:
-        return sha256(self.name.encode() + b"\n" + _ED25519 + self.key).digest()[:4]
+        return sha256(self.name.encode() + b"\n" + _ED25519 + self.key).digest()[:_ID]
 
     def signed(self, text: str, signature: bytes) -> bool:
         """Whether that is this key's signature of the text."""
@@ -179,6 +184,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def read(note: str) -> Checkpoint:
         """What a note says, whoever has signed it; raises SourceError if it is no checkpoint."""
         check_type("checkpoint", note, str, "a text, the signed note")
+        _signatures(note)
         return _parsed(f"{note.rpartition(_END)[0]}\n")
 
     @staticmethod
@@ -190,12 +196,12 @@ class Checkpoint(msgspec.Struct, frozen=True):
         checkpoint = Checkpoint.read(note)
         check_each("keys", keys, PublicKey, "one or more PublicKey")
         needed = list(keys) if checkpoint.rotates_to is None else [*keys, checkpoint.rotates_to]
-        lines = note.rpartition(_END)[2].split("\n")
-        if not keys or len(lines) > _MOST_SIGNATURES:
+        made = _signatures(note)
+        if not keys or len(made) > _MOST_SIGNATURES:
             raise SourceError("the checkpoint cannot be checked: give the log's public key")
         for key in needed:
-            own = [_signature(line, key) for line in lines]
-            if not any(s is not None and key.signed(checkpoint.text, s) for s in own):
+            own = [each[_ID:] for name, each in made if (name, each[:_ID]) == (key.name, key.id)]
+            if not any(key.signed(checkpoint.text, signature) for signature in own):
                 raise SourceError(f"the checkpoint is not signed by {key}")
         if checkpoint.origin not in (key.name for key in keys):
             raise SourceError("the checkpoint is of a log of another name than the key's")
@@ -228,8 +234,11 @@ class Proof(msgspec.Struct, frozen=True):
         index = lines[2].removeprefix("index ")
         if not lines[2].startswith("index ") or not _SIZE.fullmatch(index):
             raise SourceError("it is no proof of an entry: `toolcrib audit prove` makes one")
+        hashes = tuple(map(_bytes, lines[3:]))
+        if any(len(each) != len(tree.EMPTY) for each in hashes):
+            raise SourceError("the proof has a hash that is none")
         try:
-            return Proof(entry.decode(), int(index), tuple(map(_bytes, lines[3:])), note)
+            return Proof(entry.decode(), int(index), hashes, note)
         except UnicodeError:
             raise SourceError("the proof's entry is no text") from None
 
@@ -362,13 +371,23 @@ def _parsed(text: str) -> Checkpoint:
     return checkpoint
 
 
-def _signature(line: str, key: PublicKey) -> bytes | None:
-    """The signature in a line, if it says that it is this key's."""
-    name, _, signature = line.removeprefix(_DASH).partition(" ")
-    if not line.startswith(_DASH) or name != key.name:
-        return None
-    signed = _bytes(signature)
-    return signed[4:] if signed[:4] == key.id else None
+def _signatures(note: str) -> list[tuple[str, bytes]]:
+    """Return the key's name, and the key's id with the signature, of each signature line of a note.
+
+    Raises SourceError if a line is no signature line, whoever has signed it.
+    """
+    lines = note.rpartition(_END)[2].split("\n")
+    found = []
+    for line in lines[:-1]:
+        name, _, signature = line.removeprefix(_DASH).partition(" ")
+        if not line.startswith(_DASH) or not _NAME.fullmatch(name):
+            raise SourceError("the checkpoint has a line that is no signature")
+        found.append((name, _bytes(signature)))
+        if len(found[-1][1]) <= _ID:
+            raise SourceError("the checkpoint has a line that is no signature")
+    if lines[-1]:
+        raise SourceError("the checkpoint was cut: its last line has no end")
+    return found
 
 
 def _key_bytes(text: str) -> bytes:
@@ -383,14 +402,12 @@ def _text(data: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Decode base64. Each value has one text: what differs in bits that decoding drops is refused."""
-    try:
+    """Decode base64 that is written as RFC 4648 writes it: no spare bit is set, no padding left out."""
+    with suppress(binascii.Error, ValueError):
         data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        data = None
-    if data is None or _text(data) != text:
-        raise SourceError("it is not written in base64")
-    return data
+        if _text(data) == text:
+            return data
+    raise SourceError("it is not written in base64")
 
 
 def _ed25519() -> tuple[Any, type[Exception]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -157,10 +158,10 @@ def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, byte
         return {}
     found = {}
     for name, text in transaction.tuples(_TILES, places=list(names)):
-        try:
-            found[names[name]] = base64.b64decode(text, validate=True)
-        except (binascii.Error, TypeError, ValueError):
-            continue
+        with suppress(binascii.Error, TypeError, ValueError):
+            hashes = base64.b64decode(text, validate=True)
+            if base64.b64encode(hashes).decode() == text:  # as it was written
+                found[names[name]] = hashes
     return found
 
 
