@@ -4,20 +4,50 @@ A thread cannot be killed. One that is given up (its call timed out or was cance
 goes on until it returns. It serves no later call, and unlike an executor's it does not keep the process
 alive. How many are left behind is counted, in the whole process; who would start one more tool asks
 `has_room` first.
+
+A forked child has the one thread that forked. Whatever lock another thread held then is held for good,
+and whatever that thread was about to do is its parent's: who owns such a lock is `renewed_in_children`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 MOST_LEFT_BEHIND = 100
+
+
+class Renewed(Protocol):
+    """What holds locks, and may be used in a child that was forked."""
+
+    def renew(self) -> None:
+        """In the child: make the locks anew, and forget what the parent's threads were about to do."""
+
+
+_RENEWED: WeakSet[Renewed] = WeakSet()
+
+
+def renewed_in_children(owner: Renewed) -> None:
+    """Have `owner.renew()` called in each process that is forked, for as long as the owner lives."""
+    _RENEWED.add(owner)
+
+
+def _renew_all() -> None:
+    Work.forget()
+    for owner in list(_RENEWED):
+        owner.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
 
 
 class Work:
@@ -38,6 +68,12 @@ class Work:
     def left_behind(cls) -> int:
         """How many pieces of work go on in this process, though nobody waits for them any more."""
         return cls._left
+
+    @classmethod
+    def forget(cls) -> None:
+        """In a forked child: none of its parent's threads goes on here."""
+        cls._lock = threading.Lock()
+        cls._left = 0
 
     def give_up(self) -> None:
         """Nobody waits for it any more; what can stop it is called."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from children import WARNED, run
+from children import ENVIRONMENT, WARNED, run
 
 from toolcrib.audit import AuditLog
 
@@ -42,6 +45,155 @@ asyncio.run(write(log, 8))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 asyncio.run(log.aclose())
 """
+
+
+# Every lock that the log or its database makes is held by another thread while the process forks; the
+# child must come to an end: to an answer where the log was not open, to a clear error where it was.
+HELD = """
+import os, sys, threading, time, warnings
+warnings.simplefilter("ignore")  # Python 3.12 warns of forks where there are threads
+
+made = []
+
+def noting(make):
+    def made_by(*arguments):
+        lock = make(*arguments)
+        module = sys._getframe(1).f_globals.get("__name__", "")
+        if module.startswith(("toolcrib.audit", "toolcrib.storage")):
+            made.append(lock)
+        return lock
+    return made_by
+
+threading.Lock, threading.RLock = noting(threading.Lock), noting(threading.RLock)
+threading.Condition = noting(threading.Condition)
+
+import asyncio
+from audit.audit_helpers import record
+from audit.test_checkpoint import signing
+from toolcrib.audit import AuditLog, Checkpoints
+from toolcrib.errors import SourceError
+
+url, opened, way = sys.argv[1], sys.argv[2] == "opened", sys.argv[3]
+noted = []
+log = AuditLog(url, checkpoints=Checkpoints(signing(), noted.append, every=1))
+
+async def use(number):
+    await log.begin(record(number, "started"))
+    await log.write(record(number))
+    await log.aclose()
+
+async def write(number):
+    await log.write(record(number))
+
+def child():
+    noted.clear()
+    try:
+        asyncio.run(use(2))
+    except SourceError as error:
+        told = 3 if "forked" in str(error) else 4
+    else:
+        told = 0 if noted else 5
+    os._exit(told)
+
+def hold(ready, over):
+    for lock in made:
+        lock.acquire()
+    ready.set()
+    over.wait()
+    for lock in reversed(made):
+        lock.release()
+
+if opened:
+    asyncio.run(write(1))
+assert len(made) >= 4, made
+ready, over = threading.Event(), threading.Event()
+thread = threading.Thread(target=hold, args=(ready, over))
+thread.start()
+ready.wait()
+if way == "fork":
+    pid = os.fork()
+    if not pid:
+        child()
+    until = time.monotonic() + 30
+    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        if time.monotonic() > until:
+            os.kill(pid, 9)
+        time.sleep(0.01)
+    code = os.waitstatus_to_exitcode(ended[1])
+else:
+    import multiprocessing
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(30)
+    process.kill()
+    process.join()
+    code = process.exitcode
+over.set()
+thread.join()
+asyncio.run(use(4))
+assert noted
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("way", ["fork", "multiprocessing"])
+@pytest.mark.parametrize("state", ["opened", "closed"])
+async def test_no_lock_of_the_parents_stops_the_child(url: str, state: str, way: str) -> None:
+    command = [sys.executable, "-c", HELD, url, state, way]  # a daemon may have no children
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=ENVIRONMENT, capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (3 if state == "opened" else 0, b"")
+    async with AuditLog(url) as log:
+        assert (await log.verify()).ok
+        written = {entry.record.id for entry in await log.entries()}
+    assert written == ({"call_1", "call_4"} if state == "opened" else {"call_2", "call_4"})
+
+
+# What was queued when the process forked is committed by the parent, and by nobody else.
+QUEUED = """
+import asyncio, os, sys, warnings
+import sqlalchemy.dialects.sqlite  # Python's own lock on a module that is being imported is not renewed
+warnings.simplefilter("ignore")
+from audit.audit_helpers import record
+from toolcrib.audit import AuditLog
+
+log = AuditLog(sys.argv[1])
+
+async def main():
+    queued = [asyncio.ensure_future(log.write(record(number))) for number in range(20)]
+    await asyncio.sleep(0)
+    child = os.fork()
+    if not child:
+        os._exit(0 if await_in_child() else 1)
+    await asyncio.gather(*queued)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    await log.aclose()
+
+def await_in_child():
+    from concurrent.futures import ThreadPoolExecutor
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(asyncio.run, write()).result(timeout=30)
+
+async def write():
+    other = AuditLog(sys.argv[1])
+    await other.write(record(99))
+    await other.aclose()
+    return True
+
+asyncio.run(main())
+"""
+
+
+async def test_what_was_queued_is_the_parents_to_commit(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/crib.db"
+    done = await asyncio.to_thread(run, "-c", QUEUED, url)
+    assert (done.returncode, done.stderr) == (0, "")
+    async with AuditLog(url) as log:
+        assert (await log.verify()).ok
+        ids = [entry.record.id for entry in await log.entries()]
+    assert sorted(ids) == sorted(f"call_{number}" for number in (*range(20), 99))
 
 
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)

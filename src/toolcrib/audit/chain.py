@@ -25,6 +25,7 @@ import msgspec
 
 from toolcrib.audit.entry import FORMAT, Head
 from toolcrib.errors import ToolcribError
+from toolcrib.threads import renewed_in_children
 from toolcrib.values.json import canonical_json
 
 GENESIS = Head(0, "0" * 64)  # what the first entry of format 1 follows, and the head of no log
@@ -77,6 +78,11 @@ class Seal:
         self.newest: dict[
             str, State
         ] = {}  # by log, of all that were read or written, and committed
+        self.renew()
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child another thread's lock would be held for good."""
         self._noting = threading.Lock()
 
     def __call__(self, text: str) -> str:

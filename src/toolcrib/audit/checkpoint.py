@@ -34,6 +34,7 @@ import msgspec
 from toolcrib.audit import tree
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private
+from toolcrib.threads import renewed_in_children
 from toolcrib.values.typed import came, check_each, check_type
 
 _log = logging.getLogger("toolcrib.audit")
@@ -286,9 +287,15 @@ class Checkpoints:
         self._key = key if isinstance(key, SigningKey) else SigningKey.load(key)
         self._keep = keep if callable(keep) else _in_folder(Path(keep))
         self._every, self._seconds = every, seconds
+        self._last: Checkpoint | None = None
+        self.renew()
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child another thread's lock would be held for good; what the parent has written
+        is the parent's to sign."""
         self._lock = threading.Lock()
         self._written = 0
-        self._last: Checkpoint | None = None
         self._at = time.monotonic()
 
     def note(self, records: int) -> bool:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.threads import renewed_in_children
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -30,6 +31,12 @@ class GroupWriter(Generic[S, T]):
     ) -> None:
         self._commit = commit
         self._idle = idle  # when nothing was to be done for a while
+        self.renew()
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child another thread's lock would be held for good, and what is queued is the
+        parent's to commit."""
         self._changed = threading.Condition()
         self._queue: list[tuple[S, asyncio.Future[T]]] = []
         self._thread: threading.Thread | None = None
@@ -39,7 +46,7 @@ class GroupWriter(Generic[S, T]):
         """Queue from an event loop, any; the future is done once the item is committed."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
-            if self._thread is None or not self._thread.is_alive():  # as in a child that was forked
+            if self._thread is None or not self._thread.is_alive():
                 self._closing = False
                 thread = threading.Thread(target=self._serve, name="toolcrib-audit", daemon=True)
                 thread.start()

@@ -27,6 +27,7 @@ from toolcrib.storage.dialect import (
     unreachable,
 )
 from toolcrib.storage.migrations import MIGRATIONS, migrate, version_of
+from toolcrib.threads import renewed_in_children
 from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:
@@ -101,6 +102,11 @@ class Database:
         self._url = url
         self._mode = mode  # of a SQLite file that is made
         self._open: _Open | None = None
+        self.renew()
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child another thread's lock would be held for good."""
         self._opening = threading.Lock()
 
     async def read(self, sql: str, /, **values: object) -> list[Row]:
