@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from pydantic import (
@@ -752,6 +753,91 @@ async def test_a_call_that_waits_keeps_what_its_factories_made(saved: bool) -> N
     (got,) = GOT
     assert got.number == 1
     assert following() == 2
+
+
+# --- what stands in sets, and under keys of many spellings
+
+
+@dataclass(frozen=True)
+class Ticket:
+    order: int
+    number: UUID = field(default_factory=uuid4, compare=False)
+
+
+@dataclass(frozen=True)
+class Item:
+    order: int
+    cents: int = 9
+
+
+@dataclass(eq=False)
+class Shared:
+    cents: int = 5
+
+
+SHARED = Shared()
+
+
+@dataclass(frozen=True)
+class Holder:
+    order: int
+    shared: Shared = SHARED
+
+
+@pytest.mark.parametrize(
+    "hint", [set[Ticket], frozenset[Ticket], list[set[Ticket]], set[tuple[Ticket, int]]]
+)
+async def test_an_item_of_a_set_is_shown_as_the_tool_gets_it(hint: Any) -> None:
+    """An item that equals another one may differ from it in what its class does not compare."""
+    GOT.clear()
+    one: Any = [{"order": 1}, {"order": 2}]
+    sent = [one] if hint == list[set[Ticket]] else one
+    sent = [[item, 1] for item in one] if hint == set[tuple[Ticket, int]] else sent
+    outcome = await ToolRunner([taking(hint)]).exec(call("take", x=sent))
+    assert isinstance(outcome, Completed), outcome
+    numbers = re.findall(r"UUID\('([^']*)", repr(GOT))
+    assert len(numbers) == 2
+    shown = json.dumps(outcome.record.arguments)
+    assert all(number in shown for number in numbers), (shown, GOT)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (set[Item], [{"order": 3}, {"order": 5, "cents": 7}], ["/x/1/cents"]),
+        (set[Item], [{"order": 3}, {"order": 3, "cents": 9}], ["/x/0/cents"]),
+        (
+            set[tuple[Item, int]],
+            [[{"order": 3}, 2], [{"order": 5, "cents": 7}, 1]],
+            ["/x/1/0/cents"],
+        ),
+        (list[frozenset[Item]], [[], [{"order": 3}, {"order": 5, "cents": 7}]], ["/x/1/1/cents"]),
+        (dict[UUID, Item], {str(UUID(int=10)).upper(): {"order": 3}}, [f"/x/{UUID(int=10)}/cents"]),
+        (
+            dict[UUID, set[Item]],
+            {str(UUID(int=10)).upper(): [{"order": 3}, {"order": 5, "cents": 7}]},
+            [f"/x/{UUID(int=10)}/1/cents"],
+        ),
+    ],
+)
+def test_defaults_are_marked_where_they_are_shown(row: tuple[Any, Any, list[str]]) -> None:
+    """Sets are shown sorted, and keys in a canonical form: places point into that."""
+    hint, sent, places = row
+    result = read(hint, sent)
+    assert isinstance(result, Hydrated), result
+    assert list(result.defaults) == places
+    for place in places:
+        shown: Any = result.arguments
+        for step in place.split("/")[1:]:
+            shown = shown[int(step) if isinstance(shown, list) else step]
+        assert shown == 9
+
+
+def test_a_default_in_a_set_that_would_be_shared_is_refused() -> None:
+    """A copy of it would have another hash, and the set would lose its item."""
+    result = read(set[Holder], [{"order": 1}])
+    assert isinstance(result, Rejected)
+    assert "default" in result.errors[0].message
 
 
 # --- edited by an approver

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pytest
@@ -369,6 +369,62 @@ async def test_a_default_that_was_shown_stays_where_an_edit_would_change_it(kind
     assert isinstance(outcome, Completed)
     assert outcome.value == 100
     assert outcome.record.arguments == {"by": {"kind": kind, "cents": 100}}
+
+
+class Fee(NamedTuple):
+    order: int
+    cents: int = 2
+    times: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    order: int
+    cents: int = 9
+
+
+LINES = [{"order": 3}, {"order": 5, "cents": 7}, {"order": 6, "cents": 7}]
+
+
+@pytest.mark.parametrize("note", ["", "edited"])
+@pytest.mark.parametrize(
+    ("hint", "sent", "edited"),
+    [
+        (Fee, [1], [1, 2, 2]), (Fee, [1], [1, 3, 3]), (Fee, [1], [1, 2, 3]), (Fee, [1], [1, 2]),
+        (list[Fee], [[1], [2, 9]], [[1, 2, 2], [2, 9, 3]]), (list[Line], LINES, LINES[1:]),
+        (set[Line], LINES, None), (frozenset[Line], LINES[::-1], None),
+        (set[Line], LINES, [{"order": 3, "cents": 7}, *LINES[1:]]),
+        (set[tuple[Line, int]], [[line, 1] for line in LINES], None),
+    ],
+)  # fmt: skip
+async def test_an_edit_of_what_stands_in_arrays_runs_as_it_was_approved(
+    hint: Any, sent: Any, edited: Any, note: str
+) -> None:
+    """A default that is left out and comes back must not come back at another item."""
+    got: list[Any] = []
+
+    def pay(fees: Any, note: str = "") -> int:
+        """Pay."""
+        got.append(fees)
+        return 1
+
+    pay.__annotations__ = {"fees": hint, "note": str, "return": int}
+    approved: list[Any] = []
+
+    async def editor(request: ApprovalRequest) -> Answer:
+        shown = request.arguments["fees"]
+        approved.append(shown if edited is None else edited)
+        return Approve(by="grace", arguments={"fees": approved[0], "note": note})
+
+    call = ToolCall("call_1", "pay", json.dumps({"fees": sent}))
+    runner = ToolRunner([tool(visible=ALL, safe=False)(pay)], approver=editor)
+    outcome = await runner.exec(call)
+    assert isinstance(outcome, Completed), outcome
+    fresh = ToolCall("call_2", "pay", json.dumps({"fees": approved[0], "note": note}))
+    wanted = hydrate(fresh, runner.catalog)
+    assert isinstance(wanted, Hydrated)
+    assert outcome.record.arguments == wanted.arguments
+    assert got == [wanted.tool.arguments["fees"]]
 
 
 async def test_edited_arguments_that_are_not_valid_do_not_run() -> None:

@@ -28,7 +28,7 @@ from toolcrib.runner.output import masked_arguments, masked_places, own_copy, un
 from toolcrib.runner.policy import spared_for_run
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import ExceptionHook, Stopped, accepted
-from toolcrib.schema.references import lacks, remove_at, same_at
+from toolcrib.schema.references import in_array, lacks, remove_at, same_at
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
 from toolcrib.values.call import Hydrated, HydrationResult
@@ -38,6 +38,7 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import (
     JsonObject,
     JsonValue,
+    canonical_bytes,
     canonical_json,
     digest,
     encodable,
@@ -260,11 +261,15 @@ def approved_call(
     whole = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
     edited, left_out = _sent_anew(whole, hydrated)
     read = _edited_call(edited, hydrated, catalog, hook)
-    same = isinstance(read, Hydrated) and all(same_at(read.arguments, whole, p) for p in left_out)
-    if (
-        left_out and not same
-    ):  # after the edit another default holds there, or none: what was approved is sent
-        read = _edited_call(whole, hydrated, catalog, hook)
+    if left_out and not _is_whole(read, whole, left_out):
+        # Other defaults may hold there, or at other items: what was approved is sent.
+        entire = _edited_call(whole, hydrated, catalog, hook)
+        if not (
+            isinstance(read, Hydrated)
+            and isinstance(entire, Hydrated)
+            and read.canonical == entire.canonical
+        ):
+            read = entire
     return accepted(read)
 
 
@@ -276,6 +281,18 @@ def _edited_call(
     call = msgspec.structs.replace(hydrated.call, name=hydrated.definition.name, arguments=text)
     pinned = _still_pinned(edited, hydrated)
     return hydrate(call, catalog, pinned=pinned, on_exception=hook)
+
+
+def _is_whole(read: HydrationResult, whole: JsonObject, left_out: tuple[str, ...]) -> bool:
+    """Whether a call that was sent without defaults has them again, each where it was.
+
+    Items of an array may stand elsewhere when they are read: there all of it has to be the same.
+    """
+    if not isinstance(read, Hydrated):
+        return False
+    if read.canonical == canonical_bytes(whole):
+        return True
+    return all(not in_array(whole, p) and same_at(read.arguments, whole, p) for p in left_out)
 
 
 def _own_request(request: ApprovalRequest) -> ApprovalRequest:

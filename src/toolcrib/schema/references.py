@@ -275,6 +275,11 @@ def same_at(one: JsonValue, other: JsonValue, pointer: str) -> bool:
     return canonical_json(parts[0]) == canonical_json(parts[1])
 
 
+def in_array(value: JsonValue, pointer: str) -> bool:
+    """Whether a place in a JSON value is, or lies in, an item of an array. Raises LookupError."""
+    return any(isinstance(step, int) for step in _above(value, pointer)[1])
+
+
 def lacks(value: JsonValue, pointer: str) -> bool:
     """Whether there is a place for a member in a JSON value, and the member is not there."""
     try:

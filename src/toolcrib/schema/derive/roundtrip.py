@@ -110,6 +110,7 @@ def same_json(one: Any, other: Any) -> bool:
 
 At: TypeAlias = "tuple[At, str | int] | None"
 _MAX_OF_ONE_HASH = 100
+_ONE_OF_TWO = "the tool would take two of these items for one"
 _ONE_HASH = "The arguments hold too many items that Python cannot tell apart quickly. Send less."
 IPS = tuple(
     getattr(ipaddress, f"IPv{version}{kind}")
@@ -142,7 +143,11 @@ class TooMuchWorkError(Exception):
 
 
 class Found:
-    """What was found on the way: places that were not sent, and places that an author changed."""
+    """What was found on the way: places that were not sent, and places that an author changed.
+
+    `defaults` point into what is shown, where the items of a set are sorted and keys have a canonical
+    form; `normalised`, `pinned` and `pins` point into what was sent.
+    """
 
     __slots__ = ("defaults", "known", "normalised", "pinned", "pins")
 
@@ -155,6 +160,15 @@ class Found:
 
     def mark(self) -> tuple[int, int, int]:
         return len(self.defaults), len(self.normalised), len(self.pinned)
+
+    def shown_at(self, at: At, step: str | int, noted: slice) -> None:
+        """The defaults that were noted below one item of `at` are shown below `step` of it."""
+        depth = len(steps(at))
+        for index in range(*noted.indices(len(self.defaults))):
+            moved = at
+            for below in (step, *steps(self.defaults[index])[depth + 1 :]):
+                moved = (moved, below)
+            self.defaults[index] = moved
 
     def back(self, mark: tuple[int, int, int]) -> None:
         del self.defaults[mark[0] :]
@@ -556,20 +570,40 @@ class SetPart(Part):
             return (
                 MISSING if any(i is MISSING for i in items) else sorted(items, key=canonical_json)
             )
+        own = {item: item for item in value}
         held: dict[str, JsonValue] = {}
-        met = set()
+        met: dict[Any, tuple[str, slice]] = {}
         for index, one in enumerate(sent):
             item = self._anew.tried(self._item.whole(one))
-            if item is MISSING or item not in value:
+            if item is MISSING or item not in own:
                 raise Differs((at, index))
-            met.add(item)
-            shown = self._item.hold(item, one, (at, index), found)
-            held[canonical_json(shown)] = shown
+            mark = len(found.defaults)
+            if item in met:  # said twice; to Python `1` is `True`, and an instant has many texts
+                again = self._item.hold(item, one, (at, index), found)
+                if canonical_json(again) != met[item][0]:
+                    raise Differs(at, _ONE_OF_TWO)
+                del found.defaults[mark:]
+                continue
+            shown = self._hold_own(own[item], one, (at, index), found)
+            text = canonical_json(shown)
+            held[text] = shown
+            met[item] = text, slice(mark, len(found.defaults))
         if len(met) != len(value):
             raise Differs(at)
-        if len(held) != len(value):  # to Python `1` is `True`, and an instant has many texts
-            raise Differs(at, "the tool would take two of these items for one")
+        if len(held) != len(value):
+            raise Differs(at, _ONE_OF_TWO)
+        places = {text: place for place, text in enumerate(sorted(held))}
+        for text, noted in met.values():
+            found.shown_at(at, places[text], noted)
         return [held[text] for text in sorted(held)]
+
+    def _hold_own(self, item: Any, sent: JsonValue, at: At, found: Found) -> Any:
+        """Hold the very item that the tool gets: one that equals it may differ from it."""
+        hashed = hash(item)
+        shown = self._item.hold(item, sent, at, found)
+        if hash(item) != hashed:  # a default of its own made it another item
+            raise Differs(at, "a default of this item cannot be copied in a set. Send the field")
+        return shown
 
 
 class DictPart(Part):
@@ -614,7 +648,10 @@ class DictPart(Part):
                 raise Differs((at, name))
             if key.__class__ is str and key != name:
                 found.normalised.append((at, name))
-            made[self._name(key)] = self._value.hold(item, one, (at, name), found)
+            mark, shown = len(found.defaults), self._name(key)
+            made[shown] = self._value.hold(item, one, (at, name), found)
+            if shown != name:
+                found.shown_at(at, shown, slice(mark, None))
         if len(made) < len(sent):
             raise Differs(at)
         return made
