@@ -274,19 +274,19 @@ def test_what_may_run_is_not_repairable() -> None:
 
 
 class Unwrapped:
-    """The way back from a view that wraps the arguments."""
+    """A restorer for a view that wraps the arguments."""
 
     def restore(self, arguments: JsonObject) -> JsonObject:
         inner = arguments.get("wrapped")
         return inner if isinstance(inner, dict) else arguments
 
-    def outward(self, arguments: JsonObject) -> JsonObject:
+    def to_view(self, arguments: JsonObject) -> JsonObject:
         return {"wrapped": arguments}
 
 
 @pytest.mark.parametrize("given", ['{"wrapped": {"text": "x"}}', '{"text": "x"}'])
 async def test_the_text_of_a_repair_may_be_in_the_terms_of_the_view(given: str) -> None:
-    offer = Offer.of([write], ways_back={"write": Unwrapped()})
+    offer = Offer.of([write], restorers={"write": Unwrapped()})
     result = await repair(rejected('{"wrapped": {"text": x', where=offer), offer, Fixed(given))
     assert isinstance(result, Hydrated)
     assert result.arguments == {"text": "x", "times": 1}

@@ -15,7 +15,7 @@ from toolcrib.wire import tool_views
 
 
 class Back:
-    """A way back made of a function."""
+    """An argument restorer made of a function."""
 
     def __init__(self, restore: Callable[[JsonObject], Any]) -> None:
         self._restore = restore
@@ -24,7 +24,7 @@ class Back:
         restored: JsonObject = self._restore(arguments)
         return restored
 
-    def outward(self, arguments: JsonObject) -> JsonObject:
+    def to_view(self, arguments: JsonObject) -> JsonObject:
         return arguments
 
 
@@ -62,7 +62,7 @@ FREE = Catalog.from_definitions(
 
 def offer(thing: Any, back: Callable[[JsonObject], Any]) -> Offer:
     name = thing.get_definition().name
-    return Offer.of([thing], ways_back={name: Back(back)})
+    return Offer.of([thing], restorers={name: Back(back)})
 
 
 def called(name: str, arguments: Any) -> ToolCall:
@@ -90,11 +90,11 @@ def test_arguments_come_back(sent: Any, arguments: Any, noted: bool) -> None:
     assert result.provenance.notes == (("restored",) if noted else ())
 
 
-def test_the_way_back_is_that_of_the_tool_called() -> None:
+def test_the_restorer_is_that_of_the_tool_called() -> None:
     def never(_: JsonObject) -> JsonObject:
         raise AssertionError
 
-    other = Offer.of([book], ways_back={"other": Back(never)})
+    other = Offer.of([book], restorers={"other": Back(never)})
     assert hydrate(called("book", {"city": "Rome"}), other).success
     catalog = Catalog([book])
     assert not hydrate(called("book", {"city": "Rome", "nights": None}), catalog).success
@@ -131,7 +131,7 @@ def test_liberties_in_reading_are_noted_beside_it() -> None:
     assert result.provenance.notes == ("double_encoded", "restored")
 
 
-def test_a_way_back_that_gives_no_object_is_not_followed() -> None:
+def test_a_restorer_that_gives_no_object_is_not_followed() -> None:
     result = hydrate(called("book", {"city": "Rome"}), offer(book, lambda _: ["no", "object"]))
     assert isinstance(result, Hydrated)
     assert result.building.sent == {"city": "Rome"}
@@ -166,6 +166,6 @@ def test_junk_is_judged_and_crashes_nothing(wire: str, junk: Any) -> None:
     for thing in (book, FREE["free"]):
         definition = thing.get_definition()
         (view,) = tool_views(wire, [definition])
-        ways_back = {} if view.way_back is None else {definition.name: view.way_back}
-        result = hydrate(called(definition.name, junk), Offer.of([thing], ways_back=ways_back))
+        restorers = {} if view.restorer is None else {definition.name: view.restorer}
+        result = hydrate(called(definition.name, junk), Offer.of([thing], restorers=restorers))
         assert isinstance(result, Hydrated | Rejected)

@@ -15,9 +15,9 @@ def check(view: ToolView, arguments: dict[str, Any]) -> None:
     assert compile_validator(canonical).is_valid(arguments), name
     out: dict[str, Any] = arguments
     back: dict[str, Any] = arguments
-    if view.way_back is not None:
-        out = view.way_back.outward(arguments)
-        back = view.way_back.restore(out)
+    if view.restorer is not None:
+        out = view.restorer.to_view(arguments)
+        back = view.restorer.restore(out)
     assert compile_validator(view.schema).is_valid(out), name
     assert compile_validator(canonical).is_valid(back), name
     assert _said(canonical, back) == _said(canonical, arguments), name

@@ -53,7 +53,7 @@ HARMLESS = {
     "ApprovalRequest.arguments",  # the masked ones, which are shown to whoever is asked
     "ToolInvocationRecord.arguments",  # likewise
     "ToolCallStarted.arguments",  # likewise
-    "ChatRequest.output",  # the schema of an author's type, and the way back from a provider's form
+    "ChatRequest.output",  # the schema of an author's type, and the restorer of a provider's form
     "Offer.output",  # likewise
 }
 INTERNAL = (

@@ -346,7 +346,7 @@ def test_input_is_the_models_own_text(arguments: str, sent: str) -> None:
     assert f'"input":{sent}}}' in body
 
 
-def test_names_are_made_legal_and_known_on_the_way_back() -> None:
+def test_names_are_made_legal_and_known_in_the_reply() -> None:
     tool, call = defined("weather.now"), made("a", name="weather.now")
     turn = Message.assistant("", (call, made("b", name="gone tool"))), Message.tool(call, "x")
     choice = ToolChoice("tool", "weather.now")

@@ -104,7 +104,7 @@ def test_gemini_gets_all_tools_in_one_element() -> None:
 def test_a_tool_without_schema_is_shown_as_one_without_arguments(wire: str) -> None:
     (view,) = tool_views(wire, [TOOLS["without a schema"]])
     assert view.schema == NOTHING
-    assert (view.losses, view.way_back) == ((), None)
+    assert (view.losses, view.restorer) == ((), None)
 
 
 def test_anthropic_gets_a_few_examples() -> None:
@@ -121,8 +121,8 @@ def test_examples_are_told_as_the_view_has_them() -> None:
     validator = compile_validator(view.schema)
     assert all(map(validator.is_valid, examples))
     assert not any(map(validator.is_valid, (example.arguments for example in given)))
-    assert view.way_back is not None
-    assert [view.way_back.restore(example) for example in examples] == [{"id": 7}, {"name": "Ann"}]
+    assert view.restorer is not None
+    assert [view.restorer.restore(example) for example in examples] == [{"id": 7}, {"name": "Ann"}]
 
 
 NAMES = [

@@ -179,7 +179,7 @@ def test_a_dictionary_that_defines_nothing_is_refused(form: dict[str, Any]) -> N
         encode_tools("openai-chat", [form])
 
 
-def test_illegal_names_are_mapped_and_the_offer_knows_the_way_back() -> None:
+def test_illegal_names_are_mapped_and_the_offer_knows_the_own_names() -> None:
     tool = defined("weather.now")
     call = ToolCall("r_0", "weather.now", "{}")
     sent = encode(

@@ -234,10 +234,10 @@ def test_an_answer_under_one_property_is_taken_out(
     """Whether the provider held the model to it or not; what is an object already is left alone."""
     output = OutputType(kind)
     request = ChatRequest((Message.user("Hi"),), output=output.format)
-    way_back = sent(wire, request).offer.output
-    assert output.read(json.dumps(value), way_back) == (read, None)
-    if way_back is not None:
-        assert output.read(json.dumps({"answer": value}), way_back) == (read, None)
+    restorer = sent(wire, request).offer.output
+    assert output.read(json.dumps(value), restorer) == (read, None)
+    if restorer is not None:
+        assert output.read(json.dumps({"answer": value}), restorer) == (read, None)
 
 
 @pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "mistral"])
@@ -252,9 +252,9 @@ def test_nulls_that_strict_mode_wants_stand_for_nothing(wire: str) -> None:
 @each_wire
 def test_what_comes_back_is_judged_by_the_authors_schema(wire: str) -> None:
     output = OutputType(list[int])
-    way_back = sent(wire, ChatRequest((Message.user("Hi"),), output=output.format)).offer.output
+    restorer = sent(wire, ChatRequest((Message.user("Hi"),), output=output.format)).offer.output
     for text in ('{"answer": ["7"]}', '{"answer": [1], "more": 2}', '{"other": [1]}', "null"):
-        value, complaint = output.read(text, way_back)
+        value, complaint = output.read(text, restorer)
         assert (value, complaint is None) == (None, False)
 
 

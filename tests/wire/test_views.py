@@ -152,4 +152,4 @@ def test_the_bytes_of_a_request_say_the_same(form: ToolForm) -> None:
     assert json.loads(made.body) == encode_tools(form, tools)
     views = tool_views(form, tools)
     assert made.names == {view.definition.name: view.wire_name for view in views}
-    assert made.ways_back == {v.definition.name: v.way_back for v in views if v.way_back}
+    assert made.restorers == {v.definition.name: v.restorer for v in views if v.restorer}

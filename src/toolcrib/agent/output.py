@@ -17,7 +17,7 @@ from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.tools.component import NotAcceptedError, read_typed
 from toolcrib.values.json import JsonValue
 from toolcrib.values.message import OutputFormat
-from toolcrib.values.offer import OutputWayBack
+from toolcrib.values.offer import OutputRestorer
 
 _FENCES = ("```json", "```")
 _ANSWER = "answer"
@@ -45,17 +45,17 @@ class OutputType:
         )
         self.format = OutputFormat(getattr(kind, "__name__", _ANSWER), text)
 
-    def read(self, text: str, way_back: OutputWayBack | None = None) -> tuple[Any, str | None]:
+    def read(self, text: str, restorer: OutputRestorer | None = None) -> tuple[Any, str | None]:
         """Return the value, or a complaint for the model: places and kinds of faults, none of its text.
 
-        `way_back` is from the view of the schema that the provider was held to.
+        `restorer` is from the view of the schema that the provider was held to.
         """
         found = parse_json(_unfenced(text))
         if isinstance(found, ParseFailure):
             return None, _complaint([found.message])
         (value,) = found
-        if way_back is not None:
-            value = way_back.restore(value)
+        if restorer is not None:
+            value = restorer.restore(value)
         if not self._validator.is_valid(value):
             violations = self._validator.violations(value)[:_SHOWN]
             return None, _complaint(

@@ -1,7 +1,7 @@
 """What became of arguments before they were decided on, kept for as long as their call waits.
 
 A model answers for the view of a schema that its provider was sent, and what it sends may have been
-repaired; and a default factory makes its value once a call. The way back is known to the offer of
+repaired; and a default factory makes its value once a call. The restorer is known to the offer of
 that one request, and a repairer may be a model; a run that waits, and goes on in another process or
 with another model, must come to the very arguments that somebody was asked to approve.
 
@@ -126,7 +126,7 @@ def changed(field: str, why: str) -> SourceError:
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """The way back of one call that was restored before."""
+    """An argument restorer for one call whose arguments were restored before."""
 
     arguments: JsonObject
 
@@ -134,7 +134,7 @@ class _Known(msgspec.Struct, frozen=True):
         """What it was restored to, which has been judged once; a copy, for a tool may change it."""
         return copy.deepcopy(self.arguments)
 
-    def outward(self, arguments: JsonObject) -> JsonObject:
+    def to_view(self, arguments: JsonObject) -> JsonObject:
         return arguments
 
 
@@ -167,8 +167,8 @@ class Restored:
     async def hydrate(self, call: ToolCall, offer: Offer) -> HydrationResult:
         """Hydrate a call; one that was hydrated before gets the same arguments again."""
         if call.id in self._known:
-            way_back = _Known(self._known[call.id])
-            offer = msgspec.structs.replace(offer, ways_back={call.name: way_back})
+            restorer = _Known(self._known[call.id])
+            offer = msgspec.structs.replace(offer, restorers={call.name: restorer})
         result = await self._judged(call, offer)
         told = result.provenance
         if isinstance(result, Hydrated) and "restored" in told.notes:

@@ -1,8 +1,8 @@
 """From a tool call to something that may run: resolve, parse, validate, instantiate.
 
 Pure and synchronous; whatever a model gets wrong comes back as `Rejected`, never as an exception.
-Arguments are judged by the author's own schema, whatever view of it the provider was sent: what was
-made for a view is first put back into the author's terms, by the way back that the offer holds.
+Arguments are judged by the author's own schema, whatever view of it the provider was sent: the argument
+restorer of the offer first puts what was made for a view into the author's terms.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from toolcrib.values.call import (
 )
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, encodable, fresh
-from toolcrib.values.offer import Offer, WayBack
+from toolcrib.values.offer import ArgumentRestorer, Offer
 from toolcrib.values.typed import check_type, names_wrong_types
 
 _OFFERS = (Offer, Catalog)
@@ -74,8 +74,8 @@ def hydrate(
         return _reject(call, started, parsed.code, parsed.message, definition=tool.definition)
     notes, judged = call.notes + parsed.notes, parsed
     if isinstance(offered, Offer) and tool.validator is not None:
-        way_back = offered.ways_back.get(call.name)
-        restored = None if way_back is None else _restored(way_back, tool.validator, parsed.value)
+        restorer = offered.restorers.get(call.name)
+        restored = None if restorer is None else _restored(restorer, tool.validator, parsed.value)
         if restored is not None:
             judged = Parsed(restored, to_json(restored))
             notes = (*notes, "restored")
@@ -158,13 +158,15 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     return building.to_run(hydrated, tool)
 
 
-def _restored(way_back: WayBack, validator: Validator, sent: JsonObject) -> JsonObject | None:
+def _restored(
+    restorer: ArgumentRestorer, validator: Validator, sent: JsonObject
+) -> JsonObject | None:
     """What was sent for a provider's view, as the author's schema has it; None to take it as sent.
 
     The view decides first: arguments wrapped for it could happen to fit the author's schema too. A
     model that answered in the author's terms all the same is understood.
     """
-    restored = way_back.restore(sent)
+    restored = restorer.restore(sent)
     if not isinstance(restored, dict) or restored == sent:
         return None
     if validator.is_valid(sent) and not validator.is_valid(restored):

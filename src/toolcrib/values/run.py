@@ -52,7 +52,7 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
     `offered` names the tools that the model could see in the turn that waits; `elapsed` is in
     seconds, without the time spent waiting; `pending` is what it waits for, and until when.
     `restored` has, by call id, the arguments of waiting calls that were made for a provider's view
-    of their schema, in the author's terms: the offer that knew the way back ends with the process.
+    of their schema, in the author's terms: the offer that had the restorer ends with the process.
     `repaired` likewise has the text that took the place of a waiting call's arguments: whoever is
     asked, and asked again after a restart, is asked about the same. `pinned` has, by call id, what
     default factories made of a waiting call, by JSON Pointer: they run once a call. `origin` is the

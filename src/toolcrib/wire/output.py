@@ -29,7 +29,7 @@ from toolcrib.schema.lower import Dialect
 from toolcrib.schema.references import subschemas
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import ChatRequest
-from toolcrib.values.offer import Offer, WayBack
+from toolcrib.values.offer import ArgumentRestorer, Offer
 from toolcrib.wire.forms import ANTHROPIC_TOOLS
 from toolcrib.wire.strict import Allowance, StrictLimits
 from toolcrib.wire.views import fresh, lowered_text
@@ -84,11 +84,11 @@ class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class AnswerWayBack:
+class AnswerRestorer:
     """What undoes the view of an answer: `wrapper` holds it, and some nulls stand for nothing."""
 
     wrapper: str | None
-    view: WayBack | None
+    view: ArgumentRestorer | None
 
     def restore(self, answer: JsonValue) -> JsonValue:
         """The answer as the author's schema has it; what does not fit the view passes as it is."""
@@ -119,13 +119,13 @@ def asked_output(
     made = _view(output.schema_json, form)
     if made is None:
         return offer
-    schema, strict, way_back = made
+    schema, strict, restorer = made
     members = form.shape(ToldOutput(name=_legal(output.name), schema=schema, strict=strict))
     into = body.get(form.within, {}) if form.within else body
     if not isinstance(into, Mapping) or not members.keys().isdisjoint(into):
         return offer
     body.update({form.within: {**into, **members}} if form.within else members)
-    return msgspec.structs.replace(offer, output=way_back)
+    return msgspec.structs.replace(offer, output=restorer)
 
 
 def _legal(name: str) -> str:
@@ -134,8 +134,8 @@ def _legal(name: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _view(text: str, form: OutputForm) -> tuple[str, bool, AnswerWayBack | None] | None:
-    """The view that is sent as text, whether strictly, and its way back; None if there is none."""
+def _view(text: str, form: OutputForm) -> tuple[str, bool, AnswerRestorer | None] | None:
+    """Return the view as text, whether it is strict, and the restorer of its answers."""
     wrapped = _as_object(text)
     if wrapped is None:
         return None
@@ -149,9 +149,9 @@ def _view(text: str, form: OutputForm) -> tuple[str, bool, AnswerWayBack | None]
         limits = form.strict_limits
         if limits is not None and Allowance(limits).refusal(view.text) is not None:
             continue
-        changed = wrapper is not None or view.way_back is not None
-        way_back = AnswerWayBack(wrapper, view.way_back) if changed else None
-        return view.text, dialect is form.strict_dialect, way_back
+        changed = wrapper is not None or view.restorer is not None
+        restorer = AnswerRestorer(wrapper, view.restorer) if changed else None
+        return view.text, dialect is form.strict_dialect, restorer
     return None
 
 

@@ -204,5 +204,5 @@ def _encoded(wire: Wire, given: Sequence[HasDefinition]) -> SentTools:
     tools = list(as_offered(given))
     made = encoded(wire.tools, [tool.get_definition() for tool in tools])
     own_names = {wire_name: own for own, wire_name in made.names.items() if own != wire_name}
-    offer = Offer.of(tools, own_names=own_names, ways_back=made.ways_back)
+    offer = Offer.of(tools, own_names=own_names, restorers=made.restorers)
     return SentTools(given, wire.tools, made.names, offer, made.body)

@@ -20,7 +20,7 @@ from toolcrib.schema.lower import Dialect, Loss, lower, taken_as_it_is
 from toolcrib.schema.validator import Validator, compile_validator
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject
-from toolcrib.values.offer import WayBack
+from toolcrib.values.offer import ArgumentRestorer
 from toolcrib.wire.forms import Told, ToolForm
 from toolcrib.wire.names import wire_names
 from toolcrib.wire.strict import Allowance
@@ -31,7 +31,7 @@ _MOST_VIEWS = 16_384
 class ToolView(msgspec.Struct, frozen=True, kw_only=True):
     """A tool as one provider is sent it: `schema` is the view, `form` the provider's whole JSON.
 
-    Both are fresh copies. `strict` is whether it is sent as such; `way_back` is None where arguments
+    Both are fresh copies. `strict` is whether it is sent as such; `restorer` is None where arguments
     for the view are arguments for the tool.
     """
 
@@ -40,15 +40,15 @@ class ToolView(msgspec.Struct, frozen=True, kw_only=True):
     schema: JsonObject
     strict: bool
     losses: tuple[Loss, ...]
-    way_back: WayBack | None
+    restorer: ArgumentRestorer | None
     form: JsonObject
 
 
 class EncodedTools(msgspec.Struct, frozen=True, kw_only=True):
-    """Tools as a request's bytes; `names` maps own to wire names, `ways_back` own names."""
+    """Tools as a request's bytes; `names` maps own to wire names, `restorers` own names."""
 
     names: Mapping[str, str]
-    ways_back: Mapping[str, WayBack]
+    restorers: Mapping[str, ArgumentRestorer]
     body: bytes
 
 
@@ -57,7 +57,7 @@ class TextView(NamedTuple):
 
     text: str
     losses: tuple[Loss, ...] = ()
-    way_back: WayBack | None = None
+    restorer: ArgumentRestorer | None = None
     strict: bool | None = None
 
     @property
@@ -91,16 +91,16 @@ def forms_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[Json
 def encoded(form: ToolForm, definitions: Sequence[ToolDefinition]) -> EncodedTools:
     """The same as bytes, schemas spliced in as text. Raises RequestError as `forms_of` does."""
     names = wire_names(form.names, (definition.name for definition in definitions))
-    ways_back: dict[str, WayBack] = {}
+    restorers: dict[str, ArgumentRestorer] = {}
     shapes = []
     for definition, view in zip(definitions, _views(form, definitions), strict=True):
         _check(form, definition, view.losses)
-        if view.way_back is not None:
-            ways_back[definition.name] = view.way_back
+        if view.restorer is not None:
+            restorers[definition.name] = view.restorer
         schema = orjson.Fragment(view.text)
         shapes.append(form.shape(_told(form, definition, names[definition.name], view, schema)))
     body = orjson.dumps(form.gather(shapes))
-    return EncodedTools(names=names, ways_back=ways_back, body=body)
+    return EncodedTools(names=names, restorers=restorers, body=body)
 
 
 def _tool_view(form: ToolForm, definition: ToolDefinition, name: str, view: TextView) -> ToolView:
@@ -111,7 +111,7 @@ def _tool_view(form: ToolForm, definition: ToolDefinition, name: str, view: Text
         schema=fresh(view.text),
         strict=view.strict is True,
         losses=(*view.losses, *_told_losses(form, definition, told)),
-        way_back=view.way_back,
+        restorer=view.restorer,
         form=form.shape(told),
     )
 
@@ -133,8 +133,8 @@ def _examples(form: ToolForm, definition: ToolDefinition, view: TextView) -> tup
     if not form.examples or not definition.examples:
         return ()
     given: Iterable[JsonObject] = (example.arguments for example in definition.examples)
-    if view.way_back is not None:
-        given = map(view.way_back.outward, given)
+    if view.restorer is not None:
+        given = map(view.restorer.to_view, given)
     if view.text != definition.input_schema_json:
         given = filter(_validator(view.text).is_valid, given)
     return tuple(islice(given, form.examples))
@@ -195,7 +195,7 @@ def lowered_text(text: str, dialect: Dialect) -> TextView:
         return TextView(text, (fault,))
     if view.schema != schema:
         text = json.dumps(view.schema, ensure_ascii=False, separators=(",", ":"))
-    return TextView(text, view.losses, view.way_back)
+    return TextView(text, view.losses, view.restorer)
 
 
 def _fault(schema: JsonObject) -> Loss | None:

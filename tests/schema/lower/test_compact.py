@@ -123,7 +123,7 @@ def golden(wire: str, schema: dict[str, Any]) -> tuple[Any, list[str]]:
     text = json.dumps(schema)
     tool = ToolDefinition(name="f", description="D.", input_schema_json=text)
     (view,) = tool_views(wire, [tool])
-    assert view.way_back is None
+    assert view.restorer is None
     assert size_of(view.schema) <= (PROVIDERS[wire].compact_over or 0) < size_of(schema)
     assert json.loads(text) == schema
     return view.schema, [loss.keyword for loss in view.losses]

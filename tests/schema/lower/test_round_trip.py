@@ -95,17 +95,17 @@ def test_what_is_valid_survives_out_and_back(dialect: Dialect, tool: tuple[Any, 
     assume(canonical.is_valid(value))
     lowered = lower(schema, dialect)
     assume("refused" not in effects(lowered))
-    way = lowered.way_back
+    restorer = lowered.restorer
     before = copy.deepcopy(value)
-    sent = way.outward(value) if way else value
-    back = way.restore(copy.deepcopy(sent)) if way else sent
+    sent = restorer.to_view(value) if restorer else value
+    back = restorer.restore(copy.deepcopy(sent)) if restorer else sent
     assert value == before
     assert JsonSchemaValidator(lowered.schema).is_valid(sent)
     assert canonical.is_valid(back)
     assert keeps(back, value)
-    if way:
-        assert way.outward(back) == sent
-        assert pickle.loads(pickle.dumps(way)) == way  # noqa: S301 (its own bytes)
+    if restorer:
+        assert restorer.to_view(back) == sent
+        assert pickle.loads(pickle.dumps(restorer)) == restorer  # noqa: S301 (its own bytes)
 
 
 @by_dialect
@@ -120,7 +120,7 @@ def test_what_is_taken_as_it_is_would_be_lowered_to_itself(
             patch.setattr("toolcrib.schema.lower.walk.taken_as_it_is", lambda *_: False)
             lowered = lower(schema, dialect)
         assert json.dumps(lowered.schema) == json.dumps(schema)
-        assert (lowered.losses, lowered.way_back) == ((), None)
+        assert (lowered.losses, lowered.restorer) == ((), None)
 
 
 @given(tool=tools())
@@ -129,7 +129,7 @@ def test_what_is_valid_already_is_left_as_it_is(tool: tuple[Any, Any]) -> None:
     schema, value = tool
     assume(JsonSchemaValidator(schema).is_valid(value))
     lowered = lower(schema, OPENAI_STRICT)
-    if lowered.way_back:
-        back = lowered.way_back.restore(value)
+    if lowered.restorer:
+        back = lowered.restorer.restore(value)
         assert back == value or "doubtful" in effects(lowered)
         assert without_nulls(back) == without_nulls(value)

@@ -91,7 +91,7 @@ def test_what_is_optional_stays_so(schema: dict[str, Any], view: dict[str, Any])
     lowered = lower(schema, ANTHROPIC_STRICT)
     assert lowered.schema == view
     assert not [loss for loss in lowered.losses if loss.effect == "refused"]
-    assert (lowered.way_back is None) is ("arguments" not in view["properties"])
+    assert (lowered.restorer is None) is ("arguments" not in view["properties"])
 
 
 NODE = tool({"next": {"$ref": "#/$defs/node"}})

@@ -173,7 +173,7 @@ def test_inlined(
     assert lower(schema, OLLAMA).schema == ollama
     assert lower(schema, GEMINI).schema == gemini
     assert lower(schema, PORTABLE).schema == portable
-    assert lower(schema, OLLAMA).way_back is None
+    assert lower(schema, OLLAMA).restorer is None
 
 
 @each_row(("schema", "openai", "anthropic"), OPEN.values(), ids=OPEN)

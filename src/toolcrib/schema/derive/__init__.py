@@ -1,4 +1,4 @@
-"""Python signatures as JSON Schemas, by pydantic; and the way back, from JSON to typed arguments.
+"""Python signatures as JSON Schemas, by pydantic; and readers that make typed arguments of JSON.
 
 What is plain JSON by its hint (`str`, `list[str]`, `dict[str, Any]` …) is passed on as it is; only a
 hint that promises something else (a date, a dataclass, a whole number where JSON has `3.0`) gets a

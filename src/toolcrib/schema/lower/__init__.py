@@ -1,7 +1,7 @@
 """Views of an author's schema for endpoints that take less than all of JSON Schema."""
 
 from toolcrib.schema.lower.compact import compact
-from toolcrib.schema.lower.restore import ViewWayBack
+from toolcrib.schema.lower.restore import ViewRestorer
 from toolcrib.schema.lower.tree import Dialect, Effect, Loss, Lowered
 from toolcrib.schema.lower.walk import WRAPPER, lower, taken_as_it_is
 
@@ -11,7 +11,7 @@ __all__ = [
     "Effect",
     "Loss",
     "Lowered",
-    "ViewWayBack",
+    "ViewRestorer",
     "compact",
     "lower",
     "taken_as_it_is",

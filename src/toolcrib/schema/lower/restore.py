@@ -1,4 +1,4 @@
-"""The way back from a view: nulls that stand for nothing go, and what was wrapped is unwrapped.
+"""Restore arguments that were made for a view to the terms of the author's schema.
 
 Arguments are read beside the author's schema. A null goes only where it is the value of an optional
 property that does not take null; where it is taken, it means null, and the default goes out as its
@@ -136,7 +136,7 @@ _UNIONS = ("anyOf", "oneOf")
 
 
 @dataclass(frozen=True)
-class ViewWayBack:
+class ViewRestorer:
     """Between arguments for a view and for the author's schema, which `text` is as JSON.
 
     `wrapper` is the one property of a wrapped top; `filled`: in the view every property is
@@ -147,8 +147,8 @@ class ViewWayBack:
     wrapper: str | None = None
     filled: bool = True
 
-    def __reduce__(self) -> tuple[type[ViewWayBack], tuple[str, str | None, bool]]:
-        return ViewWayBack, (self.text, self.wrapper, self.filled)
+    def __reduce__(self) -> tuple[type[ViewRestorer], tuple[str, str | None, bool]]:
+        return ViewRestorer, (self.text, self.wrapper, self.filled)
 
     @cached_property
     def _author(self) -> _Author:
@@ -164,7 +164,7 @@ class ViewWayBack:
             inner = held
         return self._turned(inner, out=False)
 
-    def outward(self, arguments: JsonObject) -> JsonObject:
+    def to_view(self, arguments: JsonObject) -> JsonObject:
         """Valid arguments, such as those of an example, as the view has them."""
         inner = self._turned(arguments, out=True)
         return inner if self.wrapper is None else {self.wrapper: inner}

@@ -14,7 +14,7 @@ import msgspec
 
 from toolcrib.schema.references import References, escape_pointer, subschemas
 from toolcrib.values.json import JsonObject
-from toolcrib.values.offer import WayBack
+from toolcrib.values.offer import ArgumentRestorer
 
 MAPS = frozenset(
     {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
@@ -216,7 +216,7 @@ def pointers(schema: object) -> dict[int, str]:
 # What lowering is about: the dialect of JSON Schema that an endpoint takes, and what a view loses.
 #
 # The author's schema is never changed. A view of it is a fresh object, made for one dialect; it comes
-# with a list of what it no longer says, and with the way back for arguments that were made for it.
+# with a list of what it no longer says, and with a restorer of the arguments that were made for it.
 
 
 Effect: TypeAlias = Literal["refused", "lost", "doubtful"]
@@ -237,11 +237,11 @@ class Loss(NamedTuple):
 
 
 class Lowered(NamedTuple):
-    """A view; `way_back` is None where whatever fits the view is sent as the author wants it."""
+    """A view; `restorer` is None where whatever fits the view is sent as the author wants it."""
 
     schema: JsonObject
     losses: tuple[Loss, ...]
-    way_back: WayBack | None = None
+    restorer: ArgumentRestorer | None = None
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import msgspec
 from toolcrib.schema.lower.choices import but_for_null, check_alternatives, closed, rewritten
 from toolcrib.schema.lower.compact import compact, over_limits, size_of
 from toolcrib.schema.lower.merge import flattened
-from toolcrib.schema.lower.restore import ViewWayBack
+from toolcrib.schema.lower.restore import ViewRestorer
 from toolcrib.schema.lower.tree import (
     ASSERTIONS,
     DOCUMENT,
@@ -417,7 +417,7 @@ _DOCUMENT = ("$defs", "definitions", "$schema", "$id")
 
 
 def lower(schema: JsonObject, dialect: Dialect) -> Lowered:
-    """The view of a schema in a dialect, what it loses, and the way back for its arguments.
+    """The view of a schema in a dialect, what it loses, and the restorer of its arguments.
 
     The schema is left as it is and shares nothing with the view. Raises nothing for a schema that
     passed `check_schema` and compiles; that one should have is the caller's to see to.
@@ -430,7 +430,7 @@ def lower(schema: JsonObject, dialect: Dialect) -> Lowered:
     if dialect.refs == "any":  # a reference might lead into what is cut: definitions are kept whole
         lowered = _lowered(schema, msgspec.structs.replace(dialect, refs="plain"))
     view, shortened = compact(lowered.schema, limit, cut=not dialect.closed)
-    return Lowered(view, (*lowered.losses, *shortened), lowered.way_back)
+    return Lowered(view, (*lowered.losses, *shortened), lowered.restorer)
 
 
 def _lowered(schema: JsonObject, dialect: Dialect) -> Lowered:
@@ -438,10 +438,10 @@ def _lowered(schema: JsonObject, dialect: Dialect) -> Lowered:
     view, wrapper = _top(ctx)
     _define(ctx, view)
     losses = (*ctx.losses(), *over_limits(view, dialect))
-    way_back = None
+    restorer = None
     if ctx.filled or wrapper is not None:
-        way_back = ViewWayBack(json.dumps(schema), wrapper=wrapper, filled=dialect.all_required)
-    return Lowered(view, losses, way_back)
+        restorer = ViewRestorer(json.dumps(schema), wrapper=wrapper, filled=dialect.all_required)
+    return Lowered(view, losses, restorer)
 
 
 def _top(ctx: Context) -> tuple[JsonObject, str | None]:

@@ -8,7 +8,7 @@ from typing import Any
 from rows import each_row
 
 from toolcrib.schema.dialects import ANTHROPIC, OPENAI_STRICT
-from toolcrib.schema.lower import ViewWayBack, lower
+from toolcrib.schema.lower import ViewRestorer, lower
 from toolcrib.schema.validator import JsonSchemaValidator
 
 TEXT: dict[str, Any] = {"type": "string"}
@@ -109,17 +109,17 @@ RESTORED: dict[str, tuple[dict[str, Any], Any, Any]] = {
 @each_row(("schema", "sent", "expected"), RESTORED.values(), ids=RESTORED)
 def test_nulls_that_stand_for_nothing_go(schema: dict[str, Any], sent: Any, expected: Any) -> None:
     before = copy.deepcopy(sent)
-    way = ViewWayBack(_text(schema))
-    assert way.restore(sent) == expected
+    restorer = ViewRestorer(_text(schema))
+    assert restorer.restore(sent) == expected
     assert sent == before
 
 
 def _text(schema: dict[str, Any]) -> str:
-    way = lower(
+    restorer = lower(
         {**schema, "properties": {**schema["properties"], "zz": TEXT}}, OPENAI_STRICT
-    ).way_back
-    assert isinstance(way, ViewWayBack)
-    return way.text
+    ).restorer
+    assert isinstance(restorer, ViewRestorer)
+    return restorer.text
 
 
 UNION: dict[str, Any] = {
@@ -140,23 +140,23 @@ UNION: dict[str, Any] = {
     ],
 )
 def test_a_wrapped_top_is_unwrapped(sent: Any, expected: Any) -> None:
-    way = lower(UNION, OPENAI_STRICT).way_back
-    assert way is not None
-    assert way.restore(sent) == expected
+    restorer = lower(UNION, OPENAI_STRICT).restorer
+    assert restorer is not None
+    assert restorer.restore(sent) == expected
 
 
 def test_wrapping_alone_drops_no_nulls() -> None:
-    way = lower(UNION, ANTHROPIC).way_back
-    assert way is not None
-    assert way.restore({"arguments": {"b": "x", "c": None}}) == {"b": "x", "c": None}
-    assert way.outward({"b": "x"}) == {"arguments": {"b": "x"}}
+    restorer = lower(UNION, ANTHROPIC).restorer
+    assert restorer is not None
+    assert restorer.restore({"arguments": {"b": "x", "c": None}}) == {"b": "x", "c": None}
+    assert restorer.to_view({"b": "x"}) == {"arguments": {"b": "x"}}
 
 
-def test_outward_fills_what_is_absent() -> None:
-    way = lower(tool({"a": TEXT, "b": tool({"c": TEXT})}), OPENAI_STRICT).way_back
-    assert way is not None
-    assert way.outward({}) == {"a": None, "b": None}
-    assert way.outward({"b": {}}) == {"a": None, "b": {"c": None}}
+def test_to_view_fills_what_is_absent() -> None:
+    restorer = lower(tool({"a": TEXT, "b": tool({"c": TEXT})}), OPENAI_STRICT).restorer
+    assert restorer is not None
+    assert restorer.to_view({}) == {"a": None, "b": None}
+    assert restorer.to_view({"b": {}}) == {"a": None, "b": {"c": None}}
 
 
 def or_null(kind: str, **more: Any) -> dict[str, Any]:
@@ -181,23 +181,25 @@ def test_a_default_goes_out_where_null_would_mean_null(part: dict[str, Any], out
     """So that what comes back means what went out; a null that a model sends is a null."""
     schema = tool({"a": part}, **{"$defs": {"five": or_null("integer", default=5)}})
     lowered = lower(schema, OPENAI_STRICT)
-    way = lowered.way_back
-    assert way is not None
-    sent = way.outward({})
+    restorer = lowered.restorer
+    assert restorer is not None
+    sent = restorer.to_view({})
     assert sent == {"a": out}
     assert JsonSchemaValidator(lowered.schema).is_valid(sent)
-    back = way.restore(sent)
+    back = restorer.restore(sent)
     assert JsonSchemaValidator(schema).is_valid(back)
     assert back == {"a": part.get("default") if out == {"b": None} else out}
-    assert way.restore({"a": None}) == {"a": None}
+    assert restorer.restore({"a": None}) == {"a": None}
 
 
 def test_what_goes_out_shares_nothing_with_the_schema() -> None:
-    way = lower(tool({"a": or_null("array", items=TEXT, default=["x"])}), OPENAI_STRICT).way_back
-    assert way is not None
-    way.outward({})["a"].append("y")  # type: ignore[union-attr]
-    assert way.outward({}) == {"a": ["x"]}
+    restorer = lower(
+        tool({"a": or_null("array", items=TEXT, default=["x"])}), OPENAI_STRICT
+    ).restorer
+    assert restorer is not None
+    restorer.to_view({})["a"].append("y")  # type: ignore[union-attr]
+    assert restorer.to_view({}) == {"a": ["x"]}
 
 
-def test_where_nothing_is_optional_there_is_no_way_back() -> None:
-    assert lower(tool({"a": TEXT}, "a"), OPENAI_STRICT).way_back is None
+def test_where_nothing_is_optional_there_is_no_restorer() -> None:
+    assert lower(tool({"a": TEXT}, "a"), OPENAI_STRICT).restorer is None

@@ -1,4 +1,4 @@
-"""A way back is a value that may be shared, pickled, and given anything."""
+"""A restorer is a value that may be shared, pickled, and given anything."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolcrib.schema.dialects import OPENAI_STRICT
-from toolcrib.schema.lower import ViewWayBack, lower
+from toolcrib.schema.lower import ViewRestorer, lower
 from toolcrib.schema.lower.restore import MAX_STEPS
 
 TEXT: dict[str, Any] = {"type": "string"}
@@ -21,17 +21,17 @@ def tool(properties: dict[str, Any], *required: str, **more: Any) -> dict[str, A
     return {"type": "object", "properties": properties, "required": list(required), **more}
 
 
-def test_a_way_back_is_a_value() -> None:
-    way = lower(tool({"a": TEXT}), OPENAI_STRICT).way_back
-    assert way is not None
-    way.restore({"a": None})
-    again = pickle.loads(pickle.dumps(way))  # noqa: S301 (its own bytes)
-    assert again == way
-    assert hash(again) == hash(way)
+def test_a_restorer_is_a_value() -> None:
+    restorer = lower(tool({"a": TEXT}), OPENAI_STRICT).restorer
+    assert restorer is not None
+    restorer.restore({"a": None})
+    again = pickle.loads(pickle.dumps(restorer))  # noqa: S301 (its own bytes)
+    assert again == restorer
+    assert hash(again) == hash(restorer)
     assert again.restore({"a": None}) == {}
 
 
-def test_threads_may_share_a_way_back() -> None:
+def test_threads_may_share_a_restorer() -> None:
     """The first uses of one, at the same time: nothing half known is seen by another."""
     parts: dict[str, Any] = {"d0": {"type": "integer"}}
     parts |= {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i - 1}"}]} for i in range(1, 40)}
@@ -42,9 +42,9 @@ def test_threads_may_share_a_way_back() -> None:
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(10):
-            way = ViewWayBack(text)
+            restorer = ViewRestorer(text)
             with ThreadPoolExecutor(4) as pool:
-                assert list(pool.map(way.restore, [sent] * 4)) == [{}] * 4
+                assert list(pool.map(restorer.restore, [sent] * 4)) == [{}] * 4
     finally:
         sys.setswitchinterval(interval)
 
@@ -83,13 +83,13 @@ def deep(levels: int) -> dict[str, Any]:
     ids=["shared and deep", "many", "too many", "deeper"],
 )
 def test_hostile_arguments_end_soon(sent: Any) -> None:
-    way = lower(TREES, OPENAI_STRICT).way_back
-    assert way is not None
-    assert isinstance(way.restore(sent), dict)
-    assert isinstance(way.outward(sent), dict)
+    restorer = lower(TREES, OPENAI_STRICT).restorer
+    assert restorer is not None
+    assert isinstance(restorer.restore(sent), dict)
+    assert isinstance(restorer.to_view(sent), dict)
 
 
 def test_what_would_take_too_long_is_passed_on() -> None:
-    way = ViewWayBack(json.dumps(tool({"t": {"type": "array", "items": tool({"a": TEXT})}})))
+    restorer = ViewRestorer(json.dumps(tool({"t": {"type": "array", "items": tool({"a": TEXT})}})))
     sent: dict[str, Any] = {"t": [{"a": None} for _ in range(MAX_STEPS)]}
-    assert way.restore(sent) == sent
+    assert restorer.restore(sent) == sent
