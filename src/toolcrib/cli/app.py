@@ -1,7 +1,7 @@
 """The commands, and how each of them ends.
 
 Exit codes: 0 done, 1 the job failed, 2 an unusable command line. An error is one line on stderr;
-`--debug` gives the traceback instead, that of a tool, too. With `--json`, stdout holds exactly one
+`--debug` gives the traceback instead, also that of a tool. With `--json`, stdout holds exactly one
 JSON value, that of a failure being `{"error": {"kind", "message"}}`. After Ctrl-C the code is 130, and
 where calls may have run by then (`chat`, `call`), the JSON value says which.
 """
@@ -23,9 +23,7 @@ from toolcrib.cli.options import SHOWS_TRACEBACKS, InterruptedTurn, UnusableErro
 from toolcrib.cli.render import print_json, printable
 from toolcrib.errors import ToolcribError
 
-# What the help of each command ends with: a line or two to begin from. A test parses them all.
-
-
+# The examples that end the help of each command; a test parses them all.
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "chat": (
         "toolcrib chat 'What time is it in Asia/Tokyo?'",
@@ -71,7 +69,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def explain(app: typer.Typer, path: str = "") -> None:
-    """Ends each command's help with its examples, and lets its paragraphs fill the lines."""
+    """End each command's help with its examples, and let its paragraphs fill the lines."""
     for command in app.registered_commands:
         paragraphs = inspect.getdoc(command.callback) or ""
         command.help = "\n\n".join(" ".join(p.split()) for p in paragraphs.split("\n\n"))
@@ -127,7 +125,7 @@ def main(
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line; the exit code. `--debug` may stand before the command or behind it."""
+    """Run one command line; return the exit code. `--debug` may stand before or after the command."""
     given = sys.argv[1:] if arguments is None else arguments
     end = (*given, "--").index("--")
     options, rest = given[:end], given[end:]
@@ -150,22 +148,22 @@ def run(arguments: list[str] | None = None) -> int:
             sys.stderr.close()
         return 1
     except Exception as error:  # noqa: BLE001  the last line of defence: one line, no traceback
-        return _unforeseen(error, debug=debug, as_json=as_json)
+        return _unexpected(error, debug=debug, as_json=as_json)
     finally:
         SHOWS_TRACEBACKS.reset(before)
-    if code == INTERRUPTED and as_json:  # typer makes an exit of Ctrl-C, too
+    if code == INTERRUPTED and as_json:  # typer turns Ctrl-C into an exit code
         _print_error("KeyboardInterrupt", "cancelled")
     return code if isinstance(code, int) else 0
 
 
 def _let_streams_take_all_text() -> None:
-    """A terminal need not be UTF-8."""
+    """Write characters that the terminal's encoding lacks as escapes: it need not be UTF-8."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def _unforeseen(error: Exception, *, debug: bool, as_json: bool) -> int:
+def _unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
     usage = getattr(error, "format_message", None)  # click's, in whichever copy typer uses
     if usage is None:
         return _failed(error, 1, debug=debug, as_json=as_json)
@@ -183,7 +181,7 @@ def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
     kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "
     line = printable(f"{kind}{error}").replace("\n", " ")
     if sys.stderr is not None:
-        with suppress(OSError):  # nobody can be told, but the exit code holds
+        with suppress(OSError):  # the line cannot be shown; the exit code still says it
             sys.stderr.write(f"toolcrib: {line}\n")
     return code
 

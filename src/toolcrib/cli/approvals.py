@@ -1,7 +1,7 @@
-"""`toolcrib approvals`: the questions that runs have left in a database, and a person's answers.
+"""`toolcrib approvals`: the approval requests that runs have stored in a database, and their answers.
 
-Needs neither the agent nor its tools. An answer goes to questions named one by one, by their whole
-ids: there is no yes to whatever may be asked.
+It needs neither the agent nor its tools. Rule: an answer names each request by its whole id; there is
+no approval of whatever may be asked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ app = typer.Typer(no_args_is_help=True, help="Answer what runs have asked and wa
 
 IdsArgument: TypeAlias = Annotated[
     list[str],
-    typer.Argument(metavar="ID", help="The questions, all or none of which are answered."),
+    typer.Argument(metavar="ID", help="The requests: all of them are answered, or none."),
 ]
 StoreOption: TypeAlias = Annotated[
     str, typer.Option("--store", metavar="URL", help="The database, as SQLAlchemy names it.")
@@ -127,7 +127,7 @@ def _answer(ids: list[str], answer: Answer, store: str, *, as_json: bool) -> Non
 
 
 def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]]) -> T:
-    """What `work` gives."""
+    """Return the result of `work` on the store, and close the store."""
     check_holds("approvals", url, "there are no approvals in it")
 
     async def opened() -> T:
@@ -149,7 +149,7 @@ def _name(by: str | None) -> str:
 
 
 def _edited(text: str) -> JsonObject:
-    """As strict as JSON is: what a model is forgiven is not guessed at here."""
+    """Parse arguments strictly: the mistakes that a model is forgiven are errors here."""
     parsed = parse_arguments(text)
     if isinstance(parsed, ParseFailure):
         raise UnusableError(f"--arguments: {parsed.message}")
@@ -183,7 +183,7 @@ def _line(text: str) -> str:
 
 
 def _span(seconds: float) -> str:
-    """The largest unit that fits, rounded down: `3 h`."""
+    """Return a time span in the largest unit that fits, rounded down: `3 h`."""
     whole = max(0, int(seconds))
     size, unit = next((u for u in _UNITS if whole >= u[0]), _UNITS[-1])
     return f"{whole // size} {unit}"

@@ -1,6 +1,6 @@
-"""`toolcrib audit`: what became of calls, as the audit log tells it.
+"""`toolcrib audit list` and `show`: what happened to calls, according to the audit log.
 
-What is about the log itself, and not about calls, is in `audit_check`.
+`audit_check` has the commands about the log itself.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from toolcrib.cli.audit_check import (
 )
 from toolcrib.cli.audit_story import (
     CallStory,
-    Told,
+    StoryLine,
     decision_of,
+    ids_of,
     milliseconds,
     outcome,
     run_line,
@@ -36,7 +37,7 @@ from toolcrib.cli.audit_story import (
     whole_stories,
 )
 from toolcrib.cli.options import (
-    LOG,
+    DATABASE,
     ByOption,
     CallOption,
     CodeOption,
@@ -66,7 +67,7 @@ app = typer.Typer(no_args_is_help=True, help="Read, check and export the audit l
 @app.command("list")
 def list_calls(  # noqa: PLR0913  the options of a command line
     *,
-    log: LogOption = LOG,
+    log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     run: RunOption = None,
     call: CallOption = None,
@@ -76,7 +77,7 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     code: CodeOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = SHOWN,
+    limit: Annotated[int, typer.Option(min=1, help="At most N.")] = SHOWN,
     as_json: JsonOption = False,
 ) -> None:
     """List calls, the newest first: when, which, how they ended, what was decided.
@@ -109,7 +110,7 @@ def show(
         str, typer.Argument(metavar="ID", help="A run's id, a call's, or both: RUN/CALL.")
     ],
     *,
-    log: LogOption = LOG,
+    log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -118,7 +119,7 @@ def show(
     made it.
     """
 
-    async def tell(opened: AuditLog) -> tuple[list[CallStory], list[RunRecord]]:
+    async def read(opened: AuditLog) -> tuple[list[CallStory], list[RunRecord]]:
         run, _, call = wanted.rpartition("/")
         runs = await opened.runs(wanted)
         filters = [AuditFilter(run_id=wanted), AuditFilter(call_id=wanted)]
@@ -128,8 +129,8 @@ def show(
                 return await whole_stories(opened, entries), runs
         return [], runs
 
-    told, runs = with_log(log_to_read(log, key_file), tell) if wanted else ([], [])
-    if not told and not runs:
+    calls, runs = with_log(log_to_read(log, key_file), read) if wanted else ([], [])
+    if not calls and not runs:
         raise UnusableError(
             f"{without_password(log)}: there is no run and no call '{wanted}' in it"
         )
@@ -138,18 +139,18 @@ def show(
             {
                 "id": wanted,
                 "runs": [msgspec.to_builtins(run) for run in runs],
-                "calls": [_story(call) for call in told],
+                "calls": [_story(call) for call in calls],
             }
         )
         return
     for run in runs:
         out.print(printable(run_line(run)).replace("\n", " "))
-    if runs and told:
+    if runs and calls:
         out.print()
-    for number, call in enumerate(told):
+    for number, call in enumerate(calls):
         if number:
             out.print()
-        _tell(call)
+        _print_story(call)
 
 
 def _row(record: ToolInvocationRecord) -> tuple[str, ...]:
@@ -203,23 +204,20 @@ def _story(call: CallStory) -> dict[str, Any]:
     }
 
 
-def _tell(call: CallStory) -> None:
-    record = call.record
-    run = f", run {record.run_id}" if record.run_id else ""
-    caller = f", for {record.caller}" if record.caller else ""
-    line = Text().append(_cell(record.name), style="bold")
-    line.append(_cell(f"  {record.id}{run}{caller}"), style="dim")
-    out.print(line)
-    for told in call.lines():
-        _print_told(told)
+def _print_story(call: CallStory) -> None:
+    title = Text().append(_cell(call.record.name), style="bold")
+    title.append(_cell(f"  {ids_of(call.record)}"), style="dim")
+    out.print(title)
+    for line in call.lines():
+        _print_line(line)
 
 
-def _print_told(told: Told) -> None:
-    line = Text().append(f"  {told.at:<24}  ", style="dim")
-    line.append(f"{told.what:<11} ", style="bold")
-    line.append(printable(told.text).replace("\n", " "))
-    line.rstrip()
-    out.print(line)
+def _print_line(line: StoryLine) -> None:
+    text = Text().append(f"  {line.at:<24}  ", style="dim")
+    text.append(f"{line.what:<11} ", style="bold")
+    text.append(printable(line.text).replace("\n", " "))
+    text.rstrip()
+    out.print(text)
 
 
 app.command("verify")(verify)

@@ -1,7 +1,11 @@
-"""`toolcrib audit verify|head|migrate|export|prune`: whether the log is as it was, a copy, less of it.
+"""The commands of `toolcrib audit` about the log itself: whether it is as it was written, and copies.
 
-`verify` exits with 1 if something is not as it was written, and with UNSEALED if nothing is, but nobody
-can tell whether something is missing at the start or at the end.
+`verify`, `head`, `migrate`, `export`, `prune`; and, for proofs that are kept elsewhere and show later
+changes, `keygen`, `checkpoint`, `prove` and `verify-inclusion`.
+
+Rules: `verify` exits with 1 if an entry is not as it was written, and with UNSEALED if all are, but
+something may be missing at the start or at the end. A checkpoint is written over a checkpoint only, a
+proof over a proof: a file named by mistake, such as the log or a key, is not lost.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from toolcrib.audit import (
 from toolcrib.audit.checkpoint import Proof
 from toolcrib.cli.audit_story import when
 from toolcrib.cli.options import (
-    LOG,
+    DATABASE,
     ByOption,
     CallOption,
     CodeOption,
@@ -57,12 +61,6 @@ from toolcrib.cli.options import (
 from toolcrib.cli.render import json_text, out, print_json, printable
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
-
-# `toolcrib audit keygen|checkpoint|prove|verify-inclusion`: kept elsewhere, they show changes.
-#
-# A file that is there is written over only by what it holds already, a checkpoint by a checkpoint and a
-# proof by a proof: who names the log or a key by mistake would lose it.
-
 
 SigningKeyOption: TypeAlias = Annotated[
     Path, typer.Option("--signing-key", metavar="FILE", help="As `audit keygen` has written it.")
@@ -106,7 +104,7 @@ def keygen(
 def checkpoint(
     file: FileArgument = None,
     *,
-    log: LogOption = LOG,
+    log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     signing_key: SigningKeyOption,
     after: Annotated[
@@ -132,15 +130,15 @@ def checkpoint(
     note = with_log(log_to_read(log, key_file), signed)
     _give(note, file, Checkpoint.read, as_json=as_json)
     if as_json:
-        told = Checkpoint.read(note)
-        print_json({"log": without_password(log), "size": told.size, "checkpoint": note})
+        made = Checkpoint.read(note)
+        print_json({"log": without_password(log), "size": made.size, "checkpoint": note})
 
 
 def prove(
     wanted: Annotated[str, typer.Argument(metavar="ID", help="A call's id, or an entry's number.")],
     file: FileArgument = None,
     *,
-    log: LogOption = LOG,
+    log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     kept: Annotated[
         Path, typer.Option("--checkpoint", metavar="FILE", help="One that came after the entry.")
@@ -180,7 +178,7 @@ def check_inclusion(
 
 
 def opened_checkpoint(file: Path | None, keys: list[str] | None) -> Checkpoint | None:
-    """A checkpoint that was kept, once its signatures are checked."""
+    """Read a checkpoint and check its signatures; None if no file is given."""
     if file is None:
         if keys:
             raise UnusableError("--public-key is about a checkpoint: give --checkpoint FILE")
@@ -229,7 +227,7 @@ UNSEALED = 3
 
 def verify(
     *,
-    log: LogOption = LOG,
+    log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     head: Annotated[
         str | None,
@@ -267,8 +265,8 @@ def verify(
             with_log(opened, lambda audit: audit.verify(head=kept, checkpoint=signed)),
         )
     if as_json:
-        told = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
-        print_json({**told, **msgspec.to_builtins(found)})
+        about = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
+        print_json({**about, **msgspec.to_builtins(found)})
     else:
         _say(where, found)
         if found.ok and signed is not None and signed.rotates_to is not None:
@@ -281,7 +279,7 @@ def verify(
 
 def head(
     *,
-    log: LogOption = LOG,
+    log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -295,7 +293,7 @@ def head(
 
 def migrate(
     *,
-    log: LogOption = LOG,
+    log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -304,8 +302,8 @@ def migrate(
     if as_json:
         print_json({"log": without_password(log), "migrated": done})
     else:
-        told = "is sealed from here on" if done else "is of the newest format already"
-        out.print(printable(f"{without_password(log)}: {told}"))
+        state = "is sealed from here on" if done else "is of the newest format already"
+        out.print(printable(f"{without_password(log)}: {state}"))
 
 
 def export(  # noqa: PLR0913  the options of a command line
@@ -313,7 +311,7 @@ def export(  # noqa: PLR0913  the options of a command line
         Path | None, typer.Argument(metavar="FILE", help="Where to; left out, to stdout.")
     ] = None,
     *,
-    log: LogOption = LOG,
+    log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     run: RunOption = None,
     call: CallOption = None,
@@ -328,7 +326,7 @@ def export(  # noqa: PLR0913  the options of a command line
 ) -> None:
     """Write entries as JSON lines, the oldest first; a FILE whole or not at all.
 
-    `verify --jsonl FILE` checks them. With --json, what has been written to FILE is told as JSON.
+    `verify --jsonl FILE` checks them. With --json, JSON says what has been written to FILE.
     """
     which = filter_of(
         run=run,
@@ -361,7 +359,7 @@ def prune(
     before: Annotated[
         str, typer.Option("--before", metavar="TIME", help="Such as 2026-11-22, or 90d.")
     ],
-    log: LogOption = LOG,
+    log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
     as_json: JsonOption = False,
@@ -397,7 +395,7 @@ def _verify_file(
     file: Path, key_file: Path | None, kept: Head | None, *, filtered: bool
 ) -> Verification:
     try:
-        # what is not UTF-8 is no entry, and is found to be none
+        # a line that is not UTF-8 is found to be no entry
         with file.open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
             return verify_jsonl(lines, key=key_of(key_file), head=kept, filtered=filtered)
     except OSError as error:
@@ -405,14 +403,14 @@ def _verify_file(
 
 
 def _is_part_of(file: Path, url: str) -> bool:
-    """Whether a file is that of a SQLite database, or one of those that it keeps beside it."""
+    """Whether a file is that of a SQLite database, or its write-ahead log or shared memory."""
     log = existing_file(url)
     own = () if log is None else (f"{os.path.realpath(log)}{end}" for end in ("", "-wal", "-shm"))
     return os.path.realpath(file) in own
 
 
 async def _print_lines(lines: AsyncIterator[str]) -> None:
-    """As they are, for `verify`; but a terminal is shown nothing that it would act upon."""
+    """Print the lines unchanged, for `verify`; escaped on a terminal, which might act upon them."""
     if sys.stdout is None:
         raise UnusableError("there is no stdout to write to: name a FILE")
     async for line in lines:
@@ -422,7 +420,7 @@ async def _print_lines(lines: AsyncIterator[str]) -> None:
 
 
 async def _write_lines(lines: AsyncIterator[str], target: Path) -> int:
-    """How many were written."""
+    """Write the lines to a file; return the number of entries."""
     written = 0
     try:
         with _opened(target) as file:
@@ -436,9 +434,9 @@ async def _write_lines(lines: AsyncIterator[str], target: Path) -> int:
 
 @contextlib.contextmanager
 def _opened(target: Path) -> Iterator[BinaryIO]:
-    """Written beside its place, then moved there in one step; only the owner can read it.
+    """Open a new file in the target's folder that replaces the target at the end, in one step.
 
-    What is there and is no file (a pipe, a device) stays what it is, and is written to.
+    Only the owner can read it. A pipe or a device is kept, and written to.
     """
     if target.exists() and not target.is_file():
         with target.open("wb") as other:

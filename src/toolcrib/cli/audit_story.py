@@ -1,4 +1,4 @@
-"""What became of a call, and where it came from, told from the log and from nothing else."""
+"""What happened to a call and where it came from, in sentences made from the log and nothing else."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _SHOWN = 5
 _PLANS = ("planned", "rejected")
 
 
-class Told(NamedTuple):
-    """One line of a call's story; `at` is empty where the log does not say when."""
+class StoryLine(NamedTuple):
+    """One line of a call's story; `at` is empty if the log does not say when."""
 
     at: str
     what: str
@@ -53,11 +53,10 @@ class Told(NamedTuple):
 
 
 class CallStory:
-    """All that the log says of one call, in the order in which it was written.
+    """Everything in the log about one call, in the order in which it was written.
 
-    `record` is the one that tells what became of it: its first final outcome, whoever wrote later.
-    `attachments` are what its records refer to, by digest; `callers` the calls in whose tools it was
-    made, the nearest first.
+    `record` is the first final outcome; if there is none, the last record. `attachments` are the texts
+    that its records refer to, by digest; `callers` the calls whose tools made it, the nearest first.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class CallStory:
             return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
         if not self.began:
             return f"It did not run: {_stopped(record).rstrip('.')}."
-        if not is_final(record):  # why it began; nobody knows more
+        if not is_final(record):  # why it was started is all that is known
             record = next((one for one in self._records if one.status == "started"), record)
         because = _decided(record.decision) or "the log does not say who decided"
         if record.approved_by is not None:
@@ -94,10 +93,10 @@ class CallStory:
         unknown = "" if is_final(record) else ", and the log does not say how it ended"
         return f"It ran because {because}{unknown}."
 
-    def lines(self) -> Iterator[Told]:
-        """When it was asked for, what was decided, by whom, and what came of it."""
+    def lines(self) -> Iterator[StoryLine]:
+        """Yield when the call was asked for, what was decided and by whom, and how it ended."""
         attempts: dict[float, list[AuditEntry]] = {}
-        for entry in self.entries:  # those of two processes may be written in turns
+        for entry in self.entries:  # entries of two processes may alternate
             attempts.setdefault(entry.record.started_at, []).append(entry)
         for number, entries in enumerate(attempts.values()):
             yield from _attempt(entries, again=number > 0)
@@ -106,14 +105,14 @@ class CallStory:
             *_defined(self.record, self.attachments),
             *_background(self.record, self.attachments),
         )
-        yield from (Told("", what, text) for what, text in facts if text)
+        yield from (StoryLine("", what, text) for what, text in facts if text)
         for caller in self.callers:
-            yield Told("", "called by", _caller_line(caller.record))
-        yield Told("", "why", self.why())
+            yield StoryLine("", "called by", _caller_line(caller.record))
+        yield StoryLine("", "why", self.why())
 
 
 def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:
-    """The calls of some entries, in the order of their first ones."""
+    """Group entries into calls, in the order of their first entries."""
     calls: dict[tuple[str, str], list[AuditEntry]] = {}
     for entry in entries:
         calls.setdefault((entry.record.run_id, entry.record.id), []).append(entry)
@@ -121,19 +120,19 @@ def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:
 
 
 async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[CallStory]:
-    """The same, with what their records refer to, and the calls in whose tools they were made.
+    """Group entries into calls, with the attachments and the calling calls read from the log.
 
     Raises SourceError for an attachment that is not as it was written.
     """
-    told = []
+    whole = []
     for story in stories(entries):
         attachments = await log.attachments(_referred(story.record))
-        told.append(CallStory(story.entries, attachments, await _callers(log, story)))
-    return told
+        whole.append(CallStory(story.entries, attachments, await _callers(log, story)))
+    return whole
 
 
 async def _callers(log: AuditLog, story: CallStory) -> list[CallStory]:
-    """The nearest first, as far as the log has them; what calls itself is told once."""
+    """Return the calls whose tools made a call, the nearest first, as far as the log has them."""
     found: list[CallStory] = []
     record, seen = story.record, {(story.record.run_id, story.record.id)}
     while record.parent_call_id and len(found) < _MOST_CALLERS:
@@ -150,13 +149,13 @@ async def _callers(log: AuditLog, story: CallStory) -> list[CallStory]:
 
 
 def _referred(record: ToolInvocationRecord) -> tuple[str, ...]:
-    """The digests of what a record refers to."""
+    """Return the digests of the attachments that a record refers to."""
     origin = record.origin or Origin()
     return record.definition_digest, origin.prompt_digest, origin.choice_digest
 
 
 def run_line(run: RunRecord) -> str:
-    """How a run ended, or that it waits: `run run_1 by shop 1.2, for ada: completed, …`."""
+    """Return how a run ended, or that it waits: `run run_1 by shop 1.2, for ada: completed, …`."""
     agent = " ".join(text for text in (run.agent, run.agent_version) if text)
     ended = f"{run.status} ({run.limit})" if run.limit else run.status
     tokens = f"{run.usage.input_tokens}+{run.usage.output_tokens} tokens"
@@ -168,7 +167,7 @@ def run_line(run: RunRecord) -> str:
 
 
 def when(at: float | None) -> str:
-    """A time in UTC, to the millisecond; whatever it is, where it is none."""
+    """Return a time in UTC, to the millisecond; a number that is no time is returned as it is."""
     if at is None:
         return ""
     try:
@@ -181,15 +180,22 @@ def milliseconds(record: ToolInvocationRecord) -> str:
     return "" if record.seconds is None else f"{record.seconds * 1000:.1f} ms"
 
 
+def ids_of(record: ToolInvocationRecord) -> str:
+    """Return the ids of a call, its run and its caller: `call_77, run run_1, for ada`."""
+    run = f", run {record.run_id}" if record.run_id else ""
+    caller = f", for {record.caller}" if record.caller else ""
+    return f"{record.id}{run}{caller}"
+
+
 def outcome(record: ToolInvocationRecord) -> str:
-    """`completed`, `started`, `waiting`; of a call that failed, the error's code."""
+    """Return `completed`, `started`, `waiting`; for a failed call the error's code."""
     if record.status != "failed" or record.error is None:
         return record.status
     return record.error.code.value
 
 
 def decision_of(record: ToolInvocationRecord) -> str:
-    """`ask by standard, approved by grace`."""
+    """Return a decision as `ask by standard, approved by grace`."""
     decision = record.decision
     if decision is None:
         return ""
@@ -201,13 +207,13 @@ _WORDS = {Allow: "allow", Ask: "ask", Deny: "deny"}
 _VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
 
 
-def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[Told]:
+def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[StoryLine]:
     record = entries[-1].record
     given = "arguments that did not validate"
     if record.arguments is not None:
         marked = f" (defaults: {', '.join(record.defaulted)})" if record.defaulted else ""
         given = f"{short_json(record.arguments)}{marked}"
-    yield Told(
+    yield StoryLine(
         when(record.started_at),
         "asked again" if again else "asked",
         given,
@@ -215,29 +221,29 @@ def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[Told]:
     if record.decision is not None:
         reason = f": {record.decision.reason}" if record.decision.reason else ""
         policy = record.decision.policy or "a policy without a name"
-        yield Told("", "decided", f"{_WORDS[type(record.decision)]} by {policy}{reason}")
+        yield StoryLine("", "decided", f"{_WORDS[type(record.decision)]} by {policy}{reason}")
     if record.approved_by:
         edited = ", with other arguments" if record.edited else ""
-        yield Told("", "answered", f"{_answered(record)}{edited}{_question(record)}")
+        yield StoryLine("", "answered", f"{_answered(record)}{edited}{_question(record)}")
     for entry in entries:
         yield _event(entry)
     if record.status == "started":
-        yield Told("", "unknown", "the log does not say how it ended")
+        yield StoryLine("", "unknown", "the log does not say how it ended")
 
 
-def _event(entry: AuditEntry) -> Told:
+def _event(entry: AuditEntry) -> StoryLine:
     record = entry.record
     match record.status:
         case "started":
-            return Told(when(entry.at), "started", "")
+            return StoryLine(when(entry.at), "started", "")
         case "planned":
-            return Told(when(entry.at), "planned", "")
+            return StoryLine(when(entry.at), "planned", "")
         case "waiting":
-            return Told(when(record.ended_at), "waits", f"for an answer{_question(record)}")
+            return StoryLine(when(record.ended_at), "waits", f"for an answer{_question(record)}")
     took = f" ({milliseconds(record)})" if record.seconds is not None else ""
     texts = [short_json(record.result)] if record.status == "completed" else []
     texts += [] if record.error is None else [error_text(record.error)]
-    return Told(when(record.ended_at or entry.at), record.status, f"{'; '.join(texts)}{took}")
+    return StoryLine(when(record.ended_at or entry.at), record.status, f"{'; '.join(texts)}{took}")
 
 
 def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:
@@ -254,7 +260,7 @@ def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:
 def _defined(
     record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
 ) -> Iterator[tuple[str, str]]:
-    """The definition that was in force, and the key that the call ran under."""
+    """Yield the definition that was in force, and the idempotency key of the call."""
     definition = _attached(attachments, record.definition_digest)
     described = f": {definition['description']}" if definition.get("description") else ""
     yield "definition", f"{record.definition_digest}{shortened(described)}"
@@ -264,7 +270,7 @@ def _defined(
 def _background(
     record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
 ) -> Iterator[tuple[str, str]]:
-    """Who asked, by which model and out of what; what is not in the log is told by its digest alone."""
+    """Yield caller, agent, model and prompt; only the digest of a text that is not in the log."""
     yield "roles", ", ".join(record.caller_roles)
     origin = record.origin
     if origin is None:
@@ -286,7 +292,7 @@ def _background(
 def _offered(
     record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
 ) -> Iterator[tuple[str, str]]:
-    """Why the model was offered this tool, and which others it was, and was not."""
+    """Yield why the model was offered this tool, which others it was offered, and which it was not."""
     origin = record.origin or Origin()
     if record.picked is not None:
         yield "picked", _candidate(record.picked)
@@ -294,18 +300,18 @@ def _offered(
     if not choice:
         yield "choice", origin.choice_digest
         return
-    told = msgspec.convert(choice, Choice)
-    others = [candidate for candidate in told.offered if candidate.name != record.name]
-    late = ", in the order of the catalog: nothing was scored in time" if told.timed_out else ""
-    yield "choice", f"by {told.scorer or 'no scorer'}{late}"
+    chosen = msgspec.convert(choice, Choice)
+    others = [candidate for candidate in chosen.offered if candidate.name != record.name]
+    late = ", in the order of the catalog: nothing was scored in time" if chosen.timed_out else ""
+    yield "choice", f"by {chosen.scorer or 'no scorer'}{late}"
     for candidate in others[:_SHOWN]:
         yield "  beside", _candidate(candidate)
     if len(others) > _SHOWN:
         yield "  beside", f"and {len(others) - _SHOWN} more"
-    for candidate in told.excluded[:_SHOWN]:
+    for candidate in chosen.excluded[:_SHOWN]:
         yield "  left out", _candidate(candidate)
-    if told.excluded_count > _SHOWN:
-        yield "  left out", f"and {told.excluded_count - _SHOWN} more"
+    if chosen.excluded_count > _SHOWN:
+        yield "  left out", f"and {chosen.excluded_count - _SHOWN} more"
 
 
 def _candidate(candidate: Candidate) -> str:
@@ -314,15 +320,13 @@ def _candidate(candidate: Candidate) -> str:
 
 
 def _attached(attachments: Mapping[str, Attachment], digest: str) -> dict[str, Any]:
-    """What an attachment says; nothing, where the log has it not."""
+    """Return the content of an attachment; nothing if the log does not have it."""
     attachment = attachments.get(digest)
     return {} if attachment is None else msgspec.json.decode(attachment.text, type=dict[str, Any])
 
 
 def _caller_line(record: ToolInvocationRecord) -> str:
-    run = f", run {record.run_id}" if record.run_id else ""
-    caller = f", for {record.caller}" if record.caller else ""
-    return f"{record.name}  {record.id}{run}{caller}: {outcome(record)}"
+    return f"{record.name}  {ids_of(record)}: {outcome(record)}"
 
 
 def _decided(decision: Decision | None) -> str:

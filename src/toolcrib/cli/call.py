@@ -1,4 +1,4 @@
-"""`toolcrib call`: one call through hydration and the runner, and what became of it."""
+"""`toolcrib call`: one call through hydration and the runner, and its outcome."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def call(
     Exits with 1 if the call does not complete, its arguments being wrong included.
     """
     log = log_to_write(audit, key_file)
-    written = MemorySink()  # it tells, after Ctrl-C, what became of the call
+    written = MemorySink()  # has, after Ctrl-C, the outcome of the call
     sinks: tuple[Sink, ...] = (written,) if log is None else (written, log)
     catalog = load_catalog(tools, database=database)
     runner = ToolRunner(
@@ -87,7 +87,7 @@ async def _run(runner: ToolRunner, asked: ToolCall, log: AuditLog | None) -> Out
 
 
 def _read_stdin() -> str:
-    """A little more than the limit is enough to see that it is exceeded."""
+    """Read the arguments; one byte more than the limit shows that it is exceeded."""
     if sys.stdin is None:
         raise UnusableError("there is no stdin to read the arguments from")
     try:
@@ -97,7 +97,7 @@ def _read_stdin() -> str:
 
 
 def _show(outcome: Outcome, *, as_json: bool) -> None:
-    """The whole result as the model would see it: whoever runs the command is the application."""
+    """Print the whole result as the model would see it: whoever runs the command is the application."""
     if as_json:
         result = outcome.model if isinstance(outcome, Completed) else None
         print_json({"record": msgspec.to_builtins(outcome.record), "result": result})
@@ -109,7 +109,7 @@ def _show(outcome: Outcome, *, as_json: bool) -> None:
 
 
 def _why(record: ToolInvocationRecord, names: Sequence[str], consent: bool | None) -> str:
-    """Why it did not complete, and what whoever runs the command can do about it."""
+    """Return why a call did not complete, and what can be done about it."""
     if record.error is None:
         return "it waits for an approval"
     text = error_text(record.error)

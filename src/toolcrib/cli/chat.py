@@ -1,4 +1,4 @@
-"""`toolcrib chat`: the agent loop in a terminal, each tool call on a line of its own."""
+"""`toolcrib chat`: the agent loop in a terminal, with a line for each tool call."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _Scorer: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="NAME", help=f"With --pick: what scores the tools: {', '.join(SCORERS)}."),
 ]
-_Tape: TypeAlias = Annotated[
+_Cassette: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--cassette",
@@ -83,7 +83,9 @@ _Tape: TypeAlias = Annotated[
         help="Replay the provider's answers from FILE; record them where there is none.",
     ),
 ]
-_Anew: TypeAlias = Annotated[bool, typer.Option("--record", help="With --cassette: record anew.")]
+_Record: TypeAlias = Annotated[
+    bool, typer.Option("--record", help="With --cassette: record again.")
+]
 
 
 def chat(  # noqa: PLR0913  the options of a command
@@ -97,17 +99,17 @@ def chat(  # noqa: PLR0913  the options of a command
     consent: ConsentOption = None,
     audit: RecordOption = None,
     key_file: KeyFileOption = None,
-    tape: _Tape = None,
-    anew: _Anew = False,
+    cassette_file: _Cassette = None,
+    record: _Record = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Ask a model that may call tools, and see every call: what, with what, allowed by what.
+    """Ask a model that may call tools, and see every call, its arguments and why it was allowed.
 
-    Risky calls are asked about first. Without PROMPT it is a conversation; end it with Ctrl-D.
+    You are asked before a risky call. Without PROMPT it is a conversation; end it with Ctrl-D.
     """
     if as_json and prompt is None:
         raise UnusableError("--json needs a prompt")
-    if anew and tape is None:
+    if record and cassette_file is None:
         raise UnusableError("--record needs --cassette FILE")
     options = _pick_options(pick, scorer)
     asker = _Asker(approver(consent))
@@ -115,7 +117,10 @@ def chat(  # noqa: PLR0913  the options of a command
     sinks = () if log is None else (log,)
     catalog = load_catalog(tools, database=database)
     runner = ToolRunner(catalog, approver=asker, sinks=sinks, on_exception=exception_hook())
-    with _opened(model, runner, options, tape=tape, anew=anew, log=log) as (loop, session):
+    with _opened(model, runner, options, cassette_file=cassette_file, record=record, log=log) as (
+        loop,
+        session,
+    ):
         if prompt is None:
             return _converse(loop, session, asker, model)
         return _answer(loop, session, prompt, asker, model=model, as_json=as_json)
@@ -127,15 +132,17 @@ def _opened(
     runner: ToolRunner,
     pick: PickOptions | None,
     *,
-    tape: Path | None,
-    anew: bool,
+    cassette_file: Path | None,
+    record: bool,
     log: AuditLog | None,
 ) -> Iterator[tuple[asyncio.Runner, Session]]:
-    """A conversation with a model, and the loop that it runs in; all is closed in the end."""
+    """Open a conversation with a model and the event loop that it runs in; close both at the end."""
     with contextlib.ExitStack() as stack:
         transport = None
-        if tape is not None:
-            transport = stack.enter_context(cassette(tape, record="all" if anew else "once"))
+        if cassette_file is not None:
+            transport = stack.enter_context(
+                cassette(cassette_file, record="all" if record else "once")
+            )
         searches = pick is not None and model.partition(":")[0] != "local"
         agent = Agent(_client(model, transport), runner, pick=pick, search_tools=searches)
         session = Session(agent)
@@ -158,7 +165,7 @@ def _pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
 
 
 class _Asker:
-    """Asks when the screen has come so far; the run goes on ahead of what is shown."""
+    """Asks once everything before the question is shown: the run is ahead of the screen."""
 
     def __init__(self, ask: Approver) -> None:
         self._ask = ask
@@ -181,7 +188,10 @@ def _client(model: str, transport: Transport | None) -> LLMClient:
 
 
 def _converse(loop: asyncio.Runner, session: Session, asker: _Asker, model: str) -> int:
-    """The exit code: who types has seen what went wrong, a script has not."""
+    """Converse until stdin ends; return 0, or in a script the worst exit code of a turn.
+
+    Someone who types has seen what went wrong; a script has not.
+    """
     if sys.stdin is None:
         raise UnusableError("there is no stdin to converse over: give a prompt")
     names = ", ".join(session.agent.runner.catalog.names)
@@ -208,8 +218,8 @@ def _converse(loop: asyncio.Runner, session: Session, asker: _Asker, model: str)
 
 
 def _finish(loop: asyncio.Runner) -> None:
-    """Let the turn come to its end where Ctrl-C was raised in the middle of it, such as a second one:
-    what it has done is in the conversation then, and the next turn finds nothing half done."""
+    """Let a turn that Ctrl-C stopped in the middle end: the conversation then has what it has done,
+    and the next turn finds nothing half done."""
 
     async def others() -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
@@ -228,15 +238,15 @@ def _answer(
     screen = Screen("loading the embedded model …" if first else "thinking …")
     show = _silent if as_json else screen.show
     asker.screen = None if as_json else screen
-    aside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    no_output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     turn, interrupted = _Turn(session, text), False
     try:
-        with aside:  # what a tool prints is no part of the one JSON value
+        with no_output:  # what a tool prints is not part of the one JSON value
             result = loop.run(turn.run(show))
     except KeyboardInterrupt:
         if not as_json:
             raise
-        with aside:
+        with no_output:
             _finish(loop)
             result, interrupted = loop.run(turn.result()), True
     finally:
@@ -249,7 +259,7 @@ def _answer(
 
 
 class _Turn:
-    """One run, whose result can be read also when Ctrl-C cancelled it and its tools."""
+    """One run, whose result can still be read after Ctrl-C cancelled it and its tools."""
 
     def __init__(self, session: Session, text: str) -> None:
         self._session = session
@@ -257,14 +267,14 @@ class _Turn:
         self._stream: RunStream | None = None
 
     async def run(self, show: Callable[[Event], None]) -> RunResult:
-        """Leaving early cancels the run."""
+        """Run the turn and show its events; leaving early cancels the run."""
         async with self._session.stream(self._text, caller=_CALLER) as self._stream:
             async for event in self._stream:
                 show(event)
             return await self._stream.result()
 
     async def result(self) -> RunResult:
-        """How the run ended. Raises CancelledError for one that never began."""
+        """Return how the run ended; raise CancelledError if it never began."""
         if self._stream is None:
             raise asyncio.CancelledError
         return await self._stream.result()
@@ -284,4 +294,4 @@ def _report(result: RunResult) -> object:
 
 
 def _silent(_event: Event) -> None:
-    """With `--json` only the end is told."""
+    """Show nothing: with `--json` only the end is printed."""

@@ -44,7 +44,7 @@ def install(
 
 
 class _Steps:
-    """One line on stderr for the step at hand; without a terminal, a line when a step begins."""
+    """Shows the current step as a bar on stderr; without a terminal, a line when a step begins."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar

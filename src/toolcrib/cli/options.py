@@ -1,4 +1,10 @@
-"""Options that several commands share."""
+"""What several commands take from their command line: tools, database, audit log, approval.
+
+Rules: code is imported from the working folder too, and for a Python file from its folder; what it
+prints goes to stderr, since stdout is for what the command says. To look into a database never makes
+one, or changes another program's. A key is in a file or in the environment, never on a command line,
+which others on the machine can read.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +39,18 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver,
 from toolcrib.values.definition import HasDefinition, ToolDefinition, marks_of_form, own_form
 from toolcrib.values.record import RecordStatus
 
+T = TypeVar("T")
+KEY = "TOOLCRIB_AUDIT_KEY"
+DATABASE = "sqlite:///crib.db"
+_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
+_PASSWORD = re.compile(r"(://[^:/@]*:).*(@)|([?&]password=)[^&]*", re.DOTALL)
+_MAGIC = b"SQLite format 3\0"
+_LISTED = 20
+_STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGO = re.compile(r"([0-9]{1,9})([smhdw])")
+_HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
+
 ToolsOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -58,210 +76,6 @@ ConsentOption: TypeAlias = Annotated[
     bool | None,
     typer.Option("--yes/--no", help="Approve or refuse every risky call without asking."),
 ]
-
-
-class InterruptedTurn(Exception):  # noqa: N818  an ending, not a failure
-    """Ctrl-C ended a command with `--json` that has printed what ran until then."""
-
-
-SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
-"""Whether `--debug` was given, wherever on the command line."""
-
-
-def exception_hook() -> ExceptionHook | None:
-    """With `--debug`: what a tool raises, as Python prints it. Else the log's line has to do."""
-
-    def shown(_call: ToolCall, raised: BaseException) -> None:
-        traceback.print_exception(raised, file=sys.stderr)
-
-    return shown if SHOWS_TRACEBACKS.get() else None
-
-
-def approver(consent: bool | None) -> Approver:
-    """Asks at the terminal unless the command line has answered already."""
-    if consent is None:
-        return TerminalApprover()
-
-    async def answered(_request: ApprovalRequest) -> Answer:
-        if consent:
-            return Approve(by="--yes")
-        return Refuse("refused by --no", by="--no")
-
-    return answered
-
-
-# `--tools WHERE`: a catalog from a source that is named; left out, the kit.
-#
-# Code is imported from the working folder too, and what a Python file imports from beside it; what it
-# prints goes to stderr: stdout is for what the command says.
-
-
-_LISTED = 20
-
-
-class UnusableError(SourceError):
-    """The command line names something that cannot be used."""
-
-
-class Listed(msgspec.Struct, frozen=True):
-    """A definition to choose among: it may have a name or a schema that no provider would take."""
-
-    definition: ToolDefinition
-
-    def get_definition(self) -> ToolDefinition:
-        return self.definition
-
-
-def given_once(where: str | None, tools: str | None) -> str | None:
-    """What was named as WHERE or as --tools WHERE."""
-    if where is not None and tools is not None:
-        raise UnusableError(f"the tools are named twice, {where} and --tools {tools}: choose one")
-    return tools if where is None else where
-
-
-def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
-    """The tools of a source, or the kit's, which may read a `database`.
-
-    Raises UnusableError if there is nothing to load, DefinitionError for a wrong definition.
-    """
-    if where is None:
-        try:
-            return kit.catalog(database=database)
-        except SourceError as error:
-            raise UnusableError(str(error)) from error
-        except MissingExtraError as error:
-            raise UnusableError(f"{error}, or name tools of your own: --tools WHERE") from error
-    if database is not None:
-        raise UnusableError(f"--database is for the kit: leave it out, or --tools {where}")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    folder = str(Path(os.path.realpath(where)).parent)
-    if where.endswith(".py") and folder not in sys.path:
-        sys.path.append(folder)  # last: nothing in it hides a module of Python's own
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            found = discover(where)
-    except SourceError as error:
-        raise UnusableError(f"--tools {error}") from error
-    if not found:
-        raise UnusableError(f"--tools {where}: there are no tools in it")
-    return found
-
-
-def names_to_try(names: Sequence[str], wanted: str) -> str:
-    """All names of a small catalog; of a large one those that are like the one that is not there."""
-    if len(names) <= _LISTED:
-        return ", ".join(names)
-    near = difflib.get_close_matches(wanted, names, n=5, cutoff=0.5) or names[:5]
-    return f"{', '.join(near)}, … ({len(names):,} in all)"
-
-
-def load_for_picking(where: str | None) -> tuple[HasDefinition, ...]:
-    """Like `load_catalog`; a file of definitions is taken as it is, since nothing of it will run."""
-    try:
-        source = None if where is None else source_of(where)
-        if isinstance(source, DefinitionsFile):
-            return tuple(_listed(given, source.name) for given in read_definitions(source.path))
-    except SourceError as error:
-        raise UnusableError(f"--tools {error}") from error
-    return tuple(load_catalog(where))
-
-
-def _listed(given: Mapping[str, Any], where: str) -> Listed:
-    given = own_form(given)
-    name, schema = given.get("name"), given.get("input_schema")
-    if not isinstance(name, str) or not name:
-        raise DefinitionError(f"--tools {where}: a definition has no name")
-    try:
-        text = orjson.dumps(schema if isinstance(schema, dict) else {}).decode()
-    except TypeError:
-        raise DefinitionError(
-            f"--tools {where}: the schema of {name!r} is nested too deeply, or holds an integer "
-            "beyond 64 bits"
-        ) from None
-    return Listed(
-        ToolDefinition(
-            name=name,
-            description=str(given.get("description") or ""),
-            input_schema_json=text,
-            annotations=marks_of_form(given),
-        )
-    )
-
-
-# Which database a command is about. To look into one never makes one, or changes another's.
-
-
-DATABASE = "sqlite:///crib.db"
-_SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?.*)?", re.DOTALL)
-_PASSWORD = re.compile(r"(://[^:/@]*:).*(@)|([?&]password=)[^&]*", re.DOTALL)
-_MAGIC = b"SQLite format 3\0"
-
-
-def check_url(url: str) -> None:
-    """Raises UnusableError for what is no URL, such as the bare name of a file."""
-    if "://" not in url:
-        raise UnusableError(f"{url}: give the URL of a database, such as {DATABASE}")
-
-
-def existing_file(url: str) -> Path | None:
-    """The file of a SQLite database; None for a server's, of which nothing is known here.
-
-    Raises UnusableError if there is no such file.
-    """
-    check_url(url)
-    found = _SQLITE.fullmatch(url)
-    if found is None or (found[1] or "").startswith("file:"):
-        return None
-    if found[1] in (None, "", ":memory:"):
-        raise UnusableError(f"{url}: a database in memory is gone with its program")
-    file = Path(found[1])
-    if not file.is_file():
-        absent = "it is a directory" if file.is_dir() else "there is no such file"
-        raise UnusableError(f"{url}: {absent}")
-    return file
-
-
-def check_holds(table: str, url: str, absent: str) -> None:
-    """Raises UnusableError as `existing_file` does, and SourceError for a file without that table.
-
-    To open the database of something else would put tables into it.
-    """
-    file = existing_file(url)
-    if file is None:
-        return
-    try:
-        with file.open("rb") as opened:
-            start = opened.read(len(_MAGIC))
-    except OSError as error:
-        raise SourceError(f"{url}: {error.strerror}") from None
-    if start != _MAGIC:
-        raise SourceError(f"{url}: it is not a SQLite database")
-    query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            tables = database.execute(query, [table]).fetchone()[0]
-    except sqlite3.Error:
-        return  # whoever opens it says what is wrong with it
-    if not tables:
-        raise SourceError(f"{url}: {absent}")
-
-
-def without_password(url: str) -> str:
-    """The URL less the password in it."""
-    return _PASSWORD.sub(lambda found: f"{found[1] or found[3]}***{found[2] or ''}", url)
-
-
-# What the commands about the audit log take: where it is, its key, which entries, which times.
-#
-# A key is in a file or in the environment, never on a command line, which others on the machine can
-# read. To look into a log never makes one: a file that is not there is an error.
-
-
-T = TypeVar("T")
-LOG = DATABASE
-KEY = "TOOLCRIB_AUDIT_KEY"
-
 LogOption: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -305,20 +119,187 @@ SinceOption: TypeAlias = Annotated[
 UntilOption: TypeAlias = Annotated[
     str | None, typer.Option(metavar="TIME", help="Before; likewise.")
 ]
-MostOption: TypeAlias = Annotated[
-    int | None, typer.Option("--limit", min=1, help="At most so many.")
-]
+MostOption: TypeAlias = Annotated[int | None, typer.Option("--limit", min=1, help="At most N.")]
 
-_STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_AGO = re.compile(r"([0-9]{1,9})([smhdw])")
-_HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
+
+class UnusableError(SourceError):
+    """The command line names something that cannot be used."""
+
+
+class InterruptedTurn(Exception):  # noqa: N818  an ending, not a failure
+    """Ctrl-C ended a command with `--json`, which has printed the calls that had run by then."""
+
+
+SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
+"""Whether `--debug` was given, before or after the command."""
+
+
+def exception_hook() -> ExceptionHook | None:
+    """Return, with `--debug`, a hook that prints the traceback of what a tool raises."""
+
+    def print_traceback(_call: ToolCall, raised: BaseException) -> None:
+        traceback.print_exception(raised, file=sys.stderr)
+
+    return print_traceback if SHOWS_TRACEBACKS.get() else None
+
+
+def approver(consent: bool | None) -> Approver:
+    """Return an approver that asks at the terminal, or gives the answer of `--yes` or `--no`."""
+    if consent is None:
+        return TerminalApprover()
+
+    async def answered(_request: ApprovalRequest) -> Answer:
+        if consent:
+            return Approve(by="--yes")
+        return Refuse("refused by --no", by="--no")
+
+    return answered
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A definition to choose from, whose name or schema no provider need accept."""
+
+    definition: ToolDefinition
+
+    def get_definition(self) -> ToolDefinition:
+        return self.definition
+
+
+def given_once(where: str | None, tools: str | None) -> str | None:
+    """Return what was named as WHERE or as --tools WHERE; raise UnusableError if both were given."""
+    if where is not None and tools is not None:
+        raise UnusableError(f"the tools are named twice, {where} and --tools {tools}: choose one")
+    return tools if where is None else where
+
+
+def load_catalog(where: str | None, *, database: Path | None = None) -> Catalog:
+    """Load the tools of a source, or without one the kit's, which may read a `database`.
+
+    Raises UnusableError if there is nothing to load, DefinitionError for a wrong definition.
+    """
+    if where is None:
+        try:
+            return kit.catalog(database=database)
+        except SourceError as error:
+            raise UnusableError(str(error)) from error
+        except MissingExtraError as error:
+            raise UnusableError(f"{error}, or name tools of your own: --tools WHERE") from error
+    if database is not None:
+        raise UnusableError(f"--database is for the kit: leave it out, or --tools {where}")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    folder = str(Path(os.path.realpath(where)).parent)
+    if where.endswith(".py") and folder not in sys.path:
+        sys.path.append(folder)  # last: nothing in it hides a module of Python's own
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            found = discover(where)
+    except SourceError as error:
+        raise UnusableError(f"--tools {error}") from error
+    if not found:
+        raise UnusableError(f"--tools {where}: there are no tools in it")
+    return found
+
+
+def names_to_try(names: Sequence[str], wanted: str) -> str:
+    """List the names of a small catalog; of a large one, those most like the unknown one."""
+    if len(names) <= _LISTED:
+        return ", ".join(names)
+    near = difflib.get_close_matches(wanted, names, n=5, cutoff=0.5) or names[:5]
+    return f"{', '.join(near)}, … ({len(names):,} in all)"
+
+
+def load_for_picking(where: str | None) -> tuple[HasDefinition, ...]:
+    """Load tools to choose from; a file of definitions is not checked, since none of them will run."""
+    try:
+        source = None if where is None else source_of(where)
+        if isinstance(source, DefinitionsFile):
+            return tuple(_listed(given, source.name) for given in read_definitions(source.path))
+    except SourceError as error:
+        raise UnusableError(f"--tools {error}") from error
+    return tuple(load_catalog(where))
+
+
+def _listed(given: Mapping[str, Any], where: str) -> Listed:
+    given = own_form(given)
+    name, schema = given.get("name"), given.get("input_schema")
+    if not isinstance(name, str) or not name:
+        raise DefinitionError(f"--tools {where}: a definition has no name")
+    try:
+        text = orjson.dumps(schema if isinstance(schema, dict) else {}).decode()
+    except TypeError:
+        raise DefinitionError(
+            f"--tools {where}: the schema of {name!r} is nested too deeply, or holds an integer "
+            "beyond 64 bits"
+        ) from None
+    return Listed(
+        ToolDefinition(
+            name=name,
+            description=str(given.get("description") or ""),
+            input_schema_json=text,
+            annotations=marks_of_form(given),
+        )
+    )
+
+
+def check_url(url: str) -> None:
+    """Raise UnusableError for what is no URL, such as the bare name of a file."""
+    if "://" not in url:
+        raise UnusableError(f"{url}: give the URL of a database, such as {DATABASE}")
+
+
+def existing_file(url: str) -> Path | None:
+    """Return the file of a SQLite database; None for one of a server.
+
+    Raises UnusableError if there is no such file.
+    """
+    check_url(url)
+    found = _SQLITE.fullmatch(url)
+    if found is None or (found[1] or "").startswith("file:"):
+        return None
+    if found[1] in (None, "", ":memory:"):
+        raise UnusableError(f"{url}: a database in memory is gone with its program")
+    file = Path(found[1])
+    if not file.is_file():
+        absent = "it is a directory" if file.is_dir() else "there is no such file"
+        raise UnusableError(f"{url}: {absent}")
+    return file
+
+
+def check_holds(table: str, url: str, absent: str) -> None:
+    """Raise UnusableError as `existing_file` does, and SourceError for a file without that table.
+
+    Opening the database of another program would put our tables into it.
+    """
+    file = existing_file(url)
+    if file is None:
+        return
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(len(_MAGIC))
+    except OSError as error:
+        raise SourceError(f"{url}: {error.strerror}") from None
+    if start != _MAGIC:
+        raise SourceError(f"{url}: it is not a SQLite database")
+    query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            tables = database.execute(query, [table]).fetchone()[0]
+    except sqlite3.Error:
+        return  # opening it will say what is wrong with it
+    if not tables:
+        raise SourceError(f"{url}: {absent}")
+
+
+def without_password(url: str) -> str:
+    """Return the URL with its password replaced by `***`."""
+    return _PASSWORD.sub(lambda found: f"{found[1] or found[3]}***{found[2] or ''}", url)
 
 
 def filter_of(
     *, status: str | None, code: str | None, since: str | None, until: str | None, **ids: str | None
 ) -> AuditFilter:
-    """Raises UnusableError for a status, a code or a time that there is not."""
+    """Return the filter that the options describe; raise UnusableError for an unknown value."""
     return AuditFilter(
         run_id=ids.get("run"),
         call_id=ids.get("call"),
@@ -332,7 +313,7 @@ def filter_of(
 
 
 def moment(option: str, text: str) -> float:
-    """Seconds since the epoch, of an ISO 8601 time or of so long ago: `30m`, `2h`, `3d`."""
+    """Return the seconds since the epoch of an ISO 8601 time, or of a time ago: `30m`, `2h`, `3d`."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
         return time.time() - int(ago[1]) * _SECONDS[ago[2]]
@@ -346,7 +327,7 @@ def moment(option: str, text: str) -> float:
 
 
 def head_of(text: str) -> Head:
-    """`SEQ:HASH`, as `verify` prints it."""
+    """Parse `SEQ:HASH`, as `verify` prints it; raise UnusableError if it is none."""
     found = _HEAD.fullmatch(text)
     if found is None:
         raise UnusableError("--head: give SEQ:HASH, as verify has printed it")
@@ -373,7 +354,7 @@ def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
 
 
 def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> AuditLog:
-    """A log that is there. Raises UnusableError if it is not; `damaged` ones, if that is expected."""
+    """Return an existing log; raise UnusableError if there is none. `damaged` allows damaged ones."""
     if damaged:
         existing_file(url)
     else:
@@ -382,7 +363,7 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
 
 
 def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
-    """What `work` gives; the log is closed after it."""
+    """Return the result of `work` on the log, and close the log."""
 
     async def opened() -> T:
         async with log:
@@ -392,7 +373,10 @@ def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
 
 
 def key_of(file: Path | None) -> bytes | None:
-    """The key, less one line feed at its end. Raises UnusableError if it is named, and not there."""
+    """Return the key of the file or the environment, without the file's last line feed, if any.
+
+    Raises UnusableError for a file that cannot be read or is empty.
+    """
     if file is None:
         return os.fsencode(os.environ.get(KEY, "")) or None
     try:
@@ -405,12 +389,12 @@ def key_of(file: Path | None) -> bytes | None:
 
 
 def _status(given: str | None) -> RecordStatus | None:
+    if given is None:
+        return None
     for known in _STATUSES:
         if given == known:
             return known
-    if given is not None:
-        raise UnusableError(f"--status {given}: there are {', '.join(_STATUSES)}")
-    return None
+    raise UnusableError(f"--status {given}: there are {', '.join(_STATUSES)}")
 
 
 def _code(given: str) -> ErrorCode:

@@ -1,4 +1,7 @@
-"""What a terminal is shown. Text from outside cannot move the cursor or pass for something else."""
+"""What is shown on a terminal: text, JSON, a finished call, the events of a run as they happen.
+
+Rule: text from outside cannot move the cursor, hide, or pass for something else.
+"""
 
 from __future__ import annotations
 
@@ -55,36 +58,36 @@ _MAX_SHOWN = 400
 
 
 def printable(text: str) -> str:
-    """The text with whatever a terminal would act upon written out as `\\x1b`."""
+    """Return the text with everything invisible, or that a terminal acts upon, escaped as `\\x1b`."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def spoken(text: str) -> str:
-    """What a model says, in which emoji, Arabic and Indic text need characters that nobody sees."""
+    """Escape a model's text; the invisible characters of emoji, Arabic and Indic text are kept."""
     return _ACTED_UPON.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def print_json(value: Any) -> None:
-    """The one JSON value of `--json`."""
+    """Print the one JSON value of `--json`."""
     if sys.stdout is not None:
         sys.stdout.write(f"{json_text(value, indent=2)}\n")
         sys.stdout.flush()
 
 
 def show_json(value: Any) -> None:
-    """JSON for a reader: indented, and coloured on a terminal."""
+    """Print JSON for a reader: indented, and coloured on a terminal."""
     out.print(JSONHighlighter()(Text(json_text(value, indent=2))))
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON in which a terminal finds nothing to act upon: such characters are escaped as JSON does."""
+    """Return JSON in which everything that a terminal acts upon or hides is escaped as JSON does."""
     separators = (",", ":") if indent is None else None
     text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False, default=str)
     return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def short_json(value: Any) -> str:
-    """JSON on one line, cut to what a reader takes in."""
+    """Return JSON on one line, shortened."""
     return shortened(json_text(value))
 
 
@@ -93,7 +96,7 @@ def shortened(text: str) -> str:
 
 
 def call_line(record: ToolInvocationRecord) -> Text:
-    """A finished call on one line: name, arguments, decision, time, result or error."""
+    """Return a finished call as one line: name, arguments, decision, time, result or error."""
     done = record.status == "completed"
     line = Text("✓ " if done else "✗ ", style="green" if done else "red")
     line.append(printable(record.name), style="bold")
@@ -108,7 +111,7 @@ def call_line(record: ToolInvocationRecord) -> Text:
 
 
 def error_text(error: CallError) -> str:
-    """`invalid_arguments at /value: expected number, got string`; what has no place comes last."""
+    """Return `invalid_arguments at /value: expected number, got string`; what has no path is last."""
     places = [f"{d.path}: {d.message}" for d in error.details if d.path]
     rest = [d.message for d in error.details if not d.path] or ([] if places else [error.message])
     return printable(f"{error.code}{' at' if places else ':'} {'; '.join(places + rest)}")
@@ -130,9 +133,6 @@ def _milliseconds(seconds: float | None) -> str:
     return "" if seconds is None else f" · {seconds * 1000:.1f} ms"
 
 
-# The events of a run, as a terminal shows them while they happen.
-
-
 _ENDINGS = {
     "waiting": "The run waits for an approval.",
     "cancelled": "Cancelled.",
@@ -140,7 +140,7 @@ _ENDINGS = {
 
 
 class Screen:
-    """Text as it streams, a line per finished call; a spinner on stderr while nothing comes."""
+    """Shows text as it streams and a line per finished call; a spinner on stderr while it waits."""
 
     def __init__(self, waiting_for: str) -> None:
         self._waiting_for = waiting_for
@@ -148,12 +148,14 @@ class Screen:
         self._in_text = False
         self._asked: dict[str, asyncio.Event] = {}
         self._asking = 0
-        self._begun: dict[str, str] = {}  # calls that have come and whose end was not shown
+        self._started: dict[
+            str, str
+        ] = {}  # calls that have started and whose end has not been shown
 
     @contextlib.asynccontextmanager
     async def question(self, request: ApprovalRequest) -> AsyncIterator[None]:
-        """The terminal, for a question: once all before it is shown, and without a spinner."""
-        await self._told(request.id).wait()
+        """Hold the terminal for a question, once all before it is shown, and without a spinner."""
+        await self._announced(request.id).wait()
         try:
             yield
         finally:
@@ -168,11 +170,11 @@ class Screen:
                 out.print(spoken(text), end="")
                 self._in_text = True
             case ToolCallStarted(id=id, name=name, arguments=arguments):
-                self._begun[id] = f"{printable(name)} {short_json(arguments)}"
+                self._started[id] = f"{printable(name)} {short_json(arguments)}"
                 self._end_text()
                 self._wait(f"running {printable(name)} …")
             case ToolCallFinished(record=record):
-                self._begun.pop(record.id, None)
+                self._started.pop(record.id, None)
                 self._end_text()
                 out.print(call_line(record))
                 self._wait("thinking …")
@@ -181,27 +183,27 @@ class Screen:
             case ApprovalRequested(request=request):
                 self._end_text()
                 self._asking += 1
-                self._told(request.id).set()
+                self._announced(request.id).set()
             case Done(result=result):
                 self._end_text()
                 self._ending(result)
             case ToolArgumentsDelta() | ToolsOffered() | UsageReported():
                 pass
             case RunError():
-                self._end_text()  # the error itself is raised, and told once
+                self._end_text()  # the error itself is raised, and shown once
             case _:
                 assert_never(event)
 
     def close(self) -> None:
-        """End the turn; where it was stopped in the middle, say which calls may have run."""
+        """End the turn; if it was stopped in the middle, say which calls may have run."""
         self._end_text()
-        for call in self._begun.values():
+        for call in self._started.values():
             err.print(Text(f"{call}: stopped before its end was known; it may have run."))
-        self._begun.clear()
+        self._started.clear()
 
     def _ending(self, result: RunResult) -> None:
         if result.status != "cancelled":
-            self._begun.clear()
+            self._started.clear()
         if result.status == "limited":
             err.print(f"Stopped: the limit on {result.limit} is reached.")
         elif result.status in _ENDINGS:
@@ -211,7 +213,7 @@ class Screen:
         if self._status is not None:
             self._status.update(Text(printable(str(part)).replace("\n", " ")[:80]))
 
-    def _told(self, request_id: str) -> asyncio.Event:
+    def _announced(self, request_id: str) -> asyncio.Event:
         return self._asked.setdefault(request_id, asyncio.Event())
 
     def _wait(self, what: str) -> None:

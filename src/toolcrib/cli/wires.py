@@ -1,4 +1,4 @@
-"""`toolcrib encode` and `decode`: what a provider is sent, and what it answered."""
+"""`toolcrib encode`, `decode` and `providers`: what a provider is sent, answers and can be asked."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WireNameOption: TypeAlias = Annotated[
     typer.Option(
         "--wire",
         metavar="W",
-        help=f"One of: {', '.join(WIRES)}; told from the content if left out.",
+        help=f"One of: {', '.join(WIRES)}; found by the content if left out.",
         autocompletion=lambda: list(WIRES),
     ),
 ]
@@ -80,7 +80,7 @@ def encode(
     one of the tools, and the request with it.
     """
     _check("--wire", wire, FORMS, "wire")
-    del as_json  # it is JSON either way; the option is there because every command has it
+    del as_json  # the output is always JSON; the option is there because every command has it
     messages = None if file is None else _conversation(file)
     catalog = load_catalog(tools)
     for view in tool_views(wire, catalog):
@@ -106,7 +106,7 @@ def decode(
 ) -> None:
     """Read a recorded response body, whole or streamed: its text, its calls, how it finished.
 
-    With --tools, calls have the tools' own names, where their provider was told others.
+    With --tools, calls have the tools' own names where the provider was sent other names.
     """
     if wire is not None:
         _check("--wire", wire, WIRES, "wire")
@@ -151,7 +151,7 @@ _CONVERSATION = msgspec.json.Decoder(_Conversation | tuple[Message, ...])
 
 
 def _conversation(file: Path) -> tuple[Message, ...]:
-    """The messages in a file: a list of them, or an object such as a saved run that has one."""
+    """Return the messages in a file: a list of them, or an object that has one, such as a saved run."""
     try:
         found = _CONVERSATION.decode(_read(file).removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -170,7 +170,7 @@ _STYLES: dict[Effect, str] = {"refused": "red", "lost": "yellow", "doubtful": "d
 
 
 def _loss_line(name: str, loss: Loss) -> str:
-    """`book: lost: format at /properties/when: it is told in the description`."""
+    """Return a line such as `book: lost: format at /properties/when: it is told in the description`."""
     where = f"{loss.keyword} at {loss.pointer}" if loss.pointer else loss.keyword
     return printable(f"{name}: {loss.effect}: {where}: {loss.message}").replace("\n", " ")
 
@@ -197,9 +197,6 @@ def _plain(wire: str, reply: Reply) -> object:
     }
 
 
-# `toolcrib providers`: what can be asked of each provider, from its own encoder.
-
-
 HEADINGS = {
     "none": "no tool",
     "required": "any tool",
@@ -218,7 +215,7 @@ _NARROW = 80  # a narrower table would cut its words
 
 
 def rows() -> list[list[str]]:
-    """For each wire its name and, in the order of HEADINGS, what it can be asked."""
+    """Return for each wire its name and, in the order of HEADINGS, what it can be asked."""
     return [[name, *(_word(value) for value in abilities(wire))] for name, wire in WIRES.items()]
 
 
@@ -239,8 +236,8 @@ def providers(*, as_json: JsonOption = False) -> None:
         return
     if out.width < _NARROW:
         for name, *words in rows():
-            told = zip(HEADINGS.values(), words, strict=True)
-            out.print(f"{name}: {', '.join(f'{heading} {word}' for heading, word in told)}")
+            pairs = zip(HEADINGS.values(), words, strict=True)
+            out.print(f"{name}: {', '.join(f'{heading} {word}' for heading, word in pairs)}")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column(no_wrap=True)
