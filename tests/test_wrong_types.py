@@ -178,7 +178,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("record", lambda: LOG.write(A)),
     ("record", lambda: LOG.write_run(A)),
     ("attachment", lambda: LOG.attach(A)),
-    ("intent", lambda: LOG.begin(A)),
+    ("entry", lambda: LOG.begin(A)),
     ("call", lambda: LOG.find(A)),
     ("filter", lambda: LOG.entries(A)),
     ("seq", lambda: LOG.entry(A)),

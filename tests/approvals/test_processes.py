@@ -76,7 +76,7 @@ from toolcrib import ToolRunner
 from toolcrib.approvals import ApprovalStore
 
 class Dies:
-    intents = True
+    write_ahead = True
     def write(self, record):
         os.kill(os.getpid(), signal.SIGKILL)
 

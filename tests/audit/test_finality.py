@@ -149,8 +149,8 @@ async def test_who_could_not_know_is_told_if_the_log_knows_by_then() -> None:
     pay = paying(ran)
 
     class Late(AuditLog):
-        async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
-            known = await super().begin(intent)
+        async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+            known = await super().begin(entry)
             if known is None:
                 return None
             return msgspec.structs.replace(known, status="started", result=None)

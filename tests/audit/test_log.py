@@ -21,7 +21,7 @@ async def test_what_was_written_is_read_back(url: str) -> None:
     written = [record(1, "started"), record(1), record(2, "failed"), record(3, "waiting")]
     async with AuditLog(url) as log:
         assert isinstance(log, Ledger)
-        assert log.intents
+        assert log.write_ahead
         before = time.time()
         for each in written:
             await log.write(each)

@@ -318,7 +318,7 @@ async def test_two_runs_interleaved_do_not_mix(telemetry: Telemetry) -> None:
 class Began:
     """Counts the tools that run."""
 
-    intents = True
+    write_ahead = True
 
     def __init__(self) -> None:
         self.count = asyncio.Semaphore(0)
@@ -361,7 +361,7 @@ async def test_cancelled_or_out_of_time_in_this_very_task_the_context_is_left(
 
 async def test_an_intent_that_another_sink_cannot_write_ends_the_span(telemetry: Telemetry) -> None:
     class Full:
-        intents = True
+        write_ahead = True
 
         def write(self, record: ToolInvocationRecord) -> None:
             if record.status == "started":
@@ -477,7 +477,7 @@ async def test_a_call_that_is_thrown_away_keeps_nothing(telemetry: Telemetry) ->
     opened: list[weakref.ref[Any]] = []
 
     class Watch:
-        intents = True
+        write_ahead = True
 
         def write(self, record: ToolInvocationRecord) -> None:
             del record

@@ -130,7 +130,7 @@ class Changes:
 class Eraser:
     """A sink that changes the record that it is given."""
 
-    intents = True
+    write_ahead = True
 
     def write(self, record: ToolInvocationRecord) -> None:
         change(record.arguments or {})

@@ -274,7 +274,7 @@ ENDINGS: dict[str, Ended] = {
 
 
 class Intents(MemorySink):
-    intents = True
+    write_ahead = True
 
 
 KINDS = ("memory", "intents", "log")

@@ -72,15 +72,15 @@ class MemoryLedger(MemorySink):
         super().__init__()
         self.claimed: set[str] = set()
 
-    async def find(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        found = [r for r in self.records if r.idempotency_key == intent.idempotency_key]
+    async def find(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        found = [r for r in self.records if r.idempotency_key == entry.idempotency_key]
         return standing(found) if found else None
 
-    async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        if intent.idempotency_key in self.claimed:
-            return await self.find(intent)
-        self.claimed.add(intent.idempotency_key)
-        self.records.append(intent)
+    async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        if entry.idempotency_key in self.claimed:
+            return await self.find(entry)
+        self.claimed.add(entry.idempotency_key)
+        self.records.append(entry)
         return None
 
 
@@ -268,7 +268,7 @@ async def test_nobody_is_asked_about_a_call_that_will_not_run() -> None:
 
 async def test_an_intent_that_cannot_be_written_keeps_the_tool_from_running() -> None:
     class Broken(MemoryLedger):
-        async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
             raise OSError("disk full")
 
     broken = Broken()
@@ -351,7 +351,7 @@ async def test_an_intent_that_could_not_be_written_may_be_tried_again() -> None:
     """Nothing ran, so nothing is remembered; a ledger is asked, and knows."""
 
     class Once(MemorySink):
-        intents = True
+        write_ahead = True
         broken = True
 
         def write(self, record: ToolInvocationRecord) -> None:

@@ -39,7 +39,7 @@ class Db(Protocol):
 class Kept:
     """All that a call tells, opens and counts, each with places to wait at."""
 
-    intents = True
+    write_ahead = True
 
     def __init__(self) -> None:
         self.ran = 0
@@ -86,15 +86,15 @@ class Kept:
 
 
 class Ledger(Kept):
-    async def find(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
+    async def find(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
         await asyncio.sleep(0)
-        found = [r for r in self.records if r.idempotency_key == intent.idempotency_key]
+        found = [r for r in self.records if r.idempotency_key == entry.idempotency_key]
         return standing(found) if found else None
 
-    async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        known = await self.find(intent)
+    async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        known = await self.find(entry)
         if known is None:
-            self.records.append(intent)
+            self.records.append(entry)
             await asyncio.sleep(0)
         return known
 

@@ -354,7 +354,7 @@ async def test_the_others_are_told_when_a_sink_panics(subject: Any, later: bool)
 
 async def test_an_intent_that_cannot_be_written_leaves_a_record_elsewhere() -> None:
     class Intents(BadSink):
-        intents = True
+        write_ahead = True
 
         def write(self, record: ToolInvocationRecord) -> None:
             if record.status == "started":

@@ -438,9 +438,9 @@ async def test_cancelling_a_waiting_call_frees_its_place() -> None:
     assert all(isinstance(outcome, Completed) for outcome in outcomes)
 
 
-async def test_a_sink_that_waits_is_awaited_and_may_ask_for_intents() -> None:
+async def test_a_sink_that_waits_is_awaited_and_may_ask_for_entries_ahead() -> None:
     class Slow:
-        intents = True
+        write_ahead = True
 
         def __init__(self) -> None:
             self.seen: list[str] = []
@@ -458,7 +458,7 @@ async def test_an_intent_that_cannot_be_written_stops_the_call() -> None:
     ran: list[int] = []
 
     class Broken:
-        intents = True
+        write_ahead = True
 
         async def write(self, record: ToolInvocationRecord) -> None:
             if record.status == "started":

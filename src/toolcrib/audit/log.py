@@ -65,7 +65,7 @@ class AuditLog(Closing):
     database cannot be used, MissingExtraError without SQLAlchemy; either way the next call tries again.
     """
 
-    intents = True
+    write_ahead = True
     generation: object = None  # of which log the last commit was: see `KeepsAttachments`
 
     def __init__(
@@ -114,20 +114,20 @@ class AuditLog(Closing):
         check_type("attachment", attachment, Attachment, "an Attachment")
         await self._writer.submit((attachment, False))
 
-    async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        """Claim `intent.idempotency_key` and write the intent, or neither, in any process.
+    async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        """Claim `entry.idempotency_key` and write the entry, or neither, in any process.
 
         If the key is taken, the record that stands under it: the first final one, and if there is none
         the last, of a call that never came to its end. A key is taken for as long as the log keeps the
         entry that claimed it. What was begun under the key that its run and call had in earlier
         versions is found, too.
         """
-        check_type("intent", intent, ToolInvocationRecord, _RECORD)
-        found = await self._writer.submit((intent, True))
+        check_type("entry", entry, ToolInvocationRecord, _RECORD)
+        found = await self._writer.submit((entry, True))
         return None if found is None else found.record
 
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
-        """What `begin` would give for that intent, or stands under that key, without claiming it."""
+        """What `begin` would give for that entry, or stands under that key, without claiming it."""
         check_type("call", call, ToolInvocationRecord | str, f"{_RECORD}, or its key")
         asked = Asked.under(call) if isinstance(call, str) else Asked.of(call)
         found = await self._database.transact(

@@ -66,7 +66,7 @@ class OpenTelemetry:
     the way to that. `error.type` is an `ErrorCode`; `toolcrib.*` are our own names.
     """
 
-    intents = True
+    write_ahead = True
 
     def __init__(
         self,

@@ -168,7 +168,7 @@ class WriteAhead:
         if len(ledgers) > 1:
             raise ToolcribError("a call is begun in one ledger: give a runner at most one")
         self.ledger = ledgers[0] if ledgers else None
-        self._told = [s for s in sinks if getattr(s, "intents", False) and s is not self.ledger]
+        self._told = [s for s in sinks if getattr(s, "write_ahead", False) and s is not self.ledger]
         self.wanted = bool(ledgers or self._told)
 
     async def check(

@@ -202,7 +202,7 @@ class Sink(Protocol):
     """Where records go, when a call is over.
 
     A sink that has to wait returns something to await, which is awaited to the end. One with an
-    attribute `intents = True` is also told before a tool runs, by a record of status `started`. One
+    attribute `write_ahead = True` is also told before a tool runs, by a record of status `started`. One
     that has a method `attach` (`KeepsAttachments`) is given what records refer to, and one that has
     `write_run` (`WatchesRuns`) is told of runs.
     """
@@ -237,8 +237,8 @@ class Ledger(Protocol):
         """Keep a record; give the outcome that stands, if the key had a final one before."""
         ...
 
-    async def begin(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        """Claim `intent.idempotency_key` and write the intent, both or neither; it stays written.
+    async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+        """Claim `entry.idempotency_key` and write the entry, both or neither; it stays written.
 
         If the key is taken nothing is written, and the record that stands under it is given: one that
         is not final belongs to a call that never came to its end, as far as anybody knows. A ledger
@@ -247,6 +247,6 @@ class Ledger(Protocol):
         """
         ...
 
-    async def find(self, intent: ToolInvocationRecord) -> ToolInvocationRecord | None:
+    async def find(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
         """Return what `begin` would, without claiming the call."""
         ...
