@@ -28,33 +28,14 @@ OPENAI = Dialect(
 
 # https://platform.openai.com/docs/guides/structured-outputs#supported-schemas: the keywords, formats
 # and limits, as of 2026. The `min/maxLength` of newer models are left out: fine-tuned ones refuse them.
+_OPENAI_STRICT_KEYWORDS = frozenset(
+    ("type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const",
+     "$ref", "$defs", "title", "description", "pattern", "format", "multipleOf", "minimum",
+     "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems")
+)  # fmt: skip
 OPENAI_STRICT = Dialect(
     name="openai-strict",
-    keywords=frozenset(
-        {
-            "type",
-            "properties",
-            "required",
-            "additionalProperties",
-            "items",
-            "anyOf",
-            "enum",
-            "const",
-            "$ref",
-            "$defs",
-            "title",
-            "description",
-            "pattern",
-            "format",
-            "multipleOf",
-            "minimum",
-            "maximum",
-            "exclusiveMinimum",
-            "exclusiveMaximum",
-            "minItems",
-            "maxItems",
-        }
-    ),
+    keywords=_OPENAI_STRICT_KEYWORDS,
     formats=frozenset(
         {"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
     ),
@@ -89,38 +70,17 @@ ANTHROPIC = Dialect(
 # Optional properties stay optional. Patterns ("complex patterns may result in 400 errors") and
 # `minItems` (0 and 1 only) go into descriptions. References are taken if they are not recursive, but
 # nothing beside them, and how a definition counts that is used twice is not said: they are inlined.
+_ANTHROPIC_STRICT_KEYWORDS = frozenset(
+    ("type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const",
+     "title", "description", "default", "format")
+)  # fmt: skip
+_ANTHROPIC_STRICT_FORMATS = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
+)  # fmt: skip
 ANTHROPIC_STRICT = Dialect(
     name="anthropic-strict",
-    keywords=frozenset(
-        {
-            "type",
-            "properties",
-            "required",
-            "additionalProperties",
-            "items",
-            "anyOf",
-            "enum",
-            "const",
-            "title",
-            "description",
-            "default",
-            "format",
-        }
-    ),
-    formats=frozenset(
-        {
-            "date-time",
-            "time",
-            "date",
-            "duration",
-            "email",
-            "hostname",
-            "uri",
-            "ipv4",
-            "ipv6",
-            "uuid",
-        }
-    ),
+    keywords=_ANTHROPIC_STRICT_KEYWORDS,
+    formats=_ANTHROPIC_STRICT_FORMATS,
     root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "const", "$ref"}),
     refs="none",
     unroll=1,
@@ -148,28 +108,14 @@ OLLAMA = Dialect(
 # `parametersJsonSchema` of a function says no more than "JSON Schema"). There, cyclic references
 # may only stand in properties that are not required, and nothing may stand beside a `$ref`: so they
 # are inlined. Formats: https://ai.google.dev/gemini-api/docs/structured-output.
+_GEMINI_KEYWORDS = frozenset(
+    ("type", "format", "title", "description", "enum", "items", "prefixItems", "minItems",
+     "maxItems", "minimum", "maximum", "anyOf", "properties", "additionalProperties", "required",
+     "propertyOrdering")
+)  # fmt: skip
 GEMINI = Dialect(
     name="gemini",
-    keywords=frozenset(
-        {
-            "type",
-            "format",
-            "title",
-            "description",
-            "enum",
-            "items",
-            "prefixItems",
-            "minItems",
-            "maxItems",
-            "minimum",
-            "maximum",
-            "anyOf",
-            "properties",
-            "additionalProperties",
-            "required",
-            "propertyOrdering",
-        }
-    ),
+    keywords=_GEMINI_KEYWORDS,
     formats=frozenset({"date-time", "date", "time"}),
     root_without=frozenset({"anyOf", "oneOf", "allOf", "enum"}),
     refs="none",

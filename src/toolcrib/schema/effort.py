@@ -17,14 +17,13 @@ from typing import Any
 import jsonschema_rs
 
 from toolcrib.schema.guard import Inspected
-from toolcrib.schema.references import References
+from toolcrib.schema.references import REFS, References
 
 MAX_STEPS = 20_000  # pairs of a subschema and a part of the value
 MAX_COPIED = 500_000  # nodes, in all reasons there may be: 0.2 s and 100 MB
 _TEXT = 50  # bytes that count as much as a node
 _LISTS = ("allOf", "anyOf", "oneOf")
 _SINGLES = ("not", "if", "then", "else")
-_REFS = ("$ref", "$dynamicRef")
 _DEPENDENT = ("dependentSchemas", "dependencies")  # lists of names, among draft 7's, are skipped
 _OTHER_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _OTHER_ITEMS = ("items", "contains", "additionalItems", "unevaluatedItems")
@@ -86,7 +85,7 @@ def _next(references: References, node: dict[str, Any], part: Any) -> Iterator[t
     for keyword in _LISTS:
         yield from ((branch, part) for branch in node.get(keyword, ()))
     yield from ((node[keyword], part) for keyword in _SINGLES if keyword in node)
-    for keyword in _REFS:
+    for keyword in REFS:
         if isinstance(node.get(keyword), str):
             yield references.resolve(node[keyword]), part
     for keyword in _DEPENDENT:

@@ -47,20 +47,8 @@ class Role(IntEnum):
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), Role.MANY),
     **dict.fromkeys(
-        (
-            "additionalItems",
-            "additionalProperties",
-            "contains",
-            "contentSchema",
-            "else",
-            "if",
-            "items",
-            "not",
-            "propertyNames",
-            "then",
-            "unevaluatedItems",
-            "unevaluatedProperties",
-        ),
+        ("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items",
+         "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
         Role.ONE,
     ),
     **dict.fromkeys(("properties", "dependentSchemas", "dependencies"), Role.NAMED),
@@ -72,7 +60,8 @@ ROLES: dict[str, Role] = {
     "$recursiveRef": Role.UNKNOWN_REF,
     "pattern": Role.PATTERN,
     "patternProperties": Role.PATTERNS,
-}
+}  # fmt: skip
+REFS = ("$ref", "$dynamicRef")
 SHELVES = ("$defs", "definitions")
 # These apply to the very value that the schema around them applies to, not to a part of it.
 IN_PLACE = frozenset(
@@ -306,12 +295,11 @@ def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, 
 
 
 EACH = "[]"
-_REFS = ("$ref", "$dynamicRef")
 # What these say is about other values than those that a result has.
 _ELSEWHERE = frozenset(("not", "if"))
 _FORMS = IN_PLACE.union(
     ("type", "enum", "const", "properties", "patternProperties", "additionalProperties"),
-    ("items", "prefixItems", *_REFS),
+    ("items", "prefixItems", *REFS),
 )
 
 
@@ -347,7 +335,7 @@ def path_exists(schema: dict[str, Any], path: str) -> bool:
         seen.add((id(node), len(steps)))
         for keyword in IN_PLACE.intersection(node) - _ELSEWHERE:
             stack += ((branch, steps) for _, branch in children(None, keyword, node[keyword]))
-        for keyword in _REFS:
+        for keyword in REFS:
             if isinstance(node.get(keyword), str):
                 stack.append((references.resolve(node[keyword]), steps))
         stack += ((child, steps[1:]) for child in _next(node, steps[0]))

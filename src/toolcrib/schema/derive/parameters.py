@@ -26,6 +26,7 @@ from toolcrib.schema.derive.hints import direct, is_plain
 from toolcrib.schema.derive.reading import Reader
 from toolcrib.schema.derive.unions import bounded
 from toolcrib.schema.references import References
+from toolcrib.schema.validator import kind_of
 from toolcrib.values.json import JsonObject
 
 NO_DEFAULT: Any = object()
@@ -251,7 +252,6 @@ def _refers(node: Any, ref: str) -> bool:
 
 
 _ALL = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
-_OF_VALUES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array"}
 _AUTHORS = frozenset(("function-before", "function-wrap", "function-plain"))
 _DEEPEST = 20
 
@@ -333,7 +333,7 @@ def _own_types(node: Mapping[str, Any]) -> frozenset[str]:
         found |= {"integer"}
     values = [node["const"]] if "const" in node else node.get("enum")
     if isinstance(values, list):
-        kinds = {_OF_VALUES.get(type(v), "null" if v is None else "object") for v in values}
+        kinds = set(map(kind_of, values))
         found &= kinds | ({"integer"} if "number" in kinds else set())
     return found
 

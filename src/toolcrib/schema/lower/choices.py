@@ -10,7 +10,8 @@ from itertools import combinations
 from typing import Any
 
 from toolcrib.schema.lower.merge import UnmergeableError, merged
-from toolcrib.schema.lower.tree import ANNOTATIONS, REFS, Context, default_of, names_in, target_of
+from toolcrib.schema.lower.tree import ANNOTATIONS, Context, default_of, names_in, target_of
+from toolcrib.schema.references import REFS
 from toolcrib.values.json import JsonObject, canonical_json
 
 _SCALARS = frozenset({"string", "number", "integer", "boolean", "null"})

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from toolcrib.schema.lower.tree import ANNOTATIONS, REFS, SHELVES, Context, names_in
+from toolcrib.schema.lower.tree import ANNOTATIONS, SHELVES, Context, names_in
+from toolcrib.schema.references import REFS
 from toolcrib.values.json import JsonObject, canonical_json
 
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.effort import explainable
-from toolcrib.schema.lower.tree import REFS, Nulls, copied, default_of, names_in, own_copy, pointers
-from toolcrib.schema.references import References, subschemas
+from toolcrib.schema.lower.tree import Nulls, copied, default_of, names_in, own_copy, pointers
+from toolcrib.schema.references import REFS, References, subschemas
 from toolcrib.schema.validator import Validator, compile_validator, kind_of
 from toolcrib.values.json import JsonObject, JsonValue
 

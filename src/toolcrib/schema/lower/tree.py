@@ -12,40 +12,25 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from toolcrib.schema.references import References, escape_pointer, subschemas
+from toolcrib.schema.references import REFS, ROLES, References, Role, escape_pointer, subschemas
 from toolcrib.values.json import JsonObject
 from toolcrib.values.offer import ArgumentRestorer
 
-MAPS = frozenset(
-    {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
-)
-LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-SINGLES = frozenset(
-    {
-        "items",
-        "additionalProperties",
-        "not",
-        "if",
-        "then",
-        "else",
-        "contains",
-        "propertyNames",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-        "additionalItems",
-        "contentSchema",
-    }
-)
-SHELVES = frozenset({"$defs", "definitions"})
-REFS = ("$ref", "$dynamicRef")
+
+def _with_role(*roles: Role) -> frozenset[str]:
+    return frozenset(keyword for keyword, role in ROLES.items() if role in roles)
+
+
+MAPS = _with_role(Role.NAMED, Role.SHELF, Role.PATTERNS)
+LISTS = _with_role(Role.MANY)
+SINGLES = _with_role(Role.ONE)
+SHELVES = _with_role(Role.SHELF)
 _MOST_REFS = 10  # that lead from one to the next
 # What serves references and the document, and says nothing of values.
-DOCUMENT = frozenset(
-    {"$schema", "$id", "$defs", "definitions", "$vocabulary", "$anchor", "$dynamicAnchor"}
-)
+DOCUMENT = frozenset(("$schema", "$id", "$vocabulary", "$anchor", "$dynamicAnchor")) | SHELVES
 # What says nothing about which values are valid.
-ANNOTATIONS = DOCUMENT | frozenset(
-    {
+ANNOTATIONS = DOCUMENT.union(
+    (
         "title",
         "description",
         "default",
@@ -54,59 +39,17 @@ ANNOTATIONS = DOCUMENT | frozenset(
         "readOnly",
         "writeOnly",
         "$comment",
-        "$anchor",
-        "$dynamicAnchor",
-    }
+    )
 )
 ASSERTIONS = frozenset(
-    {
-        "type",
-        "enum",
-        "const",
-        "properties",
-        "required",
-        "additionalProperties",
-        "patternProperties",
-        "propertyNames",
-        "unevaluatedProperties",
-        "minProperties",
-        "maxProperties",
-        "dependentRequired",
-        "dependentSchemas",
-        "dependencies",
-        "items",
-        "prefixItems",
-        "additionalItems",
-        "unevaluatedItems",
-        "contains",
-        "minContains",
-        "maxContains",
-        "minItems",
-        "maxItems",
-        "uniqueItems",
-        "minLength",
-        "maxLength",
-        "pattern",
-        "format",
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "multipleOf",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "$ref",
-        "$dynamicRef",
-        "contentEncoding",
-        "contentMediaType",
-        "contentSchema",
-    }
-)
+    ("type", "enum", "const", "properties", "required", "additionalProperties", "patternProperties",
+     "propertyNames", "unevaluatedProperties", "minProperties", "maxProperties", "dependentRequired",
+     "dependentSchemas", "dependencies", "items", "prefixItems", "additionalItems", "unevaluatedItems",
+     "contains", "minContains", "maxContains", "minItems", "maxItems", "uniqueItems", "minLength",
+     "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+     "multipleOf", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", *REFS, "contentEncoding",
+     "contentMediaType", "contentSchema")
+)  # fmt: skip
 
 # A part that was made, what it was made from, and from where its keywords come.
 _Made: TypeAlias = "tuple[object, object, Mapping[str, object]]"

@@ -22,7 +22,6 @@ from toolcrib.schema.lower.tree import (
     DOCUMENT,
     LISTS,
     MAPS,
-    REFS,
     SINGLES,
     Context,
     Dialect,
@@ -31,6 +30,8 @@ from toolcrib.schema.lower.tree import (
     names_in,
     target_of,
 )
+from toolcrib.schema.references import REFS
+from toolcrib.schema.validator import kind_of
 from toolcrib.values.json import JsonObject, canonical_json
 
 # What an endpoint does not know of a schema, said in plain words for a description.
@@ -39,16 +40,9 @@ from toolcrib.values.json import JsonObject, canonical_json
 _LONGEST = 200  # of a value quoted in words
 _ZERO = frozenset({"minItems", "minLength", "minProperties"})
 _ANYTHING = frozenset(
-    {
-        "additionalProperties",
-        "unevaluatedProperties",
-        "unevaluatedItems",
-        "additionalItems",
-        "items",
-        "propertyNames",
-        "contains",
-    }
-)
+    ("additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "items",
+     "propertyNames", "contains")
+)  # fmt: skip
 
 
 def says_nothing(keyword: str, value: object) -> bool:
@@ -159,15 +153,6 @@ _PHRASES: dict[str, Callable[[Any], str]] = {
 _BOOLEAN = frozenset({"additionalProperties", "unevaluatedProperties"})  # known as such everywhere
 _CLOSING = frozenset({"additionalProperties", "unevaluatedProperties", "patternProperties"})
 _LOOKAROUND = ("(?=", "(?!", "(?<=", "(?<!")
-_KINDS: dict[type, str] = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    type(None): "null",
-    dict: "object",
-    list: "array",
-}
 
 
 def view_of(ctx: Context, node: Any) -> Any:
@@ -316,7 +301,7 @@ def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
         ctx.lose(node, "enum", "refused", "objects and arrays cannot be listed as values there")
     if any(keyword in view for keyword in ("type", "$ref", "anyOf")):
         return
-    kinds = list(dict.fromkeys(_KINDS[type(value)] for value in values))
+    kinds = list(dict.fromkeys(kind_of(value) for value in values))
     if kinds:
         view["type"] = kinds[0] if len(kinds) == 1 else list(kinds)
     elif "properties" in view or "items" in view:
