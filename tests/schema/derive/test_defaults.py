@@ -474,3 +474,14 @@ def test_references_are_followed_and_unknown_ones_show_nothing() -> None:
 
 def test_sets_have_one_order() -> None:
     assert steady_json({"x": {3, 1, 2}, "y": ({"b", "a"},)}) == {"x": [1, 2, 3], "y": [["a", "b"]]}
+
+
+class NamedLikeCore(BaseModel):
+    """Its field has the name of a member of a pydantic core schema."""
+
+    default: int = "three"  # type: ignore[assignment]
+
+
+def test_a_field_is_judged_whatever_its_name() -> None:
+    with pytest.raises(DefinitionError, match="its field 'default'"):
+        derive_object(NamedLikeCore)

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
 from toolcrib.schema import Parameter, compile_validator, derive_input
-from toolcrib.schema.derive import unions
+from toolcrib.schema.derive import converter_for, unions
 from toolcrib.schema.derive.adapters import adapter_for
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 
@@ -405,3 +405,17 @@ def test_json_in_a_text_is_taken_where_the_plain_value_is(hint: Any) -> None:
         for text in {json.dumps(sent), json.dumps(sent).replace("1}", "1.0}"), "1.0"}:
             plain = taken(hint, json.loads(text))
             assert taken(Annotated[hint, Json], text) is plain, text
+
+
+class NamedLikeCore(BaseModel):
+    """Its field has the name of a member of a pydantic core schema."""
+
+    config: set[int]
+
+
+def test_items_of_one_hash_are_counted_whatever_the_name_of_their_field() -> None:
+    convert = converter_for(NamedLikeCore)
+    assert convert is not None
+    alike = [number * (2**61 - 1) for number in range(200)]
+    with pytest.raises(TooMuchWorkError):
+        convert({"config": alike})

@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from types import NoneType
@@ -38,6 +38,7 @@ from pydantic_core import SchemaError as CoreSchemaError
 from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.schema.derive.adapters import Adapter, whole_numbers
 from toolcrib.schema.derive.hints import show
+from toolcrib.schema.derive.reading import is_core, parts_of
 from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.json import JsonValue, canonical_json
@@ -196,31 +197,23 @@ def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any, boo
     seen = set[int]()
     while pending:
         field, node, reads = pending.pop()
-        if not isinstance(node, dict | list | tuple) or id(node) in seen:
+        if id(node) in seen:
             continue
         seen.add(id(node))
-        if not isinstance(node, dict):
-            pending += [(field, part, reads) for part in node]
+        if is_core(node):
+            reads = bool(node.get("config", {}).get("validate_default", reads))
+            if "name" in node and "schema" in node:
+                field = node["name"]
+            if node["type"] == "default" and "default" in node:
+                yield field, node, node.get("validate_default", reads)
+            if node["type"] == "definitions":
+                shared += node["definitions"]
+        elif isinstance(node, dict):  # the fields of a model or a TypedDict, by name
+            for name, part in node.items():
+                is_field = is_core(part) and part["type"].endswith("-field")
+                pending.append((str(name) if is_field else field, part, reads))
             continue
-        reads = bool(node.get("config", {}).get("validate_default", reads))
-        if "name" in node and "schema" in node:
-            field = node["name"]
-        if node.get("type") == "default" and "default" in node:
-            yield field, node, node.get("validate_default", reads)
-        if node.get("type") == "definitions":
-            shared += node["definitions"]
-        pending += [
-            (str(key) if _is_field(part) else field, part, reads)
-            for key, part in node.items()
-            if key not in _NO_PARTS
-        ]
-
-
-def _is_field(part: Any) -> bool:
-    return isinstance(part, dict) and str(part.get("type")).endswith("-field")
-
-
-_NO_PARTS = frozenset(("cls", "config", "default", "metadata", "serialization"))
+        pending += [(field, part, reads) for part in parts_of(node)]
 
 
 def _read(given: Any, validator: Any, hint: str) -> Default:
@@ -337,18 +330,28 @@ def _judge(value: Any, schema: Mapping[str, Any]) -> bool | None:
 
 def _has_secret(schema: Mapping[str, Any], definitions: Mapping[Any, Any]) -> bool:
     """Whether a value of the schema may hold a secret: masked, it is no value to copy."""
-    pending: list[Any] = [schema]
+    return any(node.get("writeOnly") is True for node in with_definitions([schema], definitions))
+
+
+def with_definitions(
+    schemas: Iterable[Any], definitions: Mapping[Any, Any]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield each object in these schemas, and in the definitions that they refer to, at any remove."""
+    pending: list[Any] = list(schemas)
     seen = set[str]()
     while pending:
         node = pending.pop()
         if isinstance(node, list):
             pending += node
-        elif isinstance(node, dict):
-            if node.get("writeOnly") is True:
-                return True
+        elif isinstance(node, Mapping):
+            yield node
             pending += node.values()
-            name = str(node.get("$ref")).rpartition("/")[2]
+            name = named_in(node)
             if name in definitions and name not in seen:
                 seen.add(name)
                 pending.append(definitions[name])
-    return False
+
+
+def named_in(node: Mapping[str, Any]) -> str:
+    """Return the name of the definition that the `$ref` of a schema leads to; empty without one."""
+    return str(node.get("$ref", "")).rpartition("/")[2]

@@ -25,7 +25,13 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
 
 from toolcrib.schema.derive import constraints
-from toolcrib.schema.derive.defaults import STEADY, can_be_shown, steady_json
+from toolcrib.schema.derive.defaults import (
+    STEADY,
+    can_be_shown,
+    named_in,
+    steady_json,
+    with_definitions,
+)
 from toolcrib.schema.derive.hints import annotated_text, quick_class_hints
 from toolcrib.schema.docstring import class_doc, read_docstring
 from toolcrib.schema.references import IN_PLACE
@@ -69,22 +75,9 @@ class Generator(GenerateJsonSchema):
         shared: Json = dict(self.definitions.items())
         if not self._may_have_orphans:
             return made, shared
-        reached = set[str]()
-        pending: list[Any] = list(made.values())
-        while pending:
-            node = pending.pop()
-            if isinstance(node, list):
-                pending += node
-            elif isinstance(node, dict):
-                pending += node.values()
-                name = str(node.get("$ref")).rpartition("/")[2]
-                if name in reached:
-                    continue
-                if name in shared:
-                    reached.add(name)
-                    pending.append(shared[name])
-                elif name in self._invalid:
-                    raise self._invalid[name]
+        reached = {named_in(node) for node in with_definitions(made.values(), shared)}
+        for name in sorted((reached - shared.keys()) & self._invalid.keys()):
+            raise self._invalid[name]
         return made, {name: node for name, node in shared.items() if name in reached}
 
     def generate_inner(self, schema: Any) -> Json:
@@ -121,7 +114,7 @@ class Generator(GenerateJsonSchema):
         if core not in self._described:
             return made
         self._described.discard(core)
-        name: Any = str(made.get("$ref")).rpartition("/")[2]
+        name: Any = named_in(made)
         if name not in self.definitions:
             return _closed(made)
         self.definitions[name] = _closed(self.definitions[name])

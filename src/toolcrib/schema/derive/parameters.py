@@ -20,7 +20,13 @@ from toolcrib.schema.derive.adapters import (
     truth,
     whole,
 )
-from toolcrib.schema.derive.defaults import Default, can_be_shown, check_nested, read_default
+from toolcrib.schema.derive.defaults import (
+    Default,
+    can_be_shown,
+    check_nested,
+    named_in,
+    read_default,
+)
 from toolcrib.schema.derive.generator import Mode, SchemaGenerator
 from toolcrib.schema.derive.hints import direct, is_plain
 from toolcrib.schema.derive.reading import Reader
@@ -99,9 +105,8 @@ def derive_object(hint: Any) -> DerivedObject:
     adapter = adapter_for(hint, "the arguments")
     _check_nested(adapter, "the arguments")
     schema = _schema_of(adapter, hint, "the arguments", "validation")
-    reference = schema.get("$ref")
-    if isinstance(reference, str):  # a recursive one; a tool's top has to be the object itself
-        schema = {**schema["$defs"][reference.rpartition("/")[2]], "$defs": schema["$defs"]}
+    if "$ref" in schema:  # a recursive one; a tool's top has to be the object itself
+        schema = {**schema["$defs"][named_in(schema)], "$defs": schema["$defs"]}
     return DerivedObject(schema, reader(bounded(adapter)))
 
 
@@ -230,7 +235,7 @@ def _schema_of(adapter: Adapter, hint: Any, what: str, mode: Mode) -> dict[str, 
     except Exception as error:  # noqa: BLE001  a type of others may have hooks that raise anything
         raise inexpressible(hint, what, error) from None
     top = made[""]
-    name = top.get("$ref", "").rpartition("/")[2]
+    name = named_in(top)
     if name in shared and len(top) == 1 and not _refers(list(shared.values()), top["$ref"]):
         top = shared.pop(name)
     return {**top, "$defs": shared} if shared else dict(top)

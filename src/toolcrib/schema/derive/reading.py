@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -525,27 +525,47 @@ class _Planner:
         return Anew(core_schema.definitions_schema(core, list(self._cores.values())), config)
 
 
-def _holds_hashes(core: Any) -> bool:
-    """Whether Python hashes a part of what is read by this: a set's items, or keys that are no text."""
+def is_core(node: Any) -> bool:
+    return isinstance(node, dict) and isinstance(node.get("type"), str)
+
+
+def parts_of(node: Any) -> list[Any]:
+    """Return what may hold core schemas in a core schema, or in a list or a dict of them."""
+    if isinstance(node, list | tuple):
+        return list(node)
+    if not isinstance(node, dict):
+        return []
+    core = is_core(node)  # else a dict of fields, which may have any name
+    return [part for key, part in node.items() if not (core and key in NO_PARTS)]
+
+
+def core_schemas(core: Any) -> Iterator[dict[str, Any]]:
+    """Yield each core schema in a core schema once, itself included."""
     pending: list[Any] = [core]
     seen = set[int]()
     while pending:
         node = pending.pop()
-        if id(node) in seen or not isinstance(node, dict | list | tuple):
+        if id(node) in seen:
             continue
         seen.add(id(node))
-        if not isinstance(node, dict):
-            pending += node
-            continue
-        keys = node.get("keys_schema")
-        keyed = node.get("type") == "dict" and keys is not None and keys["type"] != "str"
-        if keyed or node.get("type") in ("set", "frozenset"):
-            return True
-        pending += [part for key, part in node.items() if key not in _NO_PARTS]
-    return False
+        if is_core(node):
+            yield node
+        pending += parts_of(node)
 
 
-_NO_PARTS = frozenset(("cls", "config", "default", "expected", "members", "metadata"))
+def _holds_hashes(core: Any) -> bool:
+    """Return whether Python hashes a part of what is read: a set's items, or keys that are no text."""
+    return any(
+        node["type"] in ("set", "frozenset")
+        or (node["type"] == "dict" and node.get("keys_schema", _TEXT)["type"] != "str")
+        for node in core_schemas(core)
+    )
+
+
+# The members of a core schema that hold no core schemas of what is read.
+NO_PARTS = frozenset(
+    ("cls", "config", "default", "expected", "function", "members", "metadata", "serialization")
+)
 
 
 def _is_scalars(part: Part) -> bool:

@@ -14,7 +14,7 @@ TooMuchWorkError. An author's own discriminator stays as it is: it takes one bra
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,9 @@ from pydantic_core import SchemaValidator, core_schema
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
+from toolcrib.schema.derive.defaults import named_in
 from toolcrib.schema.derive.generator import SchemaGenerator
+from toolcrib.schema.derive.reading import NO_PARTS, core_schemas, is_core
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.validator import Validator, compile_validator
 
@@ -32,7 +34,6 @@ MAX_WORK = 400_000
 _OUTSIDE = ("ref", "serialization", "metadata")
 _TRIES = 4  # pydantic tries each branch in two modes, and what it makes is thrown away
 _ANY = "toolcrib: more than one branch"
-_NO_PARTS = frozenset(("cls", "config", "default", "expected", "function", "members", "metadata"))
 _TYPES: Mapping[type, tuple[str, ...]] = {
     str: ("string",),
     bool: ("boolean",),
@@ -64,8 +65,9 @@ def bounded(adapter: Adapter) -> Adapter:
 
     Without a union that holds another union, it is the adapter itself. Its core schema stays.
     """
-    shared: dict[str, Any] = {}
-    unions = [node for node in _nodes(adapter.core_schema, shared) if node["type"] == "union"]
+    nodes = list(core_schemas(adapter.core_schema))
+    shared = {node["ref"]: node for node in nodes if "ref" in node}
+    unions = [node for node in nodes if node["type"] == "union"]
     risky = {id(node) for node in unions if _holds_union(node, shared)}
     if not risky:
         return adapter
@@ -117,9 +119,9 @@ class _Choosing:
             return type(node)(map(self._made, node))
         if not isinstance(node, dict):
             return node
-        is_core = isinstance(node.get("type"), str)
+        core = is_core(node)
         made = {
-            key: part if is_core and key in _NO_PARTS else self._made(part)
+            key: part if core and key in NO_PARTS else self._made(part)
             for key, part in node.items()
         }
         return self._choosing(node, made) if id(node) in self._risky else made
@@ -225,7 +227,7 @@ class _Branch:
 
     def _resolved(self, node: Any) -> dict[str, Any]:
         for _ in range(len(self._shared) + 1):
-            name = str(node.get("$ref")).rpartition("/")[2] if isinstance(node, dict) else ""
+            name = named_in(node) if isinstance(node, dict) else ""
             if name not in self._shared:
                 break
             node = self._shared[name]
@@ -250,7 +252,7 @@ def _holds_union(union: Any, shared: Mapping[str, Any]) -> bool:
     seen = set[str]()
     pending: list[Any] = [c[0] if isinstance(c, tuple) else c for c in union["choices"]]
     while pending:
-        for node in _nodes(pending.pop(), {}):
+        for node in core_schemas(pending.pop()):
             if node["type"] in ("union", "tagged-union"):
                 return True
             ref = str(node.get("schema_ref"))
@@ -258,22 +260,3 @@ def _holds_union(union: Any, shared: Mapping[str, Any]) -> bool:
                 seen.add(ref)
                 pending.append(shared[ref])
     return False
-
-
-def _nodes(core: Any, shared: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The core schemas in a core schema, itself included; those with a name go into `shared`."""
-    pending: list[Any] = [core]
-    seen = set[int]()
-    while pending:
-        node = pending.pop()
-        if isinstance(node, list | tuple):
-            pending += node
-        if not isinstance(node, dict) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        is_core = isinstance(node.get("type"), str)
-        if is_core:
-            if "ref" in node:
-                shared[node["ref"]] = node
-            yield node
-        pending += [part for key, part in node.items() if not (is_core and key in _NO_PARTS)]
