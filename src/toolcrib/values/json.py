@@ -26,6 +26,7 @@ else:  # msgspec reads annotations at run time and has no recursive aliases
     JsonValue: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
 _EXPONENT = re.compile(rb"e-?[0-9]")
+_WHOLE = re.compile(rb"\.0[,}\]]")
 _BEYOND = re.compile(rb"[\xf0-\xf7]")
 _DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
 _WIDE = b"0" * 19  # orjson reads integers of more than 64 bits as floats
@@ -74,7 +75,7 @@ def canonical_bytes(value: JsonObject) -> bytes:
 def _otherwise(written: bytes) -> bool:
     """Whether RFC 8785 may want another text than orjson's: of whole floats, of exponents, of the order
     of keys beyond the first plane of Unicode. Within a text it may err."""
-    if b".0" in written and any(end in written for end in (b".0,", b".0}", b".0]")):
+    if b"." in written and _WHOLE.search(written) is not None:
         return True
     if _EXPONENT.search(written) is not None:
         return True
