@@ -30,6 +30,7 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.render import Screen, err, print_json, printable
 from toolcrib.clients import Transport, client_for
+from toolcrib.clients.providers import PROVIDERS
 from toolcrib.errors import (
     AuthenticationError,
     PickError,
@@ -60,6 +61,7 @@ _Model: TypeAlias = Annotated[
         help="local (embedded, no key needed), local:FILE.gguf, PROVIDER:NAME (anthropic, "
         "bedrock, cohere, gemini, mistral, ollama, openai, openai-responses), or URL#NAME for a "
         "compatible server.",
+        autocompletion=lambda: [p if p == "local" else f"{p}:" for p in PROVIDERS],
     ),
 ]
 _Count: TypeAlias = Annotated[
@@ -73,7 +75,11 @@ _Count: TypeAlias = Annotated[
 ]
 _Scorer: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help=f"With --pick: what scores the tools: {', '.join(SCORERS)}."),
+    typer.Option(
+        metavar="NAME",
+        help=f"With --pick: what scores the tools: {', '.join(SCORERS)}.",
+        autocompletion=lambda: list(SCORERS),
+    ),
 ]
 _Cassette: TypeAlias = Annotated[
     Path | None,

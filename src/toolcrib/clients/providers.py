@@ -368,7 +368,7 @@ def _region(given: str | None) -> str:
 
 # Clients by name, as the command line and `Agent` take them.
 
-_PROVIDERS: Mapping[str, Callable[..., LLMClient]] = {
+PROVIDERS: Mapping[str, Callable[..., LLMClient]] = {
     "anthropic": AnthropicClient,
     "bedrock": BedrockClient,
     "cohere": CohereClient,
@@ -379,7 +379,7 @@ _PROVIDERS: Mapping[str, Callable[..., LLMClient]] = {
     "openai": OpenAIClient,
     "openai-responses": partial(OpenAIClient, api="responses"),
 }
-_MODELS = ", ".join(f"{provider}:MODEL" for provider in _PROVIDERS if provider != "local")
+_MODELS = ", ".join(f"{provider}:MODEL" for provider in PROVIDERS if provider != "local")
 _FORMS = f"local, local:FILE.gguf, {_MODELS}, or URL#MODEL for a server that speaks OpenAI's wire"
 
 
@@ -408,7 +408,7 @@ def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
         raise RequestError("a local model sends no requests that a transport could carry")
     if name == "local":
         return LocalClient()
-    make = _PROVIDERS.get(provider)
+    make = PROVIDERS.get(provider)
     if make is None or not model:
         raise RequestError(f"there is no model {name!r}; name one as {_FORMS}")
     return make(model, **options)
