@@ -35,6 +35,7 @@ from toolcrib.audit import tree
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private
 from toolcrib.threads import renewed_in_children
+from toolcrib.values.invisible import INVISIBLE
 from toolcrib.values.typed import came, check_each, check_type
 
 _log = logging.getLogger("toolcrib.audit")
@@ -47,11 +48,6 @@ _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 _NAME = re.compile(r"[^\s+\x00-\x1f\x7f\ud800-\udfff]+")
 _MOST_SIGNATURES = 32
 _ID = 4  # bytes of a key's id
-# What nobody sees and `str.isprintable` lets through: fillers, joiners, variation selectors, blanks.
-# A key that is made has none of these in its name; one that was made before still opens.
-_HIDDEN = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
 
 
 class PublicKey(msgspec.Struct, frozen=True):
@@ -108,7 +104,8 @@ class SigningKey:
         check_type("name", name, str, "a text, the log's name")
         check_type("file", file, Path | str, "a path")
         _check_name(name)
-        if not name.isprintable() or _HIDDEN.search(name):
+        # One that was made before such names were refused still opens.
+        if not name.isprintable() or INVISIBLE.search(name):
             raise SourceError(
                 "a log's name has no invisible characters, nor any that turn the direction of writing"
             )

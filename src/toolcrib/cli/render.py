@@ -33,6 +33,7 @@ from toolcrib.values.event import (
     ToolsOffered,
     UsageReported,
 )
+from toolcrib.values.invisible import INVISIBLE
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError, ToolInvocationRecord
 from toolcrib.values.run import RunResult
@@ -46,20 +47,12 @@ _ACTED_UPON = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     "\U000e0000-\U000e007f]"
 )
-# And all that nobody sees: the categories Cf, Zl and Zp, what Unicode calls default ignorable (fillers,
-# joiners, variation selectors), and the blank Braille pattern.
-_UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2"
-    "\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
-    "\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd\U000110cd"
-    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
 _MAX_SHOWN = 400
 
 
 def printable(text: str) -> str:
     """Return the text with everything invisible, or that a terminal acts upon, escaped as `\\x1b`."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def spoken(text: str) -> str:
@@ -83,7 +76,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     """Return JSON in which everything that a terminal acts upon or hides is escaped as JSON does."""
     separators = (",", ":") if indent is None else None
     text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False, default=str)
-    return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def short_json(value: Any) -> str:
