@@ -1,5 +1,7 @@
 # Two commands do all the set-up: `make chat ASK="…"` and `make test`.
 PYTHON ?= python3
+ROOM ?= hydration
+TESTS ?= tests/hydration
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
@@ -8,7 +10,7 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
-.PHONY: chat test cov test-all lint bench trace lock clean
+.PHONY: chat test cov test-all lint mutate bench trace lock clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -35,6 +37,10 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Mutation testing of one room or file, in minutes: make mutate ROOM=hydration/repair.py TESTS=tests/hydration
+mutate: .venv/.dev
+	@.ci/mutate "$(ROOM)" "$(TESTS)"
 
 bench: .venv/.dev
 	@for bench in benchmarks/bench_*.py; do $(BIN)/python $$bench || exit 1; done

@@ -24,6 +24,7 @@ from toolcrib import (
     Offer,
     Rejected,
     ToolCall,
+    ToolError,
     capability,
     hydrate,
     tool,
@@ -348,6 +349,42 @@ def test_what_only_the_authors_code_can_judge(
     assert (error.path, error.message) == (path, message)
     assert CANARY not in repr(result.errors)
     assert not result.provenance.validated
+
+
+@each_row(("query", "kind"), [("crash", RuntimeError), ("panic", BaseException)])
+def test_what_the_authors_code_raised_is_given_to_the_hook_and_the_log(
+    query: str, kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[tuple[ToolCall, BaseException]] = []
+    sent = call("search", {"query": query})
+    hydrate(sent, CATALOG, on_exception=lambda *told: seen.append(told))
+    assert [(one, type(raised)) for one, raised in seen] == [(sent, kind)]
+    assert "tool 'search', when it was given its arguments," in caplog.text
+    assert CANARY not in caplog.text
+
+
+@each_row("retryable", [None, True, False])
+def test_an_error_that_an_author_words_is_no_exception_and_says_whether_to_retry(
+    retryable: bool | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool(visible=ALL)
+    class Refusing(BaseModel):
+        """Refuse whatever comes."""
+
+        n: int
+
+        def model_post_init(self, _context: object) -> None:
+            raise ToolError("not today", retryable=retryable)
+
+        async def run(self) -> None:
+            """Never run."""
+
+    hooked: list[object] = []
+    sent = call("Refusing", {"n": 1})
+    result = hydrate(sent, [Refusing], on_exception=lambda *told: hooked.append(told))
+    assert isinstance(result, Rejected)
+    assert result.retryable is retryable
+    assert (hooked, caplog.text) == ([], "")
 
 
 def test_a_pointer_leads_to_the_value_and_not_to_pydantics_own_steps() -> None:

@@ -144,6 +144,7 @@ REFUSED: list[tuple[str, ErrorCode, str]] = [
     (f'{{"a":-{"9" * (MAX_DIGITS + 1)}}}', LARGE, "more than 40 digits"),
     (f'{{"a":{"9" * 5000}}}', LARGE, "a number is too long"),
     ('{"a":[' + "0," * MAX_NODES + "0]}", LARGE, "more than 100000 values"),
+    ('{"a":[' + "[]," * MAX_NODES + "[]]}", LARGE, "more than 100000 values"),
     ("{" + ",".join(f'"{i}":0' for i in range(MAX_NODES // 2)) + "}", LARGE, "more than 100000 values"),
     ('{"a":"' + "x" * MAX_BYTES + '"}', LARGE, "longer than 1048576 bytes"),
     ('{"a":"' + "é" * (MAX_BYTES // 2) + '"}', LARGE, "longer than 1048576 bytes"),

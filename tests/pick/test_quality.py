@@ -38,8 +38,26 @@ FLOORS = [
 ]
 
 
-@each_row("floor", FLOORS, ids=lambda floor: f"{floor.scorer}-{floor.of}")
+def named(floor: Floor) -> str:
+    return f"{floor.scorer}-{floor.of}"
+
+
+@each_row("floor", [floor for floor in FLOORS if floor.scorer != "rerank"], ids=named)
 async def test_quality(
+    floor: Floor, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await holds(floor, shared_data, tmp_path, monkeypatch)
+
+
+@pytest.mark.exhaustive  # a transformer takes its time
+@each_row("floor", [floor for floor in FLOORS if floor.scorer == "rerank"], ids=named)
+async def test_quality_of_a_transformer(
+    floor: Floor, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await holds(floor, shared_data, tmp_path, monkeypatch)
+
+
+async def holds(
     floor: Floor, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path))
