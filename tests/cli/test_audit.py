@@ -33,7 +33,7 @@ from rich.console import Console
 
 from toolcrib import ALL, Agent, Caller, PickOptions, ToolRunner, tool
 from toolcrib.audit import AuditEntry, AuditLog
-from toolcrib.cli import audit, audit_check, run
+from toolcrib.cli import audit, audit_check, render, run
 from toolcrib.cli.options import UnusableError, log_to_read, without_password
 from toolcrib.errors import ErrorCode
 from toolcrib.testing import ScriptedClient, call, openai_server
@@ -279,8 +279,8 @@ def test_hostile_text_stays_text(toolcrib: Toolcrib, monkeypatch: pytest.MonkeyP
     shown_json = toolcrib("audit", "list", "--json").out
     assert not {"\x1b", "\u202e"} & set(shown_json)
     terminal = Console(file=io.StringIO(), force_terminal=True, width=200)
-    monkeypatch.setattr(audit, "out", terminal)
-    monkeypatch.setattr(audit_check, "out", terminal)
+    for module in (audit, audit_check, render):
+        monkeypatch.setattr(module, "out", terminal)
     assert run(["audit", "list"]) == 0
     assert "evil" in terminal.file.getvalue()  # type: ignore[attr-defined]
     assert "\u202e" not in terminal.file.getvalue()  # type: ignore[attr-defined]

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from toolcrib.audit import AuditFilter, AuditLog, RunRecord
@@ -30,7 +29,6 @@ from toolcrib.cli.audit_story import (
     StoryLine,
     decision_of,
     ids_of,
-    milliseconds,
     outcome,
     run_line,
     when,
@@ -55,11 +53,19 @@ from toolcrib.cli.options import (
     with_log,
     without_password,
 )
-from toolcrib.cli.render import out, print_json, printable, shortened
+from toolcrib.cli.render import milliseconds, out, print_json, print_rows, printable, shortened
 from toolcrib.values.record import ToolInvocationRecord
 
 SHOWN = 50
-_COLUMNS = ("time", "run", "call", "tool", "outcome", "decision", "took")
+_COLUMNS = {
+    "time": False,
+    "run": True,
+    "call": True,
+    "tool": True,
+    "outcome": True,
+    "decision": True,
+    "took": False,
+}
 
 app = typer.Typer(no_args_is_help=True, help="Read, check and export the audit log.")
 
@@ -101,7 +107,7 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     if as_json:
         print_json([msgspec.to_builtins(entry) for entry in rows])
         return
-    _table([_row(entry.record) for entry in rows])
+    print_rows([_row(entry.record) for entry in rows], _COLUMNS)
 
 
 @app.command("show")
@@ -114,9 +120,10 @@ def show(
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what became of each call of a run, or of one call, why it ran or did not, and where it came
-    from: caller, agent, model, prompt, the choice of tools, the definition in force, the call that
-    made it.
+    """Show what happened to each call of a run, or to one call, and why it ran or did not.
+
+    Also where it came from: caller, agent, model, prompt, the choice of tools, the definition in
+    force, the call that made it.
     """
 
     async def read(opened: AuditLog) -> tuple[list[CallStory], list[RunRecord]]:
@@ -170,20 +177,6 @@ def _row(record: ToolInvocationRecord) -> tuple[str, ...]:
 
 def _cell(text: str) -> str:
     return shortened(printable(text).replace("\n", " ").replace("\t", " "))
-
-
-def _table(rows: list[tuple[str, ...]]) -> None:
-    if not out.is_terminal:
-        for row in rows:
-            typer.echo("\t".join(row))  # rich would make spaces of tabs
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        narrow = column in ("time", "took")
-        table.add_column(column, overflow="fold", no_wrap=narrow)
-    for row in rows:
-        table.add_row(*row)
-    out.print(table)
 
 
 def _story(call: CallStory) -> dict[str, Any]:

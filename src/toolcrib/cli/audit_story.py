@@ -19,7 +19,7 @@ from toolcrib.audit import (
     Origin,
     RunRecord,
 )
-from toolcrib.cli.render import error_text, short_json, shortened
+from toolcrib.cli.render import error_text, milliseconds, short_json, shortened
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.record import ToolInvocationRecord, is_final, standing
@@ -156,7 +156,7 @@ def _referred(record: ToolInvocationRecord) -> tuple[str, ...]:
 
 def run_line(run: RunRecord) -> str:
     """Return how a run ended, or that it waits: `run run_1 by shop 1.2, for ada: completed, …`."""
-    agent = " ".join(text for text in (run.agent, run.agent_version) if text)
+    agent = _agent(run)
     ended = f"{run.status} ({run.limit})" if run.limit else run.status
     tokens = f"{run.usage.input_tokens}+{run.usage.output_tokens} tokens"
     took = "" if run.seconds is None else f", {run.seconds:.1f} s"
@@ -164,6 +164,11 @@ def run_line(run: RunRecord) -> str:
         f"run {run.run_id}{f' by {agent}' if agent else ''}, for {run.caller}: {ended}, "
         f"turns: {run.turns}, calls: {run.calls}, {tokens}{took}"
     )
+
+
+def _agent(of: RunRecord | Origin) -> str:
+    """Return an agent's name and version, as far as they are known."""
+    return " ".join(text for text in (of.agent, of.agent_version) if text)
 
 
 def when(at: float | None) -> str:
@@ -174,10 +179,6 @@ def when(at: float | None) -> str:
         return datetime.fromtimestamp(at, UTC).isoformat(" ", "milliseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return str(at)
-
-
-def milliseconds(record: ToolInvocationRecord) -> str:
-    return "" if record.seconds is None else f"{record.seconds * 1000:.1f} ms"
 
 
 def ids_of(record: ToolInvocationRecord) -> str:
@@ -275,9 +276,8 @@ def _background(
     origin = record.origin
     if origin is None:
         return
-    agent = " ".join(text for text in (origin.agent, origin.agent_version) if text)
     turn = f"turn {origin.turn}" if origin.turn else ""
-    yield "agent", ", ".join(text for text in (agent, turn) if text)
+    yield "agent", ", ".join(text for text in (_agent(origin), turn) if text)
     at = f" ({origin.provider})" if origin.provider else ""
     yield "model", f"{origin.model}{at}"
     if record.payload is not None:

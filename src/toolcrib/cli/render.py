@@ -10,12 +10,14 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, assert_never
 
+import typer
 from rich.console import Console
 from rich.highlighter import JSONHighlighter
 from rich.status import Status
+from rich.table import Table
 from rich.text import Text
 
 from toolcrib.values.decision import Allow, ApprovalRequest, Ask, Deny
@@ -79,6 +81,23 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     return INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
+def print_rows(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> None:
+    """Print a table on a terminal; in a file or a pipe, lines whose columns are separated by tabs.
+
+    `columns` says of each whether its text may be broken into several lines.
+    """
+    if not out.is_terminal:
+        for row in rows:
+            typer.echo("\t".join(row))  # rich would turn tabs into spaces
+        return
+    table = Table(box=None, pad_edge=False)
+    for column, breaks in columns.items():
+        table.add_column(column, overflow="fold", no_wrap=not breaks)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
 def short_json(value: Any) -> str:
     """Return JSON on one line, shortened."""
     return shortened(json_text(value))
@@ -95,7 +114,8 @@ def call_line(record: ToolInvocationRecord) -> Text:
     line.append(printable(record.name), style="bold")
     if record.arguments is not None:
         line.append(f" {short_json(record.arguments)}", style="cyan")
-    line.append(f"  {_decision(record)}{_milliseconds(record.seconds)}", style="dim")
+    seconds = f" · {milliseconds(record)}" if record.seconds is not None else ""
+    line.append(f"  {_decision(record)}{seconds}", style="dim")
     if record.error is not None:
         line.append(f" → {error_text(record.error)}", style="red")
     else:
@@ -122,8 +142,8 @@ def _decision(record: ToolInvocationRecord) -> str:
             return "not run"
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f" · {seconds * 1000:.1f} ms"
+def milliseconds(record: ToolInvocationRecord) -> str:
+    return "" if record.seconds is None else f"{record.seconds * 1000:.1f} ms"
 
 
 _ENDINGS = {

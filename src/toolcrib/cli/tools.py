@@ -27,7 +27,7 @@ from toolcrib.cli.options import (
     load_catalog,
     names_to_try,
 )
-from toolcrib.cli.render import err, out, print_json, printable, shortened, show_json
+from toolcrib.cli.render import err, out, print_json, print_rows, printable, shortened, show_json
 from toolcrib.errors import DefinitionError, RequestError, SourceError
 from toolcrib.lint import Finding, check_tools
 from toolcrib.tools import DefinitionsFile, read_definitions, source_of, tool_of
@@ -60,17 +60,7 @@ def list_tools(
         return
     definitions = [tool.get_definition() for tool in catalog]
     rows = [(d.name, _first_line(d.description), ", ".join(_marks(d))) for d in definitions]
-    if not out.is_terminal:
-        for row in rows:
-            typer.echo("\t".join(row))  # rich would make spaces of tabs
-        return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("name", overflow="fold")
-    table.add_column("description", overflow="fold")
-    table.add_column("marks")
-    for row in rows:
-        table.add_row(*row)
-    out.print(table)
+    print_rows(rows, {"name": True, "description": True, "marks": True})
 
 
 def _first_line(description: str) -> str:
