@@ -600,7 +600,7 @@ def test_the_story_tells_where_a_call_came_from(
     assert any(line.endswith("user: Refund order 7.") for line in lines)
     assert facts["picked"].startswith("refund 0.")
     assert facts["choice"] == "by keyword"
-    assert facts["  beside"].startswith("look 0.")
+    assert facts["  offered"].startswith("look 0.")
     assert facts["  left out"].startswith("wipe: ")
     assert facts["called by"] == f"delegate  {outer}_0_0, run {outer}, for anonymous: completed"
     assert facts["why"].startswith("It ran because")

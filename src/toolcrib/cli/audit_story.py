@@ -305,9 +305,9 @@ def _offered(
     late = ", in the order of the catalog: nothing was scored in time" if chosen.timed_out else ""
     yield "choice", f"by {chosen.scorer or 'no scorer'}{late}"
     for candidate in others[:_SHOWN]:
-        yield "  beside", _candidate(candidate)
+        yield "  offered", _candidate(candidate)
     if len(others) > _SHOWN:
-        yield "  beside", f"and {len(others) - _SHOWN} more"
+        yield "  offered", f"and {len(others) - _SHOWN} more"
     for candidate in chosen.excluded[:_SHOWN]:
         yield "  left out", _candidate(candidate)
     if chosen.excluded_count > _SHOWN:

@@ -123,10 +123,8 @@ def chat(  # noqa: PLR0913  the options of a command
     sinks = () if log is None else (log,)
     catalog = load_catalog(tools, database=database)
     runner = ToolRunner(catalog, approver=asker, sinks=sinks, on_exception=exception_hook())
-    with _opened(model, runner, options, cassette_file=cassette_file, record=record, log=log) as (
-        loop,
-        session,
-    ):
+    opened = _opened(model, runner, options, cassette_file=cassette_file, record=record, log=log)
+    with opened as (loop, session):
         if prompt is None:
             return _converse(loop, session, asker, model)
         return _answer(loop, session, prompt, asker, model=model, as_json=as_json)

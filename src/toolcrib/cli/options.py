@@ -100,10 +100,10 @@ RunOption: TypeAlias = Annotated[
 CallOption: TypeAlias = Annotated[
     str | None, typer.Option("--call", metavar="ID", help="Of this call.")
 ]
-NamedOption: TypeAlias = Annotated[
+ToolNameOption: TypeAlias = Annotated[
     str | None, typer.Option("--tool", metavar="NAME", help="Of this tool.")
 ]
-ByOption: TypeAlias = Annotated[
+CallerOption: TypeAlias = Annotated[
     str | None, typer.Option("--caller", metavar="ID", help="On behalf of this caller.")
 ]
 StatusOption: TypeAlias = Annotated[
@@ -119,7 +119,7 @@ SinceOption: TypeAlias = Annotated[
 UntilOption: TypeAlias = Annotated[
     str | None, typer.Option(metavar="TIME", help="Before; likewise.")
 ]
-MostOption: TypeAlias = Annotated[int | None, typer.Option("--limit", min=1, help="At most N.")]
+LimitOption: TypeAlias = Annotated[int | None, typer.Option("--limit", min=1, help="At most N.")]
 
 
 class UnusableError(SourceError):
@@ -297,14 +297,22 @@ def without_password(url: str) -> str:
 
 
 def filter_of(
-    *, status: str | None, code: str | None, since: str | None, until: str | None, **ids: str | None
+    *,
+    run: str | None,
+    call: str | None,
+    tool: str | None,
+    caller: str | None,
+    status: str | None,
+    code: str | None,
+    since: str | None,
+    until: str | None,
 ) -> AuditFilter:
     """Return the filter that the options describe; raise UnusableError for an unknown value."""
     return AuditFilter(
-        run_id=ids.get("run"),
-        call_id=ids.get("call"),
-        tool=ids.get("tool"),
-        caller=ids.get("caller"),
+        run_id=run,
+        call_id=call,
+        tool=tool,
+        caller=caller,
         status=_status(status),
         code=None if code is None else _code(code),
         since=None if since is None else moment("--since", since),
