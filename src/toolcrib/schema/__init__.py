@@ -2,7 +2,7 @@
 
 from toolcrib.schema.bundle import bundle_refs
 from toolcrib.schema.derive import (
-    KEPT_AS_IT_IS,
+    UNCHANGED_TYPES,
     Converter,
     Default,
     DerivedInput,
@@ -22,7 +22,7 @@ from toolcrib.schema.validator import (
 )
 
 __all__ = [
-    "KEPT_AS_IT_IS",
+    "UNCHANGED_TYPES",
     "Converter",
     "Default",
     "DerivedInput",

@@ -73,7 +73,7 @@ class SchemaFiles:
             raise self.main.error("a schema to bundle is a JSON object")
 
     def follow(self, file: SchemaFile, ref: str, place: Place) -> SchemaFile:
-        """The file that a `$ref` in another file means. Raises SchemaError, naming both."""
+        """Return the file that a `$ref` in another file means. Raises SchemaError, naming both."""
         written = ref.partition("#")[0]
         name = unquote(written)
         if _SCHEME.match(name) or name.startswith(("/", "\\")) or "?" in written:
@@ -119,7 +119,7 @@ class SchemaFiles:
 
 
 def _read(path: Path) -> Any:
-    """Raises ValueError, without a word of the file's, for what is not strictly JSON."""
+    """Read a file of strict JSON. Raise ValueError, without a word of the file's, for any other."""
     with path.open("rb") as opened:
         data = opened.read(MAX_BYTES * 4 + 1)
     if len(data) > MAX_BYTES * 4:
@@ -144,7 +144,7 @@ _HOLDS = frozenset((Role.ONE, Role.MANY, Role.NAMED, Role.PATTERNS, Role.SHELF))
 
 
 def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObject:
-    """The schema in a JSON file (UTF-8), with all that it refers to in other local files taken in.
+    """Return the schema in a JSON file (UTF-8), with all that it refers to in other local files.
 
     `$ref`s such as `other.json`, `defs/x.json#/definitions/Y`, `./a.json#anchor` are read relative
     to the file that they stand in, whatever its `$id`. The definitions are added to `$defs`
@@ -212,7 +212,7 @@ class _Bundle:
         return made
 
     def _schema(self, node: Any, at: _At) -> Any:
-        """A copy in which each `$ref` leads to where its target lies in the whole."""
+        """Return a copy in which each `$ref` leads to where its target lies in the whole."""
         if not isinstance(node, dict):
             return node
         self._copied += 1 + len(node)

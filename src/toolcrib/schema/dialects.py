@@ -69,7 +69,7 @@ ANTHROPIC = Dialect(
 # of 2026, which strict tools share: "If you use an unsupported feature, you'll receive a 400 error".
 # Optional properties stay optional. Patterns ("complex patterns may result in 400 errors") and
 # `minItems` (0 and 1 only) go into descriptions. References are taken if they are not recursive, but
-# nothing beside them, and how a definition counts that is used twice is not said: they are inlined.
+# nothing next to them, and how a definition counts that is used twice is not said: they are inlined.
 _ANTHROPIC_STRICT_KEYWORDS = frozenset(
     ("type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const",
      "title", "description", "default", "format")
@@ -106,7 +106,7 @@ OLLAMA = Dialect(
 # The keywords that Google's API definition lists for schemas given as JSON Schema
 # (googleapis: generativelanguage/v1beta/generative_service.proto, `_responseJsonSchema`; the
 # `parametersJsonSchema` of a function says no more than "JSON Schema"). There, cyclic references
-# may only stand in properties that are not required, and nothing may stand beside a `$ref`: so they
+# may only stand in properties that are not required, and nothing may stand next to a `$ref`: so they
 # are inlined. Formats: https://ai.google.dev/gemini-api/docs/structured-output.
 _GEMINI_KEYWORDS = frozenset(
     ("type", "format", "title", "description", "enum", "items", "prefixItems", "minItems",

@@ -44,7 +44,7 @@ class DocumentedSignature(NamedTuple):
 
 
 def read_docstring(text: object) -> DocumentedSignature:
-    """Never raises: a docstring in no known style is a description as a whole."""
+    """Read a docstring, and never raise: one in no known style is a description as a whole."""
     if not isinstance(text, str) or not text.strip():
         return DocumentedSignature("", {})
     clean = _outdented(text[:MAX_CHARS])
@@ -58,7 +58,7 @@ def read_docstring(text: object) -> DocumentedSignature:
 
 
 def _outdented(text: str) -> str:
-    """Without the indentation that all lines but the first have, and the empty lines around it."""
+    """Remove the indentation that all lines but the first have, and the empty lines around."""
     if "\n" not in text:
         return text.expandtabs().strip()
     first, *rest = text.expandtabs().split("\n")
@@ -68,7 +68,7 @@ def _outdented(text: str) -> str:
 
 
 def class_doc(cls: type) -> str | None:
-    """What its author wrote: for want of it, `@dataclass` and NamedTuple write a signature."""
+    """Return what the author wrote; else `@dataclass` and NamedTuple write a signature there."""
     doc = cls.__dict__.get("__doc__")
     generated = is_dataclass(cls) or issubclass(cls, tuple)
     if not isinstance(doc, str) or (generated and doc.startswith(f"{cls.__name__}(")):
@@ -77,7 +77,7 @@ def class_doc(cls: type) -> str | None:
 
 
 def _gather(sections: Iterator[tuple[str, list[str]]], *, google: bool) -> DocumentedSignature:
-    """The description is what stands in no section, be it before or after one."""
+    """Gather the sections; what stands in none, be it before or after one, is the description."""
     description: list[str] = []
     parameters: dict[str, str] = {}
     returns = ""
@@ -98,7 +98,7 @@ def _gather(sections: Iterator[tuple[str, list[str]]], *, google: bool) -> Docum
 
 
 def _google_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """A section is a known title with a colon, and the indented lines below it."""
+    """Yield sections: a known title with a colon, and the indented lines below it."""
     title, body = "", list[str]()
     for line in lines:
         if line[:1].strip():  # at the margin
@@ -114,7 +114,7 @@ def _google_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _numpy_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """A section is a title underlined with dashes, and all lines up to the next one."""
+    """Yield sections: a title underlined with dashes, and all lines up to the next one."""
     title, body = "", list[str]()
     for line in lines:
         bare = line.strip()
@@ -128,7 +128,7 @@ def _numpy_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _items(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each line that is indented as the first one, and the deeper ones that follow it."""
+    """Yield each line that is indented as the first one, and the deeper ones that follow it."""
     margin: int | None = None
     head, body = "", list[str]()
     for line in lines:
@@ -146,7 +146,7 @@ def _items(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _named(head: str) -> tuple[str, str]:
-    """`name (type, optional): text` as name and text; the type may hold colons in its brackets."""
+    """Split `name (type, optional): text` into name and text; the type's brackets may hold colons."""
     name, colon, rest = head.partition(":")
     if _OPENING.isdisjoint(name):
         return (name, rest) if colon else ("", "")
@@ -162,21 +162,21 @@ def _named(head: str) -> tuple[str, str]:
 
 
 def _result(lines: Sequence[str]) -> str:
-    """The description of a result, without the type that may stand before it."""
+    """Return the description of a result, without the type that may stand before it."""
     said = _joined(lines)
     first, colon, rest = said.partition(":")
     return rest.strip() if colon and _TYPE.fullmatch(first.strip()) else said
 
 
 def _numpy_result(lines: Sequence[str]) -> str:
-    """What is said below the type; of several results, what is said of each."""
+    """Return what is said below the type; of several results, what is said of each."""
     found = [(head, _joined(body)) for head, body in _items(lines)]
     said = [body for _, body in found if body]
     return "\n".join(said) if said else ""
 
 
 def _rest(lines: Sequence[str]) -> DocumentedSignature:
-    """`:param type name: text`, with the lines below it, up to the next paragraph at the margin."""
+    """Read `:param type name: text`, with the lines below it up to the next paragraph at the margin."""
     description: list[str] = []
     fields: list[tuple[str, str, list[str]]] = []
     in_field = False
@@ -200,7 +200,7 @@ def _rest(lines: Sequence[str]) -> DocumentedSignature:
 
 
 def _joined(lines: Sequence[str]) -> str:
-    """Paragraphs keep their lines, and lose what indents all of them."""
+    """Join lines, without the indentation that all but the first have."""
     first, rest = lines[0].strip() if lines else "", lines[1:]
     if not any(rest):
         return first

@@ -1,4 +1,4 @@
-"""How much work it is to say what is wrong with a value; it is counted before it is done.
+"""Estimate how much work it is to say what is wrong with a value, before it is done.
 
 Whether a value is valid is quick to tell. Listing the reasons is not: where a schema is recursive and
 offers alternatives, each level of the value multiplies them; and each reason comes with a copy of the
@@ -30,7 +30,7 @@ _OTHER_ITEMS = ("items", "contains", "additionalItems", "unevaluatedItems")
 
 
 def explainable(references: References, schema: Any, value: Any) -> bool:
-    """Whether a validator meets at most MAX_STEPS pairs, and would copy at most MAX_COPIED nodes."""
+    """Return whether a validator meets at most MAX_STEPS pairs and copies at most MAX_COPIED nodes."""
     weights = _Weights()
     copied = 0
     met = chain([(schema, value)], pairs(references, schema, value))
@@ -61,7 +61,7 @@ class _Weights:
 
 
 def _copied(weights: _Weights, node: dict[str, Any], part: Any) -> int:
-    """What all that one subschema may find wrong with a part would copy."""
+    """Return what all that one subschema may find wrong with a part would copy."""
     reasons = len(node) + len(node.get("required", ()))
     if isinstance(part, dict):
         reasons += sum(map(len, node.get("dependentRequired", {}).values()))
@@ -71,7 +71,7 @@ def _copied(weights: _Weights, node: dict[str, Any], part: Any) -> int:
 
 
 def pairs(references: References, schema: Any, value: Any) -> Iterator[tuple[Any, Any]]:
-    """The pairs of a subschema and a part of the value that a validator may meet below the top."""
+    """Yield the pairs of a subschema and a part of the value that a validator meets below the top."""
     stack = [(schema, value)]
     while stack:
         node, part = stack.pop()
@@ -119,7 +119,7 @@ def _items(node: dict[str, Any], part: list[Any]) -> Iterator[tuple[Any, Any]]:
         yield from ((other, child) for other in others)
 
 
-# How long a value's texts take to be matched with a schema's patterns; it is told before they are.
+# Estimate how long matching a value's texts with a schema's patterns takes, before it is done.
 #
 # The engine never goes back in a text, and yet takes time in proportion to the text and to the pattern:
 # one large pattern could hold the process for minutes over a text of a megabyte.
@@ -133,7 +133,7 @@ _SIZES: tuple[int, ...] = tuple(LARGEST_PATTERN * 8**step // 10**step for step i
 
 
 def matchable(inspected: Inspected, schema: Any, value: Any) -> bool:
-    """Whether matching a value's texts with the schema's patterns takes at most MAX_MATCHING steps.
+    """Return whether matching a value with the schema's patterns takes at most MAX_MATCHING steps.
 
     Bounds that are quick to tell come first: they settle all but long texts.
     """
@@ -153,7 +153,7 @@ def matchable(inspected: Inspected, schema: Any, value: Any) -> bool:
 
 @lru_cache(maxsize=4096)
 def pattern_bytes(pattern: str) -> int:
-    """What a pattern takes when it is compiled, as the engine counts it; up to a quarter more."""
+    """Return the bytes of a compiled pattern, as the engine counts them; up to a quarter more."""
     found = bisect_left(_SIZES, True, key=lambda size: _compiles(pattern, size))
     return _SIZES[min(found, len(_SIZES) - 1)]
 
@@ -179,7 +179,7 @@ def _matching(node: Any, part: Any) -> int:
 
 
 def _text_bytes(value: Any) -> int:
-    """Those of all texts and keys together."""
+    """Return the bytes of all texts and keys together."""
     total = 0
     stack = [value]
     while stack:

@@ -29,10 +29,10 @@ from toolcrib.schema.references import (
     resolve_ref,
 )
 
-# Is it JSON at all, and of a bearable size? Asked of an author's object before anything else is.
+# Check first whether an author's object is JSON at all, and of a bearable size.
 #
 # The walk is counted, so that an object that holds itself, or one small object a million times (an
-# alias bomb in YAML), is refused after so many steps; only then is it safe to write it out.
+# alias bomb in YAML), is refused after a limit of steps; only then is it safe to write it out.
 
 
 MAX_DEPTH = 100
@@ -42,7 +42,7 @@ _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
 
 def schema_text(schema: object) -> str:
-    """The JSON text of a schema, key by key as its author wrote it. Raises as `check_shape` does."""
+    """Return a schema as text, key by key as its author wrote it. Raise as `check_shape` does."""
     check_shape(schema)
     try:
         return orjson.dumps(schema).decode()
@@ -51,7 +51,7 @@ def schema_text(schema: object) -> str:
 
 
 def check_shape(schema: object) -> None:
-    """Raises SchemaError, with a pointer, for what is no JSON, too deep, or too large.
+    """Raise SchemaError, with a pointer, for what is no JSON, too deep, or too large.
 
     Limits: depth 100, 50,000 nodes, 1,000,000 bytes of text, integers of 64 bits.
     """
@@ -91,7 +91,7 @@ def _members(place: Place, node: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _other(stack: list[tuple[Place, int, Any]], place: Place, depth: int, value: Any) -> int:
-    """Numbers, and subclasses of what JSON has. The number of bytes that it takes."""
+    """Return the bytes of a number, and put off a subclass of what JSON has."""
     if isinstance(value, int):
         if not _INT_MIN <= value <= _INT_MAX:
             raise SchemaError(
@@ -111,7 +111,7 @@ def _other(stack: list[tuple[Place, int, Any]], place: Place, depth: int, value:
 
 
 def _keys(node: dict[Any, Any], place: Place) -> int:
-    """The bytes of all keys together."""
+    """Return the bytes of all keys together."""
     try:
         joined = "".join(node)
     except TypeError:
@@ -132,9 +132,9 @@ def _encoded(text: str, place: Place) -> int:
         ) from None
 
 
-# One walk over a schema, down to its `$ref`s: what it weighs, where it refers to, what it names.
+# Walk a schema once, down to its `$ref`s, and note its size, its references and its names.
 #
-# Only subschemas are walked as such; data in between (an `enum`, a `default`, keywords of one's own) is
+# Only subschemas are walked as such; data in between (an `enum`, a `default`, unknown keywords) is
 # weighed and not read.
 
 
@@ -198,7 +198,7 @@ class Part:
 
 
 def survey(node: Any, place: Place, draft: Draft, *, whole: bool = False) -> Part:
-    """Raises SchemaError, with a pointer, for a reference outward and for names that are not clear."""
+    """Raise SchemaError, with a pointer, for a reference outward and for names that are not clear."""
     part = Part(node, place, whole=whole)
     stack: list[Step] = [(place, node, 0, 1, True, False)]
     while stack:
@@ -213,7 +213,7 @@ def survey(node: Any, place: Place, draft: Draft, *, whole: bool = False) -> Par
 
 
 def _walked(part: Part, step: Step, draft: Draft) -> list[Step]:
-    """Notes what one subschema says; gives those below it, the first one last."""
+    """Note what one subschema says; gives those below it, the first one last."""
     place, node, depth, weight, direct, embedded = step
     count = 1 + len(node)
     inner = weight
@@ -249,7 +249,7 @@ def _walked(part: Part, step: Step, draft: Draft) -> list[Step]:
 
 
 def _note(part: Part, step: Step, key: str, draft: Draft) -> None:
-    """A pattern, a reference, or a dialect below the top."""
+    """Note a pattern, a reference, or a dialect below the top."""
     above, node, depth, weight, direct, embedded = step
     place, value, role = (above, key), node[key], ROLES[key]
     if role is Role.PATTERN:
@@ -278,7 +278,7 @@ def _note(part: Part, step: Step, key: str, draft: Draft) -> None:
 
 
 def _named(part: Part, step: Step, draft: Draft) -> Step:
-    """In a part with an `$id` of its own, `#/…` would mean a place in that part, not in the whole."""
+    """Note the names of a part; below an `$id`, `#/…` would mean a place in that part."""
     place, node, depth, weight, direct, _ = step
     for name in anchors_of(node, draft):
         if name in part.anchors:
@@ -308,7 +308,7 @@ def _check_dialect(node: dict[str, Any], place: Place, draft: Draft) -> None:
 
 
 def _size(data: Any) -> int:
-    """The number of nodes below; its depth was checked before."""
+    """Return the number of nodes below; its depth was checked before."""
     total = 0
     stack = [data]
     while stack:
@@ -322,7 +322,7 @@ def _size(data: Any) -> int:
     return total
 
 
-# How large a schema would be with every `$ref` replaced by what it points to.
+# Count how large a schema would be with every `$ref` replaced by what it points to.
 #
 # A `$ref` back into what is being expanded (recursion) ends there: a validator follows it only as
 # deep as the value goes, and the value's depth is limited. One that comes back without a step into
@@ -355,7 +355,7 @@ class _Open:
 
 
 def check_expansions(whole: Part, references: References, draft: Draft) -> Expanded:
-    """Raises SchemaError for `$ref`s that lead nowhere, in a circle, or to too much."""
+    """Raise SchemaError for `$ref`s that lead nowhere, in a circle, or to too much."""
     parts: dict[int, Part] = {id(whole.node): whole}
     known: dict[int, tuple[int, int, int]] = {}
     path = [_Open(whole)]
@@ -401,7 +401,7 @@ def _check_size(current: _Open, whole: Part) -> None:
 
 
 def _target(references: References, ref: Ref) -> Any:
-    """What a reference leads to: a schema, with no `$id` on the way that would change its meaning."""
+    """Return the schema that a reference leads to, with no `$id` on the way to change its meaning."""
     node = references.resolve(ref.target)
     if node is None:
         raise SchemaError(
@@ -422,7 +422,7 @@ def _target(references: References, ref: Ref) -> Any:
 
 
 def _check_circles(parts: dict[int, Part], references: References) -> None:
-    """A circle of parts in which each judges the very value that the one before it does."""
+    """Refuse a circle of parts in which each judges the very value that the one before it does."""
     done: set[int] = set()
     for start, part in parts.items():
         path: list[tuple[int, list[Ref]]] = [(start, _in_place(part))]
@@ -478,7 +478,7 @@ class Inspected(NamedTuple):
 
 
 def check_schema(schema: dict[str, Any]) -> None:
-    """Raises SchemaError, with a pointer, for a schema that could not be used safely.
+    """Raise SchemaError, with a pointer, for a schema that could not be used safely.
 
     It must be JSON; of draft 2020-12 or draft 7; at most 100 deep, of 50,000 nodes and 1,000,000
     bytes; its references lead into itself, not in a circle, and expand to at most 1,000,000 nodes.
@@ -489,7 +489,7 @@ def check_schema(schema: dict[str, Any]) -> None:
 
 
 def inspect_schema(schema: dict[str, Any]) -> Inspected:
-    """`check_schema` for what is known to be JSON of a bearable size."""
+    """Do what `check_schema` does, for what is known to be JSON of a bearable size."""
     draft = draft_of(schema)
     whole = survey(schema, None, draft, whole=True)
     found = Expanded(frozenset(whole.patterns), whole.matches)

@@ -1,7 +1,7 @@
 """The portable subset of JSON Schema: what every model endpoint takes as the author wrote it.
 
 An author who stays inside it gets the same schema everywhere; outside it, each wire makes a view of
-its own (see `lower`). `X or null` is what every Optional is: it is told as `doubtful`, since each
+its own (see `lower`). `X or null` is what every Optional is: it is reported as `doubtful`, since each
 endpoint can be given it in some form, while a real union is `refused`.
 """
 
@@ -36,7 +36,7 @@ _Found: TypeAlias = "tuple[str, Effect, str]"  # keyword, effect, message
 
 
 def check_portable(schema: JsonObject) -> tuple[Loss, ...]:
-    """What an endpoint of the lowest common denominator rejects in a schema, with its place there.
+    """Return what an endpoint of the lowest common denominator rejects in a schema, with its place.
 
     Nothing for a schema in the portable subset: one object at the top, closed or not, with typed
     properties, arrays and enums, constraints on single values, and plain references into `$defs`
@@ -111,7 +111,7 @@ def _references(node: JsonObject) -> Iterator[_Found]:
 
 
 def _recursive(tree: JsonObject) -> set[str]:
-    """The references that lead, by however many steps, into a circle."""
+    """Return the references that lead, by however many steps, into a circle."""
     references = References(tree)
     refs = {r for _, n in subschemas(tree) if isinstance(r := n.get("$ref"), str)}
     leads = {ref: _refs_below(references.resolve(ref), ref == "#") for ref in refs}

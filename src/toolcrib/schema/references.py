@@ -75,7 +75,7 @@ _DRAFTS = {
 
 
 def draft_of(schema: dict[str, Any], default: Draft = Draft.D2020) -> Draft:
-    """The draft that `$schema` names (with or without `#`, by http or https).
+    """Return the draft that `$schema` names (with or without `#`, by http or https).
 
     Raises SchemaError, at `/$schema`, for any other: read as another draft it would mean another thing.
     """
@@ -112,7 +112,7 @@ class References:
         self._anchors: dict[str, Any] | None = None
 
     def resolve(self, ref: str) -> Any:
-        """What `#`, `#/…` or `#anchor` points to, or None."""
+        """Return what `#`, `#/…` or `#anchor` points to, or None."""
         if ref not in self._found:
             self._found[ref] = (
                 _at(self._schema, ref) if ref.startswith("#/") else self._anchored(ref[1:])
@@ -120,7 +120,7 @@ class References:
         return self._found[ref]
 
     def crosses_id(self, ref: str) -> bool:
-        """Whether a pointer leads into a part with an `$id`, where `#/…` means another place."""
+        """Return whether a pointer leads into a part with an `$id`, where `#/…` means another place."""
         node = self._schema
         for token in _tokens(ref) if ref.startswith("#/") else ():
             node = _step(node, token)
@@ -141,12 +141,12 @@ class References:
 
 
 def resolve_ref(schema: Any, ref: str) -> Any:
-    """What a local `$ref` (`#`, `#/…` or `#anchor`) points to, or None."""
+    """Return what a local `$ref` (`#`, `#/…` or `#anchor`) points to, or None."""
     return References(schema).resolve(ref)
 
 
 def anchors_of(node: dict[str, Any], draft: Draft) -> list[str]:
-    """The names that a subschema gives itself; in draft 7 that is an `$id` such as `#name`."""
+    """Return the names that a subschema gives itself; in draft 7 that is an `$id` such as `#name`."""
     if draft is Draft.D7:
         own = node.get("$id")
         return [own[1:]] if isinstance(own, str) and len(own) > 1 and own[0] == "#" else []
@@ -154,7 +154,7 @@ def anchors_of(node: dict[str, Any], draft: Draft) -> list[str]:
 
 
 def subschemas(schema: Any, place: Place = None) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Every subschema that is an object, with its place; the schema itself comes first."""
+    """Yield every subschema that is an object, with its place; the schema itself comes first."""
     stack: list[tuple[Place, Any]] = [(place, schema)]
     while stack:
         place, node = stack.pop()
@@ -170,7 +170,7 @@ def subschemas(schema: Any, place: Place = None) -> Iterator[tuple[Place, dict[s
 
 
 def children(place: Place, key: str, value: Any) -> list[tuple[Place, Any]]:
-    """The subschemas under one keyword of the subschema at `place`."""
+    """Return the subschemas under one keyword of the subschema at `place`."""
     role = _role_of(key)
     where = (place, key)
     if value.__class__ is dict:
@@ -219,7 +219,7 @@ def _is_index(key: str) -> bool:
 
 
 def pointer_to(place: Place) -> str:
-    """A place as a JSON Pointer, cut where it would be very long."""
+    """Return a place as a JSON Pointer, cut where it would be very long."""
     tokens: list[str] = []
     while place is not None:
         place, key = place
@@ -228,17 +228,17 @@ def pointer_to(place: Place) -> str:
 
 
 def escape_pointer(token: object) -> str:
-    """One reference token of a JSON Pointer (RFC 6901, section 3)."""
+    """Return one reference token of a JSON Pointer (RFC 6901, section 3)."""
     return str(token).replace("~", "~0").replace("/", "~1")
 
 
 def pointer_of(steps: Sequence[str | int]) -> str:
-    """The JSON Pointer of a place in a value."""
+    """Return the JSON Pointer of a place in a value."""
     return "".join(f"/{escape_pointer(step)}" for step in steps)
 
 
 def put_at(value: JsonValue, pointer: str, item: JsonValue) -> tuple[str | int, ...]:
-    """Put `item` into a JSON value, at a place that lacks it; the steps that lead there."""
+    """Put `item` into a JSON value, at a place that lacks it; return the steps that lead there."""
     node, found = _above(value, pointer)
     if isinstance(node, dict):
         node[str(found[-1])] = item
@@ -255,7 +255,7 @@ def remove_at(value: JsonValue, pointer: str) -> None:
 
 
 def same_at(one: JsonValue, other: JsonValue, pointer: str) -> bool:
-    """Whether two JSON values have the same at a place, as JSON."""
+    """Return whether two JSON values have the same at a place, as JSON."""
     try:
         found = [_above(value, pointer) for value in (one, other)]
         parts = [node[steps[-1]] for node, steps in found]  # type: ignore[index]
@@ -265,12 +265,12 @@ def same_at(one: JsonValue, other: JsonValue, pointer: str) -> bool:
 
 
 def in_array(value: JsonValue, pointer: str) -> bool:
-    """Whether a place in a JSON value is, or lies in, an item of an array. Raises LookupError."""
+    """Return whether a place in a JSON value is in an item of an array. Raise LookupError."""
     return any(isinstance(step, int) for step in _above(value, pointer)[1])
 
 
 def lacks(value: JsonValue, pointer: str) -> bool:
-    """Whether there is a place for a member in a JSON value, and the member is not there."""
+    """Return whether there is a place for a member in a JSON value, and the member is not there."""
     try:
         node, steps = _above(value, pointer)
     except (LookupError, TypeError, ValueError):
@@ -279,7 +279,7 @@ def lacks(value: JsonValue, pointer: str) -> bool:
 
 
 def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, ...]]:
-    """The list or object that a JSON Pointer points into, and all its steps."""
+    """Return the list or object that a JSON Pointer points into, and all its steps."""
     node: Any = value
     found: list[str | int] = []
     tokens = [t.replace("~1", "/").replace("~0", "~") for t in pointer.split("/")[1:]]
@@ -305,7 +305,7 @@ _FORMS = IN_PLACE.union(
 
 @lru_cache(maxsize=4096)
 def split_path(path: str) -> tuple[str, ...]:
-    """`items[].id` → `("items", "[]", "id")`. Raises ValueError for an empty step."""
+    """Split `items[].id` into `("items", "[]", "id")`. Raise ValueError for an empty step."""
     steps: list[str] = []
     for part in path.split("."):
         name = part
@@ -320,7 +320,7 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def path_exists(schema: dict[str, Any], path: str) -> bool:
-    """Whether a value of this schema can have something at `path`."""
+    """Return whether a value of this schema can have something at `path`."""
     references = References(schema)
     seen: set[tuple[int, int]] = set()
     stack: list[tuple[Any, tuple[str, ...]]] = [(schema, split_path(path))]

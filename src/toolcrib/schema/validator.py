@@ -35,7 +35,7 @@ _CLOSED = (["additionalProperties"], ["propertyNames"])
 
 
 def reasons(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
-    """What is wrong in the one alternative of the value's own type, else the error itself."""
+    """Yield what is wrong in the one alternative of the value's own type, else the error itself."""
     close = _close_branches(error)
     if len(close) != 1:
         yield error
@@ -47,7 +47,7 @@ def reasons(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.Vali
 def _close_branches(
     error: jsonschema_rs.ValidationError,
 ) -> list[list[jsonschema_rs.ValidationError]]:
-    """The alternatives of an anyOf that fail for more than the type of the value."""
+    """Return the alternatives of an anyOf that fail for more than the type of the value."""
     if error.kind.name not in _ALTERNATIVES:
         return []
     branches = error.kind.as_dict().get("context", [])
@@ -59,7 +59,7 @@ def _is_type(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationE
 
 
 def describe(error: jsonschema_rs.ValidationError) -> str:
-    """One sentence, cut where the schema's own words are very long."""
+    """Return one sentence, cut where the schema's own words are very long."""
     said = _said(error)
     return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
 
@@ -83,7 +83,7 @@ def _types(facts: dict[str, Any], value: object) -> str:
 def _alternatives(
     error: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
 ) -> str:
-    """The types that the alternatives want, where the value is of none of them."""
+    """Name the types that the alternatives want, where the value is of none of them."""
     kind = kind_of(error.instance)
     if not all(branches):
         return f"matches more than one of the alternatives, got {kind}"
@@ -106,7 +106,7 @@ def _options(facts: dict[str, Any], _value: object) -> str:
 
 
 def _show(value: Any) -> str:
-    """As the model has to write it, but for the quotes around text."""
+    """Show a value as the model has to write it, but for the quotes around text."""
     return value if isinstance(value, str) else canonical_json(value)
 
 
@@ -123,7 +123,7 @@ _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?", re.IGN
 
 
 def _format(name: str, value: object) -> str:
-    """What is wanted, with an example of our own making; a time without an offset is common."""
+    """Name the wanted format with an example; a missing offset is common, and named."""
     example = _EXAMPLES.get(name)
     said = f"expected text in the format '{name}'"
     if example is not None:
@@ -158,7 +158,7 @@ _MESSAGES: dict[str, Callable[[dict[str, Any], object], str]] = {
 
 
 def kind_of(value: object) -> str:
-    """The JSON type of a value, which is all that a message may say of it."""
+    """Return the JSON type of a value, which is all that a message may say of it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -290,12 +290,12 @@ class JsonSchemaValidator:
 
 
 def compile_validator(schema: dict[str, Any]) -> Validator:
-    """The default validator for a schema. Raises SchemaError."""
+    """Return the default validator for a schema. Raises SchemaError."""
     return JsonSchemaValidator(schema)
 
 
 def check_keywords(schema: dict[str, Any], inspected: Inspected) -> None:
-    """Whether each keyword has a value of its form, for what `jsonschema-rs` does not compile (yet).
+    """Check that each keyword has a value of its form, for what `jsonschema-rs` does not compile yet.
 
     Raises SchemaError, with a pointer.
     """
@@ -308,7 +308,7 @@ def check_keywords(schema: dict[str, Any], inspected: Inspected) -> None:
 
 
 def _judged(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schema, and what its `$ref`s lead to outside of the places where subschemas lie."""
+    """Yield the schema, and what its `$ref`s lead to outside of the places of subschemas."""
     references = References(schema)
     known: set[int] = set()
     stack: list[tuple[str, Any]] = [("", schema)]
@@ -345,13 +345,13 @@ def _compiled(schema: dict[str, Any], inspected: Inspected) -> Any:
 
 @lru_cache(maxsize=64)
 def _pattern_options(patterns: int) -> jsonschema_rs.RegexOptions:
-    """Compiling a pattern takes time in proportion to its limit: the many share one budget."""
+    """Limit patterns by a shared budget: compiling one takes time in proportion to its limit."""
     shared = _PATTERNS_BYTES // max(patterns, 1)
     return jsonschema_rs.RegexOptions(size_limit=min(LARGEST_PATTERN, shared))
 
 
 def _why(error: jsonschema_rs.ValidationError) -> str:
-    """A pattern is refused under the one word `format`, whatever is wrong with it."""
+    """Say why a schema is unusable; the library refuses every pattern as a `format`."""
     where = error.instance_path
     if where[-1:] == ["pattern"] or where[-2:-1] == ["patternProperties"]:
         text = str(error.instance if where[-1:] == ["pattern"] else where[-1])
@@ -379,7 +379,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _declared_names(schema: Any) -> Iterator[str]:
-    """The names of properties, in data too: a `$ref` may make a schema of it."""
+    """Yield the names of properties, in data too: a `$ref` may make a schema of it."""
     stack = [schema]
     while stack:
         node = stack.pop()
@@ -424,7 +424,7 @@ class ForeignValidator:
 
 
 def made_by(factory: ValidatorFactory, schema: JsonObject) -> Validator:
-    """What a factory makes of a schema. Raises whatever the factory raises."""
+    """Return what a factory makes of a schema. Raises whatever the factory raises."""
     made = factory(schema)
     return made if isinstance(made, JsonSchemaValidator) else ForeignValidator(made)
 

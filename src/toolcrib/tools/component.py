@@ -20,7 +20,7 @@ from pydantic_core import SchemaError
 from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
-from toolcrib.schema import KEPT_AS_IT_IS, Converter, Default, Validator, ValidatorFactory
+from toolcrib.schema import UNCHANGED_TYPES, Converter, Default, Validator, ValidatorFactory
 from toolcrib.schema.derive.reading import Reader
 from toolcrib.schema.derive.roundtrip import At, Differs, Found, steps
 from toolcrib.schema.references import pointer_of, put_at
@@ -241,7 +241,7 @@ class Tool(Generic[P, R]):
         self.validator = validator
         self.output_validator = output_validator
         self.converters = converters or {}
-        self._converting = tuple((n, c, KEPT_AS_IT_IS.get(c)) for n, c in self.converters.items())
+        self._converting = tuple((n, c, UNCHANGED_TYPES.get(c)) for n, c in self.converters.items())
         self.defaults = defaults or {}
         self.takes_object = takes_object
         self._as_it_is = takes_object is None and not self.defaults

@@ -16,7 +16,7 @@ import msgspec
 import orjson
 
 from toolcrib.errors import RequestError, SchemaError
-from toolcrib.schema.lower import Dialect, Loss, lower, taken_as_it_is
+from toolcrib.schema.lower import Dialect, Loss, accepts_unchanged, lower
 from toolcrib.schema.validator import Validator, compile_validator
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject
@@ -185,7 +185,7 @@ def _validator(view: str) -> Validator:
 def lowered_text(text: str, dialect: Dialect) -> TextView:
     schema = fresh(text)
     try:
-        if taken_as_it_is(schema, dialect):
+        if accepts_unchanged(schema, dialect):
             return TextView(text)
         view = lower(schema, dialect)
     except Exception:

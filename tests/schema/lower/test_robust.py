@@ -22,7 +22,7 @@ from toolcrib.schema.dialects import (
     PORTABLE,
     VERBATIM,
 )
-from toolcrib.schema.lower import lower, taken_as_it_is
+from toolcrib.schema.lower import accepts_unchanged, lower
 from toolcrib.schema.portable import check_portable
 from toolcrib.schema.validator import JsonSchemaValidator
 
@@ -46,9 +46,9 @@ def views(schema: dict[str, Any]) -> None:
         if not any(loss.effect == "refused" for loss in lowered.losses):
             check_view(dialect.name, lowered.schema)
             JsonSchemaValidator(lowered.schema)
-        if taken_as_it_is(schema, dialect) and dialect != VERBATIM:
+        if accepts_unchanged(schema, dialect) and dialect != VERBATIM:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("toolcrib.schema.lower.walk.taken_as_it_is", lambda *_: False)
+                patch.setattr("toolcrib.schema.lower.walk.accepts_unchanged", lambda *_: False)
                 assert lower(schema, dialect) == lowered
 
 

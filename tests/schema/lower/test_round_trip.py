@@ -23,7 +23,7 @@ from toolcrib.schema.dialects import (
     PORTABLE,
     VERBATIM,
 )
-from toolcrib.schema.lower import Dialect, Lowered, lower, taken_as_it_is
+from toolcrib.schema.lower import Dialect, Lowered, accepts_unchanged, lower
 from toolcrib.schema.lower.tree import pointers
 from toolcrib.schema.validator import JsonSchemaValidator
 
@@ -115,9 +115,9 @@ def test_what_is_taken_as_it_is_would_be_lowered_to_itself(
     dialect: Dialect, tool: tuple[Any, Any]
 ) -> None:
     schema, _ = tool
-    if taken_as_it_is(schema, dialect) and dialect != VERBATIM:
+    if accepts_unchanged(schema, dialect) and dialect != VERBATIM:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("toolcrib.schema.lower.walk.taken_as_it_is", lambda *_: False)
+            patch.setattr("toolcrib.schema.lower.walk.accepts_unchanged", lambda *_: False)
             lowered = lower(schema, dialect)
         assert json.dumps(lowered.schema) == json.dumps(schema)
         assert (lowered.losses, lowered.restorer) == ((), None)

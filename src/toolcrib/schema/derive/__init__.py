@@ -7,7 +7,7 @@ typed arguments, but for those that `EXCEPTIONS` lists; a hint that JSON Schema 
 only a part of it, is an error.
 """
 
-from toolcrib.schema.derive.adapters import KEPT_AS_IT_IS, Converter
+from toolcrib.schema.derive.adapters import UNCHANGED_TYPES, Converter
 from toolcrib.schema.derive.constraints import EXCEPTIONS
 from toolcrib.schema.derive.defaults import Default, Factory
 from toolcrib.schema.derive.parameters import (
@@ -27,8 +27,8 @@ from toolcrib.schema.derive.parameters import (
 
 __all__ = [
     "EXCEPTIONS",
-    "KEPT_AS_IT_IS",
     "NO_DEFAULT",
+    "UNCHANGED_TYPES",
     "Converter",
     "Default",
     "DerivedInput",

@@ -1,4 +1,4 @@
-"""What reads typed values from JSON: pydantic's adapters, kept, and converters for what they miss."""
+"""Find what reads typed values from JSON: cached adapters of pydantic, and converters of our own."""
 
 from __future__ import annotations
 
@@ -28,10 +28,16 @@ from pydantic_core import PydanticOmit, SchemaValidator, core_schema
 from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.errors import DefinitionError
-from toolcrib.schema.derive.hints import identity, quick_class_hints, show, taken_apart, with_lists
+from toolcrib.schema.derive.hints import (
+    identity,
+    origin_and_args,
+    quick_class_hints,
+    show,
+    with_lists,
+)
 from toolcrib.schema.derive.reading import Reader
 
-# The core schema of a simple dataclass, put together from those of its fields.
+# Build the core schema of a simple dataclass from those of its fields.
 #
 # pydantic takes a millisecond to read a dataclass. Most have plain fields, whose hints recur from class
 # to class: each such hint is read once. What is not plain to the letter is left to pydantic.
@@ -55,8 +61,8 @@ class FlatAdapter(NamedTuple):
 
 
 def flat_adapter(hint: Any) -> FlatAdapter | None:
-    """For a simple dataclass, a list of one, or one that may be None; None for all else."""
-    origin, arguments = taken_apart(hint)
+    """Return the adapter of a simple dataclass, a list of one, or one that may be None; else None."""
+    origin, arguments = origin_and_args(hint)
     if origin is list and arguments and (core := _core_of(arguments[0])) is not None:
         core = core_schema.list_schema(core)
     elif origin in (Union, types.UnionType) and len(arguments) == 2 and arguments[1] is type(None):
@@ -118,7 +124,7 @@ def _takes_nothing(factory: Callable[..., Any]) -> bool:
 
 
 def _leaf_core(hint: Any) -> Any:
-    """The core schema of a hint that names no model: made once for all that say the same."""
+    """Return the core schema of a hint that names no model: made once for all that say the same."""
     key = _leaf_key(hint)
     if key is None:
         return None
@@ -136,13 +142,13 @@ _MAX_CORES = 4096
 
 
 def _leaf_key(hint: Any) -> Hashable:
-    """All that a leaf's schema depends on; None for what is no leaf.
+    """Return all that a leaf's schema depends on; None for what is no leaf.
 
     A `Field` is another object in each class, and equal to none: what it says is the key.
     """
     if hint is Any or (hint.__class__ is type and hint in _LEAVES):
         return hint
-    origin, arguments = taken_apart(hint)
+    origin, arguments = origin_and_args(hint)
     if origin is Literal:
         scalars = all(type(value) in _SCALARS for value in arguments)
         return (Literal, *((type(value), value) for value in arguments)) if scalars else None
@@ -156,7 +162,7 @@ def _leaf_key(hint: Any) -> Hashable:
 
 
 def _field_key(extra: Any) -> Hashable:
-    """What a `Field` says, if that is no more than a description and constraints of scalars."""
+    """Return what a `Field` says, if that is no more than a description and constraints of scalars."""
     if not isinstance(extra, FieldInfo) or not extra.is_required():
         return None
     key: list[Hashable] = []
@@ -191,7 +197,7 @@ _ONE_TWIN = threading.Lock()  # `lru_cache` alone would let two threads each mak
 
 
 def make_readable(hint: Any) -> None:
-    """Gives the hook to each TypedDict of `typing` in a hint, and in the fields of what it names."""
+    """Give the hook to each TypedDict of `typing` in a hint, and in the fields of what it names."""
     for found in _typed_dicts(hint):
         setattr(found, _HOOK, classmethod(_describe_twin))
 
@@ -240,7 +246,7 @@ def _describe_twin(cls: Any, source: Any, handler: GetCoreSchemaHandler) -> Any:
 
 @lru_cache(maxsize=4096)
 def _twin(cls: Any) -> Any:
-    """An equal TypedDict of `typing_extensions`, which tells `Required` from the resolved hints."""
+    """Return an equal TypedDict of `typing_extensions`, whose `Required` pydantic can read."""
     hints = typing_extensions.get_type_hints(cls, include_extras=True)
     marks: tuple[Any, ...] = (typing_extensions.Required, typing_extensions.NotRequired)
     fields = {
@@ -267,7 +273,7 @@ _SAYS_ITSELF = (PydanticUserError, CoreSchemaError, TypeError, NameError)
 
 
 def whole(value: float) -> int:
-    """JSON Schema takes `3.0` for an integer; Python's `int` does not.
+    """Return a whole number as an int: JSON Schema takes `3.0` for an integer, Python does not.
 
     A schema given by the author may let other values through: they are refused, not rounded.
     """
@@ -285,30 +291,30 @@ def real(value: float) -> float:
 
 
 def text(value: str) -> str:
-    """What a derived schema says by itself, and one given by the author need not."""
+    """Return a text, which a schema that the author wrote need not ask for."""
     if isinstance(value, str):
         return value
     raise ValueError("not a text")
 
 
 def truth(value: bool) -> bool:
-    """Likewise."""
+    """Return a boolean, which a schema that the author wrote need not ask for."""
     if isinstance(value, bool):
         return value
     raise ValueError("not true or false")
 
 
-KEPT_AS_IT_IS: Mapping[Converter, type] = {whole: int, real: float, text: str, truth: bool}
+UNCHANGED_TYPES: Mapping[Converter, type] = {whole: int, real: float, text: str, truth: bool}
 """What a converter gives back as it came, which saves the call of most of them."""
 
 
 def reader(adapter: Adapter) -> Reader:
-    """What makes a typed value of valid JSON."""
+    """Return what makes a typed value of valid JSON."""
     return Reader(adapter.core_schema, adapter.validator.validate_json)
 
 
 def whole_numbers(value: Any) -> Any:
-    """The same JSON with `3.0` as `3`, which strict readers want for an integer."""
+    """Return the same JSON with `3.0` as `3`, which strict readers want for an integer."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
@@ -319,7 +325,7 @@ def whole_numbers(value: Any) -> Any:
 
 
 def adapter_for(hint: Any, what: str) -> Adapter:
-    """Raises DefinitionError, which begins with `what`, for a hint that pydantic cannot read."""
+    """Return the adapter of a hint. Raise DefinitionError, beginning with `what`, if unreadable."""
     try:
         return _adapter(hint)
     except Exception as error:  # noqa: BLE001  a type of others may have hooks that raise anything
@@ -327,7 +333,7 @@ def adapter_for(hint: Any, what: str) -> Adapter:
 
 
 def inexpressible(hint: Any, what: str, error: Exception) -> DefinitionError:
-    """Why there is no schema for `hint`, in the words of pydantic; of other code only the type."""
+    """Say why `hint` has no schema, in pydantic's words; of other code's error only the type."""
     if isinstance(error, PydanticOmit):
         said = "SkipJsonSchema leaves it out"
     elif isinstance(error, PydanticUndefinedAnnotation):
@@ -385,7 +391,7 @@ def _kept_adapter(key: _Key) -> Adapter:
 
 
 def _pydantic_adapter(_toolcrib_hint: Any) -> TypeAdapter[Any]:
-    """pydantic looks up names in the frame that calls it, too: no annotation has that of the local."""
+    """Make an adapter under odd names: pydantic looks up hints in its caller's frame, too."""
     if (_toolcrib_made := TypeAdapter(_toolcrib_hint)).pydantic_complete:
         return _toolcrib_made
     _toolcrib_made.rebuild(force=True, raise_errors=True)  # says which name it is that is missing

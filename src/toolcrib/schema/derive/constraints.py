@@ -70,7 +70,7 @@ FORMATS: Mapping[str, JsonObject] = {
 
 
 def decimal(limits: Mapping[str, Any]) -> JsonObject:
-    """A `Decimal` as a number or as text, without the exponents that would fill a memory.
+    """Return a `Decimal` as a number or as text, without the exponents that would fill a memory.
 
     Bounds can be said of numbers only, and the number of digits of text only: a decimal with bounds
     comes as a number, one with nothing but `max_digits` as text.
@@ -110,7 +110,7 @@ def _decimal_pattern(digits: int | None, places: int | None) -> str:
 
 
 def fraction(limits: Mapping[str, Any]) -> JsonObject:
-    """A `Fraction` as a number, or as text of two whole numbers."""
+    """Return a `Fraction` as a number, or as text of two whole numbers."""
     bounds = _bounds(limits)
     text: JsonObject = {"type": "string", "pattern": FRACTION}
     number: JsonObject = {"type": "number", **bounds}
@@ -126,7 +126,7 @@ def _bounds(limits: Mapping[str, Any]) -> dict[str, float | int]:
 
 
 def stripped(minimum: int) -> str:
-    """A pattern for text that still has so many characters when the space around it is gone."""
+    """Return a pattern for text of at least `minimum` characters without the space around it."""
     solid = r"[^\s\x85]"
     return solid if minimum == 1 else rf"{solid}[\s\S]{{{minimum - 2},}}{solid}"
 
@@ -144,20 +144,20 @@ def url(limits: Mapping[str, Any]) -> JsonObject:
 
 
 def moment(limits: Mapping[str, Any]) -> JsonObject:
-    """An instant has an offset from UTC (RFC 3339), unless the hint asks for one without."""
+    """Return the schema of an instant: with an offset (RFC 3339), unless the hint wants none."""
     if limits.get("tz_constraint") == "naive":
         return {"type": "string", "pattern": DATE + LOCAL}
     return {"type": "string", "format": "date-time"}
 
 
 def clock(limits: Mapping[str, Any]) -> JsonObject:
-    """A time of day: RFC 3339 wants an offset, which a time without a date can do without."""
+    """Return the schema of a time of day: RFC 3339 wants an offset, which it can do without."""
     offset = {"naive": "", "aware": OFFSET}.get(str(limits.get("tz_constraint")), f"{OFFSET}?")
     return {"type": "string", "pattern": f"{TIME}{offset}$"}
 
 
 def choices(values: Sequence[Any]) -> list[Any] | None:
-    """Values that JSON gives back as they are; None if there are others among them."""
+    """Return these values as JSON gives them back; None if it does not have one of them."""
     plain = [value.value if isinstance(value, Enum) else value for value in values]
     good = all(
         value is None
@@ -169,7 +169,7 @@ def choices(values: Sequence[Any]) -> list[Any] | None:
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
-    """The first of those that are one value as JSON: aliases, and members beside their values."""
+    """Return the first of values that are one as JSON: aliases, and members next to their values."""
     found: dict[tuple[type, str], Any] = {}
     for value in values:
         plain = value.value if isinstance(value, Enum) else value
@@ -178,12 +178,12 @@ def distinct(values: Sequence[Any]) -> list[Any]:
 
 
 def scalar_items(items: Mapping[str, Any]) -> JsonObject:
-    """What a set can hold of what JSON has, where the hint does not say."""
+    """Return the schema of a set's items: scalars, where the hint does not say."""
     return dict(items) if items else {"type": list(_SCALARS)}
 
 
 def _finite(bound: Any) -> float | int | None:
-    """A bound as JSON has it: an integer of 64 bits, or a float."""
+    """Return a bound as JSON has it: an integer of 64 bits, or a float."""
     if bound is None or not isfinite(bound):
         return None
     whole = int(bound)

@@ -58,7 +58,7 @@ _LARGE = 2**63
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
 _SECRETS = (Secret, SecretBytes, SecretStr)
 # What is wrong with a default only on some days or machines, or by the author's own validators:
-# those never ran on defaults, and `= ""` beside a validator that wants text is a common way to write
+# those never ran on defaults, and `= ""` with a validator that wants text is a common way to write
 # "not set".
 _NOT_THE_HINT = frozenset(
     (
@@ -94,7 +94,7 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         return shown
 
     def for_call(self) -> Default:
-        """The default of one call, with a value that no other call shares.
+        """Return the default of one call, with a value that no other call shares.
 
         Raises what a factory raises.
         """
@@ -106,7 +106,7 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def default_of(value: Any) -> Default:
-    """A default with its JSON, if it has one. Sets are in an order that each process has."""
+    """Return a default with its JSON, if it has one; sets in an order that is the same everywhere."""
     try:
         if not _has_no_json(value):
             shown = canonical_json(steady_json(value))
@@ -121,7 +121,7 @@ def _without_json(value: Any) -> Default:
 
 
 def made_by(factory: Callable[[], Any]) -> Default:
-    """The default of a parameter whose value is made for each call."""
+    """Return the default of a parameter whose value is made for each call."""
     return Default(value=None, shown_json=_only_its_type(factory), is_json=False, factory=factory)
 
 
@@ -130,7 +130,7 @@ def _only_its_type(kind: Any) -> str:
 
 
 def read_default(given: Any, hint: Any, adapter: Adapter | None) -> Default:
-    """The default of a parameter with this hint; without an adapter its hint says nothing.
+    """Return the default of a parameter with this hint; without an adapter its hint says nothing.
 
     Raises DefinitionError for a value that the hint does not take.
     """
@@ -172,7 +172,7 @@ def check_nested(core: Any) -> None:
 
 
 def _reads_strictly(given: Any, validator: SchemaValidator) -> bool:
-    """Whether a class that reads its defaults (`validate_default=True`) takes this one in each call."""
+    """Return whether a class with `validate_default=True` takes this default in each call."""
     try:
         validator.validate_python(given, strict=True)
     except ValidationError:
@@ -184,12 +184,12 @@ _CORE_KINDS = {"str": "string", "bool": "boolean", "int": "integer", "float": "n
 
 
 def _plain_type(core: Mapping[str, Any]) -> str:
-    """The type of a core schema that has no constraints, which needs no validator."""
+    """Return the type of a core schema without constraints, which needs no validator; else nothing."""
     return core["type"] if core.keys() <= {"type", "metadata", "serialization", "strict"} else ""
 
 
 def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Each default in a core schema, with the name of its field and whether its class reads it.
+    """Yield each default in a core schema, with its field's name and whether its class reads it.
 
     Definitions go into `shared`.
     """
@@ -217,7 +217,7 @@ def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any, boo
 
 
 def _read(given: Any, validator: Any, hint: str) -> Default:
-    """The value that fits: as it is, or read from its JSON. Author's code may raise anything."""
+    """Read a default: as it is if it fits, else from its JSON. Validators may raise anything."""
     try:
         if _fits(given, made := validator.validate_python(given, strict=True)):
             return default_of(made if _is_made_of_text(made) else given)
@@ -239,7 +239,7 @@ def _read(given: Any, validator: Any, hint: str) -> Default:
 
 
 def _json_text(given: Any) -> bytes | None:
-    """What a reader reads; None for what has no JSON, and for members of Enums, which are sentinels."""
+    """Return the JSON for a reader; None for what has none, and for members of Enums, the sentinels."""
     if (isinstance(given, Enum) and not isinstance(given, _PLAIN)) or _has_no_json(given):
         return None
     try:
@@ -249,17 +249,17 @@ def _json_text(given: Any) -> bytes | None:
 
 
 def _fits(given: Any, validated: Any) -> bool:
-    """`Literal[1]` takes True, since they are equal in Python."""
+    """Return whether a default stayed itself: `Literal[1]` takes True, which equals 1 in Python."""
     return not isinstance(given, bool) or validated is given
 
 
 def _is_made_of_text(value: Any) -> bool:
-    """Whether strict reading makes such a value of a text too: secrets and URLs."""
+    """Return whether strict reading makes such a value of a text too: secrets and URLs."""
     return isinstance(value, _SECRETS) or hasattr(value, "unicode_string")
 
 
 def _has_no_json(value: Any) -> bool:
-    """Whether a value is one that must not be turned into JSON, or loses what it is by that."""
+    """Return whether a value is one that must not be turned into JSON, or loses what it is by that."""
     if isinstance(value, (Iterator, *_SECRETS)):
         return True
     if isinstance(value, Mapping):
@@ -274,7 +274,7 @@ def _has_no_json(value: Any) -> bool:
 
 
 def steady_json(value: Any) -> Any:
-    """A value as JSON, the same in each process: sets have no order of their own.
+    """Return a value as JSON, the same in each process: sets have no order of their own.
 
     Raises PydanticSerializationError for what is not JSON.
     """
@@ -293,7 +293,7 @@ def steady_json(value: Any) -> Any:
 
 
 def can_be_shown(value: Any, schema: Mapping[str, Any], definitions: Mapping[Any, Any]) -> bool:
-    """Whether `schema`, with the definitions that it refers to, may show `value` as its default."""
+    """Return whether `schema`, with these definitions, may show `value` as its default."""
     judged = _judge(value, schema)
     if judged is not None:
         return judged
@@ -307,7 +307,7 @@ def can_be_shown(value: Any, schema: Mapping[str, Any], definitions: Mapping[Any
 
 
 def _judge(value: Any, schema: Mapping[str, Any]) -> bool | None:
-    """For what can be told at a glance, which is nearly all that is written; None for the rest."""
+    """Judge what can be told without a validator, as nearly all defaults can; None for the rest."""
     if "anyOf" in schema and schema.keys() <= _UNION:
         judged = [_judge(value, part) for part in schema["anyOf"]]
         return True if True in judged else None if None in judged else False
@@ -329,7 +329,7 @@ def _judge(value: Any, schema: Mapping[str, Any]) -> bool | None:
 
 
 def _has_secret(schema: Mapping[str, Any], definitions: Mapping[Any, Any]) -> bool:
-    """Whether a value of the schema may hold a secret: masked, it is no value to copy."""
+    """Return whether a value of the schema may hold a secret: masked, it is no value to copy."""
     return any(node.get("writeOnly") is True for node in with_definitions([schema], definitions))
 
 

@@ -1,7 +1,7 @@
-"""pydantic's core schemas as JSON Schema: names of definitions, order, descriptions, closing, speed.
+"""Write pydantic's core schemas as JSON Schema, tight for arguments and loose for results.
 
-One generator per schema. It takes the shorter way where nothing custom is asked for; what the types
-themselves say stands in `by_type`.
+Where a hint makes something for a model to fill in (`validation`), its schema takes no more than can be
+built; what a tool returns (`serialization`) it describes loosely, so that each value of the hint fits.
 
 Rule: an object of declared fields (a model, a dataclass, a TypedDict) that says nothing about other
 properties is closed in an input schema, at every depth. The converter drops a property that no field
@@ -50,7 +50,7 @@ _PATHS = re.compile(r"(?:[^.\[\],]+\.)+")
 _ODD = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
-class Generator(GenerateJsonSchema):
+class SchemaGenerator(GenerateJsonSchema):
     """Definitions are named after their classes, `Address` and `Address_2` where two share a name."""
 
     mode: Mode = "validation"
@@ -70,7 +70,7 @@ class Generator(GenerateJsonSchema):
         return self._methods
 
     def derive(self, schemas: Iterable[tuple[str, Any]]) -> tuple[dict[str, Json], Json]:
-        """A schema for each name, and the definitions that they refer to."""
+        """Return a schema for each name, and the definitions that they refer to."""
         made = {name: dict(self.generate_inner(core)) for name, core in schemas}
         shared: Json = dict(self.definitions.items())
         if not self._may_have_orphans:
@@ -81,7 +81,7 @@ class Generator(GenerateJsonSchema):
         return made, {name: node for name, node in shared.items() if name in reached}
 
     def generate_inner(self, schema: Any) -> Json:
-        """As pydantic does it, by a shorter way where no function is to be called."""
+        """Return what pydantic makes, by a shorter path where no function is to be called."""
         metadata = schema.get("metadata")
         has_functions = metadata and not metadata.keys() <= _SIMPLE and not _is_plain(metadata)
         if has_functions or (self.mode == "serialization" and "serialization" in schema):
@@ -103,10 +103,13 @@ class Generator(GenerateJsonSchema):
         return dict(reference)
 
     def by_functions(self, schema: Any) -> Json:
-        """What a type's own functions, and its serializer, say of it.
+        """Return what a type's functions, and its serializer, make of its schema.
 
         A class is closed after its functions ran: they may add properties to what its fields say.
         """
+        function = schema.get("function")
+        if isinstance(function, dict) and function.get("function") is _importer():
+            raise PydanticInvalidForJsonSchema("an ImportString runs the module that a model names")
         core = id(schema)
         self._hooked.add(core)
         made = _known_formats(super().generate_inner(schema), self.mode)
@@ -121,7 +124,7 @@ class Generator(GenerateJsonSchema):
         return made
 
     def _declared(self, schema: Any, made: Json) -> Json:
-        """The schema of a class with fields, closed unless its configuration says otherwise."""
+        """Return the schema of a class with fields, closed unless its configuration says otherwise."""
         made = _documented(made, schema.get("cls"))
         if self.mode == "serialization" or _allows_extra(schema):
             return made
@@ -131,7 +134,7 @@ class Generator(GenerateJsonSchema):
         return _closed(made)
 
     def definitions_schema(self, schema: Any) -> Json:
-        """What is wrong with a definition is only an error where something refers to it."""
+        """Read definitions; what is wrong with one is an error only where something refers to it."""
         self._may_have_orphans = True
         self.cores |= {core["ref"]: core for core in schema["definitions"]}
         for core in schema["definitions"]:
@@ -142,7 +145,7 @@ class Generator(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
     def emit_warning(self, kind: Any, detail: str) -> None:
-        """What pydantic would leave out of a union, with a warning, is an error here."""
+        """Raise an error for what pydantic would leave out of a union with a warning."""
         if kind == "skipped-choice":
             raise PydanticInvalidForJsonSchema(detail)
 
@@ -165,14 +168,14 @@ class Generator(GenerateJsonSchema):
         return made if can_be_shown(made["default"], rest, self.definitions) else rest
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """A property has a name, of which a title would be a copy; an item of a tuple has none."""
+        """Leave out the title of a property, which repeats its name; an item of a tuple has none."""
         return not schema["type"].endswith("-field") and super().field_title_should_be_set(schema)
 
     def sort(self, value: Any, parent_key: str | None = None) -> Any:
         return value
 
     def get_defs_ref(self, core_mode_ref: Any) -> Any:
-        """Readable, and the same in each process: the ids in it are only to tell classes apart."""
+        """Return a readable name, the same in each process: ids only tell classes apart."""
         core_ref = core_mode_ref[0]
         if core_ref not in self._names:
             plain = _PATHS.sub("", _IDS.sub("", core_ref))
@@ -187,7 +190,7 @@ class Generator(GenerateJsonSchema):
         return steady_json(dft)
 
     def field_is_present(self, field: Any) -> bool:
-        """Fields that a constructor does not take are not asked for; those it alone has, not shown."""
+        """Leave out what a constructor does not take, and in results what only a constructor has."""
         if self.mode == "serialization":
             return not field.get("init_only") and super().field_is_present(field)
         if field.get("init") is False:
@@ -208,178 +211,6 @@ class Generator(GenerateJsonSchema):
 
     def typed_dict_schema(self, schema: Any) -> Json:
         return self._declared(schema, super().typed_dict_schema(schema))
-
-
-class _Methods(dict[str, Any]):
-    """The method for each type of a core schema, looked up when it is needed."""
-
-    def __init__(self, generator: GenerateJsonSchema) -> None:
-        super().__init__()
-        self._generator = generator
-
-    def __missing__(self, kind: str) -> Any:
-        method = getattr(self._generator, f"{kind.replace('-', '_')}_schema")
-        self[kind] = method
-        return method
-
-
-def _is_plain(metadata: Json) -> bool:
-    """Whether a model's only function is the one that all models have."""
-    functions = metadata.get(_FUNCTIONS, ())
-    return metadata.keys() <= _SIMPLE | {_FUNCTIONS} and all(
-        getattr(function, "__func__", None) is _MODEL_HOOK for function in functions
-    )
-
-
-def _known_formats(made: Json, mode: Mode) -> Json:
-    wanted = constraints.FORMATS.get(str(made.get("format")))
-    if wanted is None:
-        return made
-    made = without(made, "format")
-    return made if mode == "serialization" else {**made, **wanted}
-
-
-def _allows_extra(core: Any) -> bool:
-    """Whether the author's configuration, inherited or not, takes other properties."""
-    said = core.get("extra_behavior") or core.get("config", {}).get("extra_fields_behavior")
-    return bool(said == "allow")
-
-
-def _closed(made: Json) -> Json:
-    """An object of declared properties without others, unless it says something about others."""
-    if "properties" not in made or not made.keys().isdisjoint(_OTHERS):
-        return made
-    composed = not made.keys().isdisjoint(_COMPOSING)
-    return {**made, "unevaluatedProperties" if composed else "additionalProperties": False}
-
-
-def _documented(made: Json, cls: Any) -> Json:
-    """A class is described by what its docstring says of it, its fields by what that says of them.
-
-    What the author said elsewhere (`Field(description=…)`, `json_schema_extra`) stands.
-    """
-    _describe_annotated(made.get("properties", {}), cls)
-    text = class_doc(cls) if isinstance(cls, type) else None
-    if not text:
-        return made
-    read = read_docstring(text)
-    said = made.get("description")
-    if said == read.description:
-        pass
-    elif said == inspect.cleandoc(text) or (said is None and is_dataclass(cls)):
-        made.pop("description", None)
-        if read.description:
-            made["description"] = read.description
-    properties = made.get("properties", {})
-    for name, description in read.parameters.items():
-        if isinstance(properties.get(name), dict):
-            properties[name].setdefault("description", description)
-    return made
-
-
-def _describe_annotated(properties: Json, cls: Any) -> None:
-    """The texts in the hints of a class, `Annotated[int, "how many"]`; a `Field` says more."""
-    if not isinstance(cls, type) or not properties:
-        return
-    if issubclass(cls, BaseModel):
-        fields = cls.model_fields.items()
-        hints = {name: Annotated[(Any, *info.metadata)] for name, info in fields if info.metadata}
-    else:
-        hints = quick_class_hints(cls) or {}
-    for name, hint in hints.items():
-        text = annotated_text(hint)
-        if text and isinstance(properties.get(name), dict):
-            properties[name].setdefault("description", text)
-
-
-def without(node: Json, *keys: str) -> Json:
-    return {key: value for key, value in node.items() if key not in keys}
-
-
-# Whether what is made of JSON may stand in a set.
-
-
-_UNHASHABLE = frozenset(
-    ("list", "dict", "set", "deque", "typed-dict", "ordered-dict", "counter", "default-dict")
-)
-_INNER = ("schema", "json_schema", "fields", "arguments_schema", "items_schema", "choices")
-
-
-def can_be_hashed(core: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
-    """Whether the values that a core schema makes may stand in a set; `definitions` by their ref.
-
-    Anything at all (`Any`) may, of what JSON has, if it is a scalar: see `scalar_items`.
-    """
-    pending, seen = [core], set[str]()
-    while pending:
-        part = pending.pop()
-        kind = part["type"]
-        if kind in _UNHASHABLE or (kind == "any" and part is not core):
-            return False
-        if kind == "json-or-python" and part["python_schema"].get("cls") is Hashable:
-            continue
-        if kind in ("model", "dataclass") and not _hashes_its_fields(part["cls"]):
-            if part["cls"].__hash__ is None:
-                return False
-            continue
-        ref = part.get("schema_ref")
-        if ref is not None and ref in definitions and ref not in seen:
-            seen.add(ref)
-            pending.append(definitions[ref])
-        pending += [inner for key in _INNER for inner in _cores(part.get(key))]
-    return True
-
-
-def _hashes_its_fields(cls: type) -> bool:
-    """By a function that `dataclass` or pydantic wrote."""
-    code = getattr(cls.__hash__, "__code__", None)
-    return code is not None and (
-        code.co_filename == "<string>" or cls.__hash__.__module__.startswith("pydantic.")
-    )
-
-
-def _cores(node: Any) -> Iterator[Mapping[str, Any]]:
-    """The core schemas in a list or a dict of them."""
-    if isinstance(node, dict) and isinstance(node.get("type"), str):
-        yield node
-    elif isinstance(node, dict | list | tuple):
-        for part in node.values() if isinstance(node, dict) else node:
-            yield from _cores(part)
-
-
-# What each type says as JSON Schema: no more than can be built, and no less than is returned.
-#
-# Where a hint makes something for a model to fill in (`validation`) the schema is tight; what a tool
-# returns (`serialization`) it describes loosely, so that each value of the hint fits.
-
-
-_KEYS: Mapping[str, Json] = {
-    "any": {},
-    "int": {"pattern": constraints.WHOLE_KEY},
-    "float": {"pattern": constraints.REAL_KEY},
-    "decimal": {"pattern": constraints.REAL_KEY},
-    "bool": {"enum": ["true", "false"]},
-}
-
-
-def _core(hint: Any) -> Any:
-    return TypeAdapter(hint).core_schema
-
-
-@cache
-def _secret_serializer() -> object:
-    """What tells a secret, however it is subclassed and subscribed."""
-    return _core(Secret[int])["serialization"]["function"]
-
-
-@cache
-def _importer() -> object:
-    """What tells an `ImportString`."""
-    return _core(ImportString)["function"]["function"]
-
-
-class SchemaGenerator(Generator):
-    """pydantic's generator, tight for arguments and loose for results."""
 
     def str_schema(self, schema: Any) -> Json:
         made = super().str_schema(schema)
@@ -414,7 +245,7 @@ class SchemaGenerator(Generator):
         return self._temporal(super().timedelta_schema(schema), bounded, "^-?P")
 
     def _temporal(self, base: Json, wanted: Json, pattern: str | None) -> Json:
-        """Numbers (by the configuration of a model) stay as they are."""
+        """Return the wanted schema, or leave a number (by a model's configuration) a number."""
         if self.mode == "validation":
             return wanted
         if base.get("type") != "string" or pattern is None:
@@ -446,7 +277,7 @@ class SchemaGenerator(Generator):
         return super().literal_schema(distinct)
 
     def enum_schema(self, schema: Any) -> Json:
-        """Each member once: an alias is another name for one, and JSON has its value."""
+        """List each member once: an alias is another name for one, and JSON has its value."""
         members = constraints.distinct(schema["members"])
         if not members:
             raise PydanticInvalidForJsonSchema("an Enum without members")
@@ -460,7 +291,7 @@ class SchemaGenerator(Generator):
         raise PydanticInvalidForJsonSchema("JSON has no classes")
 
     def call_schema(self, schema: Any) -> Json:
-        """Of a NamedTuple, before pydantic 2.14."""
+        """Describe a NamedTuple, before pydantic 2.14."""
         if not isinstance(schema["function"], type):
             raise PydanticInvalidForJsonSchema("a function is no type")
         return super().call_schema(schema)
@@ -470,7 +301,7 @@ class SchemaGenerator(Generator):
         raise PydanticInvalidForJsonSchema(f"JSON has no {named}")
 
     def generator_schema(self, schema: Any) -> Json:
-        """pydantic would hand it on unread, and what is wrong in it would show in the tool."""
+        """Refuse a generator as an argument: pydantic hands it on unread, faults and all."""
         if self.mode == "validation":
             raise PydanticInvalidForJsonSchema(
                 "a Generator, or an Iterable in a class, is read while the tool runs; use a list"
@@ -485,12 +316,6 @@ class SchemaGenerator(Generator):
         shown = self.mode == "serialization"  # as asterisks
         made = {"type": "string"} if shown else super().json_or_python_schema(schema)
         return {**made, "writeOnly": True}
-
-    def by_functions(self, schema: Any) -> Json:
-        function = schema.get("function")
-        if isinstance(function, dict) and function.get("function") is _importer():
-            raise PydanticInvalidForJsonSchema("an ImportString runs the module that a model names")
-        return super().by_functions(schema)
 
     def set_schema(self, schema: Any) -> Json:
         return self._set(schema, super().set_schema(schema))
@@ -516,7 +341,7 @@ class SchemaGenerator(Generator):
         return self._mapping(schema, super().counter_schema(schema))
 
     def _mapping(self, schema: Any, made: Json) -> Json:
-        """`made` says of the keys what pydantic would: of some too little, of patterns nothing."""
+        """Say which keys can be read: pydantic says too little of some, nothing of patterns."""
         if self.mode == "serialization":
             made.pop("propertyNames", None)
             return made
@@ -530,7 +355,7 @@ class SchemaGenerator(Generator):
         return made
 
     def _names_of(self, keys: Any) -> Json:
-        """What a property's name has to be, to make a key of this type."""
+        """Return the schema of the property names that make keys of this type."""
         self._may_have_orphans = True
         kind = keys["type"]
         if kind == "custom-error":
@@ -550,7 +375,169 @@ class SchemaGenerator(Generator):
         raise PydanticInvalidForJsonSchema("a dict with keys that no JSON name can be read as")
 
 
+class _Methods(dict[str, Any]):
+    """The method for each type of a core schema, looked up when it is needed."""
+
+    def __init__(self, generator: GenerateJsonSchema) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __missing__(self, kind: str) -> Any:
+        method = getattr(self._generator, f"{kind.replace('-', '_')}_schema")
+        self[kind] = method
+        return method
+
+
+def _is_plain(metadata: Json) -> bool:
+    """Return whether a model's only function is the one that all models have."""
+    functions = metadata.get(_FUNCTIONS, ())
+    return metadata.keys() <= _SIMPLE | {_FUNCTIONS} and all(
+        getattr(function, "__func__", None) is _MODEL_HOOK for function in functions
+    )
+
+
+def _known_formats(made: Json, mode: Mode) -> Json:
+    wanted = constraints.FORMATS.get(str(made.get("format")))
+    if wanted is None:
+        return made
+    made = without(made, "format")
+    return made if mode == "serialization" else {**made, **wanted}
+
+
+def _allows_extra(core: Any) -> bool:
+    """Return whether the author's configuration, inherited or not, takes other properties."""
+    said = core.get("extra_behavior") or core.get("config", {}).get("extra_fields_behavior")
+    return bool(said == "allow")
+
+
+def _closed(made: Json) -> Json:
+    """Close an object of declared properties, unless it says something about other properties."""
+    if "properties" not in made or not made.keys().isdisjoint(_OTHERS):
+        return made
+    composed = not made.keys().isdisjoint(_COMPOSING)
+    return {**made, "unevaluatedProperties" if composed else "additionalProperties": False}
+
+
+def _documented(made: Json, cls: Any) -> Json:
+    """Describe a class by its docstring, and its fields by what the docstring says of them.
+
+    What the author said elsewhere (`Field(description=…)`, `json_schema_extra`) stands.
+    """
+    _describe_annotated(made.get("properties", {}), cls)
+    text = class_doc(cls) if isinstance(cls, type) else None
+    if not text:
+        return made
+    read = read_docstring(text)
+    said = made.get("description")
+    if said == read.description:
+        pass
+    elif said == inspect.cleandoc(text) or (said is None and is_dataclass(cls)):
+        made.pop("description", None)
+        if read.description:
+            made["description"] = read.description
+    properties = made.get("properties", {})
+    for name, description in read.parameters.items():
+        if isinstance(properties.get(name), dict):
+            properties[name].setdefault("description", description)
+    return made
+
+
+def _describe_annotated(properties: Json, cls: Any) -> None:
+    """Set descriptions from hints such as `Annotated[int, "how many"]`; a `Field` has precedence."""
+    if not isinstance(cls, type) or not properties:
+        return
+    if issubclass(cls, BaseModel):
+        fields = cls.model_fields.items()
+        hints = {name: Annotated[(Any, *info.metadata)] for name, info in fields if info.metadata}
+    else:
+        hints = quick_class_hints(cls) or {}
+    for name, hint in hints.items():
+        text = annotated_text(hint)
+        if text and isinstance(properties.get(name), dict):
+            properties[name].setdefault("description", text)
+
+
+def without(node: Json, *keys: str) -> Json:
+    return {key: value for key, value in node.items() if key not in keys}
+
+
+# Whether what is made of JSON may stand in a set.
+
+
+_UNHASHABLE = frozenset(
+    ("list", "dict", "set", "deque", "typed-dict", "ordered-dict", "counter", "default-dict")
+)
+_INNER = ("schema", "json_schema", "fields", "arguments_schema", "items_schema", "choices")
+
+
+def can_be_hashed(core: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
+    """Return whether what a core schema makes may stand in a set; `definitions` by their ref.
+
+    Anything at all (`Any`) may, of what JSON has, if it is a scalar: see `scalar_items`.
+    """
+    pending, seen = [core], set[str]()
+    while pending:
+        part = pending.pop()
+        kind = part["type"]
+        if kind in _UNHASHABLE or (kind == "any" and part is not core):
+            return False
+        if kind == "json-or-python" and part["python_schema"].get("cls") is Hashable:
+            continue
+        if kind in ("model", "dataclass") and not _hashes_its_fields(part["cls"]):
+            if part["cls"].__hash__ is None:
+                return False
+            continue
+        ref = part.get("schema_ref")
+        if ref is not None and ref in definitions and ref not in seen:
+            seen.add(ref)
+            pending.append(definitions[ref])
+        pending += [inner for key in _INNER for inner in _cores(part.get(key))]
+    return True
+
+
+def _hashes_its_fields(cls: type) -> bool:
+    """Return whether `dataclass` or pydantic wrote the hash function of a class."""
+    code = getattr(cls.__hash__, "__code__", None)
+    return code is not None and (
+        code.co_filename == "<string>" or cls.__hash__.__module__.startswith("pydantic.")
+    )
+
+
+def _cores(node: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the core schemas in a list or a dict of them."""
+    if isinstance(node, dict) and isinstance(node.get("type"), str):
+        yield node
+    elif isinstance(node, dict | list | tuple):
+        for part in node.values() if isinstance(node, dict) else node:
+            yield from _cores(part)
+
+
+_KEYS: Mapping[str, Json] = {
+    "any": {},
+    "int": {"pattern": constraints.WHOLE_KEY},
+    "float": {"pattern": constraints.REAL_KEY},
+    "decimal": {"pattern": constraints.REAL_KEY},
+    "bool": {"enum": ["true", "false"]},
+}
+
+
+def _core(hint: Any) -> Any:
+    return TypeAdapter(hint).core_schema
+
+
+@cache
+def _secret_serializer() -> object:
+    """Return the function that marks a secret, however it is subclassed and subscribed."""
+    return _core(Secret[int])["serialization"]["function"]
+
+
+@cache
+def _importer() -> object:
+    """Return the function that marks an `ImportString`."""
+    return _core(ImportString)["function"]["function"]
+
+
 def _is_hashable(schema: Any) -> bool:
-    """`collections.abc.Hashable` as a hint."""
+    """Return whether the hint is `collections.abc.Hashable`."""
     python = schema.get("python_schema")
     return python is not None and python.get("cls") is Hashable

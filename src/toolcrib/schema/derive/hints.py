@@ -1,4 +1,4 @@
-"""Hints, before pydantic: what it need not see, and what it would read in another way than is meant."""
+"""Read type hints before pydantic does: those it need not see, and those it would misread."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SHOWN = 200
 _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.Container)
 
 
-def taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """`get_origin` and `get_args`; of the hints that most parameters have, without a search."""
+def origin_and_args(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return `get_origin` and `get_args`, for the most common hints without a search."""
     kind = hint.__class__
     if kind is types.GenericAlias:
         return hint.__origin__, hint.__args__
@@ -31,14 +31,14 @@ def taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def direct(hint: Any) -> dict[str, Any] | None:
-    """The schema of a hint that is made of JSON's own types only; None for any other."""
+    """Return the schema of a hint that is made of JSON's own types only; None for any other."""
     if hint.__class__ is type:
         kind = _TYPES.get(hint)
         if kind is not None:
             return {"type": kind}
     if hint is None or hint is type(None):
         return {"type": "null"}
-    origin, arguments = taken_apart(hint)
+    origin, arguments = origin_and_args(hint)
     if origin is list and len(arguments) == 1:
         items = {} if arguments[0] is Any else direct(arguments[0])
         return None if items is None else {"type": "array", "items": items}
@@ -52,10 +52,10 @@ def direct(hint: Any) -> dict[str, Any] | None:
 
 
 def is_plain(hint: Any) -> bool:
-    """Whether every JSON value that fits the hint's schema is already a value of the hint."""
+    """Return whether every JSON value that fits the hint's schema is already a value of the hint."""
     if hint in (str, bool, None, type(None), Any, dict, list):
         return True
-    origin, arguments = taken_apart(hint)
+    origin, arguments = origin_and_args(hint)
     if origin is Literal:
         return all(isinstance(a, str | bool | None) for a in arguments)
     if origin is Annotated:
@@ -70,7 +70,7 @@ def is_plain(hint: Any) -> bool:
 
 
 def annotated_text(hint: Any) -> str:
-    """The text of `Annotated[int, "how many"]` or `Annotated[int, Doc("how many")]` (PEP 727)."""
+    """Return the text of `Annotated[int, "how many"]` or `Annotated[int, Doc("…")]` (PEP 727)."""
     if get_origin(hint) is Annotated:
         for extra in hint.__metadata__:
             text = extra if isinstance(extra, str) else getattr(extra, "documentation", None)
@@ -80,7 +80,7 @@ def annotated_text(hint: Any) -> str:
 
 
 def with_lists(hint: Any) -> Any:
-    """A list for each Iterable, Collection and Container, however deep in the hint.
+    """Replace each Iterable, Collection and Container by a list, however deep in the hint.
 
     pydantic would hand the first on unread, so that what is wrong in it shows in the tool; the
     others it does not know. Raises TypeError for what it would misread.
@@ -89,7 +89,7 @@ def with_lists(hint: Any) -> Any:
         return hint
     if any(hint is lazy for lazy in _LISTS):
         return list
-    origin, arguments = taken_apart(hint)
+    origin, arguments = origin_and_args(hint)
     if origin in _LISTS:
         return list[with_lists(arguments[0])] if arguments else list  # type: ignore[misc]
     if not arguments or origin in (Literal, collections.abc.Callable):
@@ -106,7 +106,7 @@ def with_lists(hint: Any) -> Any:
 
 
 def identity(hint: Any) -> Hashable:
-    """Equal for hints that are made of the same objects in the same order, and for no others.
+    """Return a key that is equal for hints of the same objects in the same order, and for no others.
 
     `int | str` and `str | int` are equal, and have different schemas; so may be constraints, whose
     `==` and `repr` are their authors' own. It holds as long as the hint lives.
@@ -116,13 +116,13 @@ def identity(hint: Any) -> Hashable:
 
 
 def show(hint: Any) -> str:
-    """A class by its name, anything else as it is written, if that is not long."""
+    """Name a class, and show any other hint as it is written, shortened where it is long."""
     named = isinstance(hint, type) and get_origin(hint) is None
     text = hint.__qualname__ if named else str(hint).replace("typing.", "")
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-# Annotations as types, each text compiled once: the same few stand in front of most parameters.
+# Resolve annotations to types and compile each text once: the same few hints recur everywhere.
 #
 # This is `typing.get_type_hints` for what is plain; whatever is not is left to it, and so are the
 # errors.
@@ -135,7 +135,7 @@ _UNRESOLVED = (str, ForwardRef)
 def quick_hints(
     annotations: Mapping[str, Any], globalns: dict[str, Any], localns: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The types that annotations name, or None where it takes more to tell."""
+    """Return the types that annotations name, or None where it takes more to tell."""
     found: dict[str, Any] = {}
     try:
         for name, hint in annotations.items():
@@ -149,7 +149,7 @@ def quick_hints(
 
 
 def quick_class_hints(cls: type) -> dict[str, Any] | None:
-    """The same for the fields of a class and its bases, each read in a module of its own."""
+    """Return the types of the fields of a class and its bases, each read in its own module."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         annotations = inspect.get_annotations(base)
@@ -163,7 +163,7 @@ def quick_class_hints(cls: type) -> dict[str, Any] | None:
 
 
 def _read(hint: str, globalns: dict[str, Any], localns: Mapping[str, Any]) -> Any:
-    """What the author's own code means, as typing reads it; a name alone need not be compiled."""
+    """Evaluate the author's annotation, as typing does; a name alone need not be compiled."""
     if hint in localns:
         return localns[hint]
     if hint in globalns:
@@ -172,7 +172,7 @@ def _read(hint: str, globalns: dict[str, Any], localns: Mapping[str, Any]) -> An
 
 
 def too_deep(hint: Any) -> bool:
-    """Whether its brackets are nested deeper than MAX_LEVELS. It needs no stack to tell."""
+    """Return whether a hint is nested deeper than MAX_LEVELS, without using the stack."""
     level = [hint]
     for _ in range(MAX_LEVELS):
         below = [part for node in level for part in _below(node)]
@@ -183,7 +183,7 @@ def too_deep(hint: Any) -> bool:
 def _below(hint: Any) -> Sequence[Any]:
     if isinstance(hint, list):
         return hint
-    origin, arguments = taken_apart(hint)
+    origin, arguments = origin_and_args(hint)
     return () if origin is Literal else arguments[:1] if origin is Annotated else arguments
 
 
@@ -199,7 +199,7 @@ def _is_resolved(hint: Any, levels: int = MAX_LEVELS) -> bool:
         return False
     if isinstance(hint, list):  # the parameters of a Callable
         return all(map(_is_resolved, hint, repeat(levels - 1)))
-    origin, arguments = taken_apart(hint)
+    origin, arguments = origin_and_args(hint)
     if origin is Literal:
         return True
     if origin is Annotated:

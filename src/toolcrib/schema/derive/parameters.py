@@ -69,7 +69,7 @@ class DerivedObject(NamedTuple):
 
 
 def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
-    """The schema of an object with these parameters as its only properties.
+    """Return the schema of an object with these parameters as its only properties.
 
     Raises DefinitionError, naming the parameter, for a hint that JSON Schema cannot express, and for
     a default that does not fit its hint.
@@ -98,7 +98,7 @@ def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
 
 
 def derive_object(hint: Any) -> DerivedObject:
-    """For a model, a TypedDict or a dataclass whose fields are the arguments, and the only ones.
+    """Derive from a model, a TypedDict or a dataclass whose fields are all the arguments.
 
     Raises DefinitionError for one that JSON Schema cannot express.
     """
@@ -111,7 +111,7 @@ def derive_object(hint: Any) -> DerivedObject:
 
 
 def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
-    """A converter for each parameter of a tool whose schema its author gave.
+    """Return a converter for each parameter of a tool whose schema its author gave.
 
     Such a schema may let more through than the hint takes, so each hint is read, plain ones too; a
     null is taken where it is the default. Raises DefinitionError, naming the parameter, for a hint
@@ -131,7 +131,7 @@ def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
 def defaults_of(
     parameters: Sequence[Parameter], adapters: Mapping[str, Adapter] | None = None
 ) -> dict[str, Default]:
-    """What the tool gets for each parameter that is not sent; `adapters` are those made already.
+    """Return what the tool gets for each parameter that is not sent; `adapters` are those made already.
 
     Raises DefinitionError, naming the parameter, for a default that does not fit its hint, whether
     it is the parameter's or that of a field in its class.
@@ -161,7 +161,7 @@ def _check_nested(adapter: Adapter, what: str) -> None:
 
 
 def derive_output(hint: Any, description: str = "") -> JsonObject | None:
-    """The schema of what a tool returns, as JSON; None where the hint says nothing.
+    """Return the schema of what a tool returns, as JSON; None where the hint says nothing.
 
     `description` says what the result is, where the hint does not.
     """
@@ -177,7 +177,7 @@ def derive_output(hint: Any, description: str = "") -> JsonObject | None:
 
 
 def converter_for(hint: Any) -> Converter | None:
-    """What turns a valid JSON value into what `hint` promises; None where it already is."""
+    """Return the converter of a valid JSON value to what `hint` promises; None if it needs none."""
     return _converters([Parameter("", hint)], {}).get("")
 
 
@@ -202,7 +202,7 @@ def _named(parameter: str) -> str:
 def _adapted_schemas(
     parameters: Sequence[Parameter], adapters: Mapping[str, Adapter]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """For the parameters that are not made of JSON's own types only, and what they share."""
+    """Return the schemas of parameters that are more than JSON's own types, and what they share."""
     if not adapters:
         return {}, {}
     try:
@@ -220,7 +220,7 @@ def _adapted_schemas(
 def _set_default(
     described: dict[str, Any], default: Default | None, definitions: Mapping[str, Any]
 ) -> None:
-    """One that a schema may not show takes effect in Python alone."""
+    """Show a default in its schema, if it may; any other takes effect in Python alone."""
     described.pop("default", None)
     if default is not None and default.is_json:
         shown = default.shown
@@ -229,7 +229,7 @@ def _set_default(
 
 
 def _schema_of(adapter: Adapter, hint: Any, what: str, mode: Mode) -> dict[str, Any]:
-    """One schema with its `$defs`; a definition that is used once, at the top, stands there."""
+    """Return one schema with its `$defs`; a definition that only the top refers to is the top."""
     try:
         made, shared = SchemaGenerator(mode).derive([("", adapter.core_schema)])
     except Exception as error:  # noqa: BLE001  a type of others may have hooks that raise anything
@@ -249,7 +249,7 @@ def _refers(node: Any, ref: str) -> bool:
     return node.get("$ref") == ref or any(_refers(child, ref) for child in node.values())
 
 
-# A schema that was given, held against the hints of the function that it is for.
+# Check a schema that the author gave against the hints of the function.
 #
 # Rule: a parameter whose schema and whose hint have no JSON type in common could never be called, and
 # is refused at registration. Of what JSON Schema says more than types nothing is compared: the author
@@ -262,7 +262,7 @@ _DEEPEST = 20
 
 
 def readable(declared: Mapping[str, Any], parameters: Sequence[Parameter]) -> list[Parameter]:
-    """The parameters; the hint of one that the schema does not declare may say nothing."""
+    """Return the parameters; an unreadable hint of one that the schema does not declare becomes Any."""
     return [
         one if one.name in declared or _can_be_read(one) else one._replace(hint=Any)
         for one in parameters
@@ -270,7 +270,7 @@ def readable(declared: Mapping[str, Any], parameters: Sequence[Parameter]) -> li
 
 
 def check_types(schema: JsonObject, parameters: Sequence[Parameter]) -> None:
-    """Raises DefinitionError, naming the parameter, where its schema contradicts its hint."""
+    """Raise DefinitionError, naming the parameter, where its schema contradicts its hint."""
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
         return
@@ -298,7 +298,7 @@ def _can_be_read(parameter: Parameter) -> bool:
 
 
 def _says_what_it_reads(parameter: Parameter) -> bool:
-    """Whether its schema tells what may come: a validator before the hint may take anything."""
+    """Return whether a hint's schema says what may come: a validator before it may take anything."""
     if direct(parameter.hint) is not None:
         return True
     pending: list[Any] = [adapter_for(parameter.hint, f"parameter '{parameter.name}'").core_schema]
@@ -314,7 +314,7 @@ def _says_what_it_reads(parameter: Parameter) -> bool:
 
 
 def _types(root: References, node: Any, level: int = 0) -> frozenset[str]:
-    """The JSON types that a schema may accept; integers are numbers, too."""
+    """Return the JSON types that a schema may accept; integers are numbers, too."""
     if not isinstance(node, dict) or level > _DEEPEST:
         return _ALL if node is not False else frozenset()
     found = _own_types(node)
@@ -333,7 +333,9 @@ def _types(root: References, node: Any, level: int = 0) -> frozenset[str]:
 def _own_types(node: Mapping[str, Any]) -> frozenset[str]:
     said = node.get("type")
     listed = [said] if isinstance(said, str) else said if isinstance(said, list) else list(_ALL)
-    found = frozenset(listed) if _ALL.issuperset(listed) else _ALL  # what is no type is told later
+    found = (
+        frozenset(listed) if _ALL.issuperset(listed) else _ALL
+    )  # what is no type is reported later
     if "number" in found:
         found |= {"integer"}
     values = [node["const"]] if "const" in node else node.get("enum")

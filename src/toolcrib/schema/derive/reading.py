@@ -1,6 +1,6 @@
-"""The plan of a hint: how what is read by it is walked, made once from pydantic's core schema.
+"""Read JSON as a typed value by a plan, which is made once from pydantic's core schema of a hint.
 
-`Reader` is the one way from JSON to a typed value; `held` says what it may and may not change.
+`Reader` is the only way from JSON to a typed value; `roundtrip` says what it may and may not change.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from toolcrib.schema.derive.roundtrip import (
 )
 from toolcrib.values.json import JsonValue, canonical_json
 
-# Objects of declared fields, held against what was sent: models, dataclasses, TypedDicts,
+# Check objects of declared fields against what was sent: models, dataclasses, TypedDicts,
 # NamedTuples.
 #
 # Rule: each property that was sent is the attribute of its field, or an extra that the author's type
@@ -101,7 +101,7 @@ class FieldsPart(Part):
         return made
 
     def fits(self, value: Any) -> bool:
-        """A subclass has fields that this plan does not know."""
+        """Return whether a value is of this very class: a subclass has fields unknown here."""
         if self._cls is None:
             return isinstance(value, dict)
         return value.__class__ is self._cls
@@ -130,7 +130,7 @@ class FieldsPart(Part):
     def _hold_default(
         self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Found
     ) -> None:
-        """A field that was not sent: shown, noted, and never the object that a class has for all."""
+        """Show and note a field that was not sent, and give the object its own copy of the default."""
         item = self._attribute(value, field.name) if field.again is None else field.init_default
         if item is MISSING:
             return
@@ -165,7 +165,7 @@ class FieldsPart(Part):
         return getattr(value, name, MISSING)
 
     def _shown(self, value: Any) -> Any:
-        """All of an object that was not sent, or `MISSING` if a part of it is no JSON."""
+        """Return all of an object that was not sent, or `MISSING` if a part of it is no JSON."""
         made = {}
         for field in self._fields:
             item = self._attribute(value, field.name)
@@ -176,13 +176,13 @@ class FieldsPart(Part):
     def _hold_extras(
         self, value: Any, sent: Any, made: dict[str, Any], at: At, found: Found
     ) -> None:
-        """Properties that no field declares, where the author's type takes them."""
+        """Check properties that no field declares, where the author's type takes them."""
         extras = self._extras_of(value)
         named = {name for field in self._fields for name in (field.name, *field.keys)}
         for key in sent.keys() - made.keys():
             if (
                 key not in extras or key in named
-            ):  # beside a field of that name, it is not the field
+            ):  # an extra with the name of a field is not that field
                 raise Differs((at, key), _LOST)
             made[key] = self._extras.hold(extras[key], sent[key], (at, key), found)
 
@@ -194,7 +194,7 @@ class FieldsPart(Part):
         return {key: item for key, item in kept.items() if key not in names}
 
     def _hold_items(self, value: Any, sent: list[Any], at: At, found: Found) -> Any:
-        """A NamedTuple that was sent as an array; its last fields may have defaults."""
+        """Check a NamedTuple that was sent as an array; its last fields may have defaults."""
         if len(sent) > len(self._fields):
             raise Differs(at)
         items: list[Any] = []
@@ -208,8 +208,7 @@ class FieldsPart(Part):
 
 
 def _default(field: FieldPart, value: Any, at: At, found: Found) -> tuple[Any, Any]:
-    """A value that was not sent, in an object that was: as it is shown, with its place noted, and one
-    for this instance alone.
+    """Show a value that was not sent, and note its place; also return one for this instance alone.
 
     What is no JSON (a sentinel, a connection) stays the object that it is.
     """
@@ -223,7 +222,7 @@ def _default(field: FieldPart, value: Any, at: At, found: Found) -> tuple[Any, A
 
 
 def _shown_default(node: Part, value: Any) -> Any:
-    """A value that was not sent, as JSON; `MISSING` for one that is none."""
+    """Return a value that was not sent, as JSON; `MISSING` for one that is none."""
     try:
         return node.hold(value, MISSING, None, Found())
     except Differs:  # a default need not be of its hint
@@ -250,8 +249,11 @@ class Reader:
         return self.read(sent, None, Found())[0]
 
     def read(self, sent: JsonValue, at: At, found: Found) -> tuple[Any, JsonValue]:
-        """The typed value, and the JSON that it is. Raises Differs, ValidationError, SchemaError,
-        ValueError for numbers that Python does not write, and what an author's validator raises."""
+        """Return the typed value, and the JSON that it is.
+
+        Raise Differs, ValidationError, SchemaError, ValueError for numbers that Python does not write,
+        and what an author's validator raises.
+        """
         node, text = self.node, to_json(sent)
         if (
             _POINT.search(text) is not None
@@ -265,7 +267,7 @@ class Reader:
         return value, node.hold(value, sent, at, found)
 
     def _is(self, value: Any, sent: JsonValue) -> bool:
-        """Whether the value's own dump is what was sent, to the last digit."""
+        """Return whether the value's own dump is what was sent, to the last digit."""
         try:
             dumped = cast("SchemaSerializer", self._serializer).to_python(value, mode="json")
             return orjson.dumps(dumped, option=_SORTED) == orjson.dumps(sent, option=_SORTED)
@@ -274,7 +276,7 @@ class Reader:
 
     @property
     def node(self) -> Part:
-        """The plan of this hint, made when it is first needed."""
+        """Return the plan of this hint, made when it is first needed."""
         if self._node is None:
             self._node = _Planner().plan(self._core, {})
             if _is_faithful(self._core, {}):
@@ -305,7 +307,7 @@ class JsonTextPart(Part):
         self._inner = inner
 
     def whole(self, sent: JsonValue) -> JsonValue:
-        """The text is written anew only where that changes a number: `1.0` of an `int` in it."""
+        """Write the text anew only where that changes a number: `1.0` of an `int` in it."""
         if not isinstance(sent, str):
             return sent
         try:
@@ -338,7 +340,7 @@ class JsonTextPart(Part):
 
 
 def _parsed(text: str) -> Any:
-    """Raises ValueError for what is no JSON, and for a key that is said twice."""
+    """Parse a text. Raise ValueError for what is no JSON, and for a key that occurs twice."""
     return jiter.from_json(text.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
 
 
@@ -436,7 +438,7 @@ class _Planner:
         return LeafPart(Anew(core, config)) if _is_pydantics(core) else AuthoredPart(AnythingPart())
 
     def _function_after(self, core: Any, config: Any) -> Part:
-        """A validator of a whole object is no leave to change its fields."""
+        """Plan a validator around a part; one of a whole object may not change its fields."""
         inner = self.plan(core["schema"], config)
         if _is_pydantics(core):
             if isinstance(inner, _CONTAINERS) and not _is_scalars(inner):
@@ -485,7 +487,7 @@ class _Planner:
         return FieldsPart(core["cls"], fields, AnythingPart())
 
     def _call(self, core: Any, config: Any) -> Part:
-        """A NamedTuple, before pydantic 2.14."""
+        """Plan a NamedTuple, before pydantic 2.14."""
         cls, said = core["function"], core["arguments_schema"]
         if not (isinstance(cls, type) and issubclass(cls, tuple)):
             return LeafPart(Anew(core, config))
@@ -521,7 +523,7 @@ class _Planner:
         return lambda sent: anew.read(node.whole(sent))
 
     def _anew(self, core: Any, config: Any) -> Anew:
-        """What reads this part alone, with the definitions that it may refer to."""
+        """Return what reads this part alone, with the definitions that it may refer to."""
         return Anew(core_schema.definitions_schema(core, list(self._cores.values())), config)
 
 
@@ -569,7 +571,7 @@ NO_PARTS = frozenset(
 
 
 def _is_scalars(part: Part) -> bool:
-    """A text or a number of which pydantic makes a value of its own, such as a size in bytes."""
+    """Return whether pydantic makes a value of a text or a number here, such as a size in bytes."""
     return isinstance(part, UnionPart) and all(isinstance(c, ScalarPart) for c in part.choices)
 
 
@@ -586,7 +588,7 @@ class Made:
 
 
 def _constant_default(core: Any) -> Any:
-    """What a constructor is given of a field that was not sent; MISSING if it has to be sent."""
+    """Return what a constructor gets for a field that was not sent; MISSING if it has to be sent."""
     while "default" not in core:
         if "default_factory" in core:
             return Made()
@@ -597,7 +599,7 @@ def _constant_default(core: Any) -> Any:
 
 
 def _is_faithful(core: Any, config: Mapping[str, Any]) -> bool:
-    """Whether pydantic writes a value just as it reads it: plain fields, under their own names, with
+    """Return whether pydantic writes a value as it reads it: plain fields, under their own names, with
     no serializer, alias, secret or validator of their own anywhere."""
     kind = core["type"]
     if "serialization" in core or kind not in _FAITHFUL:
@@ -621,7 +623,7 @@ def _is_faithful(core: Any, config: Mapping[str, Any]) -> bool:
 
 
 def _is_pydantics(core: Any) -> bool:
-    """Whether a step is pydantic's own, or a class of the standard library that it makes."""
+    """Return whether a step is pydantic's own, or a class of the standard library that it makes."""
     if not core["type"].startswith("function-"):
         return True
     function = core["function"]["function"]

@@ -3,7 +3,7 @@
 Rule: what a tool gets is what was sent, or the call is refused. A value is read once, in pydantic's
 strict JSON mode. That alone is not enough: validators of a whole model, `Enum._missing_`, aliases and
 `Field(strict=False)` can still make another value of what was sent. So the value that was read is
-walked beside what was sent, attribute by attribute (serializers and excluded fields do not matter),
+compared with what was sent, attribute by attribute (serializers and excluded fields do not matter),
 and written as JSON again. Where the two differ, the difference is
 
 - a canonical form (an equal number, the same instant, the order of a set, a UUID in lower case):
@@ -14,7 +14,7 @@ and written as JSON again. Where the two differ, the difference is
 
 A value that was not sent (a default) is written down too, and its place is noted. Objects of classes
 that pydantic does not take apart are not looked into: what their code was given is what was sent.
-Objects of declared fields are in `held_fields`.
+Objects of declared fields are in `reading`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from pydantic_core import (
 
 from toolcrib.values.json import JsonValue, canonical_json
 
-# A Python value of any kind as the JSON that it is, and JSON values that are the same.
+# Turn a Python value of any kind into the JSON that it is, and compare JSON values.
 #
 # Attributes count, not what a class says of itself: secrets are opened, enums are their values.
 
@@ -53,7 +53,7 @@ _SCALARS = frozenset((str, int, float, bool, type(None)))
 
 
 def plain(value: Any) -> Any:
-    """A value of any kind as JSON, secrets unwrapped; `MISSING` for what is none."""
+    """Return a value of any kind as JSON, secrets unwrapped; `MISSING` for what is none."""
     kind = value.__class__
     if kind in _SCALARS:
         return value if kind is not float or isfinite(value) else MISSING
@@ -97,7 +97,7 @@ def _plain_text(value: Any) -> Any:
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Equal as JSON: `1` is `1.0`, and neither is `true`."""
+    """Return whether two values are equal as JSON: `1` is `1.0`, and neither is `true`."""
     kind = one.__class__
     if kind is not other.__class__:
         return kind in _NUMBERS and other.__class__ in _NUMBERS and one == other
@@ -162,7 +162,7 @@ class Found:
         return len(self.defaults), len(self.normalised), len(self.pinned)
 
     def shown_at(self, at: At, step: str | int, noted: slice) -> None:
-        """The defaults that were noted below one item of `at` are shown below `step` of it."""
+        """Show the defaults that were noted below one item of `at` below `step` of it."""
         depth = len(steps(at))
         for index in range(*noted.indices(len(self.defaults))):
             moved = at
@@ -177,7 +177,7 @@ class Found:
 
 
 def steps(at: At) -> tuple[str | int, ...]:
-    """A place as the steps that lead to it."""
+    """Return a place as the steps that lead to it."""
     found: list[str | int] = []
     while at is not None:
         at, step = at
@@ -189,16 +189,18 @@ class Part:
     """How one part of a hint is walked. By itself, it takes what is equal as JSON."""
 
     def whole(self, sent: JsonValue) -> JsonValue:
-        """What was sent, with whole numbers written as such where an integer is wanted."""
+        """Return what was sent, with whole numbers written as such where an integer is wanted."""
         return sent
 
     def fits(self, _value: Any) -> bool:
-        """Whether a value may have come from here, told at a glance: for the branches of a union."""
+        """Return whether a value may have come from here, for a union to choose a branch quickly."""
         return True
 
     def hold(self, value: Any, sent: Any, at: At, _found: Found) -> Any:
-        """The JSON of `value`, if it is what was sent; of a default, `sent` is `MISSING`, and so is
-        what is given for one that is no JSON. Raises Differs."""
+        """Return the JSON of `value` if it is what was sent. Raise Differs.
+
+        Of a default, `sent` is `MISSING`, and so is what is returned for one that is no JSON.
+        """
         shown = plain(value)
         if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
             return shown
@@ -216,14 +218,14 @@ class Anew:
         self._made: SchemaValidator | None = None
 
     def read(self, sent: JsonValue) -> Any:
-        """The value. Raises ValidationError, SchemaError, ValueError."""
+        """Return the value. Raises ValidationError, SchemaError, ValueError."""
         if self._made is None:
             config = {key: said for key, said in self._config.items() if key != "title"}
             self._made = SchemaValidator(self._core, cast("CoreConfig", config))
         return self._made.validate_json(to_json(sent), strict=True)
 
     def tried(self, sent: JsonValue) -> Any:
-        """The value; `MISSING` for what cannot be read."""
+        """Return the value; `MISSING` for what cannot be read."""
         try:
             return self.read(sent)
         except (ValidationError, SchemaError, ValueError):
@@ -231,7 +233,7 @@ class Anew:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Equal, and of one class; times with the same offset too."""
+    """Return whether two values are equal and of one class; times with the same offset, too."""
     if one.__class__ is not other.__class__ or one != other:
         return False
     return not isinstance(one, datetime | time) or bool(one.utcoffset() == other.utcoffset())
@@ -259,7 +261,7 @@ class LeafPart(Part):
         return shown if texts and self._reads_as(shown, value) else sent
 
     def _reads_as(self, sent: Any, value: Any) -> bool:
-        """Whether a text, read by this type alone, is this value."""
+        """Return whether a text, read by this type alone, is this value."""
         return _is_same(self._anew.tried(sent), value)
 
 
@@ -306,7 +308,7 @@ def _whole_number(sent: JsonValue) -> JsonValue:
 
 
 def _as_float(sent: Any) -> float | None:
-    """What a float holds of an integer: the nearest number, which everybody sees from here on."""
+    """Return the float nearest to an integer, which policies, records and the tool see from here on."""
     try:
         return float(sent) if sent.__class__ is int else None
     except OverflowError:
@@ -525,7 +527,7 @@ class ListPart(Part):
 
 
 def _check_spread(items: Iterable[Any]) -> None:
-    """Raises TooMuchWorkError if too many items have one hash: a set compares each pair of those.
+    """Raise TooMuchWorkError if too many items have one hash: a set compares each pair of those.
 
     Python hashes numbers, and what is made of them, in a way that whoever sends them knows.
     """
@@ -668,7 +670,7 @@ class DictPart(Part):
             return shown if isinstance(shown, str) or shown is MISSING else canonical_json(shown)
 
     def _reads_as(self, name: str, key: Any) -> bool:
-        """Whether the name, read as a key of this type alone, is this key."""
+        """Return whether the name, read as a key of this type alone, is this key."""
         if self._keys is None:
             return bool(name == key)
         again = self._keys.tried({name: None})

@@ -3,7 +3,7 @@
 pydantic tries each branch of a union, twice, and keeps the best. Where branches hold unions themselves
 (`And | Or | Not | Leaf`), each level of a value multiplies the tries: 300 bytes took seconds.
 
-Rule: the schema chooses the branch before anything is converted. What can be told at a glance (the
+Rule: the schema chooses the branch before anything is converted. What needs no validator (the
 JSON type, the names of the properties, tags such as `kind: Literal["and"]`) leaves one branch of most
 unions; among several, the one whose schema accepts the value is taken. Only where several schemas
 accept it does pydantic try those unions as it would by itself. All of it is counted, in nodes of the
@@ -61,7 +61,7 @@ _work = _Work()
 
 
 def bounded(adapter: Adapter) -> Adapter:
-    """The same adapter, whose validator chooses branches by their schema and counts its work.
+    """Return the same adapter, whose validator chooses branches by their schema and counts its work.
 
     Without a union that holds another union, it is the adapter itself. Its core schema stays.
     """
@@ -85,7 +85,7 @@ class BoundedValidator:
         return self._counted(lambda: self._validator.validate_python(value, strict=strict))
 
     def validate_json(self, text: bytes, *, strict: bool | None = None) -> Any:
-        """Raises TooMuchWorkError, and what a SchemaValidator raises."""
+        """Raise TooMuchWorkError, and what a SchemaValidator raises."""
         return self._counted(lambda: self._validator.validate_json(text, strict=strict))
 
     def _counted(self, validate: Callable[[], Any]) -> Any:
@@ -127,7 +127,7 @@ class _Choosing:
         return self._choosing(node, made) if id(node) in self._risky else made
 
     def _choosing(self, union: Any, made: Any) -> Any:
-        """The union as it was is what is tried where the schemas do not tell.
+        """Choose a branch by the schemas; where they do not tell, try the union as it was.
 
         Its branches have labels: without, a validator's name would hold the names of all below it.
         """
@@ -183,7 +183,7 @@ class _Branch:
         self._node = self._resolved(schema)
 
     def may_be(self, value: Any) -> bool:
-        """What can be told of a value without looking into its parts."""
+        """Return whether a value may be of this branch, judged without a look into its parts."""
         return self._fits(self._node, value) and (
             not isinstance(value, dict) or self._has_properties(value)
         )
@@ -235,7 +235,7 @@ class _Branch:
 
 
 def _size(value: Any) -> int:
-    """The number of nodes of a JSON value."""
+    """Return the number of nodes of a JSON value."""
     count, pending = 0, [value]
     while pending:
         node = pending.pop()
@@ -248,7 +248,7 @@ def _size(value: Any) -> int:
 
 
 def _holds_union(union: Any, shared: Mapping[str, Any]) -> bool:
-    """Whether there is a union in a branch of this one, itself included."""
+    """Return whether there is a union in a branch of this one, itself included."""
     seen = set[str]()
     pending: list[Any] = [c[0] if isinstance(c, tuple) else c for c in union["choices"]]
     while pending:

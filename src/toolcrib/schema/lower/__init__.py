@@ -3,7 +3,7 @@
 from toolcrib.schema.lower.compact import compact
 from toolcrib.schema.lower.restore import ViewRestorer
 from toolcrib.schema.lower.tree import Dialect, Effect, Loss, Lowered
-from toolcrib.schema.lower.walk import WRAPPER, lower, taken_as_it_is
+from toolcrib.schema.lower.walk import WRAPPER, accepts_unchanged, lower
 
 __all__ = [
     "WRAPPER",
@@ -12,7 +12,7 @@ __all__ = [
     "Loss",
     "Lowered",
     "ViewRestorer",
+    "accepts_unchanged",
     "compact",
     "lower",
-    "taken_as_it_is",
 ]

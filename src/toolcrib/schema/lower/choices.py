@@ -20,7 +20,7 @@ _REWRITTEN = frozenset({"items", "prefixItems", "oneOf", "anyOf", "const"})  # w
 
 
 def rewritten(ctx: Context, node: JsonObject) -> JsonObject:
-    """A part in the keywords of the dialect, as far as there are some for it."""
+    """Return a part in the keywords of the dialect, as far as it has some for it."""
     if node.keys().isdisjoint(_REWRITTEN):
         return node
     for rule in _RULES:
@@ -41,7 +41,7 @@ def _tuple_of_draft7(_ctx: Context, node: JsonObject) -> JsonObject:
 
 
 def _tuple(ctx: Context, node: JsonObject) -> JsonObject:
-    """Members by position become items of any of their kinds."""
+    """Turn members by position into items of any of their kinds."""
     members = node.get("prefixItems")
     if not isinstance(members, list) or ctx.keeps("prefixItems"):
         return node
@@ -62,19 +62,19 @@ def _one_of(ctx: Context, node: JsonObject) -> JsonObject:
     branches = node.get("oneOf")
     if not isinstance(branches, list) or ctx.keeps("oneOf") or "anyOf" in node:
         return node
-    if not _told_apart(ctx, branches):
+    if not _all_differ(ctx, branches):
         ctx.lose(node, "oneOf", "lost", "that exactly one alternative may match is not told")
     return {("anyOf" if key == "oneOf" else key): value for key, value in node.items()}
 
 
-def _told_apart(ctx: Context, branches: list[Any]) -> bool:
+def _all_differ(ctx: Context, branches: list[Any]) -> bool:
     if len(branches) > _MOST_BRANCHES:
         return True
     return all(differ(ctx, a, b) for a, b in combinations(branches, 2))
 
 
 def differ(ctx: Context, first: Any, second: Any) -> bool:
-    """Whether it is plain that no value is valid under both: by type, or by a tag."""
+    """Return whether it is plain that no value is valid under both: by type, or by a tag."""
     one, other = target_of(ctx.references, first), target_of(ctx.references, second)
     if one is None or other is None:
         return False
@@ -106,8 +106,8 @@ def _values(node: JsonObject) -> set[str] | None:
     return {canonical_json(value) for value in enum} if isinstance(enum, list) else None
 
 
-def _spread(ctx: Context, node: JsonObject) -> JsonObject:
-    """What stands beside the alternatives goes into each: closed objects have nothing beside them."""
+def _distributed(ctx: Context, node: JsonObject) -> JsonObject:
+    """Move what stands next to the alternatives into each: a closed object has nothing next to it."""
     branches = node.get("anyOf")
     if not ctx.dialect.closed or not isinstance(branches, list):
         return node
@@ -127,7 +127,7 @@ def _spread(ctx: Context, node: JsonObject) -> JsonObject:
 
 
 def _under(ctx: Context, base: JsonObject, branch: Any) -> list[Any]:
-    """An alternative together with what holds for all of them. Raises UnmergeableError."""
+    """Return an alternative together with what holds for all of them. Raises UnmergeableError."""
     if not isinstance(branch, dict):
         return [base] if branch is True else []
     target = target_of(ctx.references, branch)
@@ -142,7 +142,7 @@ def _under(ctx: Context, base: JsonObject, branch: Any) -> list[Any]:
 
 
 def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
-    """Alternatives of plain types are a list of types; of others, the types are told at least."""
+    """Turn alternatives of plain types into a list of types; of others, keep at least the types."""
     branches = node.get("anyOf")
     if not isinstance(branches, list) or ctx.keeps("anyOf") or "type" in node:
         return node
@@ -157,7 +157,7 @@ def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
 
 
 def but_for_null(ctx: Context, node: JsonObject) -> JsonObject | None:
-    """The part without null, where null is all that it is an alternative to, and cannot be one."""
+    """Return the part without null, if it is a value or null and the dialect has no alternatives."""
     union = "anyOf" if "anyOf" in node else "oneOf"
     branches = node.get(union)
     if not isinstance(branches, list) or len(branches) != 2 or ctx.keeps("anyOf"):
@@ -182,7 +182,7 @@ _RULES: tuple[Callable[[Context, JsonObject], JsonObject], ...] = (
     _tuple_of_draft7,
     _tuple,
     _one_of,
-    _spread,
+    _distributed,
     _without_any_of,
     _const,
 )
@@ -190,7 +190,7 @@ _RULES: tuple[Callable[[Context, JsonObject], JsonObject], ...] = (
 
 # Closed objects: nothing undeclared; and, where a dialect wants it, every property required.
 #
-# What the author opened is told as a loss; what can only be open is refused.
+# What the author opened is reported as a loss; what can only be open is refused.
 
 
 _REST = ("additionalProperties", "unevaluatedProperties")
@@ -198,7 +198,7 @@ _PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
 
 
 def closed(ctx: Context, node: JsonObject, view: JsonObject, *, top: bool) -> None:
-    """Closes the view of an object, in place."""
+    """Close the view of an object, in place."""
     if "object" not in names_in(view.get("type")):
         return
     declared: Any = node.get("properties", {})
@@ -218,7 +218,7 @@ def closed(ctx: Context, node: JsonObject, view: JsonObject, *, top: bool) -> No
 
 
 def _fill(ctx: Context, declared: Any, properties: Any, required: list[str]) -> None:
-    """What is optional takes null, in place; where null means something, that is told."""
+    """Let optional properties take null, in place; say so where null has a meaning already."""
     for name in [name for name in properties if name not in required]:
         ctx.filled = True
         part = declared[name]
@@ -246,13 +246,13 @@ def _check_rest(ctx: Context, node: JsonObject, *, top: bool) -> None:
 
 
 def _about_null(schema: Any) -> str:
-    """The keyword of an optional part that has most to do with its taking null."""
+    """Return the keyword of an optional part that has most to do with its taking null."""
     keywords = ("default", "type", "enum", "const", "anyOf", "oneOf", "allOf", *REFS)
     return next((keyword for keyword in keywords if keyword in schema), "type")
 
 
 def nullable(view: JsonObject) -> JsonObject:
-    """The view of a property that may be left out: it takes null besides."""
+    """Return the view of a property that may be left out, which takes null as well."""
     kinds = names_in(view.get("type"))
     alternatives = view.get("anyOf")
     if isinstance(alternatives, list):
@@ -270,7 +270,7 @@ def nullable(view: JsonObject) -> JsonObject:
 
 
 def check_alternatives(ctx: Context, node: JsonObject) -> None:
-    """Closed alternatives with the same properties may be indistinguishable once null means absent."""
+    """Warn of closed alternatives that no longer differ once null means absent."""
     branches: Any = node.get("anyOf")
     if branches is None:
         return

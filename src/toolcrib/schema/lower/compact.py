@@ -38,7 +38,7 @@ _BARE = frozenset({"type", "$ref"})
 def compact(
     schema: JsonObject, max_bytes: int, *, cut: bool = True
 ) -> tuple[JsonObject, tuple[Loss, ...]]:
-    """A view of at most `max_bytes` (see `size_of`), if that can be, and what each stage took away.
+    """Return a view of at most `max_bytes` (see `size_of`), if possible, and what each stage removed.
 
     Stages: titles, comments, examples and defaults; all but the first sentence of descriptions;
     descriptions below the top's properties; then, with `cut`, conditions and negations, and ever more
@@ -62,12 +62,12 @@ def compact(
 
 
 def size_of(view: JsonObject) -> int:
-    """The bytes of a view as JSON, in ASCII and without white space."""
+    """Return the bytes of a view as JSON, in ASCII and without white space."""
     return len(json.dumps(view, separators=(",", ":")))
 
 
 def _parts(view: JsonObject) -> Iterator[tuple[JsonObject, int]]:
-    """Every schema in a view, with its depth."""
+    """Yield every schema in a view, with its depth."""
     stack: list[tuple[Any, int]] = [(view, 0)]
     while stack:
         node, depth = stack.pop()
@@ -115,7 +115,7 @@ def _without_nested(view: JsonObject) -> Loss | None:
 
 
 def _without_conditions(view: JsonObject) -> Loss | None:
-    """What would take less if its parts took more goes before parts are cut."""
+    """Remove conditions first: cutting the parts of a negation would make it take less."""
     count = 0
     for node, _ in _parts(view):
         narrowing = _NARROWING & node.keys()
@@ -145,7 +145,7 @@ def _cutting(limit: int) -> Callable[[JsonObject], Loss | None]:
 
 
 def _drop_unused(view: JsonObject) -> None:
-    """Definitions that nothing refers to any longer go."""
+    """Remove definitions that nothing refers to any longer."""
     text = json.dumps({key: value for key, value in view.items() if key not in SHELVES})
     for shelf in SHELVES & view.keys():
         definitions: Any = view[shelf]
@@ -187,7 +187,7 @@ class _Sizes(NamedTuple):
 
 
 def over_limits(view: JsonObject, dialect: Dialect) -> Iterator[Loss]:
-    """A refusal for each limit of the dialect that the view is over."""
+    """Yield a refusal for each limit of the dialect that the view is over."""
     limits = (
         ("properties", "levels of objects", dialect.max_depth),
         ("properties", "properties", dialect.max_properties),

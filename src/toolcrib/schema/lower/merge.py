@@ -22,7 +22,7 @@ class UnmergeableError(Exception):
 
 
 def merged(first: JsonObject, second: JsonObject) -> JsonObject:
-    """A schema for what is valid under both; annotations of the first win. Raises UnmergeableError."""
+    """Return a schema for what is valid under both, or raise UnmergeableError."""
     _check_closed(first, second)
     _check_closed(second, first)
     result = dict(first)
@@ -39,7 +39,7 @@ def merged(first: JsonObject, second: JsonObject) -> JsonObject:
 
 
 def _check_closed(closed: JsonObject, other: JsonObject) -> None:
-    """What one says of properties it does not declare must not meet what the other declares."""
+    """Refuse to merge where one restricts undeclared properties that the other declares."""
     declared: Any = closed.get("properties", {})
     added: Any = other.get("properties", {})
     if all(name in declared for name in added):
@@ -72,7 +72,7 @@ def _values(first: Any, second: Any) -> Any:
 
 
 def _both(first: Any, second: Any) -> Any:
-    """Merged in its turn, when it is lowered."""
+    """Return both; they are merged in their turn, when they are lowered."""
     return {"allOf": [first, second]}
 
 
@@ -128,7 +128,7 @@ _Piece: TypeAlias = "tuple[JsonObject, object]"  # what applies, and the part th
 
 
 def flattened(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[JsonObject, list[int]]:
-    """The part without what its dialect does not know there, and the ids of what was inlined for it.
+    """Return the part without what its dialect lacks, and the ids of what was inlined for it.
 
     At the top, `allOf` that cannot be merged is left for wrapping.
     """
@@ -160,7 +160,7 @@ def flattened(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[Jso
 
 
 def _one_reference(ctx: Context, node: JsonObject) -> JsonObject:
-    """`allOf` around a single member, beside annotations only, is that member."""
+    """Replace `allOf` around a single member, next to annotations only, by that member."""
     members = node.get("allOf")
     if ctx.refs != "plain" or not isinstance(members, list) or len(members) != 1:
         return node
@@ -181,7 +181,7 @@ def _wants_target(ctx: Context, node: JsonObject, *, top: bool) -> bool:
 
 
 def _gather(ctx: Context, node: JsonObject) -> tuple[list[_Piece], list[int]]:
-    """What applies at a part, each with the part that says so; a part counts once."""
+    """Return what applies at a part, each piece once, with the part that says so."""
     pieces: list[_Piece] = []
     opened: list[int] = []
     stack: list[Any] = [node]

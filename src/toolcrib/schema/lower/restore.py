@@ -1,8 +1,9 @@
 """Restore arguments that were made for a view to the terms of the author's schema.
 
-Arguments are read beside the author's schema. A null goes only where it is the value of an optional
-property that does not take null; where it is taken, it means null, and the default goes out as its
-value. The work is bounded: what would take more is passed on unchanged, for that schema to judge.
+Nulls that stand for nothing go, and what was wrapped is unwrapped. A null goes only where it is the
+value of an optional property that does not take null; where it is taken, it means null, and the
+default goes out as its value. The work is bounded: what would take more is passed on unchanged, for
+that schema to judge.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from toolcrib.schema.references import REFS, References, subschemas
 from toolcrib.schema.validator import Validator, compile_validator, kind_of
 from toolcrib.values.json import JsonObject, JsonValue
 
-# Which alternative of a union a value was made for.
+# Choose the alternative of a union that a value was made for.
 #
 # What can be seen at once decides first: the type, `const` and `enum` tags, what is required.
 # Validators are asked only where several alternatives are left that would treat the value
@@ -32,7 +33,7 @@ _ROOT = "#/$defs/whole"
 
 
 def may_be(references: References, branch: Any, value: JsonValue) -> bool:
-    """Whether nothing that can be seen at once speaks against an alternative."""
+    """Return whether nothing that can be seen at once speaks against an alternative."""
     for _ in range(10):
         if not isinstance(branch, dict):
             return branch is not False
@@ -77,13 +78,13 @@ def _members_fit(references: References, branch: JsonObject, value: JsonObject) 
 
 
 def _tag(references: References, schema: Any) -> JsonObject | None:
-    """What lists the values of a property, one reference away at most."""
+    """Return the part that lists the values of a property, one reference away at most."""
     if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
         schema = references.resolve(schema["$ref"])
     return schema if isinstance(schema, dict) and ("const" in schema or "enum" in schema) else None
 
 
-class Judges:
+class BranchValidators:
     """Validators for parts of a schema, each compiled when it is first asked."""
 
     def __init__(self, schema: JsonObject, references: References) -> None:
@@ -91,15 +92,15 @@ class Judges:
         self._references = references
         self._whole: Any = None
         self._pointers: dict[int, str] = {}
-        self._judges: dict[int, Validator | None] = {}
+        self._validators: dict[int, Validator | None] = {}
 
     def accepts(self, branch: Any, value: JsonValue) -> bool:
-        """Whether a value is valid under an alternative; false where that would take too long."""
+        """Return whether a value is valid under an alternative; false if that would take too long."""
         if not isinstance(branch, dict):
             return branch is not False
-        if id(branch) not in self._judges:
-            self._judges[id(branch)] = self._compiled(branch)
-        judge = self._judges[id(branch)]
+        if id(branch) not in self._validators:
+            self._validators[id(branch)] = self._compiled(branch)
+        judge = self._validators[id(branch)]
         if judge is None or not explainable(self._references, branch, value):
             return False
         return judge.is_valid(value)
@@ -121,7 +122,7 @@ class Judges:
 
 
 def _moved(schema: JsonObject) -> JsonObject:
-    """A copy in which references into the whole lead to where the whole is put."""
+    """Return a copy in which references into the whole lead to where the whole is put."""
     copy: JsonObject = copied(schema)
     for _, node in list(subschemas(copy)):
         for keyword in REFS:
@@ -155,28 +156,30 @@ class ViewRestorer:
         return _Author(own_copy(json.loads(self.text)))
 
     def restore(self, arguments: JsonObject) -> JsonObject:
-        """What a model sent for the view, as the author's schema has it; the input is left alone."""
+        """Return what a model sent for the view, in the author's terms, and leave the input alone."""
         inner = arguments
         if self.wrapper is not None and list(arguments) == [self.wrapper]:
             held = arguments[self.wrapper]
             if not isinstance(held, dict):
                 return dict(arguments)
             inner = held
-        return self._turned(inner, out=False)
+        return self._converted(inner, out=False)
 
     def to_view(self, arguments: JsonObject) -> JsonObject:
-        """Valid arguments, such as those of an example, as the view has them."""
-        inner = self._turned(arguments, out=True)
+        """Return valid arguments, such as those of an example, in the terms of the view."""
+        inner = self._converted(arguments, out=True)
         return inner if self.wrapper is None else {self.wrapper: inner}
 
-    def _turned(self, arguments: JsonObject, *, out: bool) -> JsonObject:
+    def _converted(self, arguments: JsonObject, *, out: bool) -> JsonObject:
         if self.filled:
             try:
-                turned = _Turn(self._author, out=out).value(self._author.schema, arguments)[0]
+                converted = _Conversion(self._author, out=out).value(
+                    self._author.schema, arguments
+                )[0]
             except (_TooMuchError, RecursionError):
-                turned = arguments
-            if isinstance(turned, dict) and turned is not arguments:
-                return turned
+                converted = arguments
+            if isinstance(converted, dict) and converted is not arguments:
+                return converted
         return dict(arguments)
 
 
@@ -191,37 +194,37 @@ class _Author:
         self.schema = schema
         self.references = References(schema)
         self.nulls = Nulls(self.references)
-        self.judges = Judges(schema, self.references)
+        self.branches = BranchValidators(schema, self.references)
 
 
-class _Turned(NamedTuple):
+class _Converted(NamedTuple):
     """A value as it is on the other side, and how many of its properties nothing declares."""
 
     value: Any
-    strays: int
+    undeclared: int
 
 
 class _Candidate(NamedTuple):
     """An alternative: the value as it would come out, and what applies in it."""
 
-    turned: _Turned
+    converted: _Converted
     branch: Any
     parts: list[JsonObject]
 
 
-class _Turn:
+class _Conversion:
     """One set of arguments on its way out or back; each pair of part and value is done once."""
 
     def __init__(self, author: _Author, *, out: bool) -> None:
         self._author = author
         self._out = out
-        self._known: dict[tuple[int, int], _Turned] = {}
+        self._known: dict[tuple[int, int], _Converted] = {}
         self._steps = 0
         self._choices = 0
 
-    def value(self, node: Any, value: JsonValue) -> _Turned:
+    def value(self, node: Any, value: JsonValue) -> _Converted:
         if not isinstance(value, dict | list) or not isinstance(node, dict):
-            return _Turned(value, 0)
+            return _Converted(value, 0)
         key = id(node), id(value)
         if key not in self._known:
             self._known[key] = self._shaped(self._parts(node, value, set()), value)
@@ -233,7 +236,7 @@ class _Turn:
             raise _TooMuchError
 
     def _parts(self, node: Any, value: Any, seen: set[int]) -> list[JsonObject]:
-        """All that applies to the value at this place, with one alternative of each union.
+        """Return all that applies to the value at this place, with one alternative of each union.
 
         `seen` are the parts that are looked at already: one may lead back to itself.
         """
@@ -258,7 +261,7 @@ class _Turn:
     def _chosen(
         self, others: list[JsonObject], branches: Any, value: Any, seen: set[int]
     ) -> list[JsonObject]:
-        """What applies in the alternative that the value was made for."""
+        """Return what applies in the alternative that the value was made for."""
         found: list[_Candidate] = []
         for branch in branches:
             if may_be(self._author.references, branch, value):
@@ -266,56 +269,58 @@ class _Turn:
                 found.append(_Candidate(self._shaped([*others, *parts], value), branch, parts))
         if not found:
             return []
-        fewest = min(candidate.turned.strays for candidate in found)
-        best = [candidate for candidate in found if candidate.turned.strays == fewest]
-        if all(candidate.turned.value == best[0].turned.value for candidate in best):
+        fewest = min(candidate.converted.undeclared for candidate in found)
+        best = [candidate for candidate in found if candidate.converted.undeclared == fewest]
+        if all(candidate.converted.value == best[0].converted.value for candidate in best):
             return best[0].parts
         return self._judged(best, value).parts
 
     def _judged(self, found: list[_Candidate], value: Any) -> _Candidate:
-        """The alternative under which the value is valid as it is, else as it comes out."""
+        """Return the alternative under which the value is valid as it is, else as it comes out."""
         self._choices += 1
         if self._choices > MAX_CHOICES:
             return found[0]
-        accepts = self._author.judges.accepts
+        accepts = self._author.branches.accepts
         for candidate in found:
-            if (self._out or candidate.turned.value == value) and accepts(candidate.branch, value):
+            if (self._out or candidate.converted.value == value) and accepts(
+                candidate.branch, value
+            ):
                 return candidate
         for candidate in found:
-            if not self._out and accepts(candidate.branch, candidate.turned.value):
+            if not self._out and accepts(candidate.branch, candidate.converted.value):
                 return candidate
         return found[0]
 
-    def _shaped(self, parts: list[JsonObject], value: Any) -> _Turned:
+    def _shaped(self, parts: list[JsonObject], value: Any) -> _Converted:
         self._count(1 + len(value) // 4)
         return self._object(parts, value) if isinstance(value, dict) else self._array(parts, value)
 
-    def _object(self, parts: list[JsonObject], value: JsonObject) -> _Turned:
+    def _object(self, parts: list[JsonObject], value: JsonObject) -> _Converted:
         declared: list[Any] = [part["properties"] for part in parts if "properties" in part]
         required = {name for part in parts for name in names_in(part.get("required"))}
         result: JsonObject = {}
-        strays = 0
+        undeclared = 0
         for name, child in value.items():
             schemas = [properties[name] for properties in declared if name in properties]
             dropped = child is None and name not in required and not self._out
             if dropped and not all(map(self._author.nulls.taken_by, schemas)):
                 continue
-            turned = self._under(schemas, child)
-            result[name] = turned.value
-            strays += turned.strays + (not schemas and bool(declared))
+            converted = self._under(schemas, child)
+            result[name] = converted.value
+            undeclared += converted.undeclared + (not schemas and bool(declared))
         if self._out:
             self._fill(declared, required, result)
-        return _Turned(result, strays)
+        return _Converted(result, undeclared)
 
     def _fill(self, declared: list[Any], required: set[str], result: JsonObject) -> None:
-        """What is left out goes out as null, or as its default where null would mean null."""
+        """Fill in what is left out: null, or the default where null would mean null."""
         for properties in declared:
             for name, schema in properties.items():
                 if name not in result and name not in required and schema is not False:
                     schemas = [others[name] for others in declared if name in others]
-                    result[name] = self._stand_in(schemas)
+                    result[name] = self._placeholder(schemas)
 
-    def _stand_in(self, schemas: list[Any]) -> JsonValue:
+    def _placeholder(self, schemas: list[Any]) -> JsonValue:
         if not all(map(self._author.nulls.taken_by, schemas)):
             return None
         references = self._author.references
@@ -323,25 +328,25 @@ class _Turn:
         default: JsonValue = next((found[0] for found in defaults if found), None)
         if not all(may_be(references, schema, default) for schema in schemas):
             return None
-        turned: JsonValue = copied(self._under(schemas, default).value)
-        return turned
+        converted: JsonValue = copied(self._under(schemas, default).value)
+        return converted
 
-    def _array(self, parts: list[JsonObject], value: list[JsonValue]) -> _Turned:
+    def _array(self, parts: list[JsonObject], value: list[JsonValue]) -> _Converted:
         result: list[JsonValue] = []
-        strays = 0
+        undeclared = 0
         first = max((len(_places(part)) for part in parts), default=0)
         rest = [s for part in parts for s in _items(part, first)]
         for index, child in enumerate(value):
             schemas = rest if index >= first else [s for p in parts for s in _items(p, index)]
-            turned = self._under(schemas, child)
-            result.append(turned.value)
-            strays += turned.strays
-        return _Turned(result, strays)
+            converted = self._under(schemas, child)
+            result.append(converted.value)
+            undeclared += converted.undeclared
+        return _Converted(result, undeclared)
 
-    def _under(self, schemas: list[Any], value: JsonValue) -> _Turned:
-        """A value for which several schemas may speak."""
+    def _under(self, schemas: list[Any], value: JsonValue) -> _Converted:
+        """Turn a value that several schemas may describe."""
         if not schemas or not isinstance(value, dict | list):
-            return _Turned(value, 0)
+            return _Converted(value, 0)
         if len(schemas) == 1:
             return self.value(schemas[0], value)
         parts = [part for schema in schemas for part in self._parts(schema, value, set())]
@@ -349,14 +354,14 @@ class _Turn:
 
 
 def _places(part: JsonObject) -> list[Any]:
-    """What a part says of items by their position; a list under `items` is draft 7's."""
+    """Return what a part says of items by their position; a list under `items` is draft 7's."""
     items: Any = part.get("items")
     first: Any = items if isinstance(items, list) else part.get("prefixItems", [])
     return first if isinstance(first, list) else []
 
 
 def _items(part: JsonObject, index: int) -> list[Any]:
-    """What a part says of the item at an index."""
+    """Return what a part says of the item at an index."""
     first = _places(part)
     if index < len(first):
         return [first[index]]

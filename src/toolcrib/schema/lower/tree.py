@@ -56,7 +56,7 @@ _Made: TypeAlias = "tuple[object, object, Mapping[str, object]]"
 
 
 def copied(value: Any) -> Any:
-    """A copy of a JSON value in which no part occurs twice."""
+    """Return a copy of a JSON value in which no part occurs twice."""
     if type(value) is dict:
         return {key: copied(child) for key, child in value.items()}
     if type(value) is list:
@@ -65,7 +65,7 @@ def copied(value: Any) -> Any:
 
 
 def own_copy(schema: JsonObject) -> JsonObject:
-    """A copy to work on; what draft 7 ignores beside a `$ref` is left out of it."""
+    """Return a copy to work on, without what draft 7 ignores next to a `$ref`."""
     copy: JsonObject = copied(schema)
     if "draft-07" in str(schema.get("$schema", "")):
         for _, node in list(subschemas(copy)):
@@ -76,26 +76,26 @@ def own_copy(schema: JsonObject) -> JsonObject:
 
 
 def names_in(value: object) -> list[str]:
-    """A list of names, such as `type` or `required`, that may be one name or absent."""
+    """Return the names under `type` or `required`, which may be one name, a list, or absent."""
     if isinstance(value, str):
         return [value]
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
 def target_of(references: References, node: Any) -> JsonObject | None:
-    """A part, or what it refers to if it is but a reference."""
+    """Return a part, or what it refers to if it is only a reference."""
     *_, last = _chain(references, node)
     return last if isinstance(last, dict) and not _ref_of(last) else None
 
 
 def default_of(references: References, node: Any) -> tuple[Any, ...]:
-    """The default of a property, its own or that of what it refers to; empty if there is none."""
+    """Return the default of a property, its own or its target's; empty if there is none."""
     parts = _chain(references, node)
     return next(((p["default"],) for p in parts if isinstance(p, dict) and "default" in p), ())
 
 
 def _chain(references: References, node: Any) -> Iterator[Any]:
-    """A part, what it refers to, what that refers to …; not without end."""
+    """Yield a part, what it refers to, what that refers to …, up to a limit."""
     yield node
     for _ in range(_MOST_REFS):
         ref = _ref_of(node) if isinstance(node, dict) else None
@@ -110,7 +110,7 @@ def _ref_of(node: JsonObject) -> str | None:
 
 
 class Places:
-    """Where the parts of a schema lie, and what is made of them; looked up when a loss is told."""
+    """Where the parts of a schema lie, and what is made of them; looked up when a loss is reported."""
 
     def __init__(self, schema: JsonObject) -> None:
         self._schema = schema
@@ -120,7 +120,7 @@ class Places:
     def made(
         self, new: JsonObject, source: object, origins: Mapping[str, object] | None = None
     ) -> JsonObject:
-        """Notes what a part was made from, and its keywords where these differ.
+        """Note what a part was made from, and its keywords where these differ.
 
         All stay alive, so that no id is used again.
         """
@@ -129,21 +129,21 @@ class Places:
         return new
 
     def source(self, part: object, keyword: str) -> object:
-        """The part of the schema that a keyword of this one comes from."""
+        """Return the part of the schema that a keyword of this one comes from."""
         while id(part) in self._made:
             _, source, origins = self._made[id(part)]
             part = origins.get(keyword, source)
         return part
 
     def pointer(self, part: object) -> str:
-        """The JSON Pointer of a part of the schema itself."""
+        """Return the JSON Pointer of a part of the schema itself."""
         if self._pointers is None:
             self._pointers = pointers(self._schema)
         return self._pointers.get(id(part), "")
 
 
 def pointers(schema: object) -> dict[int, str]:
-    """Where each object of a schema lies, by its id."""
+    """Return where each object of a schema lies, by its id."""
     found = {}
     stack: list[tuple[str, object]] = [("", schema)]
     while stack:
@@ -156,7 +156,7 @@ def pointers(schema: object) -> dict[int, str]:
     return found
 
 
-# What lowering is about: the dialect of JSON Schema that an endpoint takes, and what a view loses.
+# The values of lowering: the dialect of JSON Schema that an endpoint takes, and what a view loses.
 #
 # The author's schema is never changed. A view of it is a fresh object, made for one dialect; it comes
 # with a list of what it no longer says, and with a restorer of the arguments that were made for it.
@@ -225,7 +225,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     compact_over: int | None = None
 
 
-# Whether a schema takes `null`, told from the schema alone.
+# Find out from a schema alone whether it takes `null`.
 #
 # Only `type`, `enum`, `const`, references and combinations can refuse null: all other keywords speak of
 # values of other types. So this is exact, and needs no validator. It ends, since a schema that
@@ -240,7 +240,7 @@ class Nulls:
         self._known: dict[int, tuple[object, bool]] = {}
 
     def taken_by(self, node: object) -> bool:
-        """Whether null is valid."""
+        """Return whether null is valid."""
         if not isinstance(node, dict):
             return node is not False
         known = self._known.get(id(node))
@@ -272,7 +272,7 @@ class Nulls:
         return "if" not in node or takes(node.get("then" if takes(node["if"]) else "else", True))
 
 
-# What one lowering knows and gathers: the schema, the dialect, losses, definitions.
+# The state of one lowering: the schema, the dialect, losses, definitions.
 
 
 MAX_INLINED = 2_000  # parts of a view in which references are replaced by what they lead to
@@ -301,7 +301,7 @@ class Context:
         self._losses: dict[Loss, None] = {}
 
     def lose(self, part: object, keyword: str, effect: Effect, message: str) -> None:
-        """Notes a loss; a part that is inlined twice is told of once."""
+        """Note a loss; that of a part which is inlined twice counts once."""
         source = self.places.source(part, keyword)
         if isinstance(source, dict) and keyword not in source:
             keyword = next((k for k in _BEFORE.get(keyword, ()) if k in source), keyword)
@@ -311,7 +311,7 @@ class Context:
         return tuple(self._losses)
 
     def keeps(self, keyword: str, *, top: bool = False) -> bool:
-        """Whether a keyword may stand in a view, or at its top."""
+        """Return whether a keyword may stand in a view, or at its top."""
         if keyword in DOCUMENT and self.refs != "any":
             return False
         if top and keyword in self.dialect.root_without:
@@ -319,14 +319,14 @@ class Context:
         return self.dialect.keywords is None or keyword in self.dialect.keywords
 
     def over(self, opened: list[int]) -> bool:
-        """Whether what was opened is open often enough, or the view is large enough."""
+        """Return whether what was opened is open often enough, or the view is large enough."""
         limit = self.dialect.unroll if self.refs == "none" else 1
         if any(self.open[target] >= limit for target in opened):
             return True
         return self.refs == "none" and (self.spent > MAX_INLINED or self.level > MAX_LEVELS)
 
     def definition_name(self, target: object, ref: str) -> str:
-        """The name under `$defs` of what a reference leads to; it is lowered later."""
+        """Return the name under `$defs` of a reference's target, which is lowered later."""
         if id(target) not in self._names:
             wish = _legal(ref.rpartition("/")[2].lstrip("#"))
             name, count = wish, 1

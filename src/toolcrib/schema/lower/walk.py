@@ -34,7 +34,7 @@ from toolcrib.schema.references import REFS
 from toolcrib.schema.validator import kind_of
 from toolcrib.values.json import JsonObject, canonical_json
 
-# What an endpoint does not know of a schema, said in plain words for a description.
+# Say in plain words, for a description, what an endpoint does not know of a schema.
 
 
 _LONGEST = 200  # of a value quoted in words
@@ -46,7 +46,7 @@ _ANYTHING = frozenset(
 
 
 def says_nothing(keyword: str, value: object) -> bool:
-    """Whether a keyword with this value admits everything."""
+    """Return whether a keyword with this value admits everything."""
     if keyword in _ANYTHING:
         return value is True or value == {}
     if keyword == "uniqueItems":
@@ -57,13 +57,13 @@ def says_nothing(keyword: str, value: object) -> bool:
 
 
 def sentence(keyword: str, value: Any) -> str:
-    """A sentence for a keyword, or nothing where none would help a model."""
+    """Return a sentence for a keyword, or nothing where none would help a model."""
     phrase = _PHRASES.get(keyword)
     return phrase(value) if phrase else ""
 
 
 def with_sentences(description: object, sentences: list[str]) -> str:
-    """A description and what is added to it."""
+    """Return a description and what is added to it."""
     text = description.strip() if isinstance(description, str) else ""
     if text and text[-1] not in ".!?:;,":
         text += "."
@@ -156,7 +156,7 @@ _LOOKAROUND = ("(?=", "(?!", "(?<=", "(?<!")
 
 
 def view_of(ctx: Context, node: Any) -> Any:
-    """The view of one part and of what lies below it."""
+    """Return the view of one part and of what lies below it."""
     if not isinstance(node, dict):
         return _boolean(ctx, node)
     ctx.spent += 1
@@ -173,7 +173,7 @@ def view_of(ctx: Context, node: Any) -> Any:
 
 
 def _or_null(view: JsonObject) -> JsonObject:
-    """The view of a part that may be null, by its type; without a type, all is admitted anyhow."""
+    """Let the view of a part take null by its type; one without a type takes null already."""
     kinds = names_in(view.get("type"))
     if kinds and "null" not in kinds:
         view["type"] = [*kinds, "null"]
@@ -190,7 +190,7 @@ def _boolean(ctx: Context, value: Any) -> Any:
 
 
 def _cut(ctx: Context, node: JsonObject, flat: JsonObject) -> JsonObject:
-    """A part as its type alone: what lies below is not told."""
+    """Reduce a part to its type: the model does not see what lies below."""
     if ctx.dialect.closed:
         inlined = "it is recursive, or too much to be inlined"
         extended = "a recursive part that is extended cannot be a definition"
@@ -206,19 +206,19 @@ def _cut(ctx: Context, node: JsonObject, flat: JsonObject) -> JsonObject:
 
 
 def written(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObject:
-    """A part that needs no more rewriting, keyword by keyword, and finished."""
+    """Write out a part that needs no more rewriting, keyword by keyword, and finish it."""
     view: JsonObject = {}
     sentences: list[str] = []
     for keyword, value in node.items():
         if ctx.dialect.closed and keyword in _CLOSING:
-            continue  # told and said by `closed`
+            continue  # `closed` reports and writes it
         if ctx.keeps(keyword, top=top) and _known_value(ctx, keyword, value):
             view[keyword] = _kept(ctx, keyword, value)
             if keyword in LISTS and not view[keyword]:
                 del view[keyword]
                 ctx.lose(node, keyword, "lost", "no value is valid there, which cannot be said")
         else:
-            sentences += _told(ctx, node, keyword, value, top=top)
+            sentences += _described(ctx, node, keyword, value, top=top)
     if sentences:
         view["description"] = with_sentences(view.get("description"), sentences)
     for finish in _FINISHES:
@@ -266,8 +266,8 @@ def _reference(ctx: Context, ref: Any) -> Any:
     return ref if target is None else f"#/$defs/{ctx.definition_name(target, ref)}"
 
 
-def _told(ctx: Context, node: JsonObject, keyword: str, value: Any, *, top: bool) -> list[str]:
-    """The sentence for a keyword that the dialect does not know, and the loss if it is one."""
+def _described(ctx: Context, node: JsonObject, keyword: str, value: Any, *, top: bool) -> list[str]:
+    """Return the sentence for a keyword that the dialect does not know, and the loss if it is one."""
     if says_nothing(keyword, value):
         return []
     said = sentence(keyword, value) if ctx.keeps("description", top=top) else ""
@@ -286,13 +286,13 @@ def _needs_items(ctx: Context, node: JsonObject, view: JsonObject) -> None:
 
 
 def _lone_reference(ctx: Context, _node: JsonObject, view: JsonObject) -> None:
-    """A description stays beside a reference that may have no neighbours, one level further out."""
+    """Keep a description of a reference that may have no neighbours, one level further out."""
     if "$ref" in view and len(view) > 1 and not ctx.dialect.ref_siblings and ctx.refs == "plain":
         view["anyOf"] = [{"$ref": view.pop("$ref")}]
 
 
 def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
-    """Every part has a type where objects must be closed; an unnamed one shows in its keywords."""
+    """Give every part a type where objects must be closed, if its keywords show one."""
     for keyword in ("properties", "items", "anyOf"):
         if keyword in node and True in _booleans_in(node[keyword]):
             ctx.lose(node, keyword, "refused", "a part without a type is not known there")
@@ -312,7 +312,7 @@ def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
 
 
 def _booleans_in(children: Any) -> list[bool]:
-    """The schemas under a keyword that are but true or false."""
+    """Return the schemas under a keyword that are only true or false."""
     if isinstance(children, dict):
         children = list(children.values())
     children = children if isinstance(children, list) else [children]
@@ -325,7 +325,7 @@ _FINISHES: tuple[Callable[[Context, JsonObject, JsonObject], None], ...] = (
 )
 
 
-# Whether a dialect takes a schema as its author wrote it, seen at a glance.
+# Find out quickly whether a dialect takes a schema unchanged.
 #
 # Most schemas are taken so by most endpoints. A yes is exact: lowering would change nothing and lose
 # nothing. A no only means that lowering has to look.
@@ -334,8 +334,8 @@ _FINISHES: tuple[Callable[[Context, JsonObject, JsonObject], None], ...] = (
 _NOT_PLAIN = DOCUMENT.union(REFS)
 
 
-def taken_as_it_is(schema: JsonObject, dialect: Dialect) -> bool:
-    """Whether the view of a schema is the schema itself, without a loss."""
+def accepts_unchanged(schema: JsonObject, dialect: Dialect) -> bool:
+    """Return whether the view of a schema is the schema itself, without a loss."""
     if dialect == Dialect(name=dialect.name):
         return True
     if dialect.closed or not dialect.ref_siblings or not _plain_top(schema, dialect):
@@ -364,7 +364,7 @@ def _plain_top(schema: JsonObject, dialect: Dialect) -> bool:
 
 
 def _plain(node: JsonObject, dialect: Dialect) -> bool:
-    """Whether the keywords of a part stay, whatever lies below it."""
+    """Return whether the keywords of a part stay, whatever lies below it."""
     keywords, formats = dialect.keywords, dialect.formats
     if keywords is not None and not node.keys() <= keywords:
         return False
@@ -378,7 +378,7 @@ def _plain(node: JsonObject, dialect: Dialect) -> bool:
 
 
 def _below(node: JsonObject) -> Iterator[Any]:
-    """The parts right below a part; None for what is plainly not one, such as an empty union."""
+    """Yield the parts right below a part; None for what is plainly no part, such as an empty union."""
     for keyword, value in node.items():
         kind = value.__class__
         if keyword in MAPS and kind is dict:
@@ -402,12 +402,12 @@ _DOCUMENT = ("$defs", "definitions", "$schema", "$id")
 
 
 def lower(schema: JsonObject, dialect: Dialect) -> Lowered:
-    """The view of a schema in a dialect, what it loses, and the restorer of its arguments.
+    """Return the view of a schema in a dialect, what it loses, and the restorer of its arguments.
 
     The schema is left as it is and shares nothing with the view. Raises nothing for a schema that
     passed `check_schema` and compiles; that one should have is the caller's to see to.
     """
-    if taken_as_it_is(schema, dialect):
+    if accepts_unchanged(schema, dialect):
         return Lowered(copied(schema), ())
     lowered, limit = _lowered(schema, dialect), dialect.compact_over
     if limit is None or size_of(lowered.schema) <= limit:
@@ -448,7 +448,7 @@ _OBJECT: JsonObject = {"type": "object"}  # arguments are, whatever else the aut
 
 
 def _must_wrap(ctx: Context, flat: JsonObject) -> bool:
-    """Whether the top needs what only a property may have."""
+    """Return whether the top needs what only a property may have."""
     if any(keyword in flat and ctx.keeps(keyword) for keyword in ctx.dialect.root_without - _TEXTS):
         return True
     pattern = ctx.dialect.property_names
@@ -466,7 +466,7 @@ _TEXTS = frozenset({"description"})
 
 
 def _wrapped(ctx: Context, flat: JsonObject) -> tuple[JsonObject, str]:
-    """The whole under one property; references into it become references to definitions."""
+    """Put the whole under one property; references into it become references to definitions."""
     taken = _declared(ctx, flat)
     name = WRAPPER
     while name in taken:
@@ -482,7 +482,7 @@ def _wrapped(ctx: Context, flat: JsonObject) -> tuple[JsonObject, str]:
 
 
 def _declared(ctx: Context, flat: JsonObject) -> set[str]:
-    """The names of the properties of the top and of its alternatives."""
+    """Return the names of the properties of the top and of its alternatives."""
     names: set[str] = set()
     branches: list[Any] = [flat]
     for keyword in ("anyOf", "oneOf", "allOf"):
@@ -496,7 +496,7 @@ def _declared(ctx: Context, flat: JsonObject) -> set[str]:
 
 
 def _define(ctx: Context, view: JsonObject) -> None:
-    """Lowers what is referred to, and what that refers to in its turn."""
+    """Lower what is referred to, and what that refers to in its turn."""
     done: JsonObject = {}
     while len(done) < len(ctx.definitions):
         for name, target in list(ctx.definitions.items()):
