@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,97 @@ async def test_what_was_changed_is_not_migrated(path: Path) -> None:
     async with AuditLog(f"sqlite:///{path}", key="another") as log:
         with pytest.raises(SourceError, match="another key"):
             await log.migrate()
+
+
+ATTACKS = [
+    *(
+        f"UPDATE audit_entries SET {name} = {value} WHERE seq = {seq}"  # noqa: S608
+        for name in (
+            "at",
+            "record",
+            "previous",
+            "hash",
+            "call_id",
+            "idempotency_key",
+            "status",
+            "code",
+        )
+        for value in ("'x'", "''", f"(SELECT {name} FROM audit_entries WHERE seq = 2)")  # noqa: S608
+        for seq in (3, 6)
+    ),
+    "UPDATE audit_entries SET at = 9e999 WHERE seq = 3",
+    "UPDATE audit_entries SET record = x'7b7d' WHERE seq = 3",
+    *(f"UPDATE audit_entries SET seq = {n} WHERE seq = 3" for n in (-1, 0, 9, 2**62)),  # noqa: S608
+    *(
+        f"DELETE FROM audit_entries WHERE seq {which}"  # noqa: S608
+        for which in ("= 1", "= 3", "= 6", "> 3", "< 4")
+    ),
+    "DELETE FROM audit_entries",
+    "DELETE FROM audit_head",
+    *(
+        f"INSERT INTO audit_entries SELECT {n}, at, run_id, call_id, idempotency_key, tool, caller,"  # noqa: S608
+        " status, code, record, previous, hash FROM audit_entries WHERE seq = 3"
+        for n in (-5, 0, 7)
+    ),
+    *(
+        f"UPDATE audit_head SET {name} = {value}"  # noqa: S608
+        for name in (
+            "seq",
+            "hash",
+            "seal",
+            "format",
+            "log_id",
+            "first_seq",
+            "keys_hash",
+            "tree_hash",
+        )
+        for value in ("''", "'x'", "0", "2", "3", "5", "x'00'", "-1")
+    ),
+    # two rows in each other's place
+    """UPDATE audit_entries SET seq = CASE seq WHEN 2 THEN -3 ELSE -2 END WHERE seq IN (2, 3);
+    UPDATE audit_entries SET seq = -seq WHERE seq < 0""",
+    # parts of the newest format, put beside a log that has none
+    "INSERT INTO audit_keys VALUES ('', '{}')",
+    "INSERT INTO audit_keys VALUES ('a', '{}')",
+    "INSERT INTO audit_tiles VALUES ('0/0', 'AAAA')",
+    "INSERT INTO audit_tiles VALUES ('3/9', 'AAAA')",
+]
+
+
+@pytest.mark.parametrize("migrated", [False, True], ids=["format 1", "migrated"])
+async def test_no_change_of_an_older_log_is_migrated(path: Path, migrated: bool) -> None:
+    """What is migrated is what was written, whole and sealed; else it is an error, and stays."""
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        if migrated:
+            await log.migrate()
+        before = await log.entries()
+    with opened(path) as connection:
+        whole = "\n".join(connection.iterdump())
+    wrong = []
+    for number, attack in enumerate(ATTACKS):
+        if "format = 2" in attack and migrated:
+            continue  # what it is
+        other = path.with_name(f"{number}.db")
+        with opened(other) as connection:
+            connection.executescript(whole)
+            try:
+                connection.executescript(attack)
+            except sqlite3.IntegrityError:
+                continue
+            if "\n".join(connection.iterdump()) == whole:
+                continue
+        async with AuditLog(f"sqlite:///{other}", key=KEY) as log:
+            try:
+                done = await log.migrate()
+                told = (done, (await log.verify()).ok, await log.entries() == before)
+            except SourceError:
+                continue
+            except Exception as error:  # noqa: BLE001  it is what is looked for
+                wrong.append((attack, repr(error)))
+                continue
+            if told != (True, True, True) and (done or told[1]):
+                wrong.append((attack, f"{told}"))
+    assert wrong == []
 
 
 async def test_one_that_was_pruned_is_migrated_too(path: Path) -> None:

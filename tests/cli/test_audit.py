@@ -32,10 +32,11 @@ from cli.audit_records import (
 from rich.console import Console
 
 from toolcrib import ALL, Agent, Caller, PickOptions, ToolRunner, tool
-from toolcrib.audit import AuditEntry, AuditLog
+from toolcrib.audit import AuditEntry, AuditLog, Head, RunRecord, SigningKey
+from toolcrib.audit.chain import Seal
 from toolcrib.cli import audit, audit_check, render, run
 from toolcrib.cli.options import UnusableError, log_to_read, without_password
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.testing.loopback import ServerTurn
 from toolcrib.values.call import ValidatorInfo
@@ -127,8 +128,26 @@ def test_the_newest_call_comes_first_and_each_once(toolcrib: Toolcrib) -> None:
     written(begun(), record(), begun("call_2", **later), begun("call_3", **later))
     lines = [line.split("\t") for line in toolcrib("audit", "list").out.splitlines()]
     assert lines == [
-        ["2023-11-15 12:00:09.000Z", "run_2", "call_3", "pay", "started", "allow by standard", ""],
-        ["2023-11-15 12:00:09.000Z", "run_2", "call_2", "pay", "started", "allow by standard", ""],
+        [
+            "2023-11-15 12:00:09.000Z",
+            "run_2",
+            "call_3",
+            "pay",
+            "started",
+            "allow by standard",
+            "",
+            "4",
+        ],
+        [
+            "2023-11-15 12:00:09.000Z",
+            "run_2",
+            "call_2",
+            "pay",
+            "started",
+            "allow by standard",
+            "",
+            "3",
+        ],
         [
             "2023-11-15 12:00:00.000Z",
             "run_1",
@@ -137,12 +156,13 @@ def test_the_newest_call_comes_first_and_each_once(toolcrib: Toolcrib) -> None:
             "completed",
             "allow by standard",
             "250.0 ms",
+            "2",
         ],
     ]
     assert len(toolcrib("audit", "list", "--limit", "2").out.splitlines()) == 2
     (entry,) = json.loads(toolcrib("audit", "list", "--limit", "1", "--json").out)
     assert (entry["seq"], entry["record"]["id"]) == (4, "call_3")
-    assert set(entry) == {"seq", "at", "record", "previous", "hash"}
+    assert set(entry) == {"seq", "at", "record", "previous", "hash", "intact"}
 
 
 FILTERS: list[tuple[list[str], list[str]]] = [
@@ -275,7 +295,7 @@ def test_hostile_text_stays_text(toolcrib: Toolcrib, monkeypatch: pytest.MonkeyP
         assert "evil" in shown_text
         assert not {"\x1b", "\u202e"} & set(shown_text)
         assert not any(line.startswith("second") for line in shown_text.splitlines())
-    assert toolcrib("audit", "list").out.count("\t") == 6
+    assert toolcrib("audit", "list").out.count("\t") == 7
     shown_json = toolcrib("audit", "list", "--json").out
     assert not {"\x1b", "\u202e"} & set(shown_json)
     terminal = Console(file=io.StringIO(), force_terminal=True, width=200)
@@ -306,6 +326,186 @@ def test_a_changed_entry_is_found(toolcrib: Toolcrib) -> None:
     assert bad.out.startswith("sqlite:///crib.db: entry 1: the entry is not as it was written")
     told_ = json.loads(toolcrib("audit", "verify", "--json", "--head", head).out)
     assert (told_["ok"], told_["fault"]["seq"]) == (False, 1)
+
+
+CHANGES = {
+    "content": "UPDATE audit_entries SET record = replace(record, 'ada', 'bob') WHERE seq = 2",
+    "time": "UPDATE audit_entries SET at = at + 1 WHERE seq = 2",
+    "hash": "UPDATE audit_entries SET hash = replace(hash, substr(hash, 1, 1), 'x') WHERE seq = 2",
+    "previous": "UPDATE audit_entries SET previous = upper(previous) WHERE seq = 2",
+}
+
+
+@pytest.mark.parametrize("key", [None, "hush"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_shown_of_a_changed_row_says_so(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, change: str, key: str | None
+) -> None:
+    written(record("a"), record("b"), record("c", run_id="run_2"), key=key)
+    if key is not None:
+        monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", key)
+    commands = (["list"], ["show", "run_1"], ["show", "b"], ["export"], ["export", "x", "--json"])
+    for command in commands:
+        good = toolcrib("audit", *command)
+        assert (good.code, good.err, "not as written" in good.out) == (0, "", False)
+    with closing(sqlite3.connect("crib.db")) as database:
+        database.execute(CHANGES[change])
+        database.commit()
+    for command in commands:
+        bad = toolcrib("audit", *command)
+        assert bad.code == 1
+        assert bad.err.endswith("run `toolcrib audit verify`\n")
+        assert "not as written" in bad.err.splitlines()[-1]
+    lines = {line.split("\t")[2]: line for line in toolcrib("audit", "list").out.splitlines()}
+    assert "2 (not as written" in lines["b"]
+    assert lines["a"].endswith("\t1")
+    assert "changed     entry 2 is not as written" in toolcrib("audit", "show", "b").out
+    assert toolcrib("audit", "show", "a").code == 0
+    listed = json.loads(toolcrib("audit", "list", "--json").out)
+    assert not {e["record"]["id"]: e["intact"] for e in listed}["b"]
+    (story,) = json.loads(toolcrib("audit", "show", "b", "--json").out)["calls"]
+    assert [entry["intact"] for entry in story["entries"]] == [False]
+    assert json.loads(toolcrib("audit", "export", "x", "--json").out)["changed"] >= 1
+
+
+def test_a_recomputed_row_does_not_follow_from_its_neighbours(toolcrib: Toolcrib) -> None:
+    written(*(record(name) for name in "abc"))
+    with closing(sqlite3.connect("crib.db")) as database:
+        (row,) = database.execute("SELECT at, record, previous FROM audit_entries WHERE seq = 2")
+        text = row[1].replace("ada", "bob")
+        own = Seal(None).entry(Head(1, row[2]), row[0], text).hash
+        database.execute("UPDATE audit_entries SET record = ?, hash = ? WHERE seq = 2", [text, own])
+        database.commit()
+    assert toolcrib("audit", "show", "b").code == 0  # nothing else is at hand
+    for command in ("list", "export"):
+        assert toolcrib("audit", command).code == 1
+
+
+def test_with_another_key_every_row_is_in_doubt(toolcrib: Toolcrib) -> None:
+    written(record("a"), key="hush")
+    listed = toolcrib("audit", "list")
+    assert (listed.code, "the log has another key" in listed.out) == (1, True)
+
+
+RAN = RunRecord(run_id="run_9", status="completed", started_at=NOON, caller="ada")
+
+
+def test_a_run_whose_record_was_changed_says_so(toolcrib: Toolcrib) -> None:
+    async def write() -> None:
+        async with AuditLog("sqlite:///crib.db") as log:
+            await log.write_run(RAN)
+
+    asyncio.run(write())
+    assert toolcrib("audit", "show", "run_9").code == 0
+    with closing(sqlite3.connect("crib.db")) as database:
+        database.execute("UPDATE audit_entries SET record = replace(record, 'ada', 'bob')")
+        database.commit()
+    bad = toolcrib("audit", "show", "run_9")
+    assert (bad.code, "not as written" in bad.out) == (1, True)
+    (run_,) = json.loads(toolcrib("audit", "show", "run_9", "--json").out)["runs"]
+    assert not run_["intact"]
+
+
+async def test_the_runs_of_a_changed_log_are_not_given_unseen(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/crib.db"
+    async with AuditLog(url) as log:
+        await log.write_run(RAN)
+        assert len(await log.runs("run_9")) == 1
+        with closing(sqlite3.connect(tmp_path / "crib.db")) as database:
+            database.execute("UPDATE audit_entries SET at = at + 1")
+            database.commit()
+        with pytest.raises(SourceError, match="was changed"):
+            await log.runs("run_9")
+
+
+def test_a_call_without_an_id_is_found_by_its_entry(toolcrib: Toolcrib) -> None:
+    first = {"arguments": {"cents": 1}, "idempotency_key": ""}
+    second = {"arguments": {"cents": 2}, "idempotency_key": "", "started_at": NOON + 1}
+    written(record("", **first), record("", **second), record("7"))
+    entries = [line.split("\t")[-1] for line in toolcrib("audit", "list").out.splitlines()]
+    assert entries == ["3", "2", "1"]
+    for entry, cents in (("1", 1), ("2", 2)):
+        told_ = toolcrib("audit", "show", entry)
+        assert (told_.code, told_.out.count("asked"), f'"cents":{cents}' in told_.out) == (
+            0,
+            1,
+            True,
+        )
+    (story,) = json.loads(toolcrib("audit", "show", "7", "--json").out)["calls"]
+    assert story["id"] == "7"  # an id comes before a number
+    for nothing in ("0", "9", "99999999999999999999", "²"):
+        assert toolcrib("audit", "show", nothing).code == 2
+
+
+WRONG = ("directory", "pipe", "/dev/null", "empty", "binary", "locked", "loop", "nowhere/x")
+FILES: dict[str, list[str]] = {
+    "list log": ["list", "--log", "sqlite:///{}"],
+    "list key": ["list", "--key-file", "{}"],
+    "show log": ["show", "a", "--log", "sqlite:///{}"],
+    "show key": ["show", "a", "--key-file", "{}"],
+    "verify log": ["verify", "--log", "sqlite:///{}"],
+    "verify key": ["verify", "--key-file", "{}"],
+    "verify jsonl": ["verify", "--jsonl", "{}"],
+    "verify checkpoint": ["verify", "--checkpoint", "{}", "--public-key", "shop.pub"],
+    "verify public": ["verify", "--checkpoint", "one", "--public-key", "{}"],
+    "head log": ["head", "--log", "sqlite:///{}"],
+    "head key": ["head", "--key-file", "{}"],
+    "migrate log": ["migrate", "--log", "sqlite:///{}"],
+    "migrate key": ["migrate", "--key-file", "{}"],
+    "export log": ["export", "--log", "sqlite:///{}"],
+    "export key": ["export", "--key-file", "{}"],
+    "prune log": ["prune", "--yes", "--before", "1d", "--log", "sqlite:///{}"],
+    "prune key": ["prune", "--yes", "--before", "1d", "--key-file", "{}"],
+    "keygen": ["keygen", "{}", "--name", "example.com/shop"],
+    "checkpoint log": ["checkpoint", "--signing-key", "shop.key", "--log", "sqlite:///{}"],
+    "checkpoint key": ["checkpoint", "--signing-key", "shop.key", "--key-file", "{}"],
+    "checkpoint signing": ["checkpoint", "--signing-key", "{}"],
+    "checkpoint after": ["checkpoint", "--signing-key", "shop.key", "--after", "{}"],
+    "checkpoint rotate": ["checkpoint", "--signing-key", "shop.key", "--rotate-to", "{}"],
+    "prove log": ["prove", "a", "--checkpoint", "one", "--log", "sqlite:///{}"],
+    "prove key": ["prove", "a", "--checkpoint", "one", "--key-file", "{}"],
+    "prove checkpoint": ["prove", "a", "--checkpoint", "{}"],
+    "inclusion": ["verify-inclusion", "{}", "--public-key", "shop.pub"],
+    "inclusion public": ["verify-inclusion", "proof", "--public-key", "{}"],
+}
+
+
+@pytest.mark.parametrize("command", FILES)
+def test_a_file_of_a_wrong_kind_is_one_line_and_never_waited_for(
+    toolcrib: Toolcrib, command: str
+) -> None:
+    written(record("a"))
+    toolcrib("audit", "keygen", "shop.key", "--name", "example.com/shop")
+    Path("shop.pub").write_text(str(SigningKey.load("shop.key").public), encoding="utf-8")
+    assert toolcrib("audit", "checkpoint", "one", "--signing-key", "shop.key").code == 0
+    assert toolcrib("audit", "prove", "a", "proof", "--checkpoint", "one").code == 0
+    Path("directory").mkdir()
+    os.mkfifo("pipe")
+    Path("empty").touch()
+    Path("binary").write_bytes(bytes(range(256)) * 20)
+    Path("locked").write_bytes(b"x")
+    Path("locked").chmod(0)
+    Path("loop").symlink_to("loop")
+    before = set(Path().iterdir())
+    failed_ = []
+    with ThreadPoolExecutor(1) as other:
+        for wrong in WRONG:
+            arguments = [part.format(wrong) for part in FILES[command]]
+            ended = other.submit(toolcrib, "audit", *arguments)
+            try:
+                result = ended.result(timeout=20)
+            except TimeoutError:
+                failed_.append((wrong, "it waits"))
+                os.close(os.open("pipe", os.O_RDWR))
+                continue
+            said = result.err.count("\n") + ("verify" in command) * result.out.count("\n")
+            if result.code not in (1, 2) or not 1 <= said <= 2 or "Traceback" in result.err:
+                failed_.append((wrong, f"{result}"))
+            if "Error:" in result.err or "Error(" in result.err:
+                failed_.append((wrong, f"{result}"))
+    assert failed_ == []
+    own = {Path("crib.db-wal"), Path("crib.db-shm")}  # SQLite's, of a log that is only looked into
+    assert set(Path().iterdir()) - own == before
 
 
 def test_a_head_that_was_kept_shows_that_entries_are_gone(toolcrib: Toolcrib) -> None:
@@ -413,7 +613,11 @@ def test_an_export_needs_somewhere_to_go(
 def test_part_of_a_log_can_be_exported_and_checked(toolcrib: Toolcrib) -> None:
     written(record("a"), record("b", run_id="run_2"), record("c"))
     command = ["audit", "export", "part.jsonl", "--run", "run_1", "--json"]
-    assert json.loads(toolcrib(*command).out) == {"file": "part.jsonl", "entries": 2}
+    assert json.loads(toolcrib(*command).out) == {
+        "file": "part.jsonl",
+        "entries": 2,
+        "changed": 0,
+    }
     check = ["audit", "verify", "--jsonl", "part.jsonl"]
     assert (toolcrib(*check).code, toolcrib(*check, "--filtered").code) == (1, 0)
 

@@ -110,6 +110,21 @@ class Seal:
         number = previous.seq + 1
         return Head(number, self(_members(number, at, previous.hash, record, "")))
 
+    def fits(self, row: tuple[Any, ...]) -> bool:
+        """Whether the hash of an entry (number, time, text, previous hash, hash) is of what it says."""
+        seq, at, text, previous, own = row
+        try:
+            return bool(self.entry(Head(seq - 1, previous), at, text).hash == own)
+        except (TypeError, ValueError):
+            return False
+
+    def fits_state(self, state: State, sealed: str) -> bool:
+        """Whether a seal is over that state, made with this key."""
+        try:
+            return self.state(state) == sealed
+        except (TypeError, ValueError):
+            return False
+
     def state(self, state: State) -> str:
         """What only a holder of the key can say about a log: that this is all of it.
 

@@ -21,6 +21,7 @@ import binascii
 import logging
 import os
 import re
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -128,7 +129,10 @@ class SigningKey:
         """
         check_type("file", file, Path | str, "a path")
         try:
-            others = os.name == "posix" and Path(file).stat().st_mode & 0o077
+            mode = Path(file).stat().st_mode
+            if not stat.S_ISREG(mode):  # to open a pipe would wait for whoever writes to it
+                raise SourceError(f"{file}: it is no file")
+            others = os.name == "posix" and mode & 0o077
             text = Path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeError) as error:
             raise SourceError(f"{file}: it cannot be read ({type(error).__name__})") from None

@@ -14,7 +14,9 @@ FORMAT = 2  # of logs that are begun now; 1 has neither a sealed start nor a sea
 class AuditEntry(msgspec.Struct, frozen=True):
     """One record as it was written: number `seq` in the log, `at` in seconds since the epoch.
 
-    `hash` is over all of it and over `previous`, the hash of the entry before.
+    `hash` is over all of it and over `previous`, the hash of the entry before. An entry is `intact` if
+    that is so: else somebody changed it, or the log has another key than the one it is read with.
+    Whether entries are missing, and what a recomputed hash hides, only `AuditLog.verify` says.
     """
 
     seq: int
@@ -22,6 +24,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
     record: ToolInvocationRecord
     previous: str
     hash: str
+    intact: bool = True
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):

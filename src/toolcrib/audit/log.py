@@ -24,7 +24,7 @@ from toolcrib.audit.append import (
     state_of,
     stored_state,
 )
-from toolcrib.audit.chain import GENESIS, Seal, line
+from toolcrib.audit.chain import GENESIS, Seal, State, line
 from toolcrib.audit.checkpoint import Checkpoint, Checkpoints, Proof, SigningKey
 from toolcrib.audit.entry import (
     EVERYTHING,
@@ -144,14 +144,18 @@ class AuditLog(Closing):
         return keyed_digest(self._macs, *parts)
 
     async def entries(self, filter: AuditFilter = EVERYTHING) -> list[AuditEntry]:  # noqa: A002
-        """The entries that fit, oldest first (unless `newest`), all at once: set a `limit`."""
+        """The entries that fit, oldest first (unless `newest`), all at once: set a `limit`.
+
+        An entry whose hash is not of what it says, or that does not follow from the one that is given
+        before it, is not `intact`. Which entries fit is asked of columns, which `verify` alone checks.
+        """
         return [entry async for entry in self.stream(filter)]
 
     async def stream(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[AuditEntry]:  # noqa: A002
         """The same, page by page: for logs of any size."""
         check_type("filter", filter, AuditFilter, "an AuditFilter")
-        async for row in self._pages(filter, calls=True):
-            yield entry_of(row)
+        async for row, intact in self._pages(filter, calls=True):
+            yield entry_of(row, intact=intact)
 
     async def entry(self, seq: int) -> AuditEntry | None:
         """The entry of that number."""
@@ -161,12 +165,21 @@ class AuditLog(Closing):
 
     async def runs(self, run_id: str) -> list[RunRecord]:
         """How a run ended; before that, each time that it waited. Raises SourceError for what cannot be
-        read."""
+        read, or is not as it was written."""
+        found = await self.checked_runs(run_id)
+        if not all(intact for _, intact in found):
+            raise SourceError(
+                "the record of a run was changed, or the log has another key: verify it"
+            )
+        return [record for record, _ in found]
+
+    async def checked_runs(self, run_id: str) -> list[tuple[RunRecord, bool]]:
+        """The same, each with whether it is as it was written, where it is to be seen all the same."""
         check_type("run_id", run_id, str, "a text, a run's id")
         rows = await self._database.transact(
             lambda t: t.tuples(OF_RUN, run_id=column(run_id)), write=False
         )
-        return [run_of(row) for row in rows]
+        return [(run_of((row[0], row[2])), self._seal.fits(row)) for row in rows]
 
     async def attachments(self, digests: Iterable[str]) -> dict[str, Attachment]:
         """What records refer to by these digests (`definition_digest`, those of their `origin`), as
@@ -201,12 +214,22 @@ class AuditLog(Closing):
         A whole export is of one log. Raises SourceError if entries were pruned meanwhile, or another
         log was put in its place: the export would look like that of a log that somebody changed.
         """
+        async for text, _ in self.checked_export(filter):
+            yield text
+
+    async def checked_export(
+        self,
+        filter: AuditFilter = EVERYTHING,  # noqa: A002
+    ) -> AsyncIterator[tuple[str, bool]]:
+        """The same, each line with whether it is as it was written, as far as that is cheap to tell:
+        see `entries`."""
         check_type("filter", filter, AuditFilter, "an AuditFilter")
         if filter != EVERYTHING:
             notes = filter == AuditFilter(after=filter.after)
-            async for row in self._pages(filter, calls=not notes):
-                yield _line(row)
+            async for row, intact in self._pages(filter, calls=not notes):
+                yield _line(row), intact
             return
+        fits = _Neighbours(self._seal)
         behind, more, first = -1, True, None
         while more:
             query = select(AuditFilter(after=behind), behind=None, limit=_PAGE, calls=False)
@@ -217,10 +240,10 @@ class AuditLog(Closing):
             if generation != first:
                 raise SourceError("the audit log was pruned while it was exported: export it again")
             for row in page:
-                yield _line(row)
+                yield _line(row), fits(row)
             behind, more = page[-1][0] if page else behind, len(page) == _PAGE
-        if end:  # as it was when the last page was read
-            yield end
+        if end is not None:  # as it was when the last page was read
+            yield end_line(*end) + "\n", self._seal.fits_state(*end)
 
     async def checkpoint(
         self, key: SigningKey, *, after: str | None = None, rotates_to: SigningKey | None = None
@@ -330,18 +353,40 @@ class AuditLog(Closing):
                 )
             )
 
-    async def _pages(self, asked: AuditFilter, *, calls: bool) -> AsyncIterator[tuple[Any, ...]]:
-        """Keyset paging: each page is a transaction of its own, so that no reader holds up pruning."""
+    async def _pages(
+        self, asked: AuditFilter, *, calls: bool
+    ) -> AsyncIterator[tuple[tuple[Any, ...], bool]]:
+        """Each row with whether it is as it was written. Keyset paging: each page is a transaction of
+        its own, so that no reader holds up pruning."""
+        fits = _Neighbours(self._seal)
         left, behind = asked.limit, None
         while left is None or left > 0:
             size = _PAGE if left is None else min(left, _PAGE)
             query = select(asked, behind=behind, limit=size, calls=calls)
             page = await self._database.transact(partial(_rows, query), write=False)
             for row in page:
-                yield row
+                yield row, fits(row)
             if len(page) < size:
                 return
             left, behind = None if left is None else left - size, page[-1][0]
+
+
+class _Neighbours:
+    """Checks rows of one reading by what is at hand: their own hash, and that of a neighbour."""
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+        self._last: tuple[Any, ...] | None = None
+
+    def __call__(self, row: tuple[Any, ...]) -> bool:
+        fits = self._seal.fits(row)
+        last, self._last = self._last, row if fits else None
+        if not fits:
+            return False
+        if last is None or abs(last[0] - row[0]) != 1:
+            return True
+        before, after = sorted((last, row))
+        return bool(after[3] == before[4])
 
 
 def _rows(query: tuple[str, dict[str, Any]], transaction: Transaction) -> Sequence[tuple[Any, ...]]:
@@ -362,17 +407,21 @@ def _migrated(transaction: Transaction, seal: Seal) -> bool:
 
 def _with_end(
     query: tuple[str, dict[str, Any]], transaction: Transaction
-) -> tuple[Sequence[tuple[Any, ...]], str, tuple[Any, ...]]:
-    """A page of rows, the line with which a whole export ends if this page is the last, and which log
-    that is."""
+) -> tuple[Sequence[tuple[Any, ...]], tuple[State, str] | None, tuple[Any, ...]]:
+    """A page of rows; the state and the seal with which a whole export ends, if this page is the last;
+    and which log that is."""
     found = stored_state(transaction)
-    end = "" if found is None or found[0].format == 1 else end_line(*found) + "\n"
+    end = None if found is None or found[0].format == 1 else found
     return _rows(query, transaction), end, generation_of(transaction)
 
 
 def _line(row: tuple[Any, ...]) -> str:
     seq, at, text, previous, own = row
-    return line(Head(seq, own), at, previous, text) + "\n"
+    try:
+        return line(Head(seq, own), at, previous, text) + "\n"
+    except (TypeError, ValueError):
+        failure = f"entry {seq} of the audit log cannot be read: verify the log"
+    raise SourceError(failure)
 
 
 def verify_jsonl(

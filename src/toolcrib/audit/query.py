@@ -18,7 +18,7 @@ _CONDITIONS = {
     "until": "at < :until",
 }
 OF_RUN = (
-    "SELECT seq, record FROM audit_entries"  # noqa: S608  names of our own
+    f"SELECT {ENTRY} FROM audit_entries"  # noqa: S608  names of our own
     f" WHERE run_id = :run_id AND call_id = '' AND status = '{RUN}' ORDER BY seq"
 )
 ATTACHED = (

@@ -147,11 +147,11 @@ def seconds(at: float) -> float:
     return float(at)
 
 
-def entry_of(row: tuple[Any, ...]) -> AuditEntry:
+def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
     """The entry of a row of ENTRY; raises SourceError if nothing can be read there."""
     seq, at, text, previous, own = row
     try:
-        return AuditEntry(seq, at, _record.decode(text), previous, own)
+        return AuditEntry(seq, at, _record.decode(text), previous, own, intact)
     except (*UNREADABLE, TypeError, ValueError):
         failure = f"entry {seq} of the audit log cannot be read: verify the log"
     raise SourceError(failure)

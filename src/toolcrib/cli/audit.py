@@ -12,10 +12,11 @@ import msgspec
 import typer
 from rich.text import Text
 
-from toolcrib.audit import AuditFilter, AuditLog, RunRecord
+from toolcrib.audit import AuditEntry, AuditFilter, AuditLog, RunRecord
 from toolcrib.cli.audit_check import (
     check_inclusion,
     checkpoint,
+    exit_if_changed,
     export,
     head,
     keygen,
@@ -25,6 +26,7 @@ from toolcrib.cli.audit_check import (
     verify,
 )
 from toolcrib.cli.audit_story import (
+    CHANGED,
     CallStory,
     StoryLine,
     decision_of,
@@ -54,7 +56,6 @@ from toolcrib.cli.options import (
     without_password,
 )
 from toolcrib.cli.render import milliseconds, out, print_json, print_rows, printable, shortened
-from toolcrib.values.record import ToolInvocationRecord
 
 SHOWN = 50
 _COLUMNS = {
@@ -65,6 +66,7 @@ _COLUMNS = {
     "outcome": True,
     "decision": True,
     "took": False,
+    "entry": True,
 }
 
 app = typer.Typer(no_args_is_help=True, help="Read, check and export the audit log.")
@@ -89,7 +91,8 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     """List calls, the newest first: when, which, how they ended, what was decided.
 
     Of a call that has ended only that is listed: `started` and `waiting` are those that have not, as
-    far as the log knows. In a file or a pipe, columns are apart by tabs.
+    far as the log knows. In a file or a pipe, columns are apart by tabs. The last one is the number of
+    the entry, which `show` takes. Exits with 1 if an entry is not as it was written, and marks it.
     """
     which = filter_of(
         run=run,
@@ -106,14 +109,18 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     rows = with_log(opened, lambda audit: audit.entries(which))
     if as_json:
         print_json([msgspec.to_builtins(entry) for entry in rows])
-        return
-    print_rows([_row(entry.record) for entry in rows], _COLUMNS)
+    else:
+        print_rows([_row(entry) for entry in rows], _COLUMNS)
+    exit_if_changed(sum(not entry.intact for entry in rows))
 
 
 @app.command("show")
 def show(
     wanted: Annotated[
-        str, typer.Argument(metavar="ID", help="A run's id, a call's, or both: RUN/CALL.")
+        str,
+        typer.Argument(
+            metavar="ID", help="A run's id, a call's, both: RUN/CALL, or an entry's number."
+        ),
     ],
     *,
     log: LogOption = DATABASE,
@@ -123,18 +130,12 @@ def show(
     """Show what happened to each call of a run, or to one call, and why it ran or did not.
 
     Also where it came from: caller, agent, model, prompt, the choice of tools, the definition in
-    force, the call that made it.
+    force, the call that made it. Exits with 1 if an entry is not as it was written, and marks it.
     """
 
-    async def read(opened: AuditLog) -> tuple[list[CallStory], list[RunRecord]]:
-        run, _, call = wanted.rpartition("/")
-        runs = await opened.runs(wanted)
-        filters = [AuditFilter(run_id=wanted), AuditFilter(call_id=wanted)]
-        filters += [AuditFilter(run_id=run, call_id=call)] if run else []
-        for asked in filters:
-            if entries := await opened.entries(asked):
-                return await whole_stories(opened, entries), runs
-        return [], runs
+    async def read(opened: AuditLog) -> tuple[list[CallStory], list[tuple[RunRecord, bool]]]:
+        entries = await _entries_of(opened, wanted)
+        return await whole_stories(opened, entries), await opened.checked_runs(wanted)
 
     calls, runs = with_log(log_to_read(log, key_file), read) if wanted else ([], [])
     if not calls and not runs:
@@ -145,13 +146,42 @@ def show(
         print_json(
             {
                 "id": wanted,
-                "runs": [msgspec.to_builtins(run) for run in runs],
+                "runs": [{**msgspec.to_builtins(run), "intact": intact} for run, intact in runs],
                 "calls": [_story(call) for call in calls],
             }
         )
-        return
-    for run in runs:
-        out.print(printable(run_line(run)).replace("\n", " "))
+    else:
+        _print_stories(calls, runs)
+    changed = {entry.seq for call in calls for entry in call.changed}
+    exit_if_changed(len(changed) + sum(not intact for _, intact in runs))
+
+
+async def _entries_of(log: AuditLog, wanted: str) -> list[AuditEntry]:
+    """Return the entries of a run, of calls with that id, of RUN/CALL, or of an entry's call."""
+    run, _, call = wanted.rpartition("/")
+    filters = [AuditFilter(run_id=wanted), AuditFilter(call_id=wanted)]
+    filters += [AuditFilter(run_id=run, call_id=call)] if run else []
+    for asked in filters:
+        if entries := await log.entries(asked):
+            return entries
+    if not (wanted.isascii() and wanted.isdecimal() and len(wanted) < 19):
+        return []
+    found = await log.entry(int(wanted))
+    if found is None:
+        return []
+    one = found.record
+    entries = await log.entries(AuditFilter(run_id=one.run_id, call_id=one.id))
+    if one.id:
+        return entries or [found]
+    # calls that came without an id have nothing in common but that
+    whose = (one.idempotency_key, one.started_at)
+    return [e for e in entries if (e.record.idempotency_key, e.record.started_at) == whose]
+
+
+def _print_stories(calls: list[CallStory], runs: list[tuple[RunRecord, bool]]) -> None:
+    for run, intact in runs:
+        mark = "" if intact else f"  ({CHANGED})"
+        out.print(printable(f"{run_line(run)}{mark}").replace("\n", " "))
     if runs and calls:
         out.print()
     for number, call in enumerate(calls):
@@ -160,7 +190,8 @@ def show(
         _print_story(call)
 
 
-def _row(record: ToolInvocationRecord) -> tuple[str, ...]:
+def _row(entry: AuditEntry) -> tuple[str, ...]:
+    record = entry.record
     return tuple(
         _cell(text)
         for text in (
@@ -171,6 +202,7 @@ def _row(record: ToolInvocationRecord) -> tuple[str, ...]:
             outcome(record),
             decision_of(record),
             milliseconds(record),
+            f"{entry.seq}" if entry.intact else f"{entry.seq} ({CHANGED})",
         )
     )
 

@@ -49,6 +49,7 @@ from toolcrib.cli.options import (
     ToolNameOption,
     UntilOption,
     UnusableError,
+    check_no_pipe,
     existing_file,
     filter_of,
     head_of,
@@ -58,7 +59,7 @@ from toolcrib.cli.options import (
     with_log,
     without_password,
 )
-from toolcrib.cli.render import json_text, out, print_json, printable
+from toolcrib.cli.render import err, json_text, out, print_json, printable
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
 
@@ -194,6 +195,7 @@ def public_keys(texts: list[str] | None) -> list[PublicKey]:
 
 def read_text(file: Path) -> str:
     try:
+        check_no_pipe(file)
         return file.read_bytes().decode()
     except OSError as error:
         raise UnusableError(f"{file}: {error.strerror}") from None
@@ -345,13 +347,14 @@ def export(  # noqa: PLR0913  the options of a command line
         raise UnusableError(f"{file}: it is the log itself: name another file")
     opened = log_to_read(log, key_file)
     if file is None:
-        with_log(opened, lambda audit: _print_lines(audit.export(which)))
+        exit_if_changed(with_log(opened, lambda audit: _print_lines(audit.checked_export(which))))
         return
-    written = with_log(opened, lambda audit: _write_lines(audit.export(which), file))
+    written, changed = with_log(opened, lambda a: _write_lines(a.checked_export(which), file))
     if as_json:
-        print_json({"file": str(file), "entries": written})
+        print_json({"file": str(file), "entries": written, "changed": changed})
     else:
         out.print(printable(f"{file}: {_entries(written)} written"))
+    exit_if_changed(changed)
 
 
 def prune(
@@ -395,6 +398,7 @@ def _verify_file(
     file: Path, key_file: Path | None, kept: Head | None, *, filtered: bool
 ) -> Verification:
     try:
+        check_no_pipe(file)
         # a line that is not UTF-8 is found to be no entry
         with file.open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
             return verify_jsonl(lines, key=key_of(key_file), head=kept, filtered=filtered)
@@ -409,27 +413,45 @@ def _is_part_of(file: Path, url: str) -> bool:
     return os.path.realpath(file) in own
 
 
-async def _print_lines(lines: AsyncIterator[str]) -> None:
-    """Print the lines unchanged, for `verify`; escaped on a terminal, which might act upon them."""
+def exit_if_changed(count: int) -> None:
+    """Say in the last line on stderr that rows were read which are not as they were written, and exit
+    with 1; return if there is none."""
+    if count:
+        err.print(
+            f"toolcrib: {_entries(count)} not as written, or the log has another key:"
+            " run `toolcrib audit verify`"
+        )
+        raise typer.Exit(1)
+
+
+async def _print_lines(lines: AsyncIterator[tuple[str, bool]]) -> int:
+    """Print the lines unchanged, for `verify`; escaped on a terminal, which might act upon them.
+
+    Return the number of lines that are not as they were written.
+    """
+    changed = 0
     if sys.stdout is None:
         raise UnusableError("there is no stdout to write to: name a FILE")
-    async for line in lines:
-        without_password = f"{json_text(json.loads(line))}\n" if out.is_terminal else line
-        sys.stdout.buffer.write(without_password.encode())
+    async for line, intact in lines:
+        shown = f"{json_text(json.loads(line))}\n" if out.is_terminal else line
+        sys.stdout.buffer.write(shown.encode())
+        changed += not intact
     sys.stdout.flush()
+    return changed
 
 
-async def _write_lines(lines: AsyncIterator[str], target: Path) -> int:
-    """Write the lines to a file; return the number of entries."""
-    written = 0
+async def _write_lines(lines: AsyncIterator[tuple[str, bool]], target: Path) -> tuple[int, int]:
+    """Write the lines to a file; return how many entries, and how many lines that were changed."""
+    written = changed = 0
     try:
         with _opened(target) as file:
-            async for line in lines:
+            async for line, intact in lines:
                 file.write(line.encode())
+                changed += not intact
                 written += line.startswith('{"at":') and not line.endswith('"seq":0}\n')
     except OSError as error:
         raise SourceError(f"{target}: the export cannot be written ({error.strerror})") from None
-    return written
+    return written, changed
 
 
 @contextlib.contextmanager

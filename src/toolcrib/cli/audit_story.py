@@ -40,6 +40,7 @@ _NOT_RUN = {
 
 
 _MOST_CALLERS = 20
+CHANGED = "not as written, or the log has another key"
 _SHOWN = 5
 _PLANS = ("planned", "rejected")
 
@@ -70,6 +71,12 @@ class CallStory:
         self.callers = tuple(callers)
         self._records = [entry.record for entry in self.entries]
         self.record = standing(self._records)
+
+    @property
+    def changed(self) -> list[AuditEntry]:
+        """The entries that are not as they were written, those of the calls that made it too."""
+        own = [entry for entry in self.entries if not entry.intact]
+        return own + [entry for caller in self.callers for entry in caller.changed]
 
     @property
     def began(self) -> bool:
@@ -109,6 +116,8 @@ class CallStory:
         for caller in self.callers:
             yield StoryLine("", "called by", _caller_line(caller.record))
         yield StoryLine("", "why", self.why())
+        for entry in self.changed:
+            yield StoryLine("", "changed", f"entry {entry.seq} is {CHANGED}")
 
 
 def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:

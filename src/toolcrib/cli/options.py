@@ -14,6 +14,7 @@ import difflib
 import os
 import re
 import sqlite3
+import stat
 import sys
 import time
 import traceback
@@ -380,6 +381,16 @@ def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
+def check_no_pipe(file: Path) -> None:
+    """Raise UnusableError for a pipe that has a name, whose reader would wait for a writer for good.
+
+    One that the shell has opened (`<(…)`, `/dev/stdin`) has its writer, and is read.
+    """
+    opened = str(file).startswith(("/dev/", "/proc/"))
+    if not opened and stat.S_ISFIFO(file.stat().st_mode):
+        raise UnusableError(f"{file}: it is a pipe, and no file")
+
+
 def key_of(file: Path | None) -> bytes | None:
     """Return the key of the file or the environment, without the file's last line feed, if any.
 
@@ -388,6 +399,7 @@ def key_of(file: Path | None) -> bytes | None:
     if file is None:
         return os.fsencode(os.environ.get(KEY, "")) or None
     try:
+        check_no_pipe(file)
         key = file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
     except OSError as error:
         raise UnusableError(f"--key-file {file}: {error.strerror}") from None
