@@ -419,6 +419,46 @@ def test_a_call_in_doubt_does_not_run_and_says_why(wire: str, data: bytes, code:
         assert reply.finish not in ("tool_calls", "stop")
 
 
+DELETING = Offer.of(
+    PlainTool(msgspec.structs.replace(ANY, name=name)) for name in ("delete", "delete_all", "find")
+)
+RENAMED = {
+    "a longer name": ("delete", "delete_all"),
+    "the rest of a name": ("delete", "_all"),
+    "a shorter name": ("delete_all", "delete"),
+    "another name": ("delete", "find"),
+    "more of it, of which no tool is known": ("delete", "_many"),
+}
+
+
+@each_row("wire", ["openai-chat", "mistral"])
+@each_row(("first", "second"), RENAMED.values(), ids=RENAMED)
+@each_row("again", ["", "call_1"])
+def test_a_name_that_changes_after_the_arguments_began(
+    wire: str, first: str, second: str, again: str
+) -> None:
+    """What came before the change may have been meant for another tool."""
+    begun = {"index": 0, "id": "call_1", "function": {"name": first, "arguments": '{"p":'}}
+    rest = {"index": 0, "id": again, "function": {"name": second, "arguments": "1}"}}
+    reading = decoder(wire, offer=DELETING)
+    reading.feed(sse(chunk(begun), chunk(rest), chunk(reason="tool_calls"), DONE))
+    reply = reading.finish()
+    assert codes_of(reply) == [CONTRADICTORY]
+    assert not any(call.complete for call in reply.tool_calls)
+
+
+def test_a_name_in_pieces_before_the_arguments_and_one_said_again() -> None:
+    pieces = [("delete", ""), ("_all", ""), ("", '{"p":'), ("delete_all", "1}")]
+    chunks = [
+        chunk({"index": 0, "id": "call_1", "function": {"name": name, "arguments": text}})
+        for name, text in pieces
+    ]
+    reading = decoder("openai-chat", offer=DELETING)
+    reading.feed(sse(*chunks, chunk(reason="tool_calls"), DONE))
+    (call,) = reading.finish().tool_calls
+    assert (call.name, call.arguments, call.complete) == ("delete_all", '{"p":1}', True)
+
+
 GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
     "a piece in the chunk of the reason": (
         "openai-chat",

@@ -75,6 +75,10 @@ class _Open:
         self._balance: Balance | None = None
         self._scanned = 0
 
+    def has_arguments(self) -> bool:
+        """Whether its arguments have begun."""
+        return any(fragment.strip(SPACE) for fragment in self.fragments)
+
     def whole(self) -> bool:
         """Whether the arguments so far are balanced; every fragment is looked at once, if asked."""
         if self._balance is None:
@@ -232,9 +236,20 @@ class CallAssembler:
             call.provider_id = provider_id
             self._by_id[provider_id] = call
         if name:
-            call.name = self._joined(call.name, name)
+            joined_name = self._joined(call.name, name)
+            if (
+                call.name
+                and call.has_arguments()
+                and self._is_another(call.name, name, joined_name)
+            ):
+                call.fault = call.fault or CONTRADICTORY
+            call.name = joined_name
             call.own = self._offer.own_name(call.name)
             call.named_in = self._chunk
+
+    def _is_another(self, before: str, name: str, joined_name: str) -> bool:
+        """Whether a name that follows the first arguments is not that of the call they belong to."""
+        return joined_name != before or (name != before and self._knows(name))
 
     def _begins(self, call: _Open, provider_id: str, name: str, text: str) -> bool:
         """Whether the piece is the beginning of another call than the one that it points at."""
