@@ -9,7 +9,7 @@ from rows import each_row
 
 from toolcrib.schema import compile_validator
 from toolcrib.schema.effort import MAX_STEPS, explainable
-from toolcrib.schema.guard import References
+from toolcrib.schema.references import References
 
 
 def _branch(name: str) -> dict[str, Any]:

@@ -13,12 +13,9 @@ from toolcrib.schema.guard import (
     MAX_DEPTH,
     MAX_EXPANDED_DEPTH,
     MAX_NODES,
-    References,
     check_schema,
-    escape_pointer,
-    resolve_ref,
 )
-from toolcrib.schema.references import Draft
+from toolcrib.schema.references import Draft, References, escape_pointer, resolve_ref
 
 
 def layers(count: int, keyword: str = "$ref", to: str = "#/$defs/{}") -> dict[str, Any]:
@@ -70,7 +67,7 @@ def test_bombs_are_refused_without_being_expanded(
     seen = 0
     walked = guard._walked
 
-    def counting(part: guard.Part, step: guard.Step, draft: Draft) -> list[guard.Step]:
+    def counting(part: guard.Surveyed, step: guard.Step, draft: Draft) -> list[guard.Step]:
         nonlocal seen
         seen += 1
         return walked(part, step, draft)

@@ -8,6 +8,7 @@ is compiled, and a `$ref` may only point into the schema itself: nothing is ever
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,9 +25,7 @@ from toolcrib.schema.references import (
     anchors_of,
     children,
     draft_of,
-    escape_pointer,
     pointer_to,
-    resolve_ref,
 )
 
 # Check first whether an author's object is JSON at all, and of a bearable size.
@@ -170,36 +169,28 @@ class Ref(NamedTuple):
 Step: TypeAlias = tuple[Place, Any, int, int, bool, bool]
 
 
-class Part:
+@dataclass(slots=True)
+class Surveyed:
     """A schema, or what one `$ref` leads to, without what the `$ref`s in it lead to.
 
     `matches` counts its patterns, each as often as it is matched with one and the same text.
     """
 
-    __slots__ = (
-        "anchors",
-        "depth",
-        "matches",
-        "node",
-        "patterns",
-        "place",
-        "refs",
-        "total",
-        "visited",
-        "whole",
-    )
-
-    def __init__(self, node: Any, place: Place, *, whole: bool) -> None:
-        self.node, self.place, self.whole = node, place, whole
-        self.total = self.depth = self.visited = self.matches = 0
-        self.refs: list[Ref] = []
-        self.patterns: set[str] = set()
-        self.anchors: set[str] = set()
+    node: Any
+    place: Place
+    whole: bool = False
+    total: int = 0
+    depth: int = 0
+    visited: int = 0
+    matches: int = 0
+    refs: list[Ref] = field(default_factory=list)
+    patterns: set[str] = field(default_factory=set)
+    anchors: set[str] = field(default_factory=set)
 
 
-def survey(node: Any, place: Place, draft: Draft, *, whole: bool = False) -> Part:
+def survey(node: Any, place: Place, draft: Draft, *, whole: bool = False) -> Surveyed:
     """Raise SchemaError, with a pointer, for a reference outward and for names that are not clear."""
-    part = Part(node, place, whole=whole)
+    part = Surveyed(node, place, whole=whole)
     stack: list[Step] = [(place, node, 0, 1, True, False)]
     while stack:
         step = stack.pop()
@@ -212,7 +203,7 @@ def survey(node: Any, place: Place, draft: Draft, *, whole: bool = False) -> Par
     return part
 
 
-def _walked(part: Part, step: Step, draft: Draft) -> list[Step]:
+def _walked(part: Surveyed, step: Step, draft: Draft) -> list[Step]:
     """Note what one subschema says; gives those below it, the first one last."""
     place, node, depth, weight, direct, embedded = step
     count = 1 + len(node)
@@ -248,7 +239,7 @@ def _walked(part: Part, step: Step, draft: Draft) -> list[Step]:
     return below
 
 
-def _note(part: Part, step: Step, key: str, draft: Draft) -> None:
+def _note(part: Surveyed, step: Step, key: str, draft: Draft) -> None:
     """Note a pattern, a reference, or a dialect below the top."""
     above, node, depth, weight, direct, embedded = step
     place, value, role = (above, key), node[key], ROLES[key]
@@ -277,7 +268,7 @@ def _note(part: Part, step: Step, key: str, draft: Draft) -> None:
         part.refs.append(Ref(place, value, depth + 1, weight, direct))
 
 
-def _named(part: Part, step: Step, draft: Draft) -> Step:
+def _named(part: Surveyed, step: Step, draft: Draft) -> Step:
     """Note the names of a part; below an `$id`, `#/…` would mean a place in that part."""
     place, node, depth, weight, direct, _ = step
     for name in anchors_of(node, draft):
@@ -337,7 +328,7 @@ MAX_VISITED = 200_000  # nodes that are looked at while counting
 
 
 class Expanded(NamedTuple):
-    """`patterns` are those of all that is reached; `matches` counts them as `Part.matches` does."""
+    """`patterns` are those of all that is reached; `matches` counts them as `Surveyed.matches` does."""
 
     patterns: frozenset[str]
     matches: int
@@ -348,15 +339,15 @@ class _Open:
 
     __slots__ = ("depth", "matches", "part", "refs", "total")
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Surveyed) -> None:
         self.part = part
         self.refs = list(part.refs)
         self.total, self.depth, self.matches = part.total, part.depth, part.matches
 
 
-def check_expansions(whole: Part, references: References, draft: Draft) -> Expanded:
+def check_expansions(whole: Surveyed, references: References, draft: Draft) -> Expanded:
     """Raise SchemaError for `$ref`s that lead nowhere, in a circle, or to too much."""
-    parts: dict[int, Part] = {id(whole.node): whole}
+    parts: dict[int, Surveyed] = {id(whole.node): whole}
     known: dict[int, tuple[int, int, int]] = {}
     path = [_Open(whole)]
     opened = {id(whole.node)}
@@ -391,7 +382,7 @@ def check_expansions(whole: Part, references: References, draft: Draft) -> Expan
     return Expanded(patterns, known[id(whole.node)][2])
 
 
-def _check_size(current: _Open, whole: Part) -> None:
+def _check_size(current: _Open, whole: Surveyed) -> None:
     limit = MAX_EXPANDED if current.part is whole else MAX_EXPANSIONS
     where = pointer_to(current.part.place)
     if current.total > limit:
@@ -421,7 +412,7 @@ def _target(references: References, ref: Ref) -> Any:
     return node
 
 
-def _check_circles(parts: dict[int, Part], references: References) -> None:
+def _check_circles(parts: dict[int, Surveyed], references: References) -> None:
     """Refuse a circle of parts in which each judges the very value that the one before it does."""
     done: set[int] = set()
     for start, part in parts.items():
@@ -447,25 +438,10 @@ def _check_circles(parts: dict[int, Part], references: References) -> None:
                 opened.add(target)
 
 
-def _in_place(part: Part) -> list[Ref]:
+def _in_place(part: Surveyed) -> list[Ref]:
     return [ref for ref in part.refs if ref.in_place and ref.weight]
 
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_DEPTH",
-    "MAX_EXPANDED",
-    "MAX_EXPANDED_DEPTH",
-    "MAX_EXPANSIONS",
-    "MAX_NODES",
-    "MAX_PATTERNS",
-    "Inspected",
-    "References",
-    "check_schema",
-    "escape_pointer",
-    "inspect_schema",
-    "resolve_ref",
-]
 MAX_PATTERNS = 1000
 
 

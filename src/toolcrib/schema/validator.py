@@ -172,16 +172,6 @@ def kind_of(value: object) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
-__all__ = [
-    "MAX_VIOLATIONS",
-    "JsonSchemaValidator",
-    "Validator",
-    "ValidatorFactory",
-    "Violation",
-    "check_keywords",
-    "compile_validator",
-    "kind_of",
-]
 MAX_VIOLATIONS = 20
 _PATTERNS_BYTES = 1 << 24  # of all compiled patterns together
 _UNDECLARED = (["additionalProperties"], ["unevaluatedProperties"])

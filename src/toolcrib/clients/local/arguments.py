@@ -16,7 +16,7 @@ from typing import Any
 
 from toolcrib.clients.local.model import Completion, Model, TooLongError
 from toolcrib.errors import RequestError
-from toolcrib.schema.guard import resolve_ref
+from toolcrib.schema.references import resolve_ref
 from toolcrib.values.definition import Example, ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, encodable
 from toolcrib.values.message import Settings

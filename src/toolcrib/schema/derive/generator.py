@@ -196,10 +196,7 @@ class SchemaGenerator(GenerateJsonSchema):
         if field.get("init") is False:
             return False
         alias = field.get("validation_alias")
-        if (
-            isinstance(alias, list)
-            and [p for p in alias if isinstance(p, list) and len(p) == 1] == []
-        ):
+        if isinstance(alias, list) and not any(isinstance(p, list) and len(p) == 1 for p in alias):
             raise PydanticInvalidForJsonSchema("an AliasPath has no place in a schema")
         return True
 

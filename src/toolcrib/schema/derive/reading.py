@@ -65,16 +65,18 @@ _LOST = "the tool would not get this property"
 
 @dataclass(slots=True)
 class FieldPart:
-    """A field: its attribute, the names that it is sent under (the first is shown), and its plan."""
+    """A field: its attribute, the names that it is sent under (the first is shown), and its plan.
+
+    `again` reads an InitVar anew, since no attribute keeps it; `init_default` is what is passed of one
+    that was not sent, MISSING if it is no constant.
+    """
 
     name: str
     keys: tuple[str, ...]
     node: Part
     factory: bool
-    again: Callable[[JsonValue], Any] | None  # reads an InitVar anew: no attribute keeps it
-    init_default: (
-        Any  # what is passed of an InitVar that was not sent; MISSING if it is no constant
-    )
+    again: Callable[[JsonValue], Any] | None
+    init_default: Any
 
 
 class FieldsPart(Part):
@@ -148,9 +150,8 @@ class FieldsPart(Part):
         if field.again is not None:
             mark = found.mark()
             shown = field.node.hold(field.again(sent), sent, at, found)
-            if (
-                len(found.pinned) > mark[2]
-            ):  # a factory made a part of it, perhaps another each time
+            # A factory made a part of it, perhaps another each time.
+            if len(found.pinned) > mark[2]:
                 anew = field.node.hold(field.again(sent), sent, at, Found())
                 if not same_json(anew, shown):
                     raise Differs(at, "the tool would read another value each time")
@@ -180,9 +181,8 @@ class FieldsPart(Part):
         extras = self._extras_of(value)
         named = {name for field in self._fields for name in (field.name, *field.keys)}
         for key in sent.keys() - made.keys():
-            if (
-                key not in extras or key in named
-            ):  # an extra with the name of a field is not that field
+            # An extra with the name of a field is not that field.
+            if key not in extras or key in named:
                 raise Differs((at, key), _LOST)
             made[key] = self._extras.hold(extras[key], sent[key], (at, key), found)
 

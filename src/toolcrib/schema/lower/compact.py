@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from toolcrib.schema.lower.tree import (
-    LISTS,
     MAPS,
     SHELVES,
-    SINGLES,
     Dialect,
     Loss,
     copied,
     names_in,
 )
+from toolcrib.schema.references import children
 from toolcrib.values.json import JsonObject
 
 _TEXTS = frozenset(
@@ -74,16 +73,8 @@ def _parts(view: JsonObject) -> Iterator[tuple[JsonObject, int]]:
         if not isinstance(node, dict):
             continue
         yield node, depth
-        for keyword, child in node.items():
-            stack += ((part, depth + 1) for part in _children(keyword, child))
-
-
-def _children(keyword: str, child: Any) -> list[Any]:
-    if keyword in MAPS and isinstance(child, dict):
-        return list(child.values())
-    if isinstance(child, list) and (keyword in LISTS or keyword == "items"):
-        return child
-    return [child] if keyword in SINGLES else []
+        for keyword, value in node.items():
+            stack += ((child, depth + 1) for _, child in children(None, keyword, value))
 
 
 def _without_texts(view: JsonObject) -> Loss | None:
