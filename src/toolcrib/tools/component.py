@@ -22,7 +22,7 @@ from pydantic_core.core_schema import ErrorType
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import UNCHANGED_TYPES, Converter, Default, Validator, ValidatorFactory
 from toolcrib.schema.derive.reading import Reader
-from toolcrib.schema.derive.roundtrip import At, Differs, Found, steps
+from toolcrib.schema.derive.roundtrip import At, Differs, Findings, steps
 from toolcrib.schema.references import pointer_of, put_at
 from toolcrib.tools.build import compile_schema
 from toolcrib.tools.capability import Need
@@ -148,7 +148,7 @@ class Made(msgspec.Struct, frozen=True):
     pinned: dict[str, JsonValue] = {}
 
 
-def _made(instance: Any, canonical: bytes, found: Found) -> Made:
+def _made(instance: Any, canonical: bytes, found: Findings) -> Made:
     if not (found.defaults or found.normalised):
         return Made(instance, canonical)
     return Made(
@@ -160,7 +160,7 @@ def _made(instance: Any, canonical: bytes, found: Found) -> Made:
     )
 
 
-def _read(reader: Reader, sent: JsonValue, at: At, found: Found) -> tuple[Any, Any]:
+def _read(reader: Reader, sent: JsonValue, at: At, found: Findings) -> tuple[Any, Any]:
     """A typed value and the JSON that it is. Raises NotAcceptedError."""
     try:
         return reader.read(sent, at, found)
@@ -175,7 +175,7 @@ def _read(reader: Reader, sent: JsonValue, at: At, found: Found) -> tuple[Any, A
 def read_typed(converter: Converter, sent: JsonValue, name: str) -> Any:
     """The typed value of valid JSON, as a parameter called `name` gets it. Raises NotAcceptedError."""
     if isinstance(converter, Reader):
-        return _read(converter, sent, (None, name), Found())[0]
+        return _read(converter, sent, (None, name), Findings())[0]
     try:
         return converter(sent)
     except (ValueError, OverflowError):
@@ -337,7 +337,7 @@ class Tool(Generic[P, R]):
             )
         if self._as_it_is and self._kept(arguments):
             return Made(self._instance(arguments), canonical_bytes(arguments))
-        found = Found()
+        found = Findings()
         for pointer, value in pinned.items():
             found.pins.add(put_at(arguments, pointer, value))
         if self.takes_object is not None:
@@ -359,7 +359,9 @@ class Tool(Generic[P, R]):
         target: Any = self._target
         return target(**typed) if self.is_class else BoundCall(target, typed, self.blocking)
 
-    def _typed(self, arguments: JsonObject, found: Found) -> tuple[Mapping[str, Any], JsonObject]:
+    def _typed(
+        self, arguments: JsonObject, found: Findings
+    ) -> tuple[Mapping[str, Any], JsonObject]:
         """The arguments as the author's hints promise them, and as everybody else sees them."""
         typed: dict[str, Any] | None = None
         shown: JsonObject | None = None
@@ -391,7 +393,7 @@ class Tool(Generic[P, R]):
         arguments: JsonObject,
         typed: dict[str, Any] | None,
         shown: JsonObject | None,
-        found: Found,
+        found: Findings,
     ) -> tuple[Mapping[str, Any], JsonObject]:
         """The same with what was not sent; what a default factory made before is not made again."""
         typed = dict(arguments) if typed is None else typed

@@ -25,26 +25,25 @@ from pydantic_core import (
 
 from toolcrib.schema.derive.roundtrip import (
     IPS,
-    LIFTED,
-    LIFTING,
     MISSING,
-    Anew,
     AnythingPart,
     At,
     AuthoredPart,
     ChoicePart,
     DictPart,
     Differs,
-    Found,
+    Findings,
     InsidePart,
     LeafPart,
     ListPart,
     NullablePart,
     Part,
+    PartReader,
     RootPart,
     ScalarPart,
     SetPart,
     UnionPart,
+    changes_text,
     plain,
     same_json,
     steps,
@@ -108,11 +107,11 @@ class FieldsPart(Part):
             return isinstance(value, dict)
         return value.__class__ is self._cls
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if not self.fits(value):
             raise Differs(at)
         if self._indexed and isinstance(sent, list):
-            return self._hold_items(value, sent, at, found)
+            return self._check_items(value, sent, at, found)
         if sent is MISSING:
             return self._shown(value)
         if not isinstance(sent, dict):
@@ -122,15 +121,15 @@ class FieldsPart(Part):
             item = self._attribute(value, field.name)
             key = next((key for key in field.keys if key in sent), None)
             if key is None or (found.pins and steps((at, key)) in found.pins):
-                self._hold_default(value, field, made, at, found)
+                self._check_default(value, field, made, at, found)
             else:
-                made[key] = self._hold_field(field, item, sent[key], (at, key), found)
+                made[key] = self._check_field(field, item, sent[key], (at, key), found)
         if len(made) < len(sent) or not made.keys() >= sent.keys():
-            self._hold_extras(value, sent, made, at, found)
+            self._check_extras(value, sent, made, at, found)
         return made
 
-    def _hold_default(
-        self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Found
+    def _check_default(
+        self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Findings
     ) -> None:
         """Show and note a field that was not sent, and give the object its own copy of the default."""
         item = self._attribute(value, field.name) if field.again is None else field.init_default
@@ -146,19 +145,19 @@ class FieldsPart(Part):
         if isinstance(value, BaseModel):
             value.__pydantic_fields_set__.discard(field.name)
 
-    def _hold_field(self, field: FieldPart, item: Any, sent: Any, at: At, found: Found) -> Any:
+    def _check_field(self, field: FieldPart, item: Any, sent: Any, at: At, found: Findings) -> Any:
         if field.again is not None:
             mark = found.mark()
-            shown = field.node.hold(field.again(sent), sent, at, found)
+            shown = field.node.check(field.again(sent), sent, at, found)
             # A factory made a part of it, perhaps another each time.
             if len(found.pinned) > mark[2]:
-                anew = field.node.hold(field.again(sent), sent, at, Found())
+                anew = field.node.check(field.again(sent), sent, at, Findings())
                 if not same_json(anew, shown):
                     raise Differs(at, "the tool would read another value each time")
             return shown
         if item is MISSING:
             raise Differs(at, _LOST)
-        return field.node.hold(item, sent, at, found)
+        return field.node.check(item, sent, at, found)
 
     def _attribute(self, value: Any, name: str) -> Any:
         if self._cls is None:
@@ -174,8 +173,8 @@ class FieldsPart(Part):
                 made[field.keys[0]] = _shown_default(field.node, item)
         return MISSING if any(shown is MISSING for shown in made.values()) else made
 
-    def _hold_extras(
-        self, value: Any, sent: Any, made: dict[str, Any], at: At, found: Found
+    def _check_extras(
+        self, value: Any, sent: Any, made: dict[str, Any], at: At, found: Findings
     ) -> None:
         """Check properties that no field declares, where the author's type takes them."""
         extras = self._extras_of(value)
@@ -184,7 +183,7 @@ class FieldsPart(Part):
             # An extra with the name of a field is not that field.
             if key not in extras or key in named:
                 raise Differs((at, key), _LOST)
-            made[key] = self._extras.hold(extras[key], sent[key], (at, key), found)
+            made[key] = self._extras.check(extras[key], sent[key], (at, key), found)
 
     def _extras_of(self, value: Any) -> Mapping[str, Any]:
         if isinstance(value, BaseModel):
@@ -193,7 +192,7 @@ class FieldsPart(Part):
         names = {field.name for field in self._fields}
         return {key: item for key, item in kept.items() if key not in names}
 
-    def _hold_items(self, value: Any, sent: list[Any], at: At, found: Found) -> Any:
+    def _check_items(self, value: Any, sent: list[Any], at: At, found: Findings) -> Any:
         """Check a NamedTuple that was sent as an array; its last fields may have defaults."""
         if len(sent) > len(self._fields):
             raise Differs(at)
@@ -201,13 +200,13 @@ class FieldsPart(Part):
         for index, field in enumerate(self._fields):
             item = getattr(value, field.name)
             if index < len(sent):
-                items.append(field.node.hold(item, sent[index], (at, index), found))
+                items.append(field.node.check(item, sent[index], (at, index), found))
             else:
                 items.append(_default(field, item, (at, index), found)[0])
         return items
 
 
-def _default(field: FieldPart, value: Any, at: At, found: Found) -> tuple[Any, Any]:
+def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any, Any]:
     """Show a value that was not sent, and note its place; also return one for this instance alone.
 
     What is no JSON (a sentinel, a connection) stays the object that it is.
@@ -224,7 +223,7 @@ def _default(field: FieldPart, value: Any, at: At, found: Found) -> tuple[Any, A
 def _shown_default(node: Part, value: Any) -> Any:
     """Return a value that was not sent, as JSON; `MISSING` for one that is none."""
     try:
-        return node.hold(value, MISSING, None, Found())
+        return node.check(value, MISSING, None, Findings())
     except Differs:  # a default need not be of its hint
         return plain(value)
 
@@ -246,9 +245,9 @@ class Reader:
         self._serializer: SchemaSerializer | None = None
 
     def __call__(self, sent: JsonValue) -> Any:
-        return self.read(sent, None, Found())[0]
+        return self.read(sent, None, Findings())[0]
 
-    def read(self, sent: JsonValue, at: At, found: Found) -> tuple[Any, JsonValue]:
+    def read(self, sent: JsonValue, at: At, found: Findings) -> tuple[Any, JsonValue]:
         """Return the typed value, and the JSON that it is.
 
         Raise Differs, ValidationError, SchemaError, ValueError for numbers that Python does not write,
@@ -264,7 +263,7 @@ class Reader:
         value = self._validate(text, strict=True)
         if self._serializer is not None and not found.pins and self._is(value, sent):
             return value, sent
-        return value, node.hold(value, sent, at, found)
+        return value, node.check(value, sent, at, found)
 
     def _is(self, value: Any, sent: JsonValue) -> bool:
         """Return whether the value's own dump is what was sent, to the last digit."""
@@ -297,7 +296,7 @@ _CONTAINERS = (ListPart, SetPart, DictPart, FieldsPart, InsidePart, NullablePart
 
 
 class JsonTextPart(Part):
-    """JSON within a text (`Json[…]`): no schema judges it, so all that holds of it is held here.
+    """JSON within a text (`Json[…]`): no schema judges it, so all checks of it are made here.
 
     A key that is said twice, or that no field takes, is refused; a default is added to the text,
     which then is the canonical text of what was read.
@@ -314,21 +313,21 @@ class JsonTextPart(Part):
             said = _parsed(sent)
             text = to_json(said)
             whole = to_json(self._inner.whole(said))
-        except ValueError:  # `hold` says what is wrong with it; pydantic reads it all the same
+        except ValueError:  # `check` says what is wrong with it; pydantic reads it all the same
             with suppress(ValueError):
                 self._inner.whole(jiter.from_json(sent.encode()))
             return sent
         return sent if whole == text else whole.decode()
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if sent is MISSING:
-            return self._inner.hold(value, MISSING, at, found)
+            return self._inner.check(value, MISSING, at, found)
         if not isinstance(sent, str):
             raise Differs(at)
-        inner = Found()
+        inner = Findings()
         try:
             said = _parsed(sent)
-            shown = self._inner.hold(value, said, None, inner)
+            shown = self._inner.check(value, said, None, inner)
             text = canonical_json(shown)
         except Differs as differs:
             raise Differs(at, differs.text) from None
@@ -354,10 +353,9 @@ class _Planner:
     def plan(self, core: Any, config: Mapping[str, Any]) -> Part:
         kind = core["type"]
         if kind in ("str", "int", "float", "bool", "none"):
-            lifted = any(core.get(k) for k in LIFTED) or any(config.get(k) for k in LIFTING)
-            return ScalarPart(kind, lifted=kind == "str" and lifted)
+            return ScalarPart(kind, changes_text=kind == "str" and changes_text(core, config))
         make = getattr(self, f"_{kind.replace('-', '_')}", None)
-        return LeafPart(Anew(core, config)) if make is None else make(core, config)
+        return LeafPart(PartReader(core, config)) if make is None else make(core, config)
 
     def _any(self, _core: Any, _config: Any) -> Part:
         return AnythingPart()
@@ -380,7 +378,9 @@ class _Planner:
         return self._of_choices(listed, core, config)
 
     def _of_choices(self, listed: Any, core: Any, config: Any) -> Part:
-        return UnionPart([self.plan(choice, config) for choice in listed], self._anew(core, config))
+        return UnionPart(
+            [self.plan(choice, config) for choice in listed], self._part_reader(core, config)
+        )
 
     def _default(self, core: Any, config: Any) -> Part:
         return self.plan(core["schema"], config)
@@ -406,7 +406,7 @@ class _Planner:
     def _set(self, core: Any, config: Any) -> Part:
         items = core.get("items_schema") or core_schema.any_schema()
         kind = set if core["type"] == "set" else frozenset
-        return SetPart(self.plan(items, config), kind, self._anew(items, config))
+        return SetPart(self.plan(items, config), kind, self._part_reader(items, config))
 
     _frozenset = _set
 
@@ -435,7 +435,11 @@ class _Planner:
         return JsonTextPart(AnythingPart() if said is None else self.plan(said, config))
 
     def _function_plain(self, core: Any, config: Any) -> Part:
-        return LeafPart(Anew(core, config)) if _is_pydantics(core) else AuthoredPart(AnythingPart())
+        return (
+            LeafPart(PartReader(core, config))
+            if _is_pydantics(core)
+            else AuthoredPart(AnythingPart())
+        )
 
     def _function_after(self, core: Any, config: Any) -> Part:
         """Plan a validator around a part; one of a whole object may not change its fields."""
@@ -443,7 +447,7 @@ class _Planner:
         if _is_pydantics(core):
             if isinstance(inner, _CONTAINERS) and not _is_scalars(inner):
                 return InsidePart(lambda: inner)
-            return inner if isinstance(inner, AuthoredPart) else LeafPart(Anew(core, config))
+            return inner if isinstance(inner, AuthoredPart) else LeafPart(PartReader(core, config))
         return inner if isinstance(inner, FieldsPart) else AuthoredPart(inner)
 
     _function_before = _function_wrap = _function_after
@@ -452,7 +456,7 @@ class _Planner:
         inner = self.plan(core["steps"][0], config)
         if not all(_is_pydantics(step) for step in core["steps"]):
             return AuthoredPart(inner)
-        return inner if isinstance(inner, _CONTAINERS) else LeafPart(Anew(core, config))
+        return inner if isinstance(inner, _CONTAINERS) else LeafPart(PartReader(core, config))
 
     def _model(self, core: Any, _config: Any) -> Part:
         config = core.get("config") or {}
@@ -490,7 +494,7 @@ class _Planner:
         """Plan a NamedTuple, before pydantic 2.14."""
         cls, said = core["function"], core["arguments_schema"]
         if not (isinstance(cls, type) and issubclass(cls, tuple)):
-            return LeafPart(Anew(core, config))
+            return LeafPart(PartReader(core, config))
         listed = said["schema"] if said["type"].startswith("function-") else said
         fields = [self._field(one["name"], one, config) for one in listed["arguments_schema"]]
         return FieldsPart(cls, fields, AnythingPart())
@@ -519,12 +523,12 @@ class _Planner:
 
     def _again(self, core: Any, config: Any) -> Callable[[JsonValue], Any]:
         """Read a field alone, as its class does: for what the class does not keep."""
-        node, anew = self.plan(core, config), self._anew(core, config)
-        return lambda sent: anew.read(node.whole(sent))
+        node, reader = self.plan(core, config), self._part_reader(core, config)
+        return lambda sent: reader.read(node.whole(sent))
 
-    def _anew(self, core: Any, config: Any) -> Anew:
+    def _part_reader(self, core: Any, config: Any) -> PartReader:
         """Return what reads this part alone, with the definitions that it may refer to."""
-        return Anew(core_schema.definitions_schema(core, list(self._cores.values())), config)
+        return PartReader(core_schema.definitions_schema(core, list(self._cores.values())), config)
 
 
 def is_core(node: Any) -> bool:
@@ -605,7 +609,7 @@ def _is_faithful(core: Any, config: Mapping[str, Any]) -> bool:
     if "serialization" in core or kind not in _FAITHFUL:
         return False
     if kind in _SCALARS:
-        return not any(core.get(k) for k in LIFTED) and not any(config.get(k) for k in LIFTING)
+        return not changes_text(core, config)
     if kind in ("default", "nullable"):
         return _is_faithful(core["schema"], config)
     if kind in ("list", "dict"):

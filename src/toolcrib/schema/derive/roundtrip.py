@@ -1,4 +1,4 @@
-"""One strict conversion from JSON to a typed value, and that value held against what was sent.
+"""Check that a typed value, converted from JSON once and strictly, is what was sent.
 
 Rule: what a tool gets is what was sent, or the call is refused. A value is read once, in pydantic's
 strict JSON mode. That alone is not enough: validators of a whole model, `Enum._missing_`, aliases and
@@ -117,8 +117,12 @@ IPS = tuple(
     for version in (4, 6)
     for kind in ("Address", "Network", "Interface")
 )
-LIFTED = ("strip_whitespace", "to_lower", "to_upper")
-LIFTING = ("str_strip_whitespace", "str_to_lower", "str_to_upper")
+_TEXT_CHANGES = ("strip_whitespace", "to_lower", "to_upper")
+
+
+def changes_text(core: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Return whether pydantic strips a text of this core schema, or changes its case."""
+    return any(core.get(name) or config.get(f"str_{name}") for name in _TEXT_CHANGES)
 
 
 class Differs(Exception):  # noqa: N818  a finding; it never leaves the reader
@@ -142,7 +146,7 @@ class TooMuchWorkError(Exception):
         self.text = text
 
 
-class Found:
+class Findings:
     """What was found on the way: places that were not sent, and places that an author changed.
 
     `defaults` point into what is shown, where the items of a set are sorted and keys have a canonical
@@ -170,7 +174,7 @@ class Found:
                 moved = (moved, below)
             self.defaults[index] = moved
 
-    def back(self, mark: tuple[int, int, int]) -> None:
+    def rewind(self, mark: tuple[int, int, int]) -> None:
         del self.defaults[mark[0] :]
         del self.normalised[mark[1] :]
         del self.pinned[mark[2] :]
@@ -196,7 +200,7 @@ class Part:
         """Return whether a value may have come from here, for a union to choose a branch quickly."""
         return True
 
-    def hold(self, value: Any, sent: Any, at: At, _found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, _found: Findings) -> Any:
         """Return the JSON of `value` if it is what was sent. Raise Differs.
 
         Of a default, `sent` is `MISSING`, and so is what is returned for one that is no JSON.
@@ -207,7 +211,7 @@ class Part:
         raise Differs(at)
 
 
-class Anew:
+class PartReader:
     """Reads JSON by one part of a hint alone, as the class around it does: `config` is that class's."""
 
     __slots__ = ("_config", "_core", "_made")
@@ -224,7 +228,7 @@ class Anew:
             self._made = SchemaValidator(self._core, cast("CoreConfig", config))
         return self._made.validate_json(to_json(sent), strict=True)
 
-    def tried(self, sent: JsonValue) -> Any:
+    def try_read(self, sent: JsonValue) -> Any:
         """Return the value; `MISSING` for what cannot be read."""
         try:
             return self.read(sent)
@@ -246,10 +250,10 @@ class LeafPart(Part):
     address alone of "Ada <ada@example.org>", never what a Base64 text decodes to).
     """
 
-    def __init__(self, anew: Anew) -> None:
-        self._anew = anew
+    def __init__(self, reader: PartReader) -> None:
+        self._reader = reader
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         shown = plain(value)
         if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
             return shown
@@ -262,15 +266,15 @@ class LeafPart(Part):
 
     def _reads_as(self, sent: Any, value: Any) -> bool:
         """Return whether a text, read by this type alone, is this value."""
-        return _is_same(self._anew.tried(sent), value)
+        return _is_same(self._reader.try_read(sent), value)
 
 
 class ScalarPart(Part):
     """JSON's own texts, numbers, booleans and null: equal, or another value."""
 
-    def __init__(self, kind: str, *, lifted: bool = False) -> None:
+    def __init__(self, kind: str, *, changes_text: bool = False) -> None:
         self._kind = kind
-        self._lifted = lifted
+        self._changes_text = changes_text
         self.takes_float = kind == "float"
 
     def whole(self, sent: JsonValue) -> JsonValue:
@@ -287,7 +291,7 @@ class ScalarPart(Part):
         wanted = int if kind == "int" else _NUMBERS
         return isinstance(value, wanted) and not isinstance(value, bool)
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if value.__class__ is sent.__class__ and value == sent:
             return sent
         shown = plain(value)
@@ -296,7 +300,7 @@ class ScalarPart(Part):
         if not self.fits(value) or shown is MISSING:
             raise Differs(at)
         if not same_json(shown, sent):
-            if self._lifted and isinstance(sent, str):
+            if self._changes_text and isinstance(sent, str):
                 found.normalised.append(at)
             elif not (self.takes_float and _as_float(sent) == shown):
                 raise Differs(at)
@@ -333,10 +337,10 @@ class ChoicePart(Part):
 class AnythingPart(Part):
     """What no hint says anything of: it stays the JSON that it was."""
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if sent is not MISSING and same_json(value, sent):
             return sent
-        return super().hold(value, sent, at, found)
+        return super().check(value, sent, at, found)
 
 
 class AroundPart(Part):
@@ -364,14 +368,14 @@ class AuthoredPart(AroundPart):
     def fits(self, _value: Any) -> bool:
         return True
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         mark = found.mark()
         try:
-            return self.inner.hold(value, sent, at, found)
+            return self.inner.check(value, sent, at, found)
         except Differs:
-            found.back(mark)
+            found.rewind(mark)
         try:
-            shown = self.inner.hold(value, MISSING, at, Found())
+            shown = self.inner.check(value, MISSING, at, Findings())
         except Differs:
             shown = MISSING
         shown = plain(value) if shown is MISSING else shown
@@ -387,9 +391,9 @@ class NullablePart(AroundPart):
     def fits(self, value: Any) -> bool:
         return value is None or self.inner.fits(value)
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if value is not None:
-            return self.inner.hold(value, sent, at, found)
+            return self.inner.check(value, sent, at, found)
         if sent is None or sent is MISSING:
             return None
         raise Differs(at)
@@ -401,10 +405,10 @@ class InsidePart(AroundPart):
     def fits(self, value: Any) -> bool:
         return isinstance(value, SECRETS) or self.inner.fits(value)
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if isinstance(value, SECRETS):
             value = value.get_secret_value()
-        return self.inner.hold(value, sent, at, found)
+        return self.inner.check(value, sent, at, found)
 
 
 class RootPart(AroundPart):
@@ -417,10 +421,10 @@ class RootPart(AroundPart):
     def fits(self, value: Any) -> bool:
         return isinstance(value, self._cls)
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if not self.fits(value):
             raise Differs(at)
-        return self.inner.hold(value.root, sent, at, found)
+        return self.inner.check(value.root, sent, at, found)
 
 
 class UnionPart(Part):
@@ -430,9 +434,9 @@ class UnionPart(Part):
     read by another one (text that is stripped to a date), the call is refused.
     """
 
-    def __init__(self, choices: Sequence[Part], anew: Anew) -> None:
+    def __init__(self, choices: Sequence[Part], reader: PartReader) -> None:
         self.choices = choices
-        self._anew = anew
+        self._reader = reader
         self.takes_float = any(getattr(c, "takes_float", False) for c in choices)
 
     def whole(self, sent: JsonValue) -> JsonValue:
@@ -445,7 +449,7 @@ class UnionPart(Part):
     def fits(self, value: Any) -> bool:
         return any(choice.fits(value) for choice in self.choices)
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         key = (id(self), id(value), id(sent))
         if key in found.known:
             return self._known(found, key, at)
@@ -454,11 +458,11 @@ class UnionPart(Part):
             if not choice.fits(value):
                 continue
             try:
-                shown = choice.hold(value, sent, at, found)
+                shown = choice.check(value, sent, at, found)
                 if sent is not MISSING and len(found.normalised) > mark[1]:
                     self._check_stays(value, shown, at)
             except Differs:
-                found.back(mark)
+                found.rewind(mark)
                 continue
             if sent.__class__ in (list, dict):
                 new = (
@@ -473,11 +477,11 @@ class UnionPart(Part):
         raise Differs(at)
 
     def _check_stays(self, value: Any, shown: Any, at: At) -> None:
-        again = self._anew.tried(shown)  # whether the form is valid is for the schema to say
+        again = self._reader.try_read(shown)  # whether the form is valid is for the schema to say
         if again is not MISSING and again.__class__ is not value.__class__:
             raise Differs(at)
 
-    def _known(self, found: Found, key: tuple[int, int, int], at: At) -> Any:
+    def _known(self, found: Findings, key: tuple[int, int, int], at: At) -> Any:
         known = found.known[key]
         if known is None:
             raise Differs(at)
@@ -512,7 +516,7 @@ class ListPart(Part):
     def fits(self, value: Any) -> bool:
         return isinstance(value, Sequence | deque) and not isinstance(value, str | bytes)
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if not self.fits(value) or not (sent is MISSING or isinstance(sent, list)):
             raise Differs(at)
         nodes = self._nodes(len(value))
@@ -520,7 +524,7 @@ class ListPart(Part):
             raise Differs(at)
         ones = [MISSING] * len(value) if sent is MISSING else sent
         items = [
-            node.hold(item, one, (at, index), found)
+            node.check(item, one, (at, index), found)
             for index, (node, item, one) in enumerate(zip(nodes, value, ones, strict=True))
         ]
         return MISSING if any(item is MISSING for item in items) else items
@@ -548,61 +552,63 @@ class SetPart(Part):
     Items that are two to everybody else and one to Python are refused.
     """
 
-    def __init__(self, item: Part, kind: type, anew: Anew) -> None:
+    def __init__(self, item: Part, kind: type, reader: PartReader) -> None:
         self._item = item
         self._kind = kind
-        self._anew = anew
+        self._reader = reader
 
     def whole(self, sent: JsonValue) -> JsonValue:
         if not isinstance(sent, list):
             return sent
         made = [self._item.whole(item) for item in sent]
         if len(made) > _MAX_OF_ONE_HASH:
-            _check_spread(item for one in made if (item := self._anew.tried(one)) is not MISSING)
+            _check_spread(
+                item for one in made if (item := self._reader.try_read(one)) is not MISSING
+            )
         return made
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, self._kind)
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if not self.fits(value) or not (sent is MISSING or isinstance(sent, list)):
             raise Differs(at)
         if sent is MISSING:
-            items = [self._item.hold(item, MISSING, (at, 0), found) for item in value]
+            items = [self._item.check(item, MISSING, (at, 0), found) for item in value]
             return (
                 MISSING if any(i is MISSING for i in items) else sorted(items, key=canonical_json)
             )
         own = {item: item for item in value}
-        held: dict[str, JsonValue] = {}
+        by_text: dict[str, JsonValue] = {}
         met: dict[Any, tuple[str, slice]] = {}
         for index, one in enumerate(sent):
-            item = self._anew.tried(self._item.whole(one))
+            item = self._reader.try_read(self._item.whole(one))
             if item is MISSING or item not in own:
                 raise Differs((at, index))
             mark = len(found.defaults)
             if item in met:  # said twice; to Python `1` is `True`, and an instant has many texts
-                again = self._item.hold(item, one, (at, index), found)
+                again = self._item.check(item, one, (at, index), found)
                 if canonical_json(again) != met[item][0]:
                     raise Differs(at, _ONE_OF_TWO)
                 del found.defaults[mark:]
                 continue
-            shown = self._hold_own(own[item], one, (at, index), found)
+            shown = self._check_own(own[item], one, (at, index), found)
             text = canonical_json(shown)
-            held[text] = shown
+            by_text[text] = shown
             met[item] = text, slice(mark, len(found.defaults))
         if len(met) != len(value):
             raise Differs(at)
-        if len(held) != len(value):
+        if len(by_text) != len(value):
             raise Differs(at, _ONE_OF_TWO)
-        places = {text: place for place, text in enumerate(sorted(held))}
+        places = {text: place for place, text in enumerate(sorted(by_text))}
         for text, noted in met.values():
             found.shown_at(at, places[text], noted)
-        return [held[text] for text in sorted(held)]
+        return [by_text[text] for text in sorted(by_text)]
 
-    def _hold_own(self, item: Any, sent: JsonValue, at: At, found: Found) -> Any:
+    def _check_own(self, item: Any, sent: JsonValue, at: At, found: Findings) -> Any:
         """Hold the very item that the tool gets: one that equals it may differ from it."""
         hashed = hash(item)
-        shown = self._item.hold(item, sent, at, found)
+        shown = self._item.check(item, sent, at, found)
         if hash(item) != hashed:  # a default of its own made it another item
             raise Differs(at, "a default of this item cannot be copied in a set. Send the field")
         return shown
@@ -614,30 +620,27 @@ class DictPart(Part):
     def __init__(self, value: Part, keys: Any, config: Mapping[str, Any]) -> None:
         self._value = value
         plain_keys = keys is None or keys["type"] in ("any", "str")
-        lifted = any(config.get(name) for name in LIFTING) or (
-            keys is not None and any(keys.get(name) for name in LIFTED)
-        )
         self._keys = None
-        if not plain_keys or lifted:
-            self._keys = Anew(core_schema.dict_schema(keys), config)
+        if not plain_keys or changes_text(keys or {}, config):
+            self._keys = PartReader(core_schema.dict_schema(keys), config)
 
     def whole(self, sent: JsonValue) -> JsonValue:
         if not isinstance(sent, dict):
             return sent
         if self._keys is not None and len(sent) > _MAX_OF_ONE_HASH:
-            read = (self._keys.tried({name: None}) for name in sent)
+            read = (self._keys.try_read({name: None}) for name in sent)
             _check_spread(next(iter(one)) for one in read if one is not MISSING)
         return {key: self._value.whole(item) for key, item in sent.items()}
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
-    def hold(self, value: Any, sent: Any, at: At, found: Found) -> Any:
+    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if not self.fits(value) or not (sent is MISSING or isinstance(sent, dict)):
             raise Differs(at)
         if sent is MISSING:
             made = {
-                self._name(key): self._value.hold(v, sent, (at, str(key)), found)
+                self._name(key): self._value.check(v, sent, (at, str(key)), found)
                 for key, v in value.items()
             }
             missing = len(made) < len(value) or any(v is MISSING for v in (*made, *made.values()))
@@ -651,7 +654,7 @@ class DictPart(Part):
             if key.__class__ is str and key != name:
                 found.normalised.append((at, name))
             mark, shown = len(found.defaults), self._name(key)
-            made[shown] = self._value.hold(item, one, (at, name), found)
+            made[shown] = self._value.check(item, one, (at, name), found)
             if shown != name:
                 found.shown_at(at, shown, slice(mark, None))
         if len(made) < len(sent):
@@ -673,5 +676,5 @@ class DictPart(Part):
         """Return whether the name, read as a key of this type alone, is this key."""
         if self._keys is None:
             return bool(name == key)
-        again = self._keys.tried({name: None})
+        again = self._keys.try_read({name: None})
         return again is not MISSING and _is_same(next(iter(again)), key)
