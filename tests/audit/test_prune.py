@@ -9,7 +9,7 @@ import pytest
 from audit.audit_helpers import opened, record, write_calls
 
 from toolcrib.audit import AuditFilter, AuditLog, Fault, verify_jsonl
-from toolcrib.audit.rows import text_of
+from toolcrib.audit.entry import text_of
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.origin import Attachment
 

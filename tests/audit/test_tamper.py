@@ -21,9 +21,8 @@ from samples import WHOLE
 
 from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, Verification, tree
 from toolcrib.audit.append import stored_state
-from toolcrib.audit.chain import NOTHING, Seal
+from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, Seal, Summary, kind_of
 from toolcrib.audit.index import Index
-from toolcrib.audit.rows import COLUMNS, KINDS, Told, kind_of
 from toolcrib.errors import SourceError
 from toolcrib.storage import Database, Transaction
 
@@ -216,7 +215,7 @@ def _resealed(transaction: Transaction, seal: Seal, head: Head) -> None:
     sql = "SELECT seq, at, record, idempotency_key, status FROM audit_entries ORDER BY seq"
     for seq, at, text, key, status in transaction.tuples(sql):
         if key:
-            keys.add(key, seq * KINDS + kind_of(Told(status=status)))
+            keys.add(key, seq * KINDS + kind_of(Summary(status=status)))
         grown.extend([tree.leaf_hash(seq, at, text)])
     tree.save(transaction, grown.changed())
     found = stored_state(transaction)

@@ -33,7 +33,7 @@ from rich.console import Console
 
 from toolcrib import ALL, Agent, Caller, PickOptions, ToolRunner, tool
 from toolcrib.audit import AuditEntry, AuditLog, Head, RunRecord, SigningKey
-from toolcrib.audit.chain import Seal
+from toolcrib.audit.entry import Seal
 from toolcrib.cli import audit, audit_check, render, run
 from toolcrib.cli.options import UnusableError, log_to_read, without_password
 from toolcrib.errors import ErrorCode, SourceError

@@ -18,7 +18,7 @@ from rows import each_row
 
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ApprovalError, SourceError
-from toolcrib.storage import Database, Transaction, UnreachableError, dialect
+from toolcrib.storage import Database, Transaction, UnreachableError
 from toolcrib.values.decision import ApprovalRequest, Approve
 
 CANARY = "canary-88bb"
@@ -194,7 +194,7 @@ async def test_a_connection_that_the_server_has_dropped_is_made_again(
 async def test_a_lock_that_is_not_let_go_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialect, "_PRAGMAS", ("busy_timeout=10",))
+    monkeypatch.setattr("toolcrib.storage.database._PRAGMAS", ("busy_timeout=10",))
     database = Database(f"sqlite:///{tmp_path}/crib.db")
     await database.read("SELECT 1")
     with closing(sqlite3.connect(tmp_path / "crib.db")) as other:

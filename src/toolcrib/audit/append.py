@@ -7,7 +7,7 @@ claimed by an entry of status `started`, or `completed` once that one is pruned.
 A final outcome is final: the first under a key stands, whatever is written there later, and whoever
 writes later is told of it in the same transaction.
 
-What decides whether a call runs is checked before it does, up to the seal of the state (`chain`): what
+What decides whether a call runs is checked before it does, up to the seal of the state (`entry`): what
 a key has for entries, or that it has none, by the index of keys; and each entry that is given, by its
 own hash and its place in the tree. The columns beside a record decide nothing: they are for questions.
 The state that is found follows from the newest one that this log has read or written while it is open
@@ -18,46 +18,59 @@ one by one.)
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 import msgspec
 
 from toolcrib.audit import tree
-from toolcrib.audit.chain import NOTHING, Seal, State, leaf
 from toolcrib.audit.checkpoint import Checkpoint
-from toolcrib.audit.entry import FORMAT, AuditEntry, Head
-from toolcrib.audit.index import Index
-from toolcrib.audit.rows import (
+from toolcrib.audit.entry import (
     ATTACHMENTS,
     CLAIMS,
     COLUMNS,
     ENDED,
     ENTRY,
     FINAL,
+    FORMAT,
     KINDS,
+    NOTHING,
     UNKNOWN,
+    AuditEntry,
     Genesis,
+    Head,
     Kept,
     Pruned,
-    Told,
+    Seal,
+    State,
+    Summary,
     attached,
     column,
     columns_of,
     entry_of,
     kind_of,
+    leaf,
     seconds,
+    summary_of,
     text_of,
-    told_of,
 )
-from toolcrib.errors import SourceError
+from toolcrib.audit.index import Index
+from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Transaction
+from toolcrib.threads import renewed_in_children
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord, earlier_key_of, standing
 
+S = TypeVar("S")
+T = TypeVar("T")
+_IDLE = 5.0  # seconds
+_MOST = 500  # in one transaction
 PAGE = 100  # a record may have 4 MB
 _STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal
     FROM audit_head WHERE id = 1"""
@@ -115,26 +128,26 @@ class Asked(msgspec.Struct, frozen=True):
         return Asked(key, key)
 
 
-class Draft(msgspec.Struct, frozen=True):
+class NewEntry(msgspec.Struct, frozen=True):
     """An entry that is to be written; with a `claim` only if nobody has claimed its key.
 
     An entry that is `once` is written only if no other is about the same thing: an attachment.
     """
 
     text: str
-    told: Told
+    told: Summary
     asked: Asked = Asked("", "")
     claim: bool = False
     once: bool = False
 
     @staticmethod
-    def of(record: Kept, *, claim: bool = False) -> Draft:
+    def of(record: Kept, *, claim: bool = False) -> NewEntry:
         """Raises SourceError if the record could not be read again."""
         text = text_of(record)
-        told = told_of(text)
+        told = summary_of(text)
         if not isinstance(record, ToolInvocationRecord):
-            return Draft(text, told, once=isinstance(record, Attachment))
-        return Draft(text, told, Asked.of(record), claim and record.idempotency_key != "")
+            return NewEntry(text, told, once=isinstance(record, Attachment))
+        return NewEntry(text, told, Asked.of(record), claim and record.idempotency_key != "")
 
     @property
     def settles(self) -> bool:
@@ -291,7 +304,7 @@ class Tail(Checked):
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
-            self.add([Draft.of(Genesis(self.state.log, FORMAT))])
+            self.add([NewEntry.of(Genesis(self.state.log, FORMAT))])
             return
         # another writer may have begun the log while this one waited
         found = found or stored_state(transaction, lock=True)
@@ -303,7 +316,7 @@ class Tail(Checked):
         )  # under the lock nobody is ahead of it
         self._use(transaction, seal, state)
 
-    def add(self, drafts: Sequence[Draft]) -> None:
+    def add(self, drafts: Sequence[NewEntry]) -> None:
         """Write entries, whose keys are known, and the state that they make."""
         if not drafts:
             return
@@ -329,7 +342,7 @@ class Tail(Checked):
         attachments: list[Attachment] = []
         for rows in pages(self._transaction, -1, self.state.head.seq):
             gone = list(takewhile(lambda row: row[1] < limit, map(self._unchanged, rows)))
-            told = [told_of(row[2]) for row in gone]
+            told = [summary_of(row[2]) for row in gone]
             self.know(Asked.under(each.idempotency_key) for each in told)
             for each, row in zip(told, gone, strict=True):
                 if each.status in ATTACHMENTS:
@@ -345,7 +358,7 @@ class Tail(Checked):
         carried = [each for each in attachments if self._is_needed(each, last[0])]
         self._transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=last[0])
         kept_on: list[Kept] = [Pruned(last[0], last[4], removed), *carried]
-        self.add([Draft.of(kept) for kept in kept_on])
+        self.add([NewEntry.of(kept) for kept in kept_on])
         return removed - len(carried)
 
     def _is_needed(self, attachment: Attachment, through: int) -> bool:
@@ -363,14 +376,14 @@ class Tail(Checked):
         begin = State(head=Head(first - 1, ""), log=uuid4().hex, first=first, root=_EMPTY)
         self._use(self._transaction, self._seal, begin)
         for rows in pages(self._transaction, first - 1, end.seq):
-            read = [told_of(text) for _, _, text, _, _ in rows]
+            read = [summary_of(text) for _, _, text, _, _ in rows]
             self.know(Asked.under(each.idempotency_key) for each in read)
             self._seal_in([row[:3] for row in rows], read, Head(rows[-1][0], rows[-1][4]))
         self.state = msgspec.structs.replace(self.state, head=end)
-        self.add([Draft.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
+        self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
 
     def _seal_in(
-        self, entries: Sequence[tuple[int, float, str]], told: Sequence[Told], head: Head
+        self, entries: Sequence[tuple[int, float, str]], told: Sequence[Summary], head: Head
     ) -> None:
         """Put entries (number, time, text) that end at `head` into the index and the tree."""
         state = msgspec.structs.replace(self.state, head=head)
@@ -397,7 +410,7 @@ class Tail(Checked):
 
 
 def append(
-    transaction: Transaction, seal: Seal, drafts: Sequence[Draft]
+    transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]
 ) -> list[AuditEntry | SourceError | None]:
     """Write the entries; of each whose key was settled before, the entry that stands there.
 
@@ -408,8 +421,8 @@ def append(
     tail.know(d.asked if d.settles else Asked.under(d.told.idempotency_key) for d in drafts)
     there = _there(transaction, drafts)
     settled: set[int] = set()
-    written: list[Draft] = []
-    under: dict[str, list[Draft]] = {}  # of those, by key
+    written: list[NewEntry] = []
+    under: dict[str, list[NewEntry]] = {}  # of those, by key
     for at, draft in enumerate(drafts):
         if at in there:
             continue
@@ -483,7 +496,7 @@ def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[t
         after = rows[-1][0]
 
 
-def _settled(tail: Tail, draft: Draft, before: Mapping[str, Sequence[Draft]]) -> bool:
+def _settled(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry]]) -> bool:
     """Whether a claim comes too late, or an outcome after a final one; also if nobody can tell."""
     asked = draft.asked
     try:
@@ -517,7 +530,7 @@ def _standing_or_error(tail: Tail, asked: Asked) -> AuditEntry | SourceError | N
         return error
 
 
-def _there(transaction: Transaction, drafts: Sequence[Draft]) -> set[int]:
+def _there(transaction: Transaction, drafts: Sequence[NewEntry]) -> set[int]:
     """Which of the drafts are in the log already, or come earlier in the same batch."""
     known, seen = set(), set()
     for at, draft in enumerate(drafts):
@@ -529,3 +542,108 @@ def _there(transaction: Transaction, drafts: Sequence[Draft]) -> set[int]:
                 known.add(at)
             seen.add(same)
     return known
+
+
+class GroupWriter(Generic[S, T]):
+    """One thread commits whatever has been queued meanwhile, so that many records share one wait.
+
+    `commit` is given what was queued, in order, and gives an answer, or an error, for each. Nobody is
+    told that a record is written before the transaction that holds it is committed. The thread begins
+    with the first record and ends by itself when there is nothing to do for a while.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[Sequence[S]], Sequence[T | ToolcribError]],
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._commit = commit
+        self._idle = idle  # when nothing was to be done for a while
+        self.renew()
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child another thread's lock would be held for good, and what is queued is the
+        parent's to commit."""
+        self._changed = threading.Condition()
+        self._queue: list[tuple[S, asyncio.Future[T]]] = []
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def submit(self, item: S) -> asyncio.Future[T]:
+        """Queue from an event loop, any; the future is done once the item is committed."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        with self._changed:
+            if self._thread is None or not self._thread.is_alive():
+                self._closing = False
+                thread = threading.Thread(target=self._serve, name="toolcrib-audit", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._queue.append((item, future))
+            self._changed.notify()
+        return future
+
+    async def aclose(self) -> None:
+        """Wait until all that was queued is committed, and the thread has ended."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            await asyncio.to_thread(thread.join)
+
+    def _serve(self) -> None:
+        while batch := self._take():
+            _settle(batch, self._answers([item for item, _ in batch]))
+        self._idle()
+
+    def _take(self) -> list[tuple[S, asyncio.Future[T]]]:
+        with self._changed:
+            if not self._queue and not self._closing:
+                self._changed.wait(_IDLE)
+            batch, self._queue = self._queue[:_MOST], self._queue[_MOST:]
+            if not batch:
+                self._thread = None
+            return batch
+
+    def _answers(self, items: Sequence[S]) -> Sequence[T | ToolcribError]:
+        try:
+            return self._commit(items)
+        except ToolcribError as error:
+            return [error] * len(items)
+        except BaseException as error:  # noqa: BLE001  somebody waits for each answer
+            return [SourceError(f"the audit log failed ({type(error).__name__})")] * len(items)
+
+
+def _settle(
+    batch: Sequence[tuple[object, asyncio.Future[T]]], answers: Sequence[T | ToolcribError]
+) -> None:
+    """Answer each loop in one go."""
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[T], T | ToolcribError]]] = {}
+    for (_, future), answer in zip(batch, answers, strict=True):
+        loops.setdefault(future.get_loop(), []).append((future, answer))
+    for loop, settled in loops.items():
+        with suppress(RuntimeError):  # the loop has closed: nobody waits there any more
+            loop.call_soon_threadsafe(_tell, settled)
+
+
+def _of_its_own(error: ToolcribError) -> ToolcribError:
+    """The same error for one who waits: of one object all would share a traceback.
+
+    It is made without its class's `__init__`, whose parameters differ: `copy.copy` would fail for
+    some, and nobody would be told.
+    """
+    kind = type(error)
+    own = kind.__new__(kind, *error.args)
+    vars(own).update(vars(error))
+    return own
+
+
+def _tell(settled: Sequence[tuple[asyncio.Future[T], T | ToolcribError]]) -> None:
+    for future, answer in settled:
+        if future.done():
+            continue  # cancelled: it is written all the same
+        if isinstance(answer, ToolcribError):
+            future.set_exception(_of_its_own(answer))
+        else:
+            future.set_result(answer)

@@ -1,11 +1,39 @@
-"""The values of the audit log."""
+"""An entry of the audit log: the values, the text and the columns of its row, the hash that seals it.
+
+Each entry seals the one before, and one seal is over all that the log says of itself.
+
+An entry's hash is the SHA-256 of the RFC 8785 text of `{"at", "previous", "record", "seq"}`, in
+hexadecimal; with a key it is the HMAC-SHA256 (RFC 2104). A plain chain proves nothing against who can
+write to the database: it can be recomputed from any entry on. A key that is kept from the database, or
+a head or checkpoint that is kept elsewhere, makes that show.
+
+A log of format 2 begins with a genesis, entry 0, which says the format and the log's random id. The
+seal of its `State` is over where it begins and ends, the index of its idempotency keys and the tree of
+its entries: nothing else in the database decides anything unless it leads up to that seal. In format 1
+only the last entry was sealed.
+
+A seal does not say that it is the newest: an older copy of the database has a seal that fits, too. So a
+`Seal` remembers the newest state that was committed while the log is open; later ones follow from it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import math
+import re
+import threading
+from contextlib import suppress
+from typing import Any, TypeAlias, get_args
+
 import msgspec
 
-from toolcrib.errors import ErrorCode
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.threads import renewed_in_children
+from toolcrib.values.json import canonical_json, encodable, sha256_hex
+from toolcrib.values.origin import Attachment, AttachmentKind
 from toolcrib.values.record import RecordStatus, ToolInvocationRecord
+from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import check_fields
 
 FORMAT = 2  # of logs that are begun now; 1 has neither a sealed start nor a sealed tail
@@ -93,3 +121,297 @@ class Verification(msgspec.Struct, frozen=True):
     def sealed(self) -> bool:
         """Whether it is known that nothing is missing at the start and at the end."""
         return self.ok and self.format > 1 and not self.torn
+
+
+GENESIS = Head(0, "0" * 64)  # what the first entry of format 1 follows, and the head of no log
+NOTHING = Head(-1, "0" * 64)  # what a genesis follows
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a log says of itself: its last entry and, from format 2 on, what else is sealed.
+
+    `first` is the number of the entry that is leaf 0 of the tree, `root` the hash of the tree over
+    all entries since then (`tree`), `keys` that of the index of idempotency keys (`index`).
+    """
+
+    head: Head
+    format: int = FORMAT
+    log: str = ""
+    first: int = 0
+    keys: str = ""
+    root: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many leaves the tree has."""
+        return self.head.seq - self.first + 1
+
+    def told(self) -> dict[str, Any]:
+        """What the seal is over, as JSON."""
+        head = {"hash": self.head.hash, "seq": self.head.seq}
+        if self.format == 1:
+            return head
+        return {
+            **head,
+            "first": self.first,
+            "format": self.format,
+            "keys": self.keys,
+            "log": self.log,
+            "root": self.root,
+        }
+
+
+class Seal:
+    """The hash of a text, made with the log's key if it has one."""
+
+    def __init__(self, key: str | bytes | None) -> None:
+        if key is not None and not key:
+            raise ToolcribError("the audit log's key is empty: anybody has that one")
+        # an environment variable may hold bytes that are no text: they are the key's, as they were
+        self._key = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
+        self.known: dict[str, str] = {}  # by hash, what was sealed or checked before: see `index`
+        self.newest: dict[
+            str, State
+        ] = {}  # by log, of all that were read or written, and committed
+        self.renew()
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """In a forked child another thread's lock would be held for good."""
+        self._noting = threading.Lock()
+
+    def __call__(self, text: str) -> str:
+        data = text.encode("utf-8", "surrogatepass")
+        if self._key is None:
+            return hashlib.sha256(data).hexdigest()
+        return hmac.digest(self._key, data, "sha256").hex()
+
+    def note(self, state: State) -> None:
+        """Remember a committed state, unless a newer one is remembered."""
+        with self._noting:
+            newest = self.newest.get(state.log)
+            if newest is None or state.head.seq > newest.head.seq:
+                self.newest[state.log] = state
+
+    def subkey(self, purpose: str) -> bytes | None:
+        """A key for something else, of the log's own: what it makes can never pass for a seal, whose
+        texts all begin with a brace. None for a log without a key."""
+        if self._key is None:
+            return None
+        return hmac.digest(self._key, f"toolcrib {purpose}".encode(), "sha256")
+
+    def entry(self, previous: Head, at: float, record: str) -> Head:
+        """The head that an entry makes, with the canonical text of its record, after `previous`."""
+        number = previous.seq + 1
+        return Head(number, self(_members(number, at, previous.hash, record, "")))
+
+    def fits(self, row: tuple[Any, ...]) -> bool:
+        """Whether the hash of an entry (number, time, text, previous hash, hash) is of what it says."""
+        seq, at, text, previous, own = row
+        try:
+            return bool(self.entry(Head(seq - 1, previous), at, text).hash == own)
+        except (TypeError, ValueError):
+            return False
+
+    def fits_state(self, state: State, sealed: str) -> bool:
+        """Whether a seal is over that state, made with this key."""
+        try:
+            return self.state(state) == sealed
+        except (TypeError, ValueError):
+            return False
+
+    def state(self, state: State) -> str:
+        """What only a holder of the key can say about a log: that this is all of it.
+
+        Raises TypeError or ValueError if there is something in it that is no JSON.
+        """
+        return self(canonical_json(state.told()))
+
+
+def line(head: Head, at: float, previous: str, record: str) -> str:
+    """An entry as one line of an export: RFC 8785 text. Without its `hash`, it is what was hashed."""
+    return _members(head.seq, at, previous, record, f'"hash":"{head.hash}",')
+
+
+def leaf(seq: int, at: float, record: str) -> str:
+    """An entry as a leaf of the tree: RFC 8785 text, without the links of the chain."""
+    return f'{{"at":{_seconds(at)},"record":{record},"seq":{seq}}}'
+
+
+def _members(seq: int, at: float, previous: str, record: str, own: str) -> str:
+    return f'{{"at":{_seconds(at)},{own}"previous":"{previous}","record":{record},"seq":{seq}}}'
+
+
+def _seconds(at: float) -> str:
+    """Python writes the times of our days as RFC 8785 does, and sooner than `canonical_json`."""
+    ours = at.__class__ is float and 1.0 < at < 1e15 and not at.is_integer()
+    return repr(at) if ours else canonical_json(at)
+
+
+ENTRY = "seq, at, record, previous, hash"
+COLUMNS = ("run_id", "call_id", "idempotency_key", "tool", "caller", "status", "code")
+PRUNED, BEGUN = "pruned", "genesis"  # the statuses of entries that are about the log itself
+ATTACHMENTS: tuple[str, ...] = get_args(AttachmentKind)  # of what records refer to
+RUN = "run"  # of a run that has ended, or waits
+NO_CALLS = (PRUNED, BEGUN, RUN, *ATTACHMENTS)  # the statuses of entries that are about no call
+CLAIMS, FINAL, KINDS = 1, 2, 4
+ENDED = ("completed", "failed")
+UNKNOWN = ErrorCode.OUTCOME_UNKNOWN.value
+# What reading a text raises that is not what it should be; a text may be nested too deeply.
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What stands in place of a record where old entries were removed: up to which one, its hash."""
+
+    through: int
+    hash: str
+    entries: int
+    status: str = PRUNED
+
+
+class Genesis(msgspec.Struct, frozen=True):
+    """What stands in place of a record where a log of this format begins: its format, a random id.
+
+    Where an older log was brought to this format, `through` is the last entry before that, `hash` its
+    hash, and `first` the oldest one that was there.
+    """
+
+    log: str
+    format: int
+    first: int = 0
+    through: int = -1
+    hash: str = ""
+    status: str = BEGUN
+
+
+class _Error(msgspec.Struct, frozen=True):
+    code: str
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The part of a record's text that its columns repeat."""
+
+    id: str = ""
+    name: str = ""
+    status: str = ""
+    run_id: str = ""
+    caller: str = ""
+    idempotency_key: str = ""
+    error: _Error | None = None
+
+    @property
+    def code(self) -> str:
+        return "" if self.error is None else self.error.code
+
+
+def _plain(value: object) -> str:
+    """Text of a class of its own (a framework's, an enum's) is written as the text that it is."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError
+
+
+# What msgspec writes is canonical, and 20 times faster, but for the order of keys beyond ASCII, for
+# floats that are whole (1.0) or have an exponent, and for NaN, which it writes as null.
+_sorted = msgspec.json.Encoder(order="sorted", enc_hook=_plain).encode
+_EXPONENT = re.compile(rb"e-?[0-9]+[,}\]]")
+_WHOLE = re.compile(rb"\.0[,}\]]")
+_told = msgspec.json.Decoder(Summary)
+_record = msgspec.json.Decoder(ToolInvocationRecord)
+_pruned = msgspec.json.Decoder(Pruned)
+_genesis = msgspec.json.Decoder(Genesis)
+_attachment = msgspec.json.Decoder(Attachment)
+_run = msgspec.json.Decoder(RunRecord)
+Kept: TypeAlias = ToolInvocationRecord | Pruned | Genesis | Attachment | RunRecord
+_DECODERS: dict[type, Any] = {
+    ToolInvocationRecord: _record,
+    Pruned: _pruned,
+    Genesis: _genesis,
+    Attachment: _attachment,
+    RunRecord: _run,
+}
+
+
+def text_of(record: Kept) -> str:
+    """The RFC 8785 text. Raises SourceError if the record holds what is not JSON, or not a record's."""
+    try:
+        text = _sorted(record)
+        if not text.isascii() or b"null" in text or _EXPONENT.search(text) or _WHOLE.search(text):
+            text = canonical_json(msgspec.to_builtins(record, enc_hook=_plain)).encode()
+        _DECODERS[type(record)].decode(text)
+        return text.decode()
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        failure = "a record cannot be kept: it holds what is not JSON, or not a record's"
+    raise SourceError(failure)  # out here it carries no context, which may quote the record
+
+
+def summary_of(text: str) -> Summary:
+    """Raises one of UNREADABLE if it is not a record's text."""
+    return _told.decode(text)
+
+
+def columns_of(told: Summary) -> tuple[str, ...]:
+    """What the columns of a record have to say, in the order of COLUMNS."""
+    named = (told.run_id, told.id, told.idempotency_key, told.name, told.caller)
+    return tuple(map(column, (*named, told.status, told.code)))
+
+
+def kind_of(record: Summary | ToolInvocationRecord) -> int:
+    """What an entry says of its key: that it is claimed, how it ended for good, both or neither."""
+    code = "" if record.error is None else record.error.code
+    claims = record.status in ("started", "completed")
+    return CLAIMS * claims + FINAL * (record.status in ENDED and code != UNKNOWN)
+
+
+def column(value: str) -> str:
+    """The value as every database can hold and index it: PostgreSQL has no NUL in its texts."""
+    text = value if value.isprintable() else encodable(value).replace("\0", "?")
+    return text if len(text) <= _LONGEST else f"{text[:100]}…{sha256_hex(text)}"
+
+
+def seconds(at: float) -> float:
+    """The time as every database compares it. Raises ToolcribError for NaN, which one takes for
+    NULL and another for later than all."""
+    if math.isnan(at):
+        raise ToolcribError("NaN is no time")
+    return float(at)
+
+
+def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
+    """The entry of a row of ENTRY; raises SourceError if nothing can be read there."""
+    seq, at, text, previous, own = row
+    try:
+        return AuditEntry(seq, at, _record.decode(text), previous, own, intact)
+    except (*UNREADABLE, TypeError, ValueError):
+        failure = f"entry {seq} of the audit log cannot be read: verify the log"
+    raise SourceError(failure)
+
+
+def attached(row: tuple[Any, ...]) -> Attachment:
+    """The attachment of a row (number, text); raises SourceError if it is not the one of its digest."""
+    seq, text = row
+    with suppress(*UNREADABLE, TypeError, ValueError):
+        attachment = _attachment.decode(text)
+        if attachment.genuine:
+            return attachment
+    raise SourceError(f"entry {seq} of the audit log is not as it was written: verify the log")
+
+
+def run_of(row: tuple[Any, ...]) -> RunRecord:
+    """The run of a row (number, text); raises SourceError if nothing can be read there."""
+    seq, text = row
+    with suppress(*UNREADABLE, TypeError, ValueError):
+        return _run.decode(text)
+    raise SourceError(f"entry {seq} of the audit log cannot be read: verify the log")
+
+
+def pruned_of(text: str) -> Pruned:
+    """Raises one of UNREADABLE if the text is of something else."""
+    return _pruned.decode(text)
+
+
+def genesis_of(text: str) -> Genesis:
+    """Raises one of UNREADABLE if the text is of something else."""
+    return _genesis.decode(text)

@@ -4,8 +4,8 @@ A key that nobody has used lets a call run, so it has to be known, and not only 
 no entry under it: a column that somebody changed would hide one. The index is a tree, and the log's
 seal is over the hash of its root. A node stands at a prefix of the SHA-256 of keys, in hexadecimal; its
 content is JSON: the hashes of the nodes below, by the next digit, or, where there are few keys, the
-numbers of the entries of each, with what they say of the key in the last two bits (`rows.kind_of`). Its
-hash is made with the log's key, over prefix and content. Whatever is read leads from the root to where
+numbers of the entries of each, with what they say of the key in the last two bits (`kind_of`). Its hash
+is made with the log's key, over prefix and content. Whatever is read leads from the root to where
 a key is, or would be.
 """
 
@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from toolcrib.audit.chain import Seal
+from toolcrib.audit.entry import Seal
 from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction
 from toolcrib.values.json import sha256_hex

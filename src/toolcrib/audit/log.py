@@ -14,7 +14,8 @@ from typing import Any
 
 from toolcrib.audit.append import (
     Asked,
-    Draft,
+    GroupWriter,
+    NewEntry,
     Tail,
     append,
     generation_of,
@@ -24,21 +25,30 @@ from toolcrib.audit.append import (
     state_of,
     stored_state,
 )
-from toolcrib.audit.chain import GENESIS, Seal, State, line
 from toolcrib.audit.checkpoint import Checkpoint, Checkpoints, Proof, SigningKey
 from toolcrib.audit.entry import (
+    ATTACHMENTS,
+    ENTRY,
     EVERYTHING,
     FORMAT,
+    GENESIS,
+    NO_CALLS,
+    RUN,
     AuditEntry,
     AuditFilter,
     Fault,
     Head,
+    Seal,
+    State,
     Verification,
+    attached,
+    column,
+    entry_of,
+    line,
+    run_of,
+    seconds,
 )
-from toolcrib.audit.query import ATTACHED, OF_RUN, select
-from toolcrib.audit.rows import attached, column, entry_of, run_of
 from toolcrib.audit.verify import end_line, verify_database, verify_lines
-from toolcrib.audit.writer import GroupWriter
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNERS, Database, Transaction, UnreachableError
@@ -53,6 +63,42 @@ _RECORD = "a ToolInvocationRecord"
 _LINES = "the lines of an export, each a text: a list of them, or a file opened as text"
 _CHECKPOINT = "a Checkpoint, as Checkpoint.opened gives it"
 _OF_THIS_PROCESS = os.urandom(32)  # the key of logs that have none of their own
+_CONDITIONS = {
+    "run_id": "run_id = :run_id",
+    "call_id": "call_id = :call_id",
+    "tool": "tool = :tool",
+    "caller": "caller = :caller",
+    "status": "status = :status",
+    "code": "code = :code",
+    "since": "at >= :since",
+    "until": "at < :until",
+}
+_OF_RUN = (
+    f"SELECT {ENTRY} FROM audit_entries"  # noqa: S608  names of our own
+    f" WHERE run_id = :run_id AND call_id = '' AND status = '{RUN}' ORDER BY seq"
+)
+_ATTACHED = (
+    "SELECT seq, record FROM audit_entries"  # noqa: S608  names of our own
+    f" WHERE call_id IN :digests AND status IN ({', '.join(repr(k) for k in ATTACHMENTS)})"
+)
+# What says less than another entry of the same call does: that it was begun, or that somebody did not
+# know how it ended, beside how it ended; that it waits, beside whatever came later.
+_OTHER = """EXISTS (SELECT 1 FROM audit_entries AS other
+    WHERE other.run_id = audit_entries.run_id AND other.call_id = audit_entries.call_id"""
+_FINAL = (
+    "other.idempotency_key <> '' AND (other.status = 'completed'"
+    " OR (other.status = 'failed' AND other.code <> 'outcome_unknown'))"
+)
+_SUPERSEDED = (
+    ("status IN ('started', 'waiting') OR code = 'outcome_unknown'", _FINAL),
+    (
+        "status = 'started'",
+        "other.seq > audit_entries.seq AND other.idempotency_key = audit_entries.idempotency_key",
+    ),
+    ("status IN ('waiting', 'planned', 'rejected')", "other.seq > audit_entries.seq"),
+)
+_NO_CALLS = ", ".join(f"'{status}'" for status in NO_CALLS)
+_NUMBERS = 2**63 - 1  # what a column of numbers can hold, and so can what is compared with it
 
 
 class AuditLog(Closing):
@@ -177,7 +223,7 @@ class AuditLog(Closing):
         """The same, each with whether it is as it was written, where it is to be seen all the same."""
         check_type("run_id", run_id, str, "a text, a run's id")
         rows = await self._database.transact(
-            lambda t: t.tuples(OF_RUN, run_id=column(run_id)), write=False
+            lambda t: t.tuples(_OF_RUN, run_id=column(run_id)), write=False
         )
         return [(run_of((row[0], row[2])), self._seal.fits(row)) for row in rows]
 
@@ -189,7 +235,7 @@ class AuditLog(Closing):
         if not wanted:
             return {}
         rows = await self._database.transact(
-            lambda t: t.tuples(ATTACHED, digests=wanted), write=False
+            lambda t: t.tuples(_ATTACHED, digests=wanted), write=False
         )
         return {found.digest: found for found in map(attached, rows)}
 
@@ -232,7 +278,7 @@ class AuditLog(Closing):
         fits = _Neighbours(self._seal)
         behind, more, first = -1, True, None
         while more:
-            query = select(AuditFilter(after=behind), behind=None, limit=_PAGE, calls=False)
+            query = _select(AuditFilter(after=behind), behind=None, limit=_PAGE, calls=False)
             page, end, generation = await self._database.transact(
                 partial(_with_end, query), write=False
             )
@@ -328,10 +374,10 @@ class AuditLog(Closing):
     ) -> list[AuditEntry | ToolcribError | None]:
         """In the writer's thread. A record that cannot be kept fails alone."""
         answers: list[AuditEntry | ToolcribError | None] = []
-        drafts: list[Draft] = []
+        drafts: list[NewEntry] = []
         for record, claim in items:
             try:
-                drafts.append(Draft.of(record, claim=claim))
+                drafts.append(NewEntry.of(record, claim=claim))
                 answers.append(None)
             except ToolcribError as error:
                 answers.append(error)
@@ -362,7 +408,7 @@ class AuditLog(Closing):
         left, behind = asked.limit, None
         while left is None or left > 0:
             size = _PAGE if left is None else min(left, _PAGE)
-            query = select(asked, behind=behind, limit=size, calls=calls)
+            query = _select(asked, behind=behind, limit=size, calls=calls)
             page = await self._database.transact(partial(_rows, query), write=False)
             for row in page:
                 yield row, fits(row)
@@ -387,6 +433,36 @@ class _Neighbours:
             return True
         before, after = sorted((last, row))
         return bool(after[3] == before[4])
+
+
+def _select(
+    asked: AuditFilter, *, behind: int | None, limit: int, calls: bool
+) -> tuple[str, dict[str, Any]]:
+    """Return the SELECT of a page of rows, and its values; with `calls` none about the log itself.
+
+    `behind` is the number of the last row of the page before.
+    """
+    conditions = ["seq > :after"]
+    after = min(max(asked.after, -_NUMBERS), _NUMBERS)
+    values: dict[str, Any] = {"after": after, "limit": limit}
+    if behind is not None:
+        conditions.append("seq < :behind" if asked.newest else "seq > :behind")
+        values["behind"] = behind
+    if calls:
+        conditions.append(f"status NOT IN ({_NO_CALLS})")
+    if asked.latest:
+        until = "" if asked.until is None else " AND other.at < :until"
+        for weak, strong in _SUPERSEDED:
+            conditions.append(f"NOT (({weak}) AND {_OTHER}{until} AND {strong}))")
+    for name, condition in _CONDITIONS.items():
+        value = getattr(asked, name)
+        if value is not None:
+            conditions.append(condition)
+            values[name] = column(value) if isinstance(value, str) else seconds(value)
+    return (
+        f"SELECT {ENTRY} FROM audit_entries WHERE {' AND '.join(conditions)}"  # noqa: S608
+        f" ORDER BY seq {'DESC' if asked.newest else 'ASC'} LIMIT :limit"
+    ), values
 
 
 def _rows(query: tuple[str, dict[str, Any]], transaction: Transaction) -> Sequence[tuple[Any, ...]]:

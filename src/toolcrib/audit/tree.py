@@ -1,6 +1,6 @@
 """The Merkle tree over the entries: a proof of one entry, or of one size in a later one, is short.
 
-Hashes are those of RFC 9162, section 2.1: SHA-256 of 0x00 and an entry's text (`chain.leaf`), or of
+Hashes are those of RFC 9162, section 2.1: SHA-256 of 0x00 and an entry's text (`entry.leaf`), or of
 0x01 and two hashes. The text is without the links of the chain, so that whoever has the entry can
 check it, and any writer can add the next one. What is stored are tiles of up to 16 hashes, as
 https://c2sp.org/tlog-tiles has them (of 256): tile N of level L holds nodes 16 N to 16 N + 15 of height
@@ -19,7 +19,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import TypeAlias
 
-from toolcrib.audit.chain import leaf
+from toolcrib.audit.entry import leaf
 from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction
 

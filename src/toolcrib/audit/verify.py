@@ -17,22 +17,29 @@ import msgspec
 
 from toolcrib.audit import index, tree
 from toolcrib.audit.append import state_of
-from toolcrib.audit.chain import GENESIS, NOTHING, Seal, State, line
 from toolcrib.audit.checkpoint import Checkpoint
-from toolcrib.audit.entry import FORMAT, Fault, Head, Verification
-from toolcrib.audit.rows import (
+from toolcrib.audit.entry import (
     BEGUN,
     COLUMNS,
     ENTRY,
+    FORMAT,
+    GENESIS,
     KINDS,
+    NOTHING,
     PRUNED,
     UNREADABLE,
-    Told,
+    Fault,
+    Head,
+    Seal,
+    State,
+    Summary,
+    Verification,
     columns_of,
     genesis_of,
     kind_of,
+    line,
     pruned_of,
-    told_of,
+    summary_of,
 )
 from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction, UnreachableError
@@ -64,7 +71,7 @@ class Checker:
         self.head = GENESIS
         self.checked = 0  # without a genesis, which nobody wrote
         self.format = 1
-        self.last = Told()  # what the entry says that was taken last
+        self.last = Summary()  # what the entry says that was taken last
 
     def take(self, seq: Any, at: Any, text: Any, previous: Any, own: Any) -> tuple[str, ...]:
         """The columns that such an entry must have."""
@@ -112,7 +119,7 @@ class Checker:
 
     def _columns(self, seq: int, text: str, previous: str) -> tuple[str, ...]:
         try:
-            told = told_of(text)
+            told = summary_of(text)
             if told.status == PRUNED:
                 note = pruned_of(text)
                 self._start = Head(note.through, note.hash)
@@ -150,7 +157,7 @@ class Grown:
         self._secret = token_bytes(32)  # nobody can know what else would have the same sum
         self._sum = 0
 
-    def take(self, rows: Sequence[tuple[Any, ...]], told: Sequence[Told]) -> None:
+    def take(self, rows: Sequence[tuple[Any, ...]], told: Sequence[Summary]) -> None:
         """A page of entries, the first of all of them, or those that follow."""
         if rows and not self._tree.size:
             self._pruned(rows[0][0] - self._state.first)

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
 
-from toolcrib.audit import AuditFilter, AuditLog, Fault, Head, chain, verify_jsonl
-from toolcrib.audit.chain import Seal
-from toolcrib.audit.rows import text_of
+from toolcrib.audit import AuditFilter, AuditLog, Fault, Head, verify_jsonl
+from toolcrib.audit.entry import Seal, text_of
+from toolcrib.audit.entry import line as line_of
 from toolcrib.values.json import canonical_json
 
 KEYS = [None, "a key", b"\0\xff"]
@@ -191,7 +191,7 @@ async def test_a_record_nested_too_deeply_is_a_finding() -> None:
     lines = await exported()
     deep = '{"result":' + "[" * 100_000 + "]" * 100_000 + "}"
     head = Seal(None).entry(Head(0, "0" * 64), 1.5, deep)
-    assert verify_jsonl([chain.line(head, 1.5, "0" * 64, deep), *lines[1:]]).fault is not None
+    assert verify_jsonl([line_of(head, 1.5, "0" * 64, deep), *lines[1:]]).fault is not None
 
 
 async def test_a_kept_head_shows_a_chain_that_was_cut() -> None:

@@ -14,8 +14,8 @@ from audit.audit_helpers import CANARY, opened, record
 from rows import each_row
 
 from toolcrib.audit import AuditFilter, AuditLog
+from toolcrib.audit.append import GroupWriter
 from toolcrib.audit.index import ChangedIndexError
-from toolcrib.audit.writer import GroupWriter
 from toolcrib.errors import (
     ClientError,
     MissingExtraError,
