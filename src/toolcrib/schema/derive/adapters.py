@@ -358,12 +358,12 @@ def _adapter(hint: Any) -> Adapter:
         raise TypeError("a dict is no type; use a TypedDict")
     hint = with_lists(hint)
     try:
-        return _kept_adapter(_Key(hint))
+        return _cached_adapter(_Key(hint))
     except PydanticUserError as error:
         if error.code != "typed-dict-version":
             raise
     make_readable(hint)
-    return _kept_adapter(_Key(hint))
+    return _cached_adapter(_Key(hint))
 
 
 class _Key:
@@ -383,7 +383,7 @@ class _Key:
 
 
 @lru_cache(maxsize=4096)
-def _kept_adapter(key: _Key) -> Adapter:
+def _cached_adapter(key: _Key) -> Adapter:
     hint = key.hint
     if isinstance(hint, type) and issubclass(hint, BaseModel) and hint.__pydantic_complete__:
         return FlatAdapter(hint.__pydantic_core_schema__, hint.__pydantic_validator__)

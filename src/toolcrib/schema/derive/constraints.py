@@ -15,7 +15,8 @@ from typing import Any
 from toolcrib.values.json import JsonObject
 
 # The one list of values that a derived schema accepts and its hint does not: such a call ends as
-# `invalid_arguments` at the stage `instantiate`. tests/schema/derive/test_exceptions.py has each.
+# `invalid_arguments` at the stage `instantiate`. Each has a row in
+# tests/schema/derive/test_constraints_exceptions.py.
 EXCEPTIONS: Mapping[str, str] = {
     "author's code": "validators of fields and models, and constructors, that raise",
     "leap seconds": "a time whose second is 60, which Python cannot hold",

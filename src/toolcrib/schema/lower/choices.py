@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
-from toolcrib.schema.lower.merge import UnmergeableError, merged
+from toolcrib.schema.lower.merge import UnmergeableError, merge_schemas
 from toolcrib.schema.lower.tree import ANNOTATIONS, Context, default_of, names_in, target_of
 from toolcrib.schema.references import REFS
 from toolcrib.values.json import JsonObject, canonical_json
@@ -19,7 +19,7 @@ _MOST_BRANCHES = 64
 _REWRITTEN = frozenset({"items", "prefixItems", "oneOf", "anyOf", "const"})  # what a rule is for
 
 
-def rewritten(ctx: Context, node: JsonObject) -> JsonObject:
+def rewrite(ctx: Context, node: JsonObject) -> JsonObject:
     """Return a part in the keywords of the dialect, as far as it has some for it."""
     if node.keys().isdisjoint(_REWRITTEN):
         return node
@@ -54,7 +54,7 @@ def _tuple(ctx: Context, node: JsonObject) -> JsonObject:
         kinds.append(node.get("items", True))
     new["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     if len(kinds) > 1:
-        ctx.lose(node, "prefixItems", "lost", "which item comes at which position is not told")
+        ctx.add_loss(node, "prefixItems", "lost", "which item comes at which position is not told")
     return new
 
 
@@ -63,7 +63,7 @@ def _one_of(ctx: Context, node: JsonObject) -> JsonObject:
     if not isinstance(branches, list) or ctx.keeps("oneOf") or "anyOf" in node:
         return node
     if not _all_differ(ctx, branches):
-        ctx.lose(node, "oneOf", "lost", "that exactly one alternative may match is not told")
+        ctx.add_loss(node, "oneOf", "lost", "that exactly one alternative may match is not told")
     return {("anyOf" if key == "oneOf" else key): value for key, value in node.items()}
 
 
@@ -122,7 +122,9 @@ def _distributed(ctx: Context, node: JsonObject) -> JsonObject:
         except UnmergeableError as reason:
             # Of another type or value than the base: nothing can match that alternative.
             if reason.keyword not in ("type", "enum"):
-                ctx.lose(node, "anyOf", "refused", "its alternatives cannot be closed one by one")
+                ctx.add_loss(
+                    node, "anyOf", "refused", "its alternatives cannot be closed one by one"
+                )
     return {**new, "anyOf": spread}
 
 
@@ -133,7 +135,7 @@ def _under(ctx: Context, base: JsonObject, branch: Any) -> list[Any]:
     target = target_of(ctx.references, branch)
     if target is None or any(keyword in target for keyword in ("allOf", "anyOf", "oneOf")):
         return [ctx.places.made({"allOf": [branch, base]}, branch)]
-    both = merged(target, base)
+    both = merge_schemas(target, base)
     if canonical_json(both) == canonical_json(target):
         return [branch]
     if target is branch:
@@ -156,7 +158,7 @@ def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
     return typed
 
 
-def but_for_null(ctx: Context, node: JsonObject) -> JsonObject | None:
+def without_null(ctx: Context, node: JsonObject) -> JsonObject | None:
     """Return the part without null, if it is a value or null and the dialect has no alternatives."""
     union = "anyOf" if "anyOf" in node else "oneOf"
     branches = node.get(union)
@@ -197,7 +199,7 @@ _REST = ("additionalProperties", "unevaluatedProperties")
 _PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
 
 
-def closed(ctx: Context, node: JsonObject, view: JsonObject, *, top: bool) -> None:
+def close_object(ctx: Context, node: JsonObject, view: JsonObject, *, top: bool) -> None:
     """Close the view of an object, in place."""
     if "object" not in names_in(view.get("type")):
         return
@@ -206,7 +208,7 @@ def closed(ctx: Context, node: JsonObject, view: JsonObject, *, top: bool) -> No
     required = names_in(node.get("required"))
     for name in required:
         if name not in declared:
-            ctx.lose(node, "required", "refused", "a required property is not declared")
+            ctx.add_loss(node, "required", "refused", "a required property is not declared")
     properties: Any = view.get("properties", {})
     if ctx.dialect.all_required:
         _fill(ctx, declared, properties, required)
@@ -222,10 +224,10 @@ def _fill(ctx: Context, declared: Any, properties: Any, required: list[str]) -> 
     for name in [name for name in properties if name not in required]:
         ctx.filled = True
         part = declared[name]
-        if not ctx.nulls.taken_by(part):
-            properties[name] = nullable(properties[name])
+        if not ctx.nulls.accepted_by(part):
+            properties[name] = make_nullable(properties[name])
         elif isinstance(part, dict) and (default := default_of(ctx.references, part)) != (None,):
-            ctx.lose(part, _about_null(part), "doubtful", _SENT_NULL if default else _LEFT_OUT)
+            ctx.add_loss(part, _about_null(part), "doubtful", _SENT_NULL if default else _LEFT_OUT)
 
 
 _SENT_NULL = "a null is taken as null: for the default, the model has to send its value"
@@ -235,14 +237,16 @@ _LEFT_OUT = "left out or null is the same to the model, which sends null for bot
 def _check_rest(ctx: Context, node: JsonObject, *, top: bool) -> None:
     rest = [node[keyword] for keyword in _REST if keyword in node]
     if "patternProperties" in node:
-        ctx.lose(node, "patternProperties", "refused", "a map cannot be closed")
+        ctx.add_loss(node, "patternProperties", "refused", "a map cannot be closed")
     elif any(isinstance(value, dict) and value for value in rest) and False not in rest:
-        ctx.lose(node, "additionalProperties", "refused", "a map cannot be closed")
+        ctx.add_loss(node, "additionalProperties", "refused", "a map cannot be closed")
     elif False not in rest and not node.get("properties") and not top:
-        ctx.lose(node, "type", "refused", "an object without declared properties cannot be closed")
+        ctx.add_loss(
+            node, "type", "refused", "an object without declared properties cannot be closed"
+        )
     elif rest and False not in rest:
         keyword = next(keyword for keyword in _REST if keyword in node)
-        ctx.lose(node, keyword, "lost", "only declared properties can be given")
+        ctx.add_loss(node, keyword, "lost", "only declared properties can be given")
 
 
 def _about_null(schema: Any) -> str:
@@ -251,7 +255,7 @@ def _about_null(schema: Any) -> str:
     return next((keyword for keyword in keywords if keyword in schema), "type")
 
 
-def nullable(view: JsonObject) -> JsonObject:
+def make_nullable(view: JsonObject) -> JsonObject:
     """Return the view of a property that may be left out, which takes null as well."""
     kinds = names_in(view.get("type"))
     alternatives = view.get("anyOf")
@@ -283,7 +287,7 @@ def check_alternatives(ctx: Context, node: JsonObject) -> None:
     for alike in by_names.values():
         for one, other in combinations(alike[:20], 2):
             if not differ(ctx, one, other) and _mistakable(ctx, one, other):
-                ctx.lose(
+                ctx.add_loss(
                     node,
                     "anyOf",
                     "doubtful",
@@ -302,7 +306,7 @@ def _mistakable(ctx: Context, one: JsonObject, other: JsonObject) -> bool:
     mine, theirs = _properties(one), _properties(other)
     needed = set(names_in(one.get("required"))), set(names_in(other.get("required")))
     for name, schema in mine.items():
-        kinds = [ctx.nulls.taken_by(schema), ctx.nulls.taken_by(theirs[name])]
+        kinds = [ctx.nulls.accepted_by(schema), ctx.nulls.accepted_by(theirs[name])]
         dropped = [name not in needed[i] and not kinds[i] for i in (0, 1)]
         if (dropped[0] and kinds[1]) or (dropped[1] and kinds[0]):
             return True

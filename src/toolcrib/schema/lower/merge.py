@@ -21,10 +21,10 @@ class UnmergeableError(Exception):
         self.keyword = keyword
 
 
-def merged(first: JsonObject, second: JsonObject) -> JsonObject:
+def merge_schemas(first: JsonObject, second: JsonObject) -> JsonObject:
     """Return a schema for what is valid under both, or raise UnmergeableError."""
-    _check_closed(first, second)
-    _check_closed(second, first)
+    _check_close_object(first, second)
+    _check_close_object(second, first)
     result = dict(first)
     for keyword, value in second.items():
         if keyword not in result:
@@ -38,7 +38,7 @@ def merged(first: JsonObject, second: JsonObject) -> JsonObject:
     return result
 
 
-def _check_closed(closed: JsonObject, other: JsonObject) -> None:
+def _check_close_object(closed: JsonObject, other: JsonObject) -> None:
     """Refuse to merge where one restricts undeclared properties that the other declares."""
     declared: Any = closed.get("properties", {})
     added: Any = other.get("properties", {})
@@ -127,7 +127,7 @@ _TOGETHER = frozenset({"allOf", *REFS})
 _Piece: TypeAlias = "tuple[JsonObject, object]"  # what applies, and the part that says so
 
 
-def flattened(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[JsonObject, list[int]]:
+def flatten(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[JsonObject, list[int]]:
     """Return the part without what its dialect lacks, and the ids of what was inlined for it.
 
     At the top, `allOf` that cannot be merged is left for wrapping.
@@ -143,11 +143,11 @@ def flattened(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[Jso
     origins: dict[str, object] = {}
     for piece, source in pieces:
         try:
-            result = merged(result, piece)
+            result = merge_schemas(result, piece)
         except UnmergeableError as reason:
             if top and ctx.keeps("allOf"):
                 return node, []
-            ctx.lose(
+            ctx.add_loss(
                 node,
                 "allOf" if "allOf" in node else "$ref",
                 "refused" if ctx.dialect.closed else "lost",

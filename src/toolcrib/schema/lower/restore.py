@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.effort import explainable
-from toolcrib.schema.lower.tree import Nulls, copied, default_of, names_in, own_copy, pointers
+from toolcrib.schema.lower.tree import Nulls, copied, default_of, names_in, pointers, working_copy
 from toolcrib.schema.references import REFS, References, subschemas
 from toolcrib.schema.validator import Validator, compile_validator, kind_of
 from toolcrib.values.json import JsonObject, JsonValue
@@ -153,7 +153,7 @@ class ViewRestorer:
 
     @cached_property
     def _author(self) -> _Author:
-        return _Author(own_copy(json.loads(self.text)))
+        return _Author(working_copy(json.loads(self.text)))
 
     def restore(self, arguments: JsonObject) -> JsonObject:
         """Return what a model sent for the view, in the author's terms, and leave the input alone."""
@@ -303,7 +303,7 @@ class _Conversion:
         for name, child in value.items():
             schemas = [properties[name] for properties in declared if name in properties]
             dropped = child is None and name not in required and not self._out
-            if dropped and not all(map(self._author.nulls.taken_by, schemas)):
+            if dropped and not all(map(self._author.nulls.accepted_by, schemas)):
                 continue
             converted = self._under(schemas, child)
             result[name] = converted.value
@@ -321,7 +321,7 @@ class _Conversion:
                     result[name] = self._placeholder(schemas)
 
     def _placeholder(self, schemas: list[Any]) -> JsonValue:
-        if not all(map(self._author.nulls.taken_by, schemas)):
+        if not all(map(self._author.nulls.accepted_by, schemas)):
             return None
         references = self._author.references
         defaults = (default_of(references, schema) for schema in schemas)

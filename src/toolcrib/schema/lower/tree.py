@@ -64,7 +64,7 @@ def copied(value: Any) -> Any:
     return value
 
 
-def own_copy(schema: JsonObject) -> JsonObject:
+def working_copy(schema: JsonObject) -> JsonObject:
     """Return a copy to work on, without what draft 7 ignores next to a `$ref`."""
     copy: JsonObject = copied(schema)
     if "draft-07" in str(schema.get("$schema", "")):
@@ -239,7 +239,7 @@ class Nulls:
         self._references = references
         self._known: dict[int, tuple[object, bool]] = {}
 
-    def taken_by(self, node: object) -> bool:
+    def accepted_by(self, node: object) -> bool:
         """Return whether null is valid."""
         if not isinstance(node, dict):
             return node is not False
@@ -258,7 +258,7 @@ class Nulls:
         return self._combined(node)
 
     def _combined(self, node: dict[str, Any]) -> bool:
-        takes = self.taken_by
+        takes = self.accepted_by
         refs = (node[keyword] for keyword in REFS if isinstance(node.get(keyword), str))
         targets = [target for ref in refs if (target := self._references.resolve(ref)) is not None]
         if not all(map(takes, targets)) or not all(map(takes, node.get("allOf", ()))):
@@ -285,7 +285,7 @@ class Context:
     """Made for one call of `lower`; the rules of the walk are functions over it."""
 
     def __init__(self, schema: JsonObject, dialect: Dialect) -> None:
-        self.root: JsonObject = own_copy(schema)
+        self.root: JsonObject = working_copy(schema)
         self.dialect = dialect
         self.refs = dialect.refs
         self.references = References(self.root)
@@ -300,7 +300,7 @@ class Context:
         self._names: dict[int, str] = {}
         self._losses: dict[Loss, None] = {}
 
-    def lose(self, part: object, keyword: str, effect: Effect, message: str) -> None:
+    def add_loss(self, part: object, keyword: str, effect: Effect, message: str) -> None:
         """Note a loss; that of a part which is inlined twice counts once."""
         source = self.places.source(part, keyword)
         if isinstance(source, dict) and keyword not in source:
@@ -318,7 +318,7 @@ class Context:
             return False
         return self.dialect.keywords is None or keyword in self.dialect.keywords
 
-    def over(self, opened: list[int]) -> bool:
+    def is_exhausted(self, opened: list[int]) -> bool:
         """Return whether what was opened is open often enough, or the view is large enough."""
         limit = self.dialect.unroll if self.refs == "none" else 1
         if any(self.open[target] >= limit for target in opened):

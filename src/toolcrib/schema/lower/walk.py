@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from toolcrib.schema.lower.choices import but_for_null, check_alternatives, closed, rewritten
+from toolcrib.schema.lower.choices import check_alternatives, close_object, rewrite, without_null
 from toolcrib.schema.lower.compact import compact, over_limits, size_of
-from toolcrib.schema.lower.merge import flattened
+from toolcrib.schema.lower.merge import flatten
 from toolcrib.schema.lower.restore import ViewRestorer
 from toolcrib.schema.lower.tree import (
     ASSERTIONS,
@@ -160,13 +160,13 @@ def view_of(ctx: Context, node: Any) -> Any:
     if not isinstance(node, dict):
         return _boolean(ctx, node)
     ctx.spent += 1
-    flat, opened = flattened(ctx, node)
-    if opened and ctx.over(opened):
+    flat, opened = flatten(ctx, node)
+    if opened and ctx.is_exhausted(opened):
         return _cut(ctx, node, flat)
     ctx.level += 1
     ctx.open.update(opened)
-    other = but_for_null(ctx, flat)
-    view = written(ctx, rewritten(ctx, flat)) if other is None else _or_null(view_of(ctx, other))
+    other = without_null(ctx, flat)
+    view = write_part(ctx, rewrite(ctx, flat)) if other is None else _or_null(view_of(ctx, other))
     ctx.open.subtract(opened)
     ctx.level -= 1
     return view
@@ -194,9 +194,9 @@ def _cut(ctx: Context, node: JsonObject, flat: JsonObject) -> JsonObject:
     if ctx.dialect.closed:
         inlined = "it is recursive, or too much to be inlined"
         extended = "a recursive part that is extended cannot be a definition"
-        ctx.lose(node, "$ref", "refused", inlined if ctx.refs == "none" else extended)
+        ctx.add_loss(node, "$ref", "refused", inlined if ctx.refs == "none" else extended)
     else:
-        ctx.lose(node, "$ref", "lost", "it is told to a limited depth only; its type stays")
+        ctx.add_loss(node, "$ref", "lost", "it is told to a limited depth only; its type stays")
     kept = ("type", "description", "enum", "const")
     bare = {key: copied(flat[key]) for key in kept if key in flat and ctx.keeps(key)}
     if "type" not in bare and "properties" in flat:
@@ -205,7 +205,7 @@ def _cut(ctx: Context, node: JsonObject, flat: JsonObject) -> JsonObject:
     return bare
 
 
-def written(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObject:
+def write_part(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObject:
     """Write out a part that needs no more rewriting, keyword by keyword, and finish it."""
     view: JsonObject = {}
     sentences: list[str] = []
@@ -213,10 +213,10 @@ def written(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObject:
         if ctx.dialect.closed and keyword in _CLOSING:
             continue  # `closed` reports and writes it
         if ctx.keeps(keyword, top=top) and _known_value(ctx, keyword, value):
-            view[keyword] = _kept(ctx, keyword, value)
+            view[keyword] = _value_in_view(ctx, keyword, value)
             if keyword in LISTS and not view[keyword]:
                 del view[keyword]
-                ctx.lose(node, keyword, "lost", "no value is valid there, which cannot be said")
+                ctx.add_loss(node, keyword, "lost", "no value is valid there, which cannot be said")
         else:
             sentences += _described(ctx, node, keyword, value, top=top)
     if sentences:
@@ -225,7 +225,7 @@ def written(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObject:
         finish(ctx, node, view)
     if ctx.dialect.closed:
         _typed(ctx, node, view)
-        closed(ctx, node, view, top=top)
+        close_object(ctx, node, view, top=top)
         if ctx.dialect.all_required:
             check_alternatives(ctx, node)
     return view
@@ -239,7 +239,7 @@ def _known_value(ctx: Context, keyword: str, value: Any) -> bool:
     return True
 
 
-def _kept(ctx: Context, keyword: str, value: Any) -> Any:
+def _value_in_view(ctx: Context, keyword: str, value: Any) -> Any:
     if isinstance(value, str) and keyword not in REFS:
         return value
     if keyword in MAPS and isinstance(value, dict):
@@ -273,7 +273,7 @@ def _described(ctx: Context, node: JsonObject, keyword: str, value: Any, *, top:
     said = sentence(keyword, value) if ctx.keeps("description", top=top) else ""
     if keyword in ASSERTIONS and not (keyword == "items" and isinstance(value, list)):
         how = "it is said in the description" if said else "the model is not told"
-        ctx.lose(node, keyword, "lost", f"not known there: {how}")
+        ctx.add_loss(node, keyword, "lost", f"not known there: {how}")
     return [said] if said else []
 
 
@@ -282,7 +282,7 @@ def _needs_items(ctx: Context, node: JsonObject, view: JsonObject) -> None:
     if needed and "array" in names_in(view.get("type")):
         view["items"] = {}
         if ctx.dialect.closed:
-            ctx.lose(node, "items", "refused", "an array must say the type of its items")
+            ctx.add_loss(node, "items", "refused", "an array must say the type of its items")
 
 
 def _lone_reference(ctx: Context, _node: JsonObject, view: JsonObject) -> None:
@@ -295,10 +295,10 @@ def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
     """Give every part a type where objects must be closed, if its keywords show one."""
     for keyword in ("properties", "items", "anyOf"):
         if keyword in node and True in _booleans_in(node[keyword]):
-            ctx.lose(node, keyword, "refused", "a part without a type is not known there")
+            ctx.add_loss(node, keyword, "refused", "a part without a type is not known there")
     values: Any = [view["const"]] if "const" in view else view.get("enum", ())
     if any(isinstance(value, dict | list) for value in values):
-        ctx.lose(node, "enum", "refused", "objects and arrays cannot be listed as values there")
+        ctx.add_loss(node, "enum", "refused", "objects and arrays cannot be listed as values there")
     if any(keyword in view for keyword in ("type", "$ref", "anyOf")):
         return
     kinds = list(dict.fromkeys(kind_of(value) for value in values))
@@ -306,9 +306,9 @@ def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
         view["type"] = kinds[0] if len(kinds) == 1 else list(kinds)
     elif "properties" in view or "items" in view:
         view["type"] = "object" if "properties" in view else "array"
-        ctx.lose(node, "type", "lost", "a value of another type can no longer be given")
+        ctx.add_loss(node, "type", "lost", "a value of another type can no longer be given")
     else:
-        ctx.lose(node, "type", "refused", "a part without a type is not known there")
+        ctx.add_loss(node, "type", "refused", "a part without a type is not known there")
 
 
 def _booleans_in(children: Any) -> list[bool]:
@@ -430,16 +430,16 @@ def _lowered(schema: JsonObject, dialect: Dialect) -> Lowered:
 
 
 def _top(ctx: Context) -> tuple[JsonObject, str | None]:
-    flat, opened = flattened(ctx, ctx.root, top=True)
+    flat, opened = flatten(ctx, ctx.root, top=True)
     if opened and ctx.refs == "any":
         ctx.refs = "plain"  # the top is a copy: what it calls an anchor would be there twice
-    flat = rewritten(ctx, flat)
+    flat = rewrite(ctx, flat)
     if _must_wrap(ctx, flat):
         return _wrapped(ctx, flat)
     if ctx.dialect.root_without and flat.get("type") != "object":
         flat = ctx.places.made({"type": "object", **flat, **_OBJECT}, flat)
     ctx.open.update(opened)
-    view = written(ctx, flat, top=True)
+    view = write_part(ctx, flat, top=True)
     ctx.open.subtract(opened)
     return view, None
 
@@ -458,7 +458,7 @@ def _must_wrap(ctx: Context, flat: JsonObject) -> bool:
     bad = [name for name in properties if not re.fullmatch(pattern, name)]
     if bad:
         text = f"names outside {pattern}: all is put under one property, whose parts may have them"
-        ctx.lose(flat, "properties", "doubtful", text)
+        ctx.add_loss(flat, "properties", "doubtful", text)
     return bool(bad)
 
 

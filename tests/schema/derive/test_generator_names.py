@@ -84,7 +84,7 @@ def test_generic_models_and_local_ones() -> None:
 
 def test_schemas_are_the_same_in_each_process() -> None:
     script = (
-        "from schema.derive.test_names import *\n"
+        "from schema.derive.test_generator_names import *\n"
         "import json\n"
         "d = derive_input([Parameter('x', Holder), Parameter('y', Third), Parameter('z', Sets)])\n"
         "print(json.dumps(d.schema))"
