@@ -19,7 +19,7 @@ from toolcrib.clients import AiohttpTransport, WireClient
 from toolcrib.testing import call, cassette, openai_server
 from toolcrib.testing.masking import masked, unspelled
 from toolcrib.values.message import ChatRequest, Message, Reply
-from toolcrib.wire.frames import FrameStream
+from toolcrib.wire.framing import FrameStream
 
 KEY = "hunter2/ÄÖ-canary-77"
 REQUEST = ChatRequest((Message.user("go"),))

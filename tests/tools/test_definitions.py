@@ -27,7 +27,7 @@ from toolcrib import (
 from toolcrib.errors import CatalogError, DefinitionError
 from toolcrib.tools import as_tools, tool_of
 from toolcrib.wire import FORMS, ToolForm
-from toolcrib.wire.names import wire_names
+from toolcrib.wire.forms import wire_names
 
 
 @dataclass

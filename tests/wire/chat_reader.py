@@ -16,7 +16,7 @@ from toolcrib.values.message import (
     Settings,
     ToolChoice,
 )
-from toolcrib.wire.openai_chat.kept import MEMBERS
+from toolcrib.wire.openai_chat import MEMBERS
 
 Row = dict[str, Any]
 

@@ -22,7 +22,7 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.wire import ANTHROPIC, Memo, encode
-from toolcrib.wire.anthropic.history import AnthropicHistory
+from toolcrib.wire.anthropic import AnthropicHistory
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

@@ -36,8 +36,7 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire import decode, decoder, encode
-from toolcrib.wire.frames import FrameStream
-from toolcrib.wire.sse import Event
+from toolcrib.wire.framing import Event, FrameStream
 
 Call = tuple[str, str, str]
 

@@ -16,7 +16,7 @@ from wire.test_bedrock import GOLDEN
 
 from toolcrib.values.message import ChatRequest
 from toolcrib.wire import decode, decoder, encode
-from toolcrib.wire.frames import FrameStream
+from toolcrib.wire.framing import FrameStream
 
 pytest.importorskip("botocore")
 

@@ -12,7 +12,7 @@ from wire.recorded_helpers import Row, edge_cases_of, recorded
 
 from toolcrib.errors import WireError
 from toolcrib.wire import WIRES, decode
-from toolcrib.wire.detect import detect
+from toolcrib.wire.registry import detect
 
 MISTRAL = "openai-chat"
 """What Mistral's chat completions are taken for, on purpose: the outcome is the same."""

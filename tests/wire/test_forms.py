@@ -25,7 +25,7 @@ from toolcrib.schema.validator import compile_validator
 from toolcrib.values.definition import Example, PlainTool
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.wire import FORMS, OPENAI_CHAT, encode, encode_tools, form_of, tool_views
-from toolcrib.wire.names import wire_name
+from toolcrib.wire.forms import wire_name
 
 
 def parts(wire: str, form: Any) -> tuple[set[str], set[str]]:

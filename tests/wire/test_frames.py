@@ -12,8 +12,7 @@ from rows import each_row
 from servers.bedrock import frame
 
 from toolcrib.errors import WireError
-from toolcrib.wire.frames import FrameStream
-from toolcrib.wire.sse import Event
+from toolcrib.wire.framing import Event, FrameStream
 
 TWO = [frame({"a": "ü"}, event_type="one"), frame({}, event_type="two")]
 EVENTS = [Event(b"one", '{"a":"ü"}'.encode()), Event(b"two", b"{}")]

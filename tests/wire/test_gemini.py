@@ -21,7 +21,7 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.wire import GEMINI, Memo, decode, encode
-from toolcrib.wire.gemini.history import GeminiHistory
+from toolcrib.wire.gemini import GeminiHistory
 
 Json = dict[str, Any]
 

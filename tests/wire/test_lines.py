@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rows import each_row
 
 from toolcrib.errors import WireError
-from toolcrib.wire.lines import LineStream
+from toolcrib.wire.framing import LineStream
 
 
 def values_of(*pieces: bytes) -> tuple[list[bytes], bytes | None]:

@@ -20,7 +20,7 @@ from wire.recorded_helpers import Row, recorded
 from toolcrib.errors import ClientError
 from toolcrib.values.message import ChatRequest, Message, Reply, TextPart
 from toolcrib.wire import WIRES, decoder, encode
-from toolcrib.wire.frames import FrameStream
+from toolcrib.wire.framing import FrameStream
 
 JUNK: tuple[Any, ...] = (None, 5, "x", "", [], [5], {}, True, -1, 10**30, {"text": 5},
         {"type": "text"}, "\ud800", {"toolUse": {}}, {"type": "thinking"}, "é👍")  # fmt: skip

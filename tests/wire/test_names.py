@@ -6,7 +6,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.errors import CatalogError
-from toolcrib.wire.names import NameRule, wire_name, wire_names
+from toolcrib.wire.forms import NameRule, wire_name, wire_names
 
 RULE = NameRule("A-Za-z0-9_-", 64)
 

@@ -14,8 +14,8 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Image, Message, Settings, ToolChoice
 from toolcrib.wire import OPENAI_CHAT, Memo, encode, encode_tools, wire_of
-from toolcrib.wire.names import NameRule
-from toolcrib.wire.openai_chat.history import ChatHistory
+from toolcrib.wire.forms import NameRule
+from toolcrib.wire.openai_chat import ChatHistory
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

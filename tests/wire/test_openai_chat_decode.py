@@ -25,7 +25,7 @@ from toolcrib.errors import (
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
-from toolcrib.wire import OPENAI_CHAT, decode, decoder, sse
+from toolcrib.wire import OPENAI_CHAT, decode, decoder, framing
 
 Call = tuple[str, str, str]
 
@@ -446,7 +446,7 @@ def test_a_stream_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_one_event_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse.EventStream.__init__, "__defaults__", (1000,))
+    monkeypatch.setattr(framing.EventStream.__init__, "__defaults__", (1000,))
     reading = decoder("openai-chat")
     for _ in range(300):
         reading.feed(b"data:")

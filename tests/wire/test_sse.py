@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rows import each_row
 
 from toolcrib.errors import WireError
-from toolcrib.wire.sse import EventStream
+from toolcrib.wire.framing import EventStream
 
 Events = list[tuple[bytes, bytes]]
 

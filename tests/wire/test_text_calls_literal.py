@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from rows import each_row
 from wire.text_calls_helpers import OFFER
 
-from toolcrib.wire.text_calls.block import Parameters
-from toolcrib.wire.text_calls.literal import json_of
+from toolcrib.wire.text_calls.reading import Parameters, json_of
 
 LITERALS = st.recursive(
     st.none()

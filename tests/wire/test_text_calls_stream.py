@@ -16,8 +16,8 @@ from wire.text_calls_helpers import OFFER, chat_stream, offer_of, with_syntax
 
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart
 from toolcrib.wire import SYNTAXES, WIRES, decoder
-from toolcrib.wire.text_calls import cursor as cursor_module
-from toolcrib.wire.text_calls.cursor import Marks
+from toolcrib.wire.text_calls import reading
+from toolcrib.wire.text_calls.reading import Marks
 from toolcrib.wire.text_calls.scan import Scanner
 
 ALL = [
@@ -211,7 +211,7 @@ def test_the_work_is_linear_in_the_text(
     syntax: str, unit: str, opened: bool, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at = 0
-    end, search = cursor_module._end, Marks.search
+    end, search = reading._end, Marks.search
 
     def counted_end(pattern: object, text: str, at: int) -> int:
         nonlocal looked_at
@@ -234,7 +234,7 @@ def test_the_work_is_linear_in_the_text(
             looked_at += len(copied)
             return copied
 
-    monkeypatch.setattr(cursor_module, "_end", counted_end)
+    monkeypatch.setattr(reading, "_end", counted_end)
     monkeypatch.setattr(Marks, "search", counted_search)
     text = (OPEN[syntax] if opened else "") + unit * (4000 // len(unit))
     scanner = Scanner(SYNTAXES[syntax], offer_of("now"))

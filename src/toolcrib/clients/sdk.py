@@ -27,7 +27,7 @@ from toolcrib.errors import (
     RequestError,
     WireError,
 )
-from toolcrib.wire.frames import FrameStream
+from toolcrib.wire.framing import FrameStream
 
 if TYPE_CHECKING:
     from toolcrib.clients.base import Options

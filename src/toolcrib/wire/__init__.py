@@ -1,12 +1,10 @@
 """Provider formats: encoders and decoders without IO, and tables of them."""
 
 from toolcrib.values.message import ChatRequest, Image, OutputFormat, ToolChoice
-from toolcrib.wire.abilities import Abilities, abilities
 from toolcrib.wire.anthropic import ANTHROPIC
 from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire
 from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE
 from toolcrib.wire.cohere import COHERE
-from toolcrib.wire.detect import detect
 from toolcrib.wire.failure import http_error
 from toolcrib.wire.forms import FORMS, ToolForm
 from toolcrib.wire.gemini import GEMINI
@@ -14,10 +12,13 @@ from toolcrib.wire.mistral import MISTRAL
 from toolcrib.wire.ollama import OLLAMA
 from toolcrib.wire.openai_chat import OPENAI_CHAT
 from toolcrib.wire.openai_responses import OPENAI_RESPONSES
-from toolcrib.wire.table import (
+from toolcrib.wire.registry import (
     WIRES,
+    Abilities,
+    abilities,
     decode,
     decoder,
+    detect,
     encode,
     encode_tools,
     form_of,

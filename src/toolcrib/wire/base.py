@@ -20,11 +20,10 @@ from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject, Veiled, json_copy
 from toolcrib.values.message import ArgumentsPart, ChatRequest, FinishReason, Reply, TextPart
 from toolcrib.values.offer import Offer
-from toolcrib.wire.forms import ToolForm
+from toolcrib.wire.forms import NameRule, ToolForm
 from toolcrib.wire.history import History
-from toolcrib.wire.names import NameRule
 from toolcrib.wire.output import OutputForm
-from toolcrib.wire.text_calls.syntax import TextSyntax
+from toolcrib.wire.text_calls.syntaxes import TextSyntax
 
 MAX_BYTES = 64 * 1024 * 1024
 """The most that one event of a stream, or one whole body, may measure (bytes)."""

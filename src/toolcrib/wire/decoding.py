@@ -20,10 +20,10 @@ from toolcrib.values.call import PayloadRef
 from toolcrib.values.message import Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import MAX_BYTES, MAX_STREAM_BYTES, Decoder, MakeDecoder, Wire
-from toolcrib.wire.builder import Builder, Frames, MakeBuilder, Parts, QuickBuilder
 from toolcrib.wire.failure import reported_error, safe_text
+from toolcrib.wire.framing import Event, EventStream
 from toolcrib.wire.json_text import parsed
-from toolcrib.wire.sse import Event, EventStream
+from toolcrib.wire.request import Builder, Frames, MakeBuilder, Parts, QuickBuilder
 
 MAX_KEPT = 256 * 1024
 """The most that `Reply.events` keeps of a stream (bytes)."""
@@ -157,7 +157,7 @@ class StreamDecoder:
 
     def __init__(self, builder: Builder, frames: Frames) -> None:
         self._builder = builder
-        self._usual = builder.usual if isinstance(builder, QuickBuilder) else None
+        self._fast = builder.fast if isinstance(builder, QuickBuilder) else None
         self._events = frames
         self._failure: ClientError | None = None
         self._ended = self._more = False
@@ -230,7 +230,7 @@ class StreamDecoder:
 
     def _take(self, event: Event, parts: Parts) -> None:
         data = event.data
-        if self._usual and self._head and not event.name and self._usual(data, parts):
+        if self._fast and self._head and not event.name and self._fast(data, parts):
             return
         if not data.startswith(b"{"):
             data = data.strip()

@@ -1,16 +1,16 @@
-"""How each provider is told of a tool: one small function a provider, and a table of them.
-
-A shape gives the facts of a tool their places and decides nothing: which view of the schema a provider
-gets, under which name, and whether strictly, has been settled before (`views`).
-"""
+"""How each provider is told of a tool: its form, its rule for names, its limits on strictness."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from toolcrib.errors import CatalogError
 from toolcrib.schema.dialects import (
     ANTHROPIC,
     ANTHROPIC_STRICT,
@@ -21,9 +21,133 @@ from toolcrib.schema.dialects import (
     OPENAI_STRICT,
 )
 from toolcrib.schema.lower import Dialect
-from toolcrib.values.json import JsonObject
-from toolcrib.wire.names import NameRule
-from toolcrib.wire.strict import StrictLimits
+from toolcrib.values.json import JsonObject, sha256_hex
+
+# How each provider is told of a tool: one small function a provider, and a table of them.
+#
+# A shape gives the facts of a tool their places and decides nothing: which view of the schema a
+# provider gets, under which name, and whether strictly, has been settled before (`views`).
+
+
+# Names that a provider accepts, for tools whose own names it would refuse.
+#
+# A legal name stays as it is. Another is made legal by itself alone (its hash is part of it), so that
+# it is the same in every request; a legal name of another tool is never taken.
+
+
+_DIGITS = 8
+
+
+class NameRule(msgspec.Struct, frozen=True):
+    """`allowed` is the inside of a regular expression's character class; `limit` in characters.
+
+    `first` is the class of a name's first character, where that has a rule of its own.
+    """
+
+    allowed: str
+    limit: int
+    first: str | None = None
+
+    def legal(self, name: str) -> bool:
+        return _legal(self).fullmatch(name) is not None
+
+
+@lru_cache
+def _legal(rule: NameRule) -> re.Pattern[str]:
+    begins = "" if rule.first is None else f"(?=[{rule.first}])"
+    return re.compile(f"{begins}[{rule.allowed}]{{1,{rule.limit}}}")
+
+
+def wire_name(rule: NameRule, name: str, *, salt: int = 0) -> str:
+    """The legal form of one name; `salt` gives further ones, should the first be taken."""
+    if not salt and rule.legal(name):
+        return name
+    stem = re.sub(f"[^{rule.allowed}]", "_", name) or "tool"
+    if rule.first is not None and not re.match(f"[{rule.first}]", stem):
+        stem = f"_{stem}"
+    stem = stem[: rule.limit - _DIGITS - 1]
+    return f"{stem}_{sha256_hex(f'{salt}:{name}' if salt else name)[:_DIGITS]}"
+
+
+def wire_names(rule: NameRule, names: Iterable[str]) -> dict[str, str]:
+    """Own name → wire name, one to one. Raises CatalogError for a name that comes twice."""
+    own = list(names)
+    legal = set(filter(rule.legal, own))
+    taken = set(legal)
+    mapping: dict[str, str] = {}
+    for name in own:
+        if name in mapping:
+            raise CatalogError(f"two tools on offer are called {name!r}: rename or drop one")
+        if name in legal:
+            mapping[name] = name
+            continue
+        salt = 0
+        while (candidate := wire_name(rule, name, salt=salt)) in taken:
+            salt += 1
+        taken.add(candidate)
+        mapping[name] = candidate
+    return mapping
+
+
+# How much of strictness one request may hold, where a provider limits that.
+#
+# Tools are taken in their order; one that would go over a limit is sent without `strict`, since the
+# provider would refuse the whole request.
+
+
+class StrictLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the strict tools of one request may hold together.
+
+    `optional` counts properties that are not required, `unions` parts with `anyOf` or a list of types.
+    """
+
+    tools: int
+    optional: int
+    unions: int
+
+
+class Weight(NamedTuple):
+    """What one view adds to the sums of its request."""
+
+    tools: int
+    optional: int
+    unions: int
+
+
+_WHAT = ("strict tools", "optional properties of strict tools", "unions in strict tools")
+
+
+class Allowance:
+    """What is left for the further tools of one request."""
+
+    def __init__(self, limits: StrictLimits) -> None:
+        self._limits = (limits.tools, limits.optional, limits.unions)
+        self._spent = Weight(0, 0, 0)
+
+    def refusal(self, view: str) -> str | None:
+        """Why a view, as JSON text, cannot be strict beside those before it; None once it is in."""
+        total = Weight(*map(sum, zip(self._spent, weight(view), strict=True)))
+        for most, count, what in zip(self._limits, total, _WHAT, strict=True):
+            if count > most:
+                return f"a request takes at most {most} {what}, and with this one it had {count}"
+        self._spent = total
+        return None
+
+
+@lru_cache(maxsize=1024)
+def weight(view: str) -> Weight:
+    """The weight of a view, which refers to nothing."""
+    optional = unions = 0
+    stack: list[Any] = [json.loads(view)]
+    while stack:
+        part = stack.pop()
+        if not isinstance(part, dict):
+            continue
+        properties = part.get("properties", {})
+        optional += len(properties.keys() - set(part.get("required", ())))
+        unions += "anyOf" in part or isinstance(part.get("type"), list)
+        stack += [*properties.values(), *part.get("anyOf", ()), part.get("items")]
+    return Weight(1, optional, unions)
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):

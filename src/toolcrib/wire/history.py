@@ -19,8 +19,8 @@ from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import sha256_hex
 from toolcrib.values.message import Message
+from toolcrib.wire.forms import NameRule, wire_name
 from toolcrib.wire.json_text import is_object, mended
-from toolcrib.wire.names import NameRule, wire_name
 
 
 class IdRule(NamedTuple):

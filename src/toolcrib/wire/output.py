@@ -30,8 +30,7 @@ from toolcrib.schema.references import subschemas
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import ChatRequest
 from toolcrib.values.offer import ArgumentRestorer, Offer
-from toolcrib.wire.forms import ANTHROPIC_TOOLS
-from toolcrib.wire.strict import Allowance, StrictLimits
+from toolcrib.wire.forms import ANTHROPIC_TOOLS, Allowance, StrictLimits
 from toolcrib.wire.views import fresh, lowered_text
 
 _WRAPPER = "answer"

@@ -1,21 +1,23 @@
-"""What all requests have in common: tools encoded once, histories that grow, settings, headers."""
+"""What the wires share: requests (tools, histories, settings, headers) and the decoder's protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import is_
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import orjson
 
 from toolcrib.errors import RequestError
 from toolcrib.values.definition import HasDefinition, tools_in
-from toolcrib.values.message import ChatRequest, ToolChoice
+from toolcrib.values.json import JsonObject
+from toolcrib.values.message import ArgumentsPart, ChatRequest, Reply, TextPart, ToolChoice
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.forms import ToolForm
+from toolcrib.wire.framing import Event
 from toolcrib.wire.history import History
 from toolcrib.wire.views import encoded
 
@@ -206,3 +208,57 @@ def _encoded(wire: Wire, given: Sequence[HasDefinition]) -> SentTools:
     own_names = {wire_name: own for own, wire_name in made.names.items() if own != wire_name}
     offer = Offer.of(tools, own_names=own_names, restorers=made.restorers)
     return SentTools(given, wire.tools, made.names, offer, made.body)
+
+
+# What a wire gives to the decoder that all wires share: a reply under construction, and frames.
+
+
+Parts: TypeAlias = list[TextPart | ArgumentsPart]
+
+
+class Builder(Protocol):
+    """The reply under construction. Every method may raise ClientError, which ends the reply.
+
+    `torn` is set by the decoder if a stream stopped in the middle of an event.
+    """
+
+    torn: bool
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was there that only this wire sends."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the provider has said, in its own way, that no event follows."""
+
+    def body(self, body: JsonObject, data: bytes) -> None:
+        """Take a whole body; `data` are its bytes."""
+
+    def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
+        """Take one event of a stream, and add what can be shown of it to `parts`."""
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """The reply. `ended` is whether the provider said that this was all of it."""
+
+
+@runtime_checkable
+class QuickBuilder(Builder, Protocol):
+    """A builder that can read most events of its wire from their bytes, which saves half the time."""
+
+    def fast(self, data: bytes, parts: Parts) -> bool:
+        """Take an event by the fast path; False if that did nothing, and `event` is due."""
+
+
+class MakeBuilder(Protocol):
+    def __call__(self, wire: Wire, /, *, offer: Offer, ids: str) -> Builder: ...
+
+
+class Frames(Protocol):
+    """Cuts a stream into events; `foreign` counts lines that belong to none."""
+
+    foreign: int
+
+    def feed(self, data: bytes) -> list[Event]: ...
+
+    def close(self) -> Event | None: ...

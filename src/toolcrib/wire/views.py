@@ -21,9 +21,7 @@ from toolcrib.schema.validator import Validator, compile_validator
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.offer import ArgumentRestorer
-from toolcrib.wire.forms import Told, ToolForm
-from toolcrib.wire.names import wire_names
-from toolcrib.wire.strict import Allowance
+from toolcrib.wire.forms import Allowance, Told, ToolForm, wire_names
 
 _MOST_VIEWS = 16_384
 

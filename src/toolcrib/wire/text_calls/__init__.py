@@ -6,14 +6,16 @@ from collections.abc import Mapping
 
 from toolcrib.errors import RequestError
 from toolcrib.values.typed import names_wrong_types
-from toolcrib.wire.text_calls.block import Block
-from toolcrib.wire.text_calls.cursor import Cursor, EndedError, NoCallError
-from toolcrib.wire.text_calls.deepseek import DEEPSEEK
-from toolcrib.wire.text_calls.gemma import GEMMA
-from toolcrib.wire.text_calls.hermes import HERMES, QWEN
-from toolcrib.wire.text_calls.llama import LLAMA
-from toolcrib.wire.text_calls.mistral import MISTRAL_TEXT
-from toolcrib.wire.text_calls.syntax import TextSyntax
+from toolcrib.wire.text_calls.reading import Block, Cursor, EndedError, NoCallError
+from toolcrib.wire.text_calls.syntaxes import (
+    DEEPSEEK,
+    GEMMA,
+    HERMES,
+    LLAMA,
+    MISTRAL_TEXT,
+    QWEN,
+    TextSyntax,
+)
 
 SYNTAXES: Mapping[str, TextSyntax] = {
     syntax.name: syntax for syntax in (HERMES, LLAMA, MISTRAL_TEXT, QWEN, GEMMA, DEEPSEEK)

@@ -20,9 +20,9 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Decoder
 from toolcrib.wire.ending import unlisted
 from toolcrib.wire.json_text import Settled
-from toolcrib.wire.text_calls.block import Written
+from toolcrib.wire.text_calls.reading import Written
 from toolcrib.wire.text_calls.scan import Scanner
-from toolcrib.wire.text_calls.syntax import TextSyntax
+from toolcrib.wire.text_calls.syntaxes import TextSyntax
 
 
 class TextCallDecoder:

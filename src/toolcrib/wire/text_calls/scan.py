@@ -13,10 +13,16 @@ import re
 
 from toolcrib.values.offer import Offer
 from toolcrib.wire.json_text import SPACE
-from toolcrib.wire.text_calls.block import Block, Written
-from toolcrib.wire.text_calls.cursor import Asking, Cursor, EndedError, Marks, NoCallError
-from toolcrib.wire.text_calls.forms import some_calls, then
-from toolcrib.wire.text_calls.syntax import Reader, TextSyntax
+from toolcrib.wire.text_calls.reading import (
+    Asking,
+    Block,
+    Cursor,
+    EndedError,
+    Marks,
+    NoCallError,
+    Written,
+)
+from toolcrib.wire.text_calls.syntaxes import Reader, TextSyntax, some_calls, then
 
 _FENCES = {"```": re.compile("`*+"), "~~~": re.compile("~*+")}
 _INFO = re.compile(r"[\w.+-]*+")

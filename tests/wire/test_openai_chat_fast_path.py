@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from toolcrib.values.message import Reply
-from toolcrib.wire import OPENAI_CHAT, decoder
-from toolcrib.wire.openai_chat import reply as reply_module
-from toolcrib.wire.openai_chat.usual import usual_chunk
+from toolcrib.wire import OPENAI_CHAT, decoder, openai_chat
+from toolcrib.wire.openai_chat import fast_chunk
 
 BEGIN = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "id": "x"}
 END = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -87,23 +86,23 @@ def carefully(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def read(*events: Any) -> tuple[list[Any], Reply]:
         with monkeypatch.context() as patch:
-            patch.setattr(reply_module, "_PATIENCE", 0)
+            patch.setattr(openai_chat, "_PATIENCE", 0)
             return decoded(*events)
 
     return read
 
 
 @pytest.mark.parametrize("event", USUAL.values(), ids=USUAL)
-def test_usual_chunks_mean_the_same(event: Any, carefully: Any) -> None:
-    usual_chunk(json.dumps(event).encode())
+def test_fast_chunks_mean_the_same(event: Any, carefully: Any) -> None:
+    fast_chunk(json.dumps(event).encode())
     for events in ((BEGIN, event, END), (BEGIN, event, event, END), (event, BEGIN, event)):
         assert decoded(*events) == carefully(*events)
 
 
 @pytest.mark.parametrize("event", UNUSUAL.values(), ids=UNUSUAL)
-def test_unusual_chunks_are_left_to_others(event: Any, carefully: Any) -> None:
+def test_unfast_chunks_are_left_to_others(event: Any, carefully: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        usual_chunk(json.dumps(event).encode())
+        fast_chunk(json.dumps(event).encode())
     events = (BEGIN, event, END, "[DONE]")
     assert decoded(*events) == carefully(*events)
 
@@ -126,10 +125,10 @@ def test_a_server_that_is_always_unusual(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def reading(data: bytes) -> Any:
         tried.append(data)
-        return usual_chunk(data)
+        return fast_chunk(data)
 
-    monkeypatch.setattr(reply_module, "usual_chunk", reading)
+    monkeypatch.setattr(openai_chat, "fast_chunk", reading)
     chunks = [delta(content="x") | {"usage": {"prompt_tokens": at}} for at in range(1, 100)]
     _, reply = decoded(BEGIN, *chunks, END, "[DONE]")
     assert (reply.text, reply.usage.input_tokens) == ("x" * 99, 99)
-    assert len(tried) == reply_module._PATIENCE
+    assert len(tried) == openai_chat._PATIENCE

@@ -1,24 +1,109 @@
-"""The reply under construction: what events and whole bodies of Cohere's chat add to it.
-
-A stream gives the members of a message piece by piece, each at its index; what a whole reply has in
-`content`, `tool_plan` and `citations` is put together in the same form.
-"""
+"""Cohere's chat, version 2: requests, replies, and the wire's value."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import orjson
 
 from toolcrib.errors import WireError
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import Reply, TextPart, Usage
+from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
-from toolcrib.wire.base import Wire
-from toolcrib.wire.builder import Parts
+from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
+from toolcrib.wire.forms import COHERE_TOOLS
+from toolcrib.wire.history import SentCall, dumps
 from toolcrib.wire.json_text import counted, mended
+from toolcrib.wire.openai_chat import ChatHistory, call_form
+from toolcrib.wire.output import COHERE_OUTPUT_FORM, asked_output
+from toolcrib.wire.request import (
+    Parts,
+    SentTools,
+    bearer,
+    checked_choice,
+    http_request,
+    narrowed,
+    refuse_single_calls,
+    remembered_history,
+    remembered_tools,
+    settings_members,
+    tools_member,
+)
+
+# The messages of a request to Cohere: OpenAI's, but for what its service says of them in refusing.
+#
+# "system turn must be the first in the list": the texts of all system messages are one message, before
+# the others. "message must not be empty in a turn": what says and calls nothing is left out.
+# https://docs.cohere.com/reference/errors
+
+
+class CohereHistory(ChatHistory):
+    """https://docs.cohere.com/v2/reference/chat, `messages`. A result has no error flag."""
+
+    @property
+    def silent(self) -> bool:
+        return not (self._encoded or self.instructions)
+
+    def encoded(self) -> bytes:
+        others = super().encoded()
+        if not self.instructions:
+            return others
+        first = dumps({"role": "system", "content": "\n\n".join(self.instructions)})
+        return b"[" + first + (b"," if self._encoded else b"") + others[1:]
+
+    def system(self, message: Message) -> Sequence[Any]:
+        if message.content:
+            self.instructions.append(message.content)
+        return []
+
+    def user(self, message: Message) -> Sequence[Any]:
+        return super().user(message) if message.content or message.images else []
+
+    def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
+        """Thinking, a plan and citations go back as they came, unless the text was changed since.
+
+        "text content is not allowed when tool_calls are provided […] use 'tool_plan'"
+        (vercel/ai#5794): so a text beside calls is their plan.
+        """
+        blocks, plan, citations = _kept(self.state(message))
+        form: dict[str, Any] = {"role": "assistant"}
+        if not calls:
+            if not message.content:
+                return []
+            if not blocks or "".join(b.get("text", "") for b in blocks) != message.content:
+                return [form | {"content": message.content}]
+            cited = {"citations": citations} if citations else {}
+            return [form | {"content": blocks} | cited]
+        if thinking := [block for block in blocks if block.get("type") != "text"]:
+            form["content"] = thinking
+        if plans := [text for text in (plan, message.content) if text]:
+            form["tool_plan"] = "\n\n".join(plans)
+        return [form | {"tool_calls": [call_form(call) for call in calls]}]
+
+
+def _kept(state: Any) -> tuple[list[dict[str, Any]], str, list[Any]]:
+    """Content, plan and citations out of a state; of one that is something else, nothing."""
+    state = state if isinstance(state, dict) else {}
+    content, plan, citations = map(state.get, ("content", "tool_plan", "citations"))
+    blocks = [b for b in content if _usable(b)] if isinstance(content, list) else []
+    known = citations if isinstance(citations, list) else []
+    return blocks, plan if isinstance(plan, str) else "", known
+
+
+def _usable(block: Any) -> bool:
+    return isinstance(block, dict) and isinstance(block.get("text", ""), str)
+
+
+# The reply under construction: what events and whole bodies of Cohere's chat add to it.
+#
+# A stream gives the members of a message piece by piece, each at its index; what a whole reply has in
+# `content`, `tool_plan` and `citations` is put together in the same form.
+
 
 _KINDS = frozenset(
     (
@@ -224,3 +309,74 @@ def _call(call: Any) -> tuple[str, str, str]:
     if not isinstance(name, str) or not isinstance(arguments, str):
         raise WireError("the name or the arguments of a tool call are not text")
     return id_ if isinstance(id_, str) else str(id_), name, arguments
+
+
+# Requests of Cohere's chat, version 2, and the wire's value.
+#
+# A choice of one tool, or among some, has no form here: the others are not sent with that request.
+# Members that it does not know, Cohere refuses. Shapes: https://docs.cohere.com/v2/reference/chat
+
+
+_OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
+_ONLY_WITH_TOOLS = frozenset(("tool_choice", "strict_tools"))
+
+
+def encode(
+    wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
+) -> HttpRequest:
+    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+
+    Strictness is the whole request's: `Settings.extra={"strict_tools": True}`.
+    """
+    tools = remembered_tools(wire, request.tools, memo)
+    history = remembered_history(wire, request, tools, memo)
+    tools, choice = _choice(wire, request, tools)
+    body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
+    if (listed := tools_member(tools, request)) is not None:
+        body["tools"] = listed
+    if choice is not None:
+        body["tool_choice"] = choice
+    body |= settings_members(wire, request, tools, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS)
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
+    if stream:
+        body["stream"] = True
+    return http_request(wire, wire.path, body, stream=stream, offer=offer)
+
+
+def _choice(wire: Wire, request: ChatRequest, tools: SentTools) -> tuple[SentTools, str | None]:
+    """The tools that the choice leaves, and the word for it; there is none for `auto`."""
+    refuse_single_calls(wire, request, tools)
+    choice = request.tool_choice
+    if checked_choice(choice, tools) is None:
+        return tools, None
+    if choice.mode == "none":
+        return tools, "NONE"
+    left = (choice.name,) if choice.mode == "tool" and choice.name else choice.allowed
+    tools = narrowed(wire, tools, left) if left else tools
+    return tools, None if choice.mode == "auto" else wire.required_choice
+
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "max_tokens": "length",
+    "error": "error",
+    "timeout": "error",
+    # What the service said before version 2, and what hosts of its models still say.
+    "error_limit": "length",
+    "error_toxic": "content_filter",
+    "user_cancel": "incomplete",
+}
+
+
+COHERE = Wire(
+    name="cohere",
+    path="/chat",
+    encode=encode,
+    tools=COHERE_TOOLS,
+    make_decoder=decoding_by(CohereReply),
+    auth=bearer,
+    natural_reasons=frozenset(("tool_call", "complete", "stop_sequence")),
+    finish_reasons=_FINISH_REASONS,
+    history=CohereHistory,
+    required_choice="REQUIRED",
+    output=COHERE_OUTPUT_FORM,
+)

@@ -1,0 +1,630 @@
+"""Anthropic's Messages: blocks, requests, replies, and the wire's value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from toolcrib.errors import WireError
+from toolcrib.values.message import (
+    ChatRequest,
+    FinishReason,
+    Image,
+    Message,
+    Reply,
+    TextPart,
+    ToolChoice,
+    Usage,
+)
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of
+from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.ending import Ending
+from toolcrib.wire.failure import reported_error
+from toolcrib.wire.forms import ANTHROPIC_TOOLS
+from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
+from toolcrib.wire.json_text import counted, mended, parsed, same_json
+from toolcrib.wire.output import ANTHROPIC_OUTPUT, asked_output
+from toolcrib.wire.request import (
+    Parts,
+    SentTools,
+    checked_choice,
+    extra_members,
+    http_request,
+    narrowed,
+    remembered_history,
+    remembered_tools,
+    sampling,
+    tools_member,
+)
+
+# The content blocks of an assistant's message: assembled, kept to be sent back, and sent back.
+#
+# What comes back to Anthropic is the list of blocks as it was, since a signature of thinking covers its
+# place among them; but the calls and the text are those of the message, which may have been changed.
+
+
+_DELTAS = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("thinking", "signature"),
+    "input_json_delta": ("tool_use", "partial_json"),
+    "citations_delta": ("text", "citation"),
+}
+_KINDS = frozenset(("text", "thinking", "tool_use"))
+_OF_A_CALL = frozenset(("type", "id", "name", "input", "caller"))
+_DIRECT = ({"type": "direct"}, None)
+
+
+def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
+    """The kind of block that a delta adds to, and the member that it brings; empty if unknown."""
+    kind = delta.get("type")
+    if isinstance(kind, str) and kind in _DELTAS:
+        return _DELTAS[kind]
+    is_input = isinstance(delta.get("partial_json"), str)  # whatever it calls itself
+    return _DELTAS["input_json_delta"] if is_input else ("", "")
+
+
+class Block:
+    """A block that may still grow; `form` is what it began as, `number` its place in the reply.
+
+    Of a call, `given` is the input that came with its beginning, as text, and `input` that of its
+    deltas; `stopped` is whether the provider said that the block is whole.
+    """
+
+    __slots__ = ("_citations", "_pieces", "form", "given", "input", "kind", "number", "stopped")
+
+    def __init__(self, number: int, form: dict[str, Any]) -> None:
+        kind = form.get("type")
+        self.number = number
+        self.form = form
+        self.kind = kind if isinstance(kind, str) else ""
+        self.given = ""
+        self.input: list[str] = []
+        self.stopped = False
+        self._pieces: dict[str, list[str]] = {}
+        self._citations: list[Any] = []
+
+    def is_again(self, form: Any) -> bool:
+        """Whether a beginning at the same index is that of this call, said again."""
+        if self.kind != "tool_use" or not isinstance(form, dict):
+            return False
+        if self.stopped and not self.form.get("id"):
+            return False
+        return all(form.get(key) == self.form.get(key) for key in ("type", "id", "name"))
+
+    def is_other(self, form: Any) -> bool:
+        """Whether a beginning at the same index gives the id of this call to another tool."""
+        given = self.form.get("id")
+        is_call = (
+            self.kind == "tool_use" and isinstance(form, dict) and form.get("type") == self.kind
+        )
+        return is_call and bool(given) and form.get("id") == given
+
+    @property
+    def announced(self) -> bool:
+        """Whether a call began with its name, and not with a piece of its input."""
+        return bool(self.form.get("name")) or self.stopped
+
+    def takes(self, kind: str) -> bool:
+        """Whether a delta for blocks of that kind may be for this one."""
+        return not kind or kind == self.kind or self.kind not in _KINDS
+
+    def add(self, member: str, value: Any) -> None:
+        """Take what a delta brings; of an unknown one the members become those of the block."""
+        if member == "citation":
+            self._citations.append(value)
+        elif member:
+            self._pieces.setdefault(member, []).append(value)
+        elif self.kind not in _KINDS:
+            self.form = self.form | value | {"type": self.kind}
+
+    def whole(self) -> dict[str, Any]:
+        """The block as it would have come in one piece; that of a call without its input."""
+        form = dict(self.form)
+        for member, pieces in self._pieces.items():
+            text = "".join(pieces)
+            if member == "partial_json":
+                form["input"] = parsed(mended(text).encode()) if text else {}
+            else:
+                before = form.get(member)
+                form[member] = mended((before if isinstance(before, str) else "") + text)
+        if self._citations:
+            before = form.get("citations")
+            form["citations"] = (before if isinstance(before, list) else []) + self._citations
+        if self.kind == "tool_use":
+            form.pop("input", None)
+        return form
+
+
+def kept(blocks: Iterable[Block], *, cut: bool) -> list[dict[str, Any]]:
+    """What has to be sent back of these blocks: all of them, or none if text and calls say it all."""
+    forms = [block.whole() for block in blocks]
+    if all(map(_plain, forms)):
+        return []
+    return [form for form in forms if _usable(form, cut=cut)]
+
+
+def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
+    """An assistant's content: text and calls, at their places among the blocks that were kept."""
+    known = state if isinstance(state, list) else []
+    forms = [form for form in known if isinstance(form, dict) and _usable(form, cut=False)]
+    said = "".join(form["text"] for form in forms if form.get("type") == "text")
+    waiting, blocks = list(calls), list[dict[str, Any]]()
+    for form in forms:
+        if form.get("type") == "tool_use":
+            call = next((c for c in waiting if c.call.provider_id == form.get("id")), None)
+            if call is not None:
+                waiting.remove(call)
+                blocks.append(form | _call(call))
+        elif form.get("type") != "text" or (said == text and form["text"].strip()):
+            blocks.append(form)
+    if said != text and text.strip():
+        at = next((n for n, form in enumerate(blocks) if form["type"] == "tool_use"), len(blocks))
+        blocks.insert(at, {"type": "text", "text": text})
+    return blocks + [_call(call) for call in waiting]
+
+
+def _call(call: SentCall) -> dict[str, Any]:
+    """The input is the model's own text."""
+    given = orjson.Fragment(call.arguments)
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
+
+
+def _plain(form: dict[str, Any]) -> bool:
+    if form.get("type") == "tool_use":
+        return form.keys() <= _OF_A_CALL and form.get("caller") in _DIRECT
+    return form.get("type") == "text" and not form.get("citations")
+
+
+def _usable(form: dict[str, Any], *, cut: bool) -> bool:
+    """Whether Anthropic would take the block back: not so thinking or a call that was cut."""
+    kind = form.get("type")
+    if kind == "text":
+        return isinstance(form.get("text"), str)
+    if kind == "thinking":
+        return bool(form.get("signature")) or not cut
+    return "input" not in form or isinstance(form["input"], dict)
+
+
+# The messages of an Anthropic request: content blocks, and all results of a turn in one message.
+#
+# What says nothing is left out: Anthropic refuses a message, and a text, without a printing character.
+
+
+class AnthropicHistory(History):
+    """https://platform.claude.com/docs/en/api/messages/create, `messages`.
+
+    Several messages of one role in a row are one turn to Anthropic.
+    """
+
+    ids = IdRule("A-Za-z0-9_-", 64)
+
+    def system(self, message: Message) -> Sequence[Any]:
+        if message.content.strip():
+            self.instructions.append(message.content)
+        return []
+
+    def user(self, message: Message) -> Sequence[Any]:
+        if not message.images:
+            return _message("user", message.content if message.content.strip() else "")
+        return _message("user", [*map(_image, message.images), *_text(message.content)])
+
+    def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
+        state = self.state(message)
+        if not calls and not state:
+            return _message("assistant", message.content if message.content.strip() else "")
+        return _message("assistant", replayed(state or (), message.content, calls))
+
+    def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
+        return _message("user", [_result(result) for result in results])
+
+
+def _message(role: str, content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": role, "content": content}] if content else []
+
+
+def _text(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}] if text.strip() else []
+
+
+def _result(result: SentResult) -> dict[str, Any]:
+    """An error without a text is refused, any other result may go without."""
+    form: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.id}
+    content = result.message.content
+    if content.strip():
+        form["content"] = content
+    if result.message.is_error:
+        form |= {"content": form.get("content", "error"), "is_error": True}
+    return form
+
+
+def _image(image: Image) -> dict[str, Any]:
+    source = {"type": "url", "url": image.url}
+    head, _, data = image.url.partition(";base64,")
+    if image.data:
+        source = {"type": "base64", "media_type": image.media_type, "data": image.data}
+    elif head.startswith("data:") and data:  # of addresses, Anthropic takes only https
+        media_type = head.removeprefix("data:").partition(";")[0]
+        source = {"type": "base64", "media_type": media_type, "data": data}
+    return {"type": "image", "source": source}
+
+
+# The reply under construction: what events and whole bodies of Anthropic's messages add to it.
+#
+# A reply is a list of content blocks, numbered in a stream. Calls of our tools and text become what
+# they are on every wire; the provider's own tools and thinking are nothing that we run or show.
+# Shapes: https://platform.claude.com/docs/en/api/messages, …/build-with-claude/streaming
+
+
+_EVENTS = (
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+    "ping",
+)
+_INPUT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+class _Block(msgspec.Struct):
+    input: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Body(msgspec.Struct):
+    content: list[_Block]
+
+
+class _Event(msgspec.Struct):
+    content_block: _Block
+
+
+_BODY_SLICES = msgspec.json.Decoder(_Body)
+_EVENT_SLICES = msgspec.json.Decoder(_Event)
+
+
+class AnthropicReply:
+    """Takes events or a body, gives the `Reply`. A call is a block, whatever the block's index."""
+
+    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
+        self.known = False
+        self.over = False
+        self.torn = False
+        self._whole = False
+        self._id: object = None
+        self._ending = Ending(wire, offer)
+        self._blocks: list[Block] = []
+        self._by_index: dict[object, Block] = {}
+        self._text: list[str] = []
+        self._calls = CallAssembler(offer, ids, marked=True)
+        self._usage: dict[str, Any] = {}
+
+    def body(self, body: dict[str, Any], data: bytes) -> None:
+        if body.get("type") == "error":
+            raise reported_error(body)
+        content = body.get("content")
+        if not isinstance(content, list):
+            raise WireError("the reply has no content blocks: this is no message of Anthropic's")
+        self.known = self._whole = True
+        inputs = _inputs(content, data) if any(map(_has_input, content)) else [b""] * len(content)
+        for form, given in zip(content, inputs, strict=True):
+            self._stop(self._begin(form, None, given, []), [])
+        self._take_reason(body)
+        self._take_usage(body)
+
+    def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
+        kind = event.get("type") or name.decode("utf-8", "replace")
+        self.known = self.known or kind in _EVENTS
+        match kind:
+            case "content_block_delta":
+                self._take_delta(event, parts)
+            case "content_block_start":
+                self._take_start(event, data, parts)
+            case "content_block_stop":
+                if block := self._by_index.get(index_of(event.get("index"))):
+                    self._stop(block, parts)
+            case "message_start":
+                self._take_message(event.get("message"))
+            case "message_delta":
+                self._take_reason(event.get("delta"))
+                self._take_usage(event)
+            case "message_stop":
+                self.over = True
+            case "error":
+                raise reported_error(event)
+
+    def _take_message(self, message: Any) -> None:
+        """A message begins; if it is another one, the end of the one before it is lost."""
+        given = message.get("id") if isinstance(message, dict) else None
+        if self._id and given and given != self._id:
+            self._ending.sign("incomplete")
+        self._id = self._id or given
+        self._take_usage(message)
+
+    def _take_start(self, event: dict[str, Any], data: bytes, parts: Parts) -> None:
+        form = event.get("content_block")
+        given = _input_at_start(form, data) if _has_input(form) else b""
+        given = given if given.strip(b"{} \t\r\n") else b""  # `{}` is a placeholder in streams
+        index = index_of(event.get("index"))
+        before = self._by_index.get(index)
+        if before is not None and before.is_again(form):
+            if given.decode("utf-8", "replace") != before.given:
+                self._calls.doubt(before.number, CONTRADICTORY)
+            return
+        block = self._begin(form, index, given, parts)
+        if before is not None and before.is_other(form):
+            self._calls.doubt(before.number, CONTRADICTORY)
+            self._calls.doubt(block.number, CONTRADICTORY)
+        elif before is not None and before.kind == "tool_use" and not before.announced:
+            self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
+
+    def _take_delta(self, event: dict[str, Any], parts: Parts) -> None:
+        delta = event.get("delta")
+        if not isinstance(delta, dict):
+            raise WireError("a `content_block_delta` has no delta")
+        kind, member = delta_of(delta)
+        block = self._at(index_of(event.get("index")), kind, parts)
+        value = delta.get(member) if member else delta
+        if member in ("", "citation"):
+            block.add(member, value)
+        elif isinstance(value, str):
+            self._add(block, member, value, parts)
+        elif value is not None:
+            raise WireError(f"the `{member}` of a delta is not text")
+
+    def _begin(self, form: Any, index: object, given: bytes, parts: Parts) -> Block:
+        """A new block. What it brings of its text is told at once, its input only at its end."""
+        if not isinstance(form, dict):
+            raise WireError("a content block is not an object")
+        block = Block(len(self._blocks), form)
+        self._blocks.append(block)
+        self._by_index[index] = block
+        if block.kind == "tool_use":
+            name, provider_id = form.get("name") or "", form.get("id") or ""
+            if not isinstance(name, str):
+                raise WireError("the name of a tool call is not text")
+            self._ending.called()
+            self._calls.piece(block.number, str(provider_id), name, "")
+            text = form.get("input")
+            block.given = text if isinstance(text, str) else given.decode("utf-8", "replace")
+        elif block.kind == "text" and (text := form.get("text")):
+            if not isinstance(text, str):
+                raise WireError("the text of a block is not text")
+            self._tell(text, parts)
+        return block
+
+    def _at(self, index: object, kind: str, parts: Parts) -> Block:
+        """The block that a delta adds to; one that nobody has announced begins with it."""
+        block = self._by_index.get(index)
+        if block is None and index is None and self._blocks:
+            block = self._blocks[-1]
+        if block is None or not block.takes(kind):
+            block = self._begin({"type": kind or "unknown"}, index, b"", parts)
+        return block
+
+    def _add(self, block: Block, member: str, text: str, parts: Parts) -> None:
+        if block.kind == "tool_use" and member == "partial_json":
+            if text:
+                self._ending.called()
+                block.input.append(text)
+            if part := self._calls.piece(block.number, "", "", text):
+                parts.append(part)
+            return
+        block.add(member, text)
+        if block.kind == "text" and text:
+            self._tell(text, parts)
+
+    def _stop(self, block: Block, parts: Parts) -> None:
+        """The end of a block, by its own event."""
+        self._settle(block, parts)
+        block.stopped = True
+        self._calls.end(block.number)
+
+    def _settle(self, block: Block, parts: Parts) -> None:
+        """Input that came with the beginning counts if none followed (gajae-code#1895); if both came,
+        they are copies."""
+        given, block.given = block.given, ""
+        if not given:
+            return
+        if not block.input:
+            block.input.append(given)
+            if part := self._calls.piece(block.number, "", "", given):
+                parts.append(part)
+        elif not same_json(given, "".join(block.input)):
+            self._calls.doubt(block.number, CONTRADICTORY)
+
+    def _tell(self, text: str, parts: Parts) -> None:
+        self._text.append(text)
+        parts.append(TextPart(mended(text)))
+
+    def _take_reason(self, message: Any) -> None:
+        reason = message.get("stop_reason") if isinstance(message, dict) else None
+        if reason:
+            self._ending.said(reason)
+            self._calls.close()
+
+    def _take_usage(self, message: Any) -> None:
+        """The counts of a stream are totals so far; one that is missing, or 0, stays as it was."""
+        usage = message.get("usage") if isinstance(message, dict) else None
+        if isinstance(usage, dict):
+            self._usage |= {key: count for key, count in usage.items() if count}
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """The reply. `ended` is whether the provider said that this was all of it."""
+        for block in self._blocks:
+            self._settle(block, [])
+        said_how = self._whole or bool(self._ending.reason)  # without, a cut may have been lost
+        self._ending.stopped(ended=ended and said_how, torn=self.torn)
+        calls = self._ending.calls(self._calls)
+        state = kept(self._blocks, cut=self._ending.cut is not None)
+        usage = Usage(
+            1,
+            counted(self._usage, *_INPUT_TOKENS),
+            counted(self._usage, "output_tokens"),
+            counted(self._usage, "cache_read_input_tokens"),
+            counted(self._usage, "cache_creation_input_tokens"),
+        )
+        return self._ending.reply(self._text, calls, usage, raw=raw, state=state)
+
+
+def _has_input(form: Any) -> bool:
+    is_call = isinstance(form, dict) and form.get("type") == "tool_use"
+    return is_call and form.get("input") is not None
+
+
+def _inputs(content: list[Any], data: bytes) -> list[bytes]:
+    """The inputs of all blocks of a body, as the very bytes."""
+    try:
+        return [bytes(block.input) for block in _BODY_SLICES.decode(data).content]
+    except (ValueError, RecursionError):
+        return [_again(form) for form in content]
+
+
+def _input_at_start(form: Any, data: bytes) -> bytes:
+    try:
+        return bytes(_EVENT_SLICES.decode(data).content_block.input)
+    except (ValueError, RecursionError):
+        return _again(form)
+
+
+def _again(form: Any) -> bytes:
+    """An input out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    try:
+        return json.dumps(form["input"]).encode() if _has_input(form) else b""
+    except RecursionError:
+        raise WireError("the input of a tool call is nested too deeply") from None
+
+
+# Requests of Anthropic's Messages, and the wire's value.
+#
+# What goes out is what the wire has a place for: system messages beside the list of the others, errors
+# flagged, no output schema, no member that only says the default.
+# Shapes: https://platform.claude.com/docs/en/api/messages/create
+
+
+_OWN_KEYS = frozenset(("model", "messages", "system", "tools", "stream"))
+_ONLY_WITH_TOOLS = frozenset(("tool_choice",))
+_ANY = {"type": "object"}
+_MODES = {"auto": "auto", "none": "none", "required": "any", "tool": "tool"}
+
+
+def encode(
+    wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
+) -> HttpRequest:
+    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+
+    A choice among some tools has no form here: the others are not sent with that request, which
+    costs its cache, and the model cannot call them. Where calls were made and no tool is on offer any
+    more, the tools that were called are named all the same, and may not be called: "Requests which
+    include `tool_use` or `tool_result` blocks must define tools".
+    """
+    tools = remembered_tools(wire, request.tools, memo)
+    history = remembered_history(wire, request, tools, memo)
+    choice = checked_choice(request.tool_choice, tools)
+    if choice is not None and choice.allowed:
+        tools, choice = _narrowed(wire, request, tools, choice)
+    body: dict[str, Any] = {"model": model}
+    if history.instructions:
+        body["system"] = orjson.Fragment(dumps(_system(history.instructions)))
+    body["messages"] = orjson.Fragment(history.encoded())
+    if (listed := tools_member(tools, request)) is not None:
+        body["tools"] = listed
+        if tools.names and (said := _choice(choice, request.parallel_calls)):
+            body["tool_choice"] = said
+    elif history.called:
+        body["tools"] = [{"name": name, "input_schema": _ANY} for name in history.called]
+        body["tool_choice"] = {"type": "none"}
+    body |= _settings(wire, request, tools)
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
+    if stream:
+        body["stream"] = True
+    return http_request(wire, wire.path, body, stream=stream, offer=offer)
+
+
+def _system(instructions: list[str]) -> str | list[dict[str, str]]:
+    if len(instructions) == 1:
+        return instructions[0]
+    return [{"type": "text", "text": text} for text in instructions]
+
+
+def _narrowed(
+    wire: Wire, request: ChatRequest, tools: SentTools, choice: ToolChoice
+) -> tuple[SentTools, ToolChoice]:
+    """The tools and the choice that say which are allowed; as they are where there is no need."""
+    own = frozenset(request.tool_choice.allowed)
+    if choice.mode not in ("auto", "required") or own == tools.names.keys():
+        return tools, choice
+    if choice.mode == "required" and len(own) == 1:
+        return tools, ToolChoice("tool", choice.allowed[0])
+    return narrowed(wire, tools, own), choice
+
+
+def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
+    """Empty where nothing need be said: without one the choice is `auto`, with any number of calls."""
+    mode = "auto" if choice is None else choice.mode
+    form: dict[str, Any] = {"type": _MODES[mode]}
+    if choice is not None and mode == "tool":
+        form["name"] = choice.name
+    if parallel is False and mode != "none":
+        form["disable_parallel_tool_use"] = True
+    return form if form != {"type": "auto"} else {}
+
+
+def _settings(wire: Wire, request: ChatRequest, tools: SentTools) -> dict[str, Any]:
+    """Thinking counts among the tokens of a reply: the default leaves room beside its budget."""
+    unwanted = frozenset() if tools.names else _ONLY_WITH_TOOLS
+    extra = extra_members(request.settings.extra, own=_OWN_KEYS, unwanted=unwanted)
+    thinking = extra.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    most = wire.default_max_tokens + (budget if isinstance(budget, int) else 0)
+    return {wire.max_tokens_key: most} | sampling(wire, request) | extra
+
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    # The provider's own loop stopped at its limit, or to make room: whoever wants the rest sends the
+    # message back and asks again.
+    "pause_turn": "length",
+    "compaction": "length",
+    "refusal": "refusal",
+    # What servers that imitate this wire have been seen to say.
+    "length": "length",
+    "content_filter": "content_filter",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
+    "sensitive": "content_filter",
+    "error": "error",
+    "malformed_tool_use": "error",
+    "malformed_model_output": "error",
+    "abort": "incomplete",
+    "cancelled": "incomplete",
+    "incomplete": "incomplete",
+}
+
+
+def _key(key: str) -> dict[str, str]:
+    return {"x-api-key": key}
+
+
+ANTHROPIC = Wire(
+    name="anthropic",
+    path="/v1/messages",
+    encode=encode,
+    tools=ANTHROPIC_TOOLS,
+    make_decoder=decoding_by(AnthropicReply),
+    auth=_key,
+    natural_reasons=frozenset(("tool_use", "end_turn", "stop_sequence")),
+    finish_reasons=_FINISH_REASONS,
+    history=AnthropicHistory,
+    headers={"anthropic-version": "2023-06-01"},
+    default_max_tokens=8192,
+    output=ANTHROPIC_OUTPUT,
+)

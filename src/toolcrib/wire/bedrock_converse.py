@@ -1,0 +1,686 @@
+"""Bedrock's Converse and ConverseStream: blocks, requests, replies, and the wire's value."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+import orjson
+
+from toolcrib.errors import RequestError, WireError
+from toolcrib.values.message import (
+    ChatRequest,
+    FinishReason,
+    Image,
+    Message,
+    Reply,
+    TextPart,
+    ToolChoice,
+    Usage,
+)
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of
+from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.ending import Ending
+from toolcrib.wire.forms import BEDROCK_TOOLS, Told
+from toolcrib.wire.framing import FrameStream
+from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
+from toolcrib.wire.json_text import counted, mended, parsed
+from toolcrib.wire.output import BEDROCK_OUTPUT, asked_output
+from toolcrib.wire.request import (
+    Parts,
+    SentTools,
+    bearer,
+    checked_choice,
+    extra_members,
+    http_request,
+    narrowed,
+    refuse_single_calls,
+    remembered_history,
+    remembered_tools,
+    sampling,
+    tools_member,
+    with_extra,
+)
+
+# The content blocks of a model's message: assembled, kept to be sent back, and sent back.
+#
+# What comes back to Bedrock is the list of blocks as it was, since a signature of reasoning covers its
+# place among them; but the calls and the text are those of the message, which may have been changed.
+# Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html
+
+
+_SERVER = "server_tool_use"
+_KINDS = ("toolUse", "reasoningContent", "citationsContent", "text")
+
+
+class Block:
+    """A block that may still grow; `form` is what it began as, `number` its place in the reply.
+
+    `ours` is whether it is a call, and not one that the provider has run itself; `stopped` is whether
+    the provider said that the block is whole.
+    """
+
+    __slots__ = ("_citations", "_pieces", "form", "kind", "number", "ours", "stopped")
+
+    def __init__(self, number: int, form: dict[str, Any]) -> None:
+        self.number = number
+        self.form = form
+        self.kind = next((kind for kind in _KINDS if kind in form), next(iter(form), ""))
+        self.ours = _is_call(form)
+        self.stopped = False
+        self._pieces: dict[str, list[str]] = {}
+        self._citations: list[Any] = []
+
+    def is_again(self, form: Any) -> bool:
+        """Whether a beginning at the same index is that of this call, said again."""
+        use = form.get("toolUse") if isinstance(form, dict) else None
+        if not self.ours or not isinstance(use, dict):
+            return False
+        own = self.form["toolUse"]
+        if self.stopped and not own.get("toolUseId"):
+            return False
+        return all(use.get(key) == own.get(key) for key in ("toolUseId", "name"))
+
+    def is_other(self, form: Any) -> bool:
+        """Whether a beginning at the same index gives the id of this call to another tool."""
+        use = form.get("toolUse") if isinstance(form, dict) else None
+        given = self.form["toolUse"].get("toolUseId") if self.ours else None
+        return isinstance(use, dict) and bool(given) and use.get("toolUseId") == given
+
+    @property
+    def announced(self) -> bool:
+        """Whether a call began with its name, and not with a piece of its input."""
+        return bool(self.form["toolUse"].get("name")) or self.stopped
+
+    def takes(self, kind: str) -> bool:
+        """Whether a delta of that kind may be for this block."""
+        if kind == "citation":
+            return self.kind in ("", "text")
+        return self.kind == kind or (not self.kind and kind != "toolUse")
+
+    def add(self, kind: str, member: str, text: str) -> None:
+        self.kind = self.kind or kind
+        self._pieces.setdefault(member, []).append(text)
+
+    def add_other(self, kind: str, value: Any) -> None:
+        """Take a delta that is neither text nor input: a citation, or more of a block of its own."""
+        if kind == "citation":
+            self._citations.append(value)
+            return
+        self.kind = self.kind or kind
+        before = self.form.get(kind)
+        if isinstance(before, dict) and isinstance(value, dict):
+            self.form[kind] = before | value
+        elif isinstance(before, dict) and isinstance(value, list):  # of a tool's result
+            known = before.get("content")
+            content = known + value if isinstance(known, list) else value
+            self.form[kind] = before | {"content": content}
+        else:
+            self.form[kind] = value
+
+    def whole(self) -> dict[str, Any]:
+        """The block as it would have come in one piece; that of a call of ours without its input."""
+        if self.ours:
+            use = self.form["toolUse"]
+            return {"toolUse": {key: use[key] for key in use if key != "input"}}
+        if not self._pieces and not self._citations:
+            return self.form
+        joined = {member: mended("".join(pieces)) for member, pieces in self._pieces.items()}
+        if self.kind == "toolUse":
+            given = parsed(joined["input"].encode()) if joined["input"] else {}
+            return {"toolUse": self.form["toolUse"] | {"input": given}}
+        if self.kind == "reasoningContent":
+            return {"reasoningContent": self._reasoning(joined)}
+        if self._citations:
+            said = [{"text": joined.get("text", "")}]
+            return {"citationsContent": {"content": said, "citations": self._citations}}
+        return self.form | joined
+
+    def _reasoning(self, joined: dict[str, str]) -> dict[str, Any]:
+        if "redactedContent" in joined:
+            return {"redactedContent": _base64(self._pieces["redactedContent"])}
+        return {"reasoningText": {"text": "", **joined}}
+
+
+def kept(blocks: Iterable[Block], *, cut: bool) -> list[dict[str, Any]]:
+    """What has to be sent back of these blocks: all of them, or none if text and calls say it all.
+
+    Of a reply that was cut, reasoning without its signature is no use.
+    """
+    forms = [block.whole() for block in blocks]
+    if all(not form or "text" in form or _is_call(form) for form in forms):
+        return []
+    return [form for form in forms if _usable(form) and not (cut and _is_unsigned(form))]
+
+
+def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
+    """An assistant's content: text and calls, at their places among the blocks that were kept.
+
+    Reasoning that nobody has signed goes back only beside calls, whose results it is for: DeepSeek's
+    models refuse it (langchain-ai/langchain-aws#401), and no other needs it.
+    """
+    known = state if isinstance(state, list) else []
+    forms = [form for form in known if isinstance(form, dict) and _usable(form)]
+    said = "".join(map(text_of, forms))
+    waiting, blocks = list(calls), list[dict[str, Any]]()
+    for form in forms:
+        if _is_call(form):
+            given = form["toolUse"].get("toolUseId")
+            call = next((c for c in waiting if c.call.provider_id == given), None)
+            if call is not None:
+                waiting.remove(call)
+                blocks.append(_call(call))
+        elif not _has_text(form):
+            if calls or not _is_unsigned(form):
+                blocks.append(form)
+        elif said == text and text_of(form).strip():
+            blocks.append(form)
+    if said != text and text.strip():
+        at = next((n for n, form in enumerate(blocks) if _is_call(form)), len(blocks))
+        blocks.insert(at, {"text": text})
+    return blocks + [_call(call) for call in waiting]
+
+
+def text_of(form: dict[str, Any]) -> str:
+    """What the block says to the user; with citations it says it one level down."""
+    if "text" in form:
+        return form["text"] if isinstance(form["text"], str) else ""
+    cited = form.get("citationsContent")
+    pieces = cited.get("content") if isinstance(cited, dict) else None
+    known = pieces if isinstance(pieces, list) else ()
+    texts = (piece.get("text") for piece in known if isinstance(piece, dict))
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _has_text(form: dict[str, Any]) -> bool:
+    return "text" in form or "citationsContent" in form
+
+
+def _call(call: SentCall) -> dict[str, Any]:
+    """The input is the model's own text."""
+    given = orjson.Fragment(call.arguments)
+    return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": given}}
+
+
+def _is_call(form: dict[str, Any]) -> bool:
+    use = form.get("toolUse")
+    return isinstance(use, dict) and use.get("type") != _SERVER
+
+
+def _is_unsigned(form: dict[str, Any]) -> bool:
+    reasoning = form.get("reasoningContent")
+    said = reasoning.get("reasoningText") if isinstance(reasoning, dict) else None
+    return isinstance(said, dict) and not said.get("signature")
+
+
+def _usable(form: dict[str, Any]) -> bool:
+    """Whether Bedrock would take the block back: not so a text that is none, or half of an input."""
+    use = form.get("toolUse")
+    if "toolUse" in form:
+        return isinstance(use, dict) and isinstance(use.get("input", {}), dict)
+    return bool(form) and ("text" not in form or isinstance(form["text"], str))
+
+
+def _base64(pieces: list[str]) -> str:
+    """Pieces that were each encoded by itself, as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    try:
+        return base64.b64encode(b"".join(map(base64.b64decode, pieces))).decode()
+    except ValueError:
+        return "".join(pieces)
+
+
+# The messages of a Converse request: content blocks, and all results of a turn in one message.
+#
+# Users and the model take turns, the user first; several messages of one of them in a row are one. What
+# says nothing is left out: "The text field in the ContentBlock object … is blank" is a refusal.
+
+
+_FORMATS = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg", "gif": "gif", "webp": "webp"}
+_HEADS = (b'{"role":"user","content":[', b'{"role":"assistant","content":[')
+_END = b"]}"
+_NOBODY = {"text": "."}
+"""Stands for a user who has said nothing, where the model's message is the first."""
+
+
+class BedrockHistory(History):
+    """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html"""
+
+    ids = IdRule("A-Za-z0-9_-", 64)
+    given_ids = IdRule("A-Za-z0-9_.:-", 64)
+
+    def system(self, message: Message) -> Sequence[Any]:
+        if message.content.strip():
+            self.instructions.append(message.content)
+        return []
+
+    def user(self, message: Message) -> Sequence[Any]:
+        return _message("user", [*map(_image, message.images), *_text(message.content)])
+
+    def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
+        said = _message("assistant", replayed(self.state(message), message.content, calls))
+        return _message("user", [_NOBODY]) + said if self.silent and said else said
+
+    def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
+        return _message("user", [_result(result) for result in results])
+
+    def encoded(self, last: bytes = b"") -> bytes:
+        """The JSON text of the list; `last` is a block to be added to the last message."""
+        pieces: list[bytes] = []
+        before = b""
+        for item in self._encoded:
+            head = _HEADS[not item.startswith(_HEADS[0])]
+            if head is before:
+                pieces += [b",", item[len(head) : -len(_END)]]
+            else:
+                pieces += [_END + b"," if before else b"", item[: -len(_END)]]
+            before = head
+        if last:
+            pieces += [b",", last]
+        return b"".join((b"[", *pieces, _END, b"]"))
+
+
+def _message(role: str, content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": role, "content": content}] if content else []
+
+
+def _text(text: str) -> list[dict[str, Any]]:
+    return [{"text": text}] if text.strip() else []
+
+
+def _result(result: SentResult) -> dict[str, Any]:
+    is_error = result.message.is_error
+    content = _text(result.message.content) or _text("error" if is_error else "(empty)")
+    form: dict[str, Any] = {"toolUseId": result.id, "content": content}
+    return {"toolResult": form | {"status": "error"} if is_error else form}
+
+
+def _image(image: Image) -> dict[str, Any]:
+    """Data, or an address in S3; Bedrock fetches from nowhere else."""
+    head, _, data = image.url.partition(";base64,")
+    if image.url.startswith("s3://"):
+        kind = image.media_type or image.url.rpartition(".")[2]
+        source: dict[str, Any] = {"s3Location": {"uri": image.url}}
+    elif image.data or (head.startswith("data:") and data):
+        kind = image.media_type or head.removeprefix("data:").partition(";")[0]
+        source = {"bytes": image.data or data}
+    else:
+        raise RequestError("Bedrock takes images as data, or as an s3:// address, but no other URL")
+    known = _FORMATS.get(kind.lower().rpartition("/")[2])
+    if known is None:
+        raise RequestError(f"Bedrock takes images as png, jpeg, gif or webp, and not as {kind!r}")
+    return {"image": {"format": known, "source": source}}
+
+
+# The reply under construction: what events and whole bodies of Converse add to it.
+#
+# A reply is a list of content blocks, numbered in a stream. Calls of our tools and text become what
+# they are on every wire; the provider's own tools and reasoning are nothing that we run or show.
+# Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html,
+# …/API_runtime_ConverseStream.html
+
+
+_EVENTS = (
+    "messageStart",
+    "contentBlockStart",
+    "contentBlockDelta",
+    "contentBlockStop",
+    "messageStop",
+    "metadata",
+)
+_INPUT_TOKENS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+
+
+class _Use(msgspec.Struct):
+    input: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Block(msgspec.Struct, rename="camel"):
+    tool_use: _Use | None = None
+
+
+class _Message(msgspec.Struct):
+    content: list[_Block]
+
+
+class _Output(msgspec.Struct):
+    message: _Message
+
+
+class _Body(msgspec.Struct):
+    output: _Output
+
+
+class _Start(msgspec.Struct):
+    start: _Block
+
+
+_BODY_SLICES = msgspec.json.Decoder(_Body)
+_START_SLICES = msgspec.json.Decoder(_Start)
+
+
+class BedrockReply:
+    """Takes events or a body, gives the `Reply`. A call is a block, whatever the block's index."""
+
+    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
+        self.known = False
+        self.over = False
+        self.torn = False
+        self._begun = False
+        self._ending = Ending(wire, offer)
+        self._blocks: list[Block] = []
+        self._by_index: dict[object, Block] = {}
+        self._text: list[str] = []
+        self._calls = CallAssembler(offer, ids, marked=True)
+        self._usage: dict[str, Any] = {}
+
+    def body(self, body: dict[str, Any], data: bytes) -> None:
+        output = body.get("output")
+        message = output.get("message") if isinstance(output, dict) else None
+        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(content, list):
+            raise WireError("the reply has no content blocks: this is no answer of Converse")
+        self.known = True
+        inputs = _inputs(content, data) if any(map(_has_input, content)) else [""] * len(content)
+        for form, given in zip(content, inputs, strict=True):
+            self._calls.end(self._begin(form, None, given, []).number)
+        self._take_reason(body)
+        self._take_usage(body)
+
+    def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
+        kind = name.decode()
+        self.known = self.known or kind in _EVENTS
+        if kind == "contentBlockDelta":
+            delta = event.get("delta")
+            if not isinstance(delta, dict):
+                raise WireError("a `contentBlockDelta` has no delta")
+            for member, value in delta.items():
+                self._take_delta(index_of(event.get("contentBlockIndex")), member, value, parts)
+        elif kind == "contentBlockStart":
+            form = event.get("start")
+            given = _input_at_start(form, data) if _has_input(form) else ""
+            given = given if given.strip("{} \t\r\n") else ""  # `{}` would be a placeholder
+            self._take_start(form, index_of(event.get("contentBlockIndex")), given, parts)
+        elif kind == "contentBlockStop":
+            self._stop(index_of(event.get("contentBlockIndex")))
+        elif kind == "messageStart":
+            self._take_message()
+        elif kind == "messageStop":
+            self._take_reason(event)
+        elif kind == "metadata":
+            self._take_usage(event)
+            self.over = bool(self._ending.reason)
+
+    def _take_message(self) -> None:
+        """A message begins; if one has begun before, the end of that is lost."""
+        if self._begun:
+            self._ending.sign("incomplete")
+        self._begun = True
+
+    def _stop(self, index: object) -> None:
+        if block := self._by_index.get(index):
+            block.stopped = True
+            self._calls.end(block.number)
+
+    def _take_start(self, form: Any, index: object, given: str, parts: Parts) -> None:
+        before = self._by_index.get(index)
+        if before is not None and before.is_again(form):
+            if given:
+                self._calls.doubt(before.number, CONTRADICTORY)
+            return
+        block = self._begin(form, index, given, parts)
+        if before is not None and before.is_other(form):
+            self._calls.doubt(before.number, CONTRADICTORY)
+            self._calls.doubt(block.number, CONTRADICTORY)
+        elif before is not None and before.ours and not before.announced:
+            self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
+
+    def _begin(self, form: Any, index: object, given: str, parts: Parts) -> Block:
+        """A new block, whose text is told at once. `given` is the input that came with it."""
+        if not isinstance(form, dict) or not isinstance(form.get("toolUse", form), dict):
+            raise WireError("a content block is not an object")
+        block = Block(len(self._blocks), dict(form))
+        self._blocks.append(block)
+        self._by_index[index] = block
+        if text := text_of(form):
+            self._tell(text, parts)
+        if block.ours:
+            use = form["toolUse"]
+            name, provider_id = use.get("name") or "", use.get("toolUseId") or ""
+            if not isinstance(name, str):
+                raise WireError("the name of a tool call is not text")
+            self._ending.called()
+            if part := self._calls.piece(block.number, str(provider_id), name, given):
+                parts.append(part)
+        return block
+
+    def _take_delta(self, index: object, kind: str, value: Any, parts: Parts) -> None:
+        block = self._at(index, kind, parts)
+        if kind == "toolUse":
+            self._take_input(block, value, parts)
+        elif kind == "text":
+            if not isinstance(value, str):
+                raise WireError("the text of a delta is not text")
+            block.add(kind, kind, value)
+            if value:
+                self._tell(value, parts)
+        elif kind == "reasoningContent" and isinstance(value, dict):
+            for member, text in value.items():
+                block.add(kind, member, text if isinstance(text, str) else "")
+        else:
+            block.add_other(kind, value)
+
+    def _at(self, index: object, kind: str, parts: Parts) -> Block:
+        """The block that a delta adds to; without an announcement, as text has none, it begins."""
+        block = self._by_index.get(index)
+        if block is None or not block.takes(kind):
+            block = self._begin({"toolUse": {}} if kind == "toolUse" else {}, index, "", parts)
+        return block
+
+    def _take_input(self, block: Block, value: Any, parts: Parts) -> None:
+        text = value.get("input") if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            raise WireError("the input of a delta is not text")
+        if not block.ours:
+            block.add("toolUse", "input", text)
+        elif part := self._calls.piece(block.number, "", "", text):
+            self._ending.called()
+            parts.append(part)
+
+    def _tell(self, text: str, parts: Parts) -> None:
+        self._text.append(text)
+        parts.append(TextPart(mended(text)))
+
+    def _take_reason(self, message: dict[str, Any]) -> None:
+        if reason := message.get("stopReason"):
+            self._ending.said(reason)
+            self._calls.close()
+
+    def _take_usage(self, message: dict[str, Any]) -> None:
+        usage = message.get("usage")
+        if isinstance(usage, dict):
+            self._usage |= {key: count for key, count in usage.items() if count is not None}
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """The reply. `ended` is whether the provider said that this was all of it."""
+        self._ending.stopped(ended=ended, torn=self.torn)
+        calls = self._ending.calls(self._calls)
+        state = kept(self._blocks, cut=self._ending.cut is not None)
+        usage = Usage(
+            1,
+            counted(self._usage, *_INPUT_TOKENS),
+            counted(self._usage, "outputTokens"),
+            counted(self._usage, "cacheReadInputTokens"),
+            counted(self._usage, "cacheWriteInputTokens"),
+        )
+        return self._ending.reply(self._text, calls, usage, raw=raw, state=state)
+
+
+def _has_input(form: Any) -> bool:
+    use = form.get("toolUse") if isinstance(form, dict) else None
+    return isinstance(use, dict) and use.get("input") is not None
+
+
+def _inputs(content: list[Any], data: bytes) -> list[str]:
+    """The inputs of all blocks of a body, in the very bytes; empty where there are none."""
+    try:
+        return list(map(_slice, _BODY_SLICES.decode(data).output.message.content))
+    except (ValueError, RecursionError):
+        return [_again(form) for form in content]
+
+
+def _input_at_start(form: Any, data: bytes) -> str:
+    """Nothing in the documentation says that a beginning has one: a call never loses what it has."""
+    try:
+        return _slice(_START_SLICES.decode(data).start)
+    except (ValueError, RecursionError):
+        return _again(form)
+
+
+def _slice(block: _Block) -> str:
+    return "" if block.tool_use is None else bytes(block.tool_use.input).decode()
+
+
+def _again(form: Any) -> str:
+    """An input out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    try:
+        return json.dumps(form["toolUse"]["input"]) if _has_input(form) else ""
+    except RecursionError:
+        raise WireError("the input of a tool call is nested too deeply") from None
+
+
+# Requests of Bedrock's Converse and ConverseStream, and the wire's value.
+#
+# What goes out is what the wire has a place for: the model and whether to stream are said in the path,
+# system messages beside the list of the others, settings in `inferenceConfig`. What only some models
+# have goes through `Settings.extra`, as `additionalModelRequestFields`.
+# Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html
+
+
+_OWN_KEYS = frozenset(("modelId", "messages", "system", "toolConfig"))
+_CACHE_POINT = "cachePoint"
+_ANY = {"type": "object"}
+_GONE = "Not available any more: do not call it."
+
+
+def encode(
+    wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
+) -> HttpRequest:
+    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+
+    A choice of no tool, or among some, has no form here: the others are not sent with that request,
+    which costs its cache. Where calls were made and no tool is left, the tools that were called are
+    named all the same, since "The toolConfig field must be defined when using toolUse and toolResult
+    content blocks", with the remark that they are gone; a call of one is then of a tool that was not
+    offered. There is no way to ask for one call at a time, so `parallel_calls=False` is refused.
+
+    `Settings.extra["cachePoint"]`, such as `{"type": "default"}`, is put behind the system text and
+    behind the last message: all that is before such a point can be cached, the tools too, among which
+    Nova would refuse it (NousResearch/hermes-agent#97281).
+    """
+    sent = remembered_tools(wire, request.tools, memo)
+    history = cast("BedrockHistory", remembered_history(wire, request, sent, memo))
+    tools, choice = _chosen(wire, request, sent)
+    extra = extra_members(request.settings.extra, own=_OWN_KEYS)
+    point = extra.pop(_CACHE_POINT, None)
+    mark = b"" if point is None else _mark(point)
+    body: dict[str, Any] = {"messages": orjson.Fragment(history.encoded(mark))}
+    if history.instructions:
+        texts = [dumps({"text": text}) for text in history.instructions]
+        body["system"] = orjson.Fragment(b"[" + b",".join([*texts, mark] if mark else texts) + b"]")
+    if config := _tool_config(tools_member(tools, request), history, choice):
+        body["toolConfig"] = config
+    refuse_single_calls(wire, request, tools)
+    if settings := with_extra(sampling(wire, request), "inferenceConfig", extra):
+        body["inferenceConfig"] = settings
+    body |= extra
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
+    return http_request(
+        wire,
+        _path(wire, model, stream=stream),
+        body,
+        stream=stream,
+        offer=offer,
+        streamed_as="application/vnd.amazon.eventstream",
+    )
+
+
+def _mark(point: Any) -> bytes:
+    try:
+        return orjson.dumps({_CACHE_POINT: point})
+    except TypeError as error:
+        raise RequestError(f"Settings.extra: {_CACHE_POINT!r} is no JSON: {error}") from None
+
+
+def _path(wire: Wire, model: str, *, stream: bool) -> str:
+    """An ARN is one step of the path. A colon stays: encoded or not, URL libraries make it one."""
+    try:
+        step = quote(model or "", safe=":")
+    except UnicodeEncodeError:
+        step = ""
+    if step in ("", ".", ".."):
+        raise RequestError(f"{model!r} names no model of Bedrock's")
+    return f"{wire.path}/{step}/{'converse-stream' if stream else 'converse'}"
+
+
+def _chosen(
+    wire: Wire, request: ChatRequest, tools: SentTools
+) -> tuple[SentTools, ToolChoice | None]:
+    """The tools to send and the choice among them, which is None where nothing need be said."""
+    choice = checked_choice(request.tool_choice, tools)
+    if choice is None or choice.mode == "tool":
+        return tools, choice
+    own = request.tool_choice.allowed
+    if choice.mode == "none":
+        return narrowed(wire, tools, ()), None
+    if choice.mode == "required" and len(choice.allowed) == 1:
+        return tools, ToolChoice("tool", choice.allowed[0])
+    left = narrowed(wire, tools, own) if own else tools
+    return left, choice if choice.mode == "required" else None
+
+
+def _tool_config(
+    tools: orjson.Fragment | None, history: BedrockHistory, choice: ToolChoice | None
+) -> dict[str, Any]:
+    """Empty where nothing need be said: without a choice it is `auto`, with any number of calls."""
+    if tools is None:
+        gone = (Told(name=name, description=_GONE, schema=_ANY) for name in history.called)
+        return {"tools": list(map(BEDROCK_TOOLS.shape, gone))} if history.called else {}
+    config: dict[str, Any] = {"tools": tools}
+    if choice is not None and choice.mode == "tool":
+        config["toolChoice"] = {"tool": {"name": choice.name}}
+    elif choice is not None:
+        config["toolChoice"] = {"any": {}}
+    return config
+
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+    "refusal": "refusal",
+    "malformed_tool_use": "error",
+    "malformed_model_output": "error",
+}
+
+BEDROCK_CONVERSE = Wire(
+    name="bedrock-converse",
+    path="/model",
+    encode=encode,
+    tools=BEDROCK_TOOLS,
+    make_decoder=decoding_by(BedrockReply, FrameStream),
+    auth=bearer,
+    natural_reasons=frozenset(("tool_use", "end_turn", "stop_sequence")),
+    finish_reasons=_FINISH_REASONS,
+    history=BedrockHistory,
+    max_tokens_key="maxTokens",
+    output=BEDROCK_OUTPUT,
+)

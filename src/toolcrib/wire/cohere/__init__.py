@@ -1,5 +1,0 @@
-"""Cohere's chat, version 2."""
-
-from toolcrib.wire.cohere.wire import COHERE
-
-__all__ = ["COHERE"]

@@ -1,0 +1,319 @@
+"""Streams split into events: server-sent events, JSON lines, AWS event streams."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from functools import lru_cache
+
+import msgspec
+import orjson
+
+from toolcrib.errors import WireError
+from toolcrib.wire.base import MAX_BYTES
+
+# Server-sent events, split on bytes: https://html.spec.whatwg.org/multipage/server-sent-events.html
+#
+# Every split of the same bytes gives the same events, in time linear in the bytes: a line is joined
+# once, when its end has come. Beyond the standard: `close` gives the event that a body without a
+# blank line at the end leaves behind.
+
+
+_BOM = b"\xef\xbb\xbf"
+_FIELDS = (b"data", b"event", b"id", b"retry")
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event; the lines of its data are joined by line feeds."""
+
+    name: bytes
+    data: bytes
+
+
+class EventStream:
+    """The splitter. `foreign` counts lines that are not even the beginning of a field, and errors
+    without a text."""
+
+    __slots__ = ("_after_cr", "_data", "_held", "_limit", "_name", "_start", "_tail", "foreign")
+
+    def __init__(self, limit: int = MAX_BYTES) -> None:
+        self.foreign = 0
+        self._limit = limit
+        self._tail: list[bytes] = []
+        self._data: list[bytes] = []
+        self._held = 0
+        self._name = b""
+        self._after_cr = False
+        self._start = True
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that ended with `data`. Raises WireError for one over the size limit."""
+        if self._after_cr and data:
+            self._after_cr = False
+            data = data.removeprefix(b"\n")
+        if b"\n" not in data and b"\r" not in data:
+            self._tail.append(data)
+            self._hold(len(data) + 1)
+            return []
+        if self._tail:
+            self._held -= sum(map(len, self._tail)) + len(self._tail)
+            self._tail.append(data)
+            data = b"".join(self._tail)
+            self._tail = []
+        self._after_cr = data.endswith(b"\r")
+        lines = data.splitlines()
+        rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
+        events = self._lines(lines)
+        if rest:
+            self._tail.append(rest)
+            self._hold(len(rest) + 1)
+        return events
+
+    def close(self) -> Event | None:
+        """What was left without an end: an event, whole or only the beginning of one."""
+        tail, self._tail = b"".join(self._tail), []
+        if tail and b":" not in tail and any(known.startswith(tail) for known in _FIELDS):
+            return Event(b"", tail)  # the torn beginning of a field is the beginning of an event
+        events = self._lines([tail, b""] if tail else [b""])
+        return events[0] if events else None
+
+    def _lines(self, lines: list[bytes]) -> list[Event]:
+        events: list[Event] = []
+        if self._start and lines:
+            self._start = False
+            lines[0] = lines[0].removeprefix(_BOM)
+        data, held = self._data, self._held
+        for line in lines:
+            if not line:
+                if data:
+                    whole = data[0] if len(data) == 1 else b"\n".join(data)
+                    events.append(Event(self._name, whole))
+                    data.clear()
+                    held = 0
+                elif self._name == b"error":
+                    self.foreign += 1  # one that says nothing is still an error
+                self._name = b""
+                continue
+            if line[:5] == b"data:":
+                data.append(line[6:] if line[5:6] == b" " else line[5:])
+                held += len(line)
+            else:
+                held += self._other(line)
+            if held > self._limit:
+                raise self._too_large()
+        self._held = held
+        return events
+
+    def _other(self, line: bytes) -> int:
+        """A line that is no data with a value; how much of it is held."""
+        field, _, value = line.partition(b":")
+        if field == b"event":
+            self._name = value.removeprefix(b" ")
+        elif line == b"data":
+            self._data.append(b"")
+            return len(line)
+        elif not any(known.startswith(field) for known in _FIELDS):
+            self.foreign += 1
+        return 0
+
+    def _hold(self, size: int) -> None:
+        self._held += size
+        if self._held > self._limit:
+            raise self._too_large()
+
+    def _too_large(self) -> WireError:
+        return WireError(f"one event of the stream is larger than {self._limit} bytes")
+
+
+# JSON values split on bytes, one a line (https://github.com/ndjson/ndjson-spec).
+#
+# Every split of the same bytes gives the same values, in time linear in the bytes. Beyond that format:
+# blank lines count for nothing; a value that was printed over several lines is one, from a line that
+# begins with a brace which it does not close to the next line that begins with the closing one.
+
+
+_LINES_BOM = b"\xef\xbb\xbf"
+_SPACE = b" \t\r"
+
+
+class LineStream:
+    """The splitter; its values are events without a name. `foreign` counts lines that begin none."""
+
+    __slots__ = ("_held", "_limit", "_open", "_start", "_tail", "foreign")
+
+    def __init__(self, limit: int = MAX_BYTES) -> None:
+        self.foreign = 0
+        self._limit = limit
+        self._tail: list[bytes] = []
+        self._open: list[bytes] = []
+        self._held = 0
+        self._start = True
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The values that ended with `data`. Raises WireError for one over the size limit."""
+        *lines, rest = data.split(b"\n")
+        events: list[Event] = []
+        for end in lines:
+            self._hold(end)
+            whole, self._tail = b"".join(self._tail), []
+            if event := self._line(whole):
+                events.append(event)
+        if rest:
+            self._hold(rest)
+        return events
+
+    def close(self) -> Event | None:
+        """What was left without an end: a value, whole or only the beginning of one."""
+        last = self._line(b"".join(self._tail)) if self._tail else None
+        if last is None and self._open:
+            last = Event(b"", b"\n".join(self._open))
+        self._tail, self._open = [], []
+        return last
+
+    def _line(self, line: bytes) -> Event | None:
+        if self._start:
+            self._start = False
+            line = line.removeprefix(_LINES_BOM)
+        line = line.rstrip(_SPACE)
+        begins = line.startswith(b"{") and not line.endswith(b"}")
+        if self._open or begins:
+            self._open.append(line)
+            if begins or not line.startswith(b"}"):
+                return None
+            line, self._open = b"\n".join(self._open), []
+        self._held = 0
+        bare = line.lstrip(_SPACE)
+        if not bare:
+            return None
+        self.foreign += not bare.startswith(b"{")
+        return Event(b"", bare)
+
+    def _hold(self, piece: bytes) -> None:
+        self._tail.append(piece)
+        self._held += len(piece) + 1
+        if self._held > self._limit:
+            raise WireError(f"one line of the stream is larger than {self._limit} bytes")
+
+
+# AWS event streams, split on bytes: https://smithy.io/2.0/aws/amazon-eventstream.html
+#
+# Every split of the same bytes gives the same events, in time linear in the bytes: a frame is joined
+# once, when its last byte has come, and counts only if both of its checksums do. An exception becomes
+# the error object that it is on other wires.
+
+
+_PRELUDE = struct.Struct(">III")  # whole length, length of the headers, CRC32 of the two
+_CRC_SIZE = 4
+_LEAST = _PRELUDE.size + _CRC_SIZE
+_MOST_HEADERS = 128 * 1024
+_MOST_PAYLOAD = 24 * 1024 * 1024
+_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+"""Sizes of a header's value by its type, where they are fixed; 6 (bytes) and 7 (text) say theirs."""
+_TORN = Event(b"", b"?")
+
+
+class FrameStream:
+    """The splitter. The name of an event is its `:event-type`, its data are the frame's payload."""
+
+    __slots__ = ("_fault", "_held", "_need", "_pieces", "foreign")
+
+    def __init__(self) -> None:
+        self.foreign = 0
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._need = _PRELUDE.size
+        self._fault: WireError | None = None
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that ended with `data`. Raises WireError, once those before the fault are out."""
+        if self._fault is not None:
+            raise self._fault
+        self._pieces.append(data)
+        self._held += len(data)
+        if self._held < self._need:
+            return []
+        return self._cut(b"".join(self._pieces))
+
+    def close(self) -> Event | None:
+        """No JSON where a frame was torn, None at the end of one. Raises WireError as `feed` does."""
+        if self._fault is not None:
+            raise self._fault
+        return _TORN if self._held else None
+
+    def _cut(self, data: bytes) -> list[Event]:
+        events: list[Event] = []
+        at, size = 0, len(data)
+        try:
+            while True:
+                self._need = _PRELUDE.size
+                if size - at < self._need:
+                    break
+                self._need, headers = _lengths(data, at)
+                if size - at < self._need:
+                    break
+                events.append(_event(data[at : at + self._need], _PRELUDE.size + headers))
+                at += self._need
+        except WireError as fault:
+            self._fault = fault
+        self._pieces, self._held = [data[at:]] if at < size else [], size - at
+        return events
+
+
+def _lengths(data: bytes, at: int) -> tuple[int, int]:
+    """Of the frame that begins there, and of its headers."""
+    whole, headers, crc = _PRELUDE.unpack_from(data, at)
+    if zlib.crc32(data[at : at + 8]) != crc:
+        raise WireError("the reply is no AWS event stream: the checksum of a frame's head is wrong")
+    payload = whole - headers - _LEAST
+    if headers > _MOST_HEADERS or not 0 <= payload <= _MOST_PAYLOAD:
+        raise WireError(f"a frame of the event stream claims to be {whole} bytes long")
+    return whole, headers
+
+
+def _event(frame: bytes, payload_at: int) -> Event:
+    if zlib.crc32(frame[:-_CRC_SIZE]) != int.from_bytes(frame[-_CRC_SIZE:]):
+        raise WireError("a frame of the event stream is damaged: its checksum is wrong")
+    headers = _headers(frame[_PRELUDE.size : payload_at])
+    payload = frame[payload_at:-_CRC_SIZE]
+    if headers.get(":message-type", "event") == "event":
+        return Event(headers.get(":event-type", "").encode(), payload)
+    return Event(b"exception", _reported(headers, payload))
+
+
+def _reported(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """An exception says its type in the headers and the rest in JSON, an error all in the headers."""
+    kind = headers.get(":exception-type") or headers.get(":error-code") or "exception"
+    try:
+        said = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        said = payload.decode("utf-8", "replace")
+    if not isinstance(said, dict):
+        said = {"message": said or headers.get(":error-message", "")}
+    try:
+        return orjson.dumps({"error": said | {"type": kind}})
+    except TypeError:  # nested more deeply than orjson writes
+        return orjson.dumps({"error": {"type": kind}})
+
+
+@lru_cache(maxsize=64)  # those of all deltas of a stream are the same
+def _headers(data: bytes) -> Mapping[str, str]:
+    """The headers that are text. Raises WireError for what is no list of headers."""
+    headers: dict[str, str] = {}
+    at = 0
+    try:
+        while at < len(data):
+            name_end = at + 1 + data[at]
+            name, kind = data[at + 1 : name_end].decode(), data[name_end]
+            at = name_end + 1
+            if kind in (6, 7):
+                at, start = at + 2 + int.from_bytes(data[at : at + 2]), at + 2
+                if kind == 7:  # text
+                    headers[name] = data[start:at].decode()
+            else:
+                at += _SIZES[kind]
+        if at == len(data):
+            return headers
+    except (IndexError, KeyError, UnicodeDecodeError):
+        pass
+    raise WireError("a frame of the event stream has headers that cannot be read")

@@ -1,0 +1,677 @@
+"""Gemini's generateContent: parts, requests, replies, and the wire's value."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import orjson
+
+from toolcrib.errors import RequestError, WireError
+from toolcrib.values.call import CallFault
+from toolcrib.values.message import (
+    ArgumentsPart,
+    ChatRequest,
+    FinishReason,
+    Image,
+    Message,
+    Reply,
+    TextPart,
+    ToolChoice,
+    Usage,
+)
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, choice_of
+from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.ending import GEMINI_FILTERED, Ending
+from toolcrib.wire.forms import GEMINI_TOOLS
+from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
+from toolcrib.wire.json_text import counted, mended, parsed, same_json
+from toolcrib.wire.output import GEMINI_OUTPUT, asked_output
+from toolcrib.wire.request import (
+    Parts,
+    checked_choice,
+    extra_members,
+    http_request,
+    refuse_single_calls,
+    remembered_history,
+    remembered_tools,
+    sampling,
+    tools_member,
+    with_extra,
+)
+
+# Arguments of a call that Gemini streams value by value, put together to one JSON object.
+#
+# Each value comes with its place, a path such as `$.stops[0].city`; a text may come in several
+# pieces. There is no text of the model's own to keep here: what it sent is values. A place that
+# cannot be is a WireError, since arguments that were guessed at must not run. Shapes:
+# https://docs.cloud.google.com/vertex-ai/generative-ai/docs/reference/rest/v1beta1/Content#PartialArg
+
+
+_STEP = re.compile(
+    r"""\.(?P<name>[^.\[\]'"]+)|\[(?P<index>\d{1,9})\]"""
+    r"""|\['(?P<single>(?:[^'\\]|\\.)*)'\]|\["(?P<double>(?:[^"\\]|\\.)*)"\]"""
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_DEEPEST = 64
+_VALUES = ("stringValue", "numberValue", "boolValue")
+
+
+class _Text:
+    """A text that may still grow."""
+
+    __slots__ = ("grows", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.grows = True
+
+
+class PartialArguments:
+    """The values so far. `whole` is whether every text in them has come to its end, `contradictory`
+    whether a place was given two values."""
+
+    def __init__(self) -> None:
+        self.contradictory = False
+        self._root: dict[str, Any] = {}
+        self._growing = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether there were values at all."""
+        return bool(self._root)
+
+    @property
+    def whole(self) -> bool:
+        return self._growing == 0
+
+    def add(self, values: Any) -> None:
+        """Take the `partialArgs` of one piece. Raises WireError for what has no place."""
+        for value in values if isinstance(values, list) else [values]:
+            if not isinstance(value, dict):
+                raise WireError("a partial argument is not an object")
+            self._add(value)
+
+    def text(self) -> str:
+        return json.dumps(_settled(self._root), ensure_ascii=False)
+
+    def _add(self, value: dict[str, Any]) -> None:
+        *way, last = _steps(value.get("jsonPath"))
+        holder: Any = self._root
+        for step, after in zip(way, [*way, last][1:], strict=True):
+            if _is_new(holder, step):
+                _put(holder, step, [] if isinstance(after, int) else {})
+            holder = holder[step]
+        if not isinstance(value.get("stringValue"), str):
+            self._settle(holder, last, _scalar(value))
+            return
+        text = None if _is_new(holder, last) else holder[last]
+        if isinstance(text, _Text) and not text.grows and not value.get("willContinue"):
+            self.contradictory |= "".join(text.pieces) != value["stringValue"]
+            return
+        if not isinstance(text, _Text) or not text.grows:
+            self.contradictory |= text is not None or not _is_new(holder, last)
+            _put(holder, last, text := _Text())
+            self._growing += 1
+        text.pieces.append(value["stringValue"])
+        if not value.get("willContinue"):
+            text.grows = False
+            self._growing -= 1
+
+    def _settle(self, holder: Any, step: str | int, value: Any) -> None:
+        """Give a place its value, which cannot be another one than it had."""
+        if not _is_new(holder, step):
+            before = holder[step]
+            self.contradictory |= type(before) is not type(value) or before != value
+        _put(holder, step, value)
+
+
+def _steps(path: Any) -> list[str | int]:
+    if not isinstance(path, str) or not path.startswith("$"):
+        raise WireError("a partial argument has no path")
+    steps: list[str | int] = []
+    at = 1
+    while at < len(path):
+        found = _STEP.match(path, at)
+        if found is None or len(steps) == _DEEPEST:
+            raise WireError("a partial argument has a path that cannot be read")
+        name, index, single, double = found.group("name", "index", "single", "double")
+        quoted = single if double is None else double
+        if index is not None:
+            steps.append(int(index))
+        else:
+            steps.append(name if quoted is None else _ESCAPED.sub(r"\1", quoted))
+        at = found.end()
+    if not steps:
+        raise WireError("a partial argument has the path of the whole")
+    return steps
+
+
+def _is_new(holder: Any, step: str | int) -> bool:
+    """Whether nothing is at that place yet. Raises WireError if it is none."""
+    if isinstance(holder, dict) and isinstance(step, str):
+        return step not in holder
+    if isinstance(holder, list) and isinstance(step, int) and step <= len(holder):
+        return step == len(holder)
+    raise WireError("a partial argument has a place that cannot be")
+
+
+def _put(holder: Any, step: str | int, value: Any) -> None:
+    if _is_new(holder, step) and isinstance(step, int):
+        holder.append(value)
+    else:
+        holder[step] = value
+
+
+def _scalar(value: dict[str, Any]) -> Any:
+    if "nullValue" in value:
+        return None
+    found = next((value[key] for key in _VALUES if key in value), "")
+    if not isinstance(found, bool | int | float):
+        raise WireError("a partial argument has no value")
+    return found
+
+
+def _settled(value: Any) -> Any:
+    if isinstance(value, _Text):
+        return mended("".join(value.pieces))
+    if isinstance(value, dict):
+        return {mended(key): _settled(item) for key, item in value.items()}
+    return [_settled(item) for item in value] if isinstance(value, list) else value
+
+
+# The parts of a model's content: kept to be sent back, and sent back.
+#
+# What comes back to Gemini is the list of parts as it was, since a thought signature belongs to the
+# part that it came with; but the calls and the text are those of the message, which may have been
+# changed. Shapes: https://ai.google.dev/api/caching#Part,
+# https://ai.google.dev/gemini-api/docs/thought-signatures
+
+
+_NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
+"""Gemini 3 refuses a turn whose first call has no signature; this one stands for calls that other
+models made (…/docs/thought-signatures, FAQ). Gemini 2 takes it and lets it be."""
+
+_OF_TEXT = frozenset(("text", "thought"))
+
+
+class KeptParts:
+    """The parts of one reply. Adjacent pieces of text are one part, unless one has a signature."""
+
+    def __init__(self) -> None:
+        self._forms: list[dict[str, Any]] = []
+        self._texts: dict[int, list[str]] = {}
+
+    def add(self, part: dict[str, Any]) -> None:
+        """A part that is no call."""
+        text = part.get("text")
+        if not isinstance(text, str):
+            self._forms.append(part)
+            return
+        bare = part.keys() <= _OF_TEXT
+        if bare and not text:
+            return
+        last = len(self._forms) - 1
+        joins = bare and last in self._texts and self._forms[last].keys() <= _OF_TEXT
+        if joins and bool(part.get("thought")) is bool(self._forms[last].get("thought")):
+            self._texts[last].append(text)
+            return
+        self._texts[last + 1] = [text]
+        self._forms.append(part)
+
+    def add_call(self, part: dict[str, Any], call_id: str) -> dict[str, Any]:
+        """A part that is a call: what else it brings is kept, and which call of ours it is."""
+        form = part | {"functionCall": {"id": call_id}}
+        self._forms.append(form)
+        return form
+
+    def state(self) -> list[dict[str, Any]]:
+        """What has to be sent back: all parts, or none if text and calls say it all."""
+        for at, pieces in self._texts.items():
+            self._forms[at] = self._forms[at] | {"text": mended("".join(pieces))}
+        return [] if all(map(_plain, self._forms)) else self._forms
+
+
+def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
+    """A model's parts: text and calls, at their places among the parts that were kept."""
+    known = state if isinstance(state, list) else []
+    forms = [form for form in known if isinstance(form, dict)]
+    same = "".join(form["text"] for form in forms if _is_text(form)) == text
+    waiting = {call.call.id: call for call in calls}
+    parts: list[dict[str, Any]] = []
+    for form in forms:
+        if "functionCall" in form:
+            call = waiting.pop(_id_of(form), None)
+            if call is not None:
+                parts.append(form | _call(call))
+        elif same or not _is_text(form):
+            parts.append(form)
+    if text and not same:
+        at = next((n for n, form in enumerate(parts) if "functionCall" in form), len(parts))
+        parts.insert(at, {"text": text})
+    return _signed(parts + [_call(call) for call in waiting.values()])
+
+
+def _signed(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, the first call with a signature at any rate; Gemini signs no other."""
+    first = next((n for n, part in enumerate(parts) if "functionCall" in part), None)
+    if first is not None and "thoughtSignature" not in parts[first]:
+        parts[first] = parts[first] | {"thoughtSignature": _NO_SIGNATURE}
+    return parts
+
+
+def _call(call: SentCall) -> dict[str, Any]:
+    """The arguments are the model's own text."""
+    args = orjson.Fragment(call.arguments)
+    return {"functionCall": {"id": call.id, "name": call.name, "args": args}}
+
+
+def _id_of(form: dict[str, Any]) -> str:
+    call = form["functionCall"]
+    call_id = call.get("id") if isinstance(call, dict) else None
+    return call_id if isinstance(call_id, str) else ""
+
+
+def _is_text(form: dict[str, Any]) -> bool:
+    """Whether the part is what the model said, and not what it thought."""
+    return isinstance(form.get("text"), str) and not form.get("thought")
+
+
+def _plain(form: dict[str, Any]) -> bool:
+    return form.keys() in ({"text"}, {"functionCall"})
+
+
+# The messages of a Gemini request: contents made of parts, and all results of a turn in one of them.
+#
+# What says nothing is left out, since a content needs parts, but not at the beginning: a model's calls
+# must follow a user's turn, if only an empty one.
+
+
+class GeminiHistory(History):
+    """https://ai.google.dev/api/caching#Content.
+
+    Calls get an id even where the model gave none: a result names it, and two
+    calls of one tool are told apart.
+    """
+
+    ids = IdRule(r"\x21-\x7e", 128)
+    given_ids = ANY_ID
+
+    def system(self, message: Message) -> Sequence[Any]:
+        if message.content:
+            self.instructions.append(message.content)
+        return []
+
+    def user(self, message: Message) -> Sequence[Any]:
+        parts = [_image(image) for image in message.images]
+        if message.content:
+            parts.append({"text": message.content})
+        return _content("user", parts) or self._beginning()
+
+    def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
+        parts = replayed(self.state(message), message.content, calls)
+        return [*self._beginning(), *_content("model", parts)]
+
+    def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
+        return _content("user", [_result(result) for result in results])
+
+    def _beginning(self) -> Sequence[Any]:
+        return [] if self._encoded else _content("user", [{"text": ""}])
+
+
+def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"role": role, "parts": parts}] if parts else []
+
+
+def _result(result: SentResult) -> dict[str, Any]:
+    """The text under one key, so that no key of a tool's own can mean anything to the server."""
+    key = "error" if result.message.is_error else "output"
+    response = {"id": result.id, "name": result.name, "response": {key: result.message.content}}
+    return {"functionResponse": response}
+
+
+def _image(image: Image) -> dict[str, Any]:
+    if image.data:
+        return {"inlineData": {"mimeType": image.media_type, "data": image.data}}
+    if image.url.startswith("data:"):
+        kind, _, data = image.url.removeprefix("data:").partition(",")
+        return {"inlineData": {"mimeType": kind.removesuffix(";base64"), "data": data}}
+    file = {"fileUri": image.url}
+    return {"fileData": file | {"mimeType": image.media_type} if image.media_type else file}
+
+
+# The reply under construction: what chunks and whole bodies of Gemini's add to it.
+#
+# A chunk has the form of a whole body, so both are read by the same code. Only STOP is an end that the
+# model chose: whatever else is given as the reason, known or not, the reply was cut.
+# Shapes: https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
+
+
+_KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
+_UNSAID = frozenset(("", "0", "finish_reason_unspecified", "blocked_reason_unspecified"))
+_INPUT_TOKENS = ("promptTokenCount", "toolUsePromptTokenCount")
+_OUTPUT_TOKENS = ("candidatesTokenCount", "thoughtsTokenCount")
+
+
+class _Call(msgspec.Struct):
+    args: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    function_call: _Call | None = None
+
+
+class _Content(msgspec.Struct):
+    parts: list[_Part] | None = None
+
+
+class _Candidate(msgspec.Struct):
+    content: _Content | None = None
+
+
+class _Body(msgspec.Struct):
+    candidates: list[_Candidate]
+
+
+_SLICES = msgspec.json.Decoder(_Body)
+
+
+class _Partial:
+    """A call whose arguments come value by value."""
+
+    def __init__(self, call: dict[str, Any], form: dict[str, Any]) -> None:
+        self.call = call
+        self.form = form
+        self.arguments = PartialArguments()
+
+
+class GeminiReply:
+    """Takes chunks or a body, gives the `Reply`. Only the first candidate counts."""
+
+    over = False  # its stream has no end of its own but that of the body
+
+    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
+        self.known = False
+        self.torn = False
+        self._wire = wire
+        self._offer = offer
+        self._ending = Ending(wire, offer)
+        self._ids = ids
+        self._index: object = None
+        self._seen = False
+        self._text: list[str] = []
+        self._calls = CallAssembler(offer, ids)
+        self._number = 0
+        self._partial: _Partial | None = None
+        self._torn_call = False
+        self._kept = KeptParts()
+        self._usage: dict[str, Any] = {}
+
+    def body(self, body: dict[str, Any], data: bytes) -> None:
+        self.event(body, data, b"", [])
+        if not self.known:
+            raise WireError("the reply has no candidates: this is no content generated by Gemini")
+
+    def event(self, event: dict[str, Any], data: bytes, _name: bytes, parts: Parts) -> None:
+        self.known = self.known or any(key in event for key in _KNOWN)
+        usage = event.get("usageMetadata")
+        if isinstance(usage, dict):
+            self._usage |= {key: count for key, count in usage.items() if count is not None}
+        feedback = event.get("promptFeedback")
+        if isinstance(feedback, dict) and _said(feedback.get("blockReason")):
+            self._ending.said(feedback["blockReason"], "content_filter")
+        candidates = event.get("candidates") or []
+        if not isinstance(candidates, list):
+            raise WireError("`candidates` is not a list")
+        for at, candidate in enumerate(candidates):
+            if not isinstance(candidate, dict):
+                raise WireError(f"`candidates[{at}]` is not an object")
+            index = choice_of(candidate)
+            if not self._seen:
+                self._seen, self._index = True, index
+            if index == self._index:
+                self._add(candidate, data, at, parts)
+                break
+
+    def _add(self, candidate: dict[str, Any], data: bytes, at: int, parts: Parts) -> None:
+        content = candidate.get("content") or {}
+        given = (content.get("parts") or []) if isinstance(content, dict) else None
+        if not isinstance(given, list) or not all(isinstance(part, dict) for part in given):
+            raise WireError("the content of a candidate is not a list of parts")
+        texts = _arguments(given, data, at) if any(map(_has_args, given)) else [""] * len(given)
+        for part, text in zip(given, texts, strict=True):
+            if part.get("functionCall") is not None:
+                self._add_call(part, text, parts)
+            else:
+                self._kept.add(part)
+                self._add_text(part, parts)
+        reason = candidate.get("finishReason")
+        if _said(reason):
+            self._ending.renewed()
+            self._ending.said(reason)
+
+    def _add_text(self, part: dict[str, Any], parts: Parts) -> None:
+        text = part.get("text")
+        if text is None or part.get("thought"):
+            return
+        if not isinstance(text, str):
+            raise WireError("the text of a part is not text")
+        if text:
+            self._text.append(text)
+            parts.append(TextPart(mended(text)))
+
+    def _add_call(self, part: dict[str, Any], text: str, parts: Parts) -> None:
+        self._ending.called()
+        call = part["functionCall"]
+        if not isinstance(call, dict) or not isinstance(call.get("name") or "", str):
+            raise WireError("a function call is not an object with a name")
+        partial = self._partial
+        if partial is not None and (call.get("name") or _is_other(call, partial.call)):
+            self._give_up(partial)
+            partial = None
+        if partial is not None:
+            partial.form |= {key: part[key] for key in part if key != "functionCall"}
+        elif call.get("willContinue") or call.get("partialArgs"):
+            self._partial = partial = self._open(part)
+        elif call.get("name") or text:
+            self._whole(self._open(part).call, text, parts)
+            return
+        if partial is None:  # the end of a call that never began
+            return
+        if call.get("partialArgs"):
+            partial.arguments.add(call["partialArgs"])
+        if not call.get("willContinue") and partial.arguments.whole:
+            self._partial = None
+            self._put_together(partial, text, parts)
+
+    def _put_together(self, partial: _Partial, text: str, parts: Parts) -> None:
+        """A call of which each value has come. `text` is what came as a whole besides: it counts, as a
+        whole does after pieces on other wires."""
+        values, call = partial.arguments, partial.call
+        said = values.text() if values.any else ""
+        if not text:
+            fault = CONTRADICTORY if values.contradictory else None
+            self._whole(call, said, parts, fault=fault)
+            return
+        same = not said or (same_json(text, said) and not values.contradictory)
+        self._whole(call, text, parts, notes=() if same else ("streamed_otherwise",))
+
+    def _open(self, part: dict[str, Any]) -> _Partial:
+        """A new call, at its place among the parts."""
+        form = self._kept.add_call(part, f"{self._ids}{self._number}")
+        self._number += 1
+        return _Partial(part["functionCall"], form)
+
+    def _give_up(self, partial: _Partial) -> None:
+        """A call that did not come to its end: the reply has a hole, and none of its calls may run."""
+        self._torn_call = True
+        self._partial = None
+        self._whole(partial.call, "", [])
+
+    def _whole(
+        self,
+        call: dict[str, Any],
+        text: str,
+        parts: Parts,
+        *,
+        fault: CallFault | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        name, provider_id = call.get("name") or "", call.get("id") or ""
+        self._calls.whole(str(provider_id), name, text, fault=fault, notes=notes)
+        if text:
+            number = self._number - 1
+            parts.append(ArgumentsPart(f"{self._ids}{number}", self._offer.own_name(name), text))
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """The reply. `ended` is whether the provider said that this was all of it."""
+        if self._partial is not None:
+            self._give_up(self._partial)
+        ending = self._ending
+        ending.stopped(ended=ended and self._seen, torn=self.torn or self._torn_call)
+        calls = ending.calls(self._calls)
+        if not calls and self._wire.meaning(ending.reason) == "tool_calls":
+            ending.sign("error")
+        spent, made = (counted(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
+        usage = Usage(1, spent, made, counted(self._usage, "cachedContentTokenCount"))
+        return ending.reply(self._text, calls, usage, raw=raw, state=self._kept.state())
+
+
+def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether a piece has another id than the call that it would go on with."""
+    return bool(call.get("id") and before.get("id")) and call["id"] != before["id"]
+
+
+def _said(reason: Any) -> bool:
+    """Whether a reason, a name or a number, says anything."""
+    return reason is not None and str(reason).lower() not in _UNSAID
+
+
+def _has_args(part: dict[str, Any]) -> bool:
+    call = part.get("functionCall")
+    return isinstance(call, dict) and call.get("args") is not None
+
+
+def _arguments(parts: list[dict[str, Any]], data: bytes, at: int) -> list[str]:
+    """The arguments of each part's call, in the very bytes; empty where there are none."""
+    try:
+        content = _SLICES.decode(data).candidates[at].content
+        slices = [] if content is None else content.parts or []
+        calls = (part.function_call for part in slices)
+        return ["" if call is None else bytes(call.args).decode() for call in calls]
+    except (ValueError, RecursionError):
+        again = parsed(data)  # whatever the rest of it is, no key of the arguments may be lost
+        again = again[0] if isinstance(again, list) else again
+        return [_again(part) for part in again["candidates"][at]["content"]["parts"]]
+
+
+def _again(part: dict[str, Any]) -> str:
+    """Arguments out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    try:
+        return json.dumps(part["functionCall"]["args"]) if _has_args(part) else ""
+    except RecursionError:
+        raise WireError("the arguments of a call are nested too deeply") from None
+
+
+# Requests of Gemini's generateContent, and the wire's value.
+#
+# What goes out is what the wire has a place for: the model and whether to stream are said in the path,
+# system messages beside the list of the others, settings in `generationConfig`.
+# Shapes: https://ai.google.dev/api/generate-content
+
+
+_OWN_KEYS = frozenset(("model", "contents", "systemInstruction", "tools"))
+_MODES = {"auto": "VALIDATED", "none": "NONE", "required": "ANY", "tool": "ANY"}
+"""AUTO takes no names; VALIDATED is the same choice with them, and arguments held to the schema."""
+
+
+def encode(
+    wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
+) -> HttpRequest:
+    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+
+    Gemini has no way to ask for one call at a time, so `parallel_calls=False` is refused.
+    """
+    tools = remembered_tools(wire, request.tools, memo)
+    history = remembered_history(wire, request, tools, memo)
+    body: dict[str, Any] = {}
+    if history.instructions:
+        parts = [{"text": text} for text in history.instructions]
+        body["systemInstruction"] = orjson.Fragment(dumps({"parts": parts}))
+    body["contents"] = orjson.Fragment(history.encoded())
+    if (listed := tools_member(tools, request)) is not None:
+        body["tools"] = listed
+    refuse_single_calls(wire, request, tools)
+    extra = extra_members(request.settings.extra, own=_OWN_KEYS)
+    choice = checked_choice(request.tool_choice, tools)
+    config = {} if choice is None else {"functionCallingConfig": _choice(choice)}
+    for key, own in (("toolConfig", config), ("generationConfig", sampling(wire, request))):
+        if member := with_extra(own, key, extra):
+            body[key] = member
+    path = _path(wire, model, stream=stream)
+    body |= extra
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
+    return http_request(wire, path, body, stream=stream, offer=offer)
+
+
+def _path(wire: Wire, model: str, *, stream: bool) -> str:
+    """A model with a slash is the name of a resource (`tunedModels/…`), others are below `models/`."""
+    name = model if "/" in model else f"models/{model}"
+    if any(step in ("", ".", "..") for step in name.split("/")):
+        raise RequestError(f"{model!r} names no model of Gemini's")
+    method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+    return f"{wire.path}/{quote(name, safe='/@')}:{method}"
+
+
+def _choice(choice: ToolChoice) -> dict[str, Any]:
+    form: dict[str, Any] = {"mode": _MODES[choice.mode]}
+    names = (choice.name,) if choice.mode == "tool" else choice.allowed
+    if names and choice.mode != "none":
+        form["allowedFunctionNames"] = list(names)
+    return form
+
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "max_tokens": "length",
+    **GEMINI_FILTERED,
+    # The call is whole, but of a tool that was not declared: hydration says so to the model.
+    "unexpected_tool_call": "tool_calls",
+    "malformed_function_call": "error",
+    "malformed_response": "error",
+    "too_many_tool_calls": "error",
+    "missing_thought_signature": "error",
+    "language": "error",
+    "other": "error",
+    "no_image": "error",
+    "image_other": "error",
+    # Vertex may say the number. Those from 5 on mean one thing there and another at Google AI.
+    "2": "length",
+    "3": "content_filter",
+    "4": "content_filter",
+}
+
+
+def _key(key: str) -> dict[str, str]:
+    return {"x-goog-api-key": key}
+
+
+GEMINI = Wire(
+    name="gemini",
+    path="",
+    encode=encode,
+    tools=GEMINI_TOOLS,
+    make_decoder=decoding_by(GeminiReply),
+    auth=_key,
+    natural_reasons=frozenset(("stop", "1")),  # Vertex may say the number
+    finish_reasons=_FINISH_REASONS,
+    history=GeminiHistory,
+    max_tokens_key="maxOutputTokens",
+    output=GEMINI_OUTPUT,
+)

@@ -1,5 +1,0 @@
-"""Gemini generateContent."""
-
-from toolcrib.wire.gemini.wire import GEMINI
-
-__all__ = ["GEMINI"]

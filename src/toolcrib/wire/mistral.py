@@ -1,0 +1,137 @@
+"""Mistral's chat: OpenAI's, with rules of its own for ids and for text in chunks.
+
+Facts: https://docs.mistral.ai/api/#tag/chat and the types of the `mistralai` package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from toolcrib.values.json import JsonObject
+from toolcrib.values.message import Message
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import Wire
+from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.forms import MISTRAL_TOOLS
+from toolcrib.wire.history import IdRule, SentCall
+from toolcrib.wire.openai_chat import OPENAI_CHAT, ChatHistory, ChatReply
+from toolcrib.wire.output import MISTRAL_OUTPUT
+from toolcrib.wire.request import Parts
+
+
+class MistralHistory(ChatHistory):
+    """https://docs.mistral.ai/api/#tag/chat, `messages`.
+
+    Ids are nine letters and digits, whoever made them. An assistant's message that says and calls
+    nothing would be refused: it is left out. One with thinking goes back as the chunks that came.
+    """
+
+    ids = IdRule("A-Za-z0-9", 9, exact=True)
+    given_ids = ids
+
+    def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
+        chunks = self.state(message)
+        if not (message.content or calls or chunks):
+            return []
+        forms = super().assistant(message, calls)
+        if not isinstance(chunks, list) or not chunks:
+            return forms
+        content = _saying(chunks, message.content)
+        return [form | {"content": content} for form in forms]
+
+
+def _saying(chunks: list[Any], text: str) -> list[Any]:
+    """The chunks, with that text if theirs is another: calls may have been read out of it."""
+    said = [chunk for chunk in chunks if isinstance(chunk, dict) and chunk.get("type") == "text"]
+    if "".join(str(chunk.get("text")) for chunk in said) == text:
+        return chunks
+    rest = [chunk for chunk in chunks if chunk not in said]
+    return [*rest, {"type": "text", "text": text}] if text else rest
+
+
+# A reply of Mistral's: a chat completion whose text may come as a list of chunks.
+#
+# Chunks that are not text (thinking, references) are kept, in their order, for the next request.
+
+
+class MistralReply(ChatReply):
+    """https://docs.mistral.ai/api/#tag/chat"""
+
+    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
+        super().__init__(wire, offer=offer, ids=ids)
+        self._chunks: list[Any] = []
+        self._whole = False
+
+    def body(self, body: JsonObject, data: bytes) -> None:
+        self._whole = True
+        super().body(body, data)
+
+    def add_text(self, content: Any, parts: Parts) -> None:
+        if isinstance(content, str):
+            self._chunks.append({"type": "text", "text": content})
+        elif isinstance(content, list):
+            self._chunks += [chunk for chunk in content if isinstance(chunk, dict)]
+        super().add_text(content, parts)
+
+    def state(self) -> list[Any] | None:
+        """The chunks, unless all are text. Members that other servers have are refused here."""
+        if all(chunk.get("type") == "text" for chunk in self._chunks):
+            return None
+        return self._chunks if self._whole else joined(self._chunks)
+
+
+def joined(chunks: Iterable[Any]) -> list[Any]:
+    """The pieces of a stream as the chunks that a whole reply would have had.
+
+    A piece of text, or of thinking, goes on with the chunk before it if that is of its kind; thinking
+    that is signed or closed is at its end.
+    """
+    made: list[Any] = []
+    pieces: list[Any] = []
+    for chunk in chunks:
+        last = made[-1] if made else {}
+        kind = chunk.get("type")
+        goes_on = kind in ("text", "thinking") and last.get("type") == kind
+        if not goes_on or last.get("signature") or last.get("closed"):
+            _close(made, pieces)
+            made.append(dict(chunk))
+            pieces = []
+        else:
+            last |= chunk
+        pieces.append(chunk.get(str(kind)))
+    _close(made, pieces)
+    return made
+
+
+def _close(made: list[Any], pieces: list[Any]) -> None:
+    """Give the last chunk what all its pieces say."""
+    kind = made[-1].get("type") if made else None
+    if kind == "text":
+        made[-1]["text"] = "".join(piece for piece in pieces if isinstance(piece, str))
+    elif kind == "thinking":
+        lists = [piece for piece in pieces if isinstance(piece, list)]
+        inner = joined(chunk for piece in lists for chunk in piece if isinstance(chunk, dict))
+        made[-1]["thinking"] = inner
+
+
+# Mistral's wire: OpenAI's chat, but for what is replaced here.
+#
+# Facts: https://docs.mistral.ai/api/#tag/chat and the types of the `mistralai` package.
+
+
+MISTRAL = msgspec.structs.replace(
+    OPENAI_CHAT,
+    name="mistral",
+    tools=MISTRAL_TOOLS,
+    make_decoder=decoding_by(MistralReply),
+    history=MistralHistory,
+    required_choice="any",
+    allowed_tools=False,
+    stream_usage=False,
+    state_per_server=False,
+    output=MISTRAL_OUTPUT,
+)
+"""Usage comes with every stream, unasked."""

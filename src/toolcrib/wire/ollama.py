@@ -1,0 +1,292 @@
+"""Ollama's chat: requests, replies line by line, and the wire's value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from toolcrib.errors import RequestError, WireError
+from toolcrib.values.json import JsonObject
+from toolcrib.values.message import (
+    ChatRequest,
+    FinishReason,
+    Image,
+    Message,
+    Reply,
+    TextPart,
+    ToolChoice,
+    Usage,
+)
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.decoding import decoding_by
+from toolcrib.wire.ending import Ending
+from toolcrib.wire.forms import OLLAMA_TOOLS
+from toolcrib.wire.framing import LineStream
+from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
+from toolcrib.wire.json_text import counted, mended
+from toolcrib.wire.output import OLLAMA_OUTPUT, asked_output
+from toolcrib.wire.request import (
+    Parts,
+    SentTools,
+    bearer,
+    checked_choice,
+    extra_members,
+    http_request,
+    narrowed,
+    refuse_single_calls,
+    remembered_history,
+    remembered_tools,
+    sampling,
+    tools_member,
+    with_extra,
+)
+
+# The messages of an Ollama request: arguments are objects, a result names the tool that gave it.
+
+
+_OWN = frozenset(("role", "content", "tool_calls"))
+
+
+class OllamaHistory(History):
+    """https://docs.ollama.com/api/chat, `messages`.
+
+    The server has no rule for ids. Results are told apart by their order and their tool's name; newer
+    servers also pass on the ids, older ones ignore them. An error has no flag.
+    """
+
+    ids = IdRule(r"\x21-\x7e", 64)
+    given_ids = ANY_ID
+
+    def system(self, message: Message) -> Sequence[Any]:
+        return [{"role": "system", "content": message.content}]
+
+    def user(self, message: Message) -> Sequence[Any]:
+        form: dict[str, Any] = {"role": "user", "content": message.content}
+        if message.images:
+            form["images"] = [_image(image) for image in message.images]
+        return [form]
+
+    def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
+        form: dict[str, Any] = {"role": "assistant", "content": message.content}
+        state = self.state(message)
+        if isinstance(state, dict):  # what was thought; never what is said here
+            form |= {name: value for name, value in state.items() if name not in _OWN}
+        if calls:
+            form["tool_calls"] = [_call(call) for call in calls]
+        return [form]
+
+    def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
+        return [
+            {
+                "role": "tool",
+                "tool_name": result.name,
+                "tool_call_id": result.id,
+                "content": result.message.content,
+            }
+            for result in results
+        ]
+
+
+def _call(call: SentCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": orjson.Fragment(call.arguments)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _image(image: Image) -> str:
+    """The base64 text. Raises RequestError for an address: the server fetches nothing."""
+    kind, comma, data = image.url.partition(",")
+    if comma and kind.startswith("data:") and kind.endswith(";base64"):
+        return data
+    if not image.data:
+        raise RequestError("Ollama takes no image by its address: pass Image(media_type, data)")
+    return image.data
+
+
+# The reply under construction: what lines of Ollama's chat add to it.
+#
+# A reply that is not streamed is a single line. Calls come whole, with arguments that are an object.
+
+
+class _Function(msgspec.Struct):
+    arguments: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+
+
+class _Message(msgspec.Struct):
+    tool_calls: list[_Call]
+
+
+class _Line(msgspec.Struct):
+    message: _Message
+
+
+_SLICES = msgspec.json.Decoder(_Line)
+
+
+class OllamaReply:
+    """Takes lines, gives the `Reply`. `thinking` is kept for the next request."""
+
+    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
+        self.known = False
+        self.over = False
+        self.torn = False
+        self._ending = Ending(wire, offer)
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._calls = CallAssembler(offer, ids)
+        self._last: JsonObject = {}
+
+    def body(self, body: JsonObject, data: bytes) -> None:
+        self.event(body, data, b"", [])
+
+    def event(self, event: JsonObject, data: bytes, _name: bytes, parts: Parts) -> None:
+        """Take one line (`data` are its bytes). Raises WireError."""
+        if "message" not in event and "done" not in event:
+            return
+        self.known = True
+        self._last = event
+        self.over = event.get("done") is True
+        message = event.get("message")
+        if message is None:
+            return
+        if not isinstance(message, dict):
+            raise WireError("`message` is not an object")
+        if thinking := _text(message, "thinking"):
+            self._thinking.append(thinking)
+        if content := _text(message, "content"):
+            self._text.append(content)
+            parts.append(TextPart(mended(content)))
+        if calls := message.get("tool_calls"):
+            self._add_calls(calls, data, parts)
+
+    def _add_calls(self, calls: Any, data: bytes, parts: Parts) -> None:
+        if not isinstance(calls, list):
+            raise WireError("`tool_calls` is not a list")
+        texts = _arguments(calls, data)
+        for call, text in zip(calls, texts, strict=True):
+            name = call["function"].get("name") or ""
+            if not isinstance(name, str):
+                raise WireError("the name of a tool call is not text")
+            given = call.get("id") or ""
+            part = self._calls.whole(given if isinstance(given, str) else str(given), name, text)
+            if part is not None:
+                parts.append(part)
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """The reply. `ended` is whether a line said that it was the last one."""
+        ending, reason = self._ending, self._last.get("done_reason")
+        ending.stopped(ended=ended, torn=self.torn)
+        if isinstance(reason, str):
+            ending.said(reason)
+        calls = ending.calls(self._calls)
+        state = {"thinking": mended("".join(self._thinking))} if self._thinking else None
+        spent, made = (counted(self._last, f"{key}_count") for key in ("prompt_eval", "eval"))
+        usage = Usage(1, spent, made)
+        return ending.reply(self._text, calls, usage, raw=self._last or raw, state=state)
+
+
+def _text(message: JsonObject, key: str) -> str:
+    text = message.get(key) or ""
+    if not isinstance(text, str):
+        raise WireError(f"the {key} of a message is not text")
+    return text
+
+
+def _arguments(calls: list[Any], data: bytes) -> list[str]:
+    """The arguments of each call as the model wrote them: an object's bytes, or a text."""
+    if not all(isinstance(c, dict) and isinstance(c.get("function"), dict) for c in calls):
+        raise WireError("a tool call is not an object with a function")
+    given = [call["function"].get("arguments") for call in calls]
+    if all(value is None or isinstance(value, str) for value in given):
+        return [value or "" for value in given]
+    try:
+        slices = _SLICES.decode(data).message.tool_calls
+        raw = [bytes(call.function.arguments).decode() for call in slices]
+    except (ValueError, RecursionError):
+        raise WireError("the arguments of a tool call cannot be read") from None
+    return [
+        value if isinstance(value, str) else "" if value is None else text
+        for value, text in zip(given, raw, strict=True)
+    ]
+
+
+# Requests of Ollama's chat, and the wire's value.
+#
+# The server keeps of a tool what its model's template shows, and has no say in whether one is called.
+# Shapes: https://docs.ollama.com/api/chat
+
+
+_OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
+
+
+def encode(
+    wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
+) -> HttpRequest:
+    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+
+    There is no `tool_choice`: tools that may not be called are not sent with that request, and one
+    that insists on a call, or on no more than one, is refused here.
+    """
+    tools = remembered_tools(wire, request.tools, memo)
+    history = remembered_history(wire, request, tools, memo)
+    tools = _callable(wire, request, tools)
+    body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
+    if (listed := tools_member(tools, request)) is not None:
+        body["tools"] = listed
+    body |= _settings(wire, request)
+    offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
+    body["stream"] = stream  # left out, it is true
+    return http_request(
+        wire, wire.path, body, stream=stream, offer=offer, streamed_as="application/x-ndjson"
+    )
+
+
+def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
+    """The tools that the choice leaves. Raises RequestError for a choice that cannot be kept to."""
+    choice = checked_choice(request.tool_choice, tools) or ToolChoice()
+    if choice.mode in ("required", "tool"):
+        raise RequestError(
+            f"tool_choice {choice.mode!r}: Ollama cannot be told to call a tool; "
+            "leave it `auto` and ask for the call in the prompt"
+        )
+    refuse_single_calls(wire, request, tools)
+    if choice.mode == "none":
+        return narrowed(wire, tools, ())
+    return narrowed(wire, tools, request.tool_choice.allowed) if choice.allowed else tools
+
+
+def _settings(wire: Wire, request: ChatRequest) -> dict[str, Any]:
+    """What concerns the model goes into `options`, with those of `extra`, which come first."""
+    members = extra_members(request.settings.extra, own=_OWN_KEYS)
+    options = with_extra(sampling(wire, request), "options", members)
+    return members | ({"options": options} if options else {})
+
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "length": "length",
+    "content_filter": "content_filter",
+    "error": "error",
+}
+
+
+OLLAMA = Wire(
+    name="ollama",
+    path="/api/chat",
+    encode=encode,
+    tools=OLLAMA_TOOLS,
+    make_decoder=decoding_by(OllamaReply, LineStream, bodies=False),
+    auth=bearer,  # none on one's own machine; ollama.com wants one
+    natural_reasons=frozenset(("stop",)),
+    finish_reasons=_FINISH_REASONS,
+    history=OllamaHistory,
+    max_tokens_key="num_predict",
+    output=OLLAMA_OUTPUT,
+)

@@ -1,0 +1,422 @@
+"""The wires and the forms of tools by name; which wire a body is of, and what a wire can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+import orjson
+
+from toolcrib.errors import RequestError, WireError
+from toolcrib.values.call import ToolCall
+from toolcrib.values.definition import HasDefinition, PlainTool, ToolDefinition
+from toolcrib.values.json import JsonObject
+from toolcrib.values.message import ChatRequest, Image, Message, OutputFormat, Reply, ToolChoice
+from toolcrib.values.offer import Offer
+from toolcrib.values.typed import names_wrong_types
+from toolcrib.wire.anthropic import ANTHROPIC
+from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered
+from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE
+from toolcrib.wire.cohere import COHERE
+from toolcrib.wire.failure import http_error, safe_text
+from toolcrib.wire.forms import FORMS, ToolForm
+from toolcrib.wire.framing import EventStream, FrameStream, LineStream
+from toolcrib.wire.gemini import GEMINI
+from toolcrib.wire.json_text import parsed
+from toolcrib.wire.mistral import MISTRAL
+from toolcrib.wire.ollama import OLLAMA
+from toolcrib.wire.openai_chat import OPENAI_CHAT
+from toolcrib.wire.openai_responses import OPENAI_RESPONSES
+from toolcrib.wire.text_calls import syntax_of
+from toolcrib.wire.text_calls.decoder import TextCallDecoder
+from toolcrib.wire.views import ToolView, forms_of, views_of
+
+OfferedTools: TypeAlias = Iterable[Any] | HasDefinition | ToolDefinition | Mapping[str, object]
+
+WIRES: Mapping[str, Wire] = {
+    wire.name: wire
+    for wire in (
+        OPENAI_CHAT,
+        OPENAI_RESPONSES,
+        ANTHROPIC,
+        GEMINI,
+        MISTRAL,
+        OLLAMA,
+        COHERE,
+        BEDROCK_CONVERSE,
+    )
+}
+
+
+@names_wrong_types
+def wire_of(wire: Wire | str) -> Wire:
+    """The wire of that name. Raises RequestError for a name that nobody knows."""
+    if isinstance(wire, Wire):
+        return wire
+    if wire not in WIRES:
+        raise RequestError(f"there is no wire {wire!r}; there are: {', '.join(sorted(WIRES))}")
+    return WIRES[wire]
+
+
+@names_wrong_types
+def encode(
+    wire: Wire | str,
+    request: ChatRequest,
+    *,
+    model: str,
+    stream: bool = False,
+    memo: Memo | None = None,
+) -> HttpRequest:
+    """The HTTP request for a chat request, without server and key.
+
+    `memo` lets requests of one conversation share their encoded part. Raises RequestError for what
+    the wire has no form for, such as a call without its result, or a tool that the provider would
+    refuse; CatalogError for a name on offer twice.
+    """
+    wire = wire_of(wire)
+    return wire.encode(wire, request, model=model, stream=stream, memo=memo)
+
+
+@names_wrong_types
+def form_of(wire: Wire | ToolForm | str) -> ToolForm:
+    """How that provider takes tools. Raises RequestError for a name that nobody knows."""
+    if isinstance(wire, ToolForm):
+        return wire
+    if isinstance(wire, Wire):
+        return wire.tools
+    if wire not in FORMS:
+        raise RequestError(
+            f"there is no form of tools {wire!r}; there are: {', '.join(sorted(FORMS))}"
+        )
+    return FORMS[wire]
+
+
+@names_wrong_types
+def encode_tools(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[JsonObject]:
+    """The `tools` of a request, from tools, definitions, `{name, description, input_schema}`, or
+    catalogs and lists of them.
+
+    Schemas are copies; output schemas stay home. Raises RequestError for a tool that the provider
+    would refuse, CatalogError for a name that comes twice.
+    """
+    return forms_of(form_of(wire), _definitions(tools))
+
+
+@names_wrong_types
+def tool_views(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[ToolView]:
+    """What each tool looks like to the provider and what is lost on the way; refuses nothing.
+
+    Raises CatalogError for a name that comes twice.
+    """
+    return views_of(form_of(wire), _definitions(tools))
+
+
+def _definitions(tools: OfferedTools) -> list[ToolDefinition]:
+    return [tool.get_definition() for tool in as_offered(tools)]
+
+
+@names_wrong_types
+def decoder(
+    wire: Wire | str,
+    streaming: bool = True,
+    offer: Offer | None = None,
+    ids: str | None = None,
+) -> Decoder:
+    """A decoder for one response. `ids` is the prefix of the calls' ids, `call_` by default.
+
+    With `streaming` a body that turns out to be JSON is read as such all the same. Raises
+    RequestError for a wire, or a syntax of calls in text, that nobody knows.
+    """
+    wire = wire_of(wire)
+    ids = "call_" if ids is None else ids
+    offer = offer or Offer()
+    made = wire.make_decoder(wire, streaming=streaming, offer=offer, ids=ids)
+    if wire.text_calls is None:
+        return made
+    syntax = syntax_of(wire.text_calls)
+    return TextCallDecoder(made, syntax, offer=offer, ids=ids, trusted=wire.text_calls_trusted)
+
+
+@names_wrong_types
+def decode(
+    wire: Wire | str,
+    body: bytes | str,
+    *,
+    status: int = 200,
+    content_type: str = "",
+    offer: Offer | None = None,
+    ids: str | None = None,
+) -> Reply:
+    """The reply in a whole body, be it JSON or a recorded stream.
+
+    Its last byte counts as a clean end of the transport.
+
+    Raises AuthenticationError, RateLimitError, RequestError or ProviderError by HTTP status,
+    ProviderError for an error in the body, WireError for another format.
+    """
+    data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    if not 200 <= status < 300:
+        raise http_error(status, data)
+    streaming = "json" not in content_type or not data.lstrip().startswith(b"{")
+    reading = decoder(wire, streaming, offer, ids)
+    reading.feed(data)
+    return reading.finish()
+
+
+# Which wire a body is of, told from what only that wire says. Nothing is decoded.
+#
+# Servers that borrow a format are of it: a chat completion is `openai-chat`, Mistral's too, which is
+# read the same way there.
+
+
+_FRAME = b"\0"  # no text begins so, and every frame of AWS below 16 MiB does
+_STEP = 64 * 1024
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+
+_ANTHROPIC = frozenset(
+    (
+        *("message", "message_start", "message_delta", "message_stop"),
+        *("content_block_start", "content_block_delta", "content_block_stop"),
+    )
+)
+_COHERE = frozenset(
+    (
+        *("message-start", "message-end", "content-start", "content-delta", "content-end"),
+        *("tool-plan-delta", "tool-call-start", "tool-call-delta", "tool-call-end"),
+        *("citation-start", "citation-end"),
+    )
+)
+_GEMINI = frozenset(("candidates", "promptFeedback", "usageMetadata", "modelVersion"))
+
+
+@names_wrong_types
+def detect(body: bytes, content_type: str = "") -> str:
+    """The name of the wire of a response body: whole JSON, server-sent events, lines or AWS frames.
+
+    `content_type` decides where the content does not. An error object that has OpenAI's form, which
+    every wire reads alike, is `openai-chat`. Raises WireError for a body that is of no wire, or may be
+    of several; it names them.
+    """
+    found = _found(body) or (["ollama"] if "x-ndjson" in content_type else [])
+    if not found:
+        said = safe_text(body[:2000].decode("utf-8", "replace"), 80)
+        raise WireError(
+            f"the body is of no known wire ({', '.join(WIRES)}): {said or 'it is empty'}"
+        )
+    if len(found) > 1:
+        raise WireError(f"the body may be of several wires, {' or '.join(found)}: say which")
+    (wire,) = found
+    if wire not in WIRES:
+        raise WireError(f"the body is of {wire}, which is no known wire ({', '.join(WIRES)})")
+    return wire
+
+
+def _found(body: bytes) -> list[str]:
+    """What the first value says that says anything."""
+    if body.startswith(_FRAME):
+        return _of_frames(body)
+    return next(filter(None, map(_of_value, _values(body))), [])
+
+
+def _of_frames(body: bytes) -> list[str]:
+    """Frames say of what kind their events are, in their heads. Raises WireError if they are none."""
+    frames = FrameStream()
+    names = {event.name for event in frames.feed(body[:_STEP])}
+    frames.feed(b"")
+    return ["bedrock-invoke" if b"chunk" in names else "bedrock-converse"]
+
+
+def _values(body: bytes) -> Iterator[Any]:
+    """The JSON values in a body, as far as they are asked for."""
+    bare = body.lstrip(_BLANK)
+    frames: EventStream | LineStream = EventStream()
+    if bare.startswith((b"{", b"[")):
+        value = _value(bare)
+        if value is not None:
+            yield value
+            return
+        frames = LineStream()
+    for at in range(0, len(body), _STEP):
+        for event in frames.feed(body[at : at + _STEP]):
+            yield _value(event.data)
+    if (last := frames.close()) is not None:
+        yield _value(last.data)
+
+
+def _value(data: bytes) -> Any:
+    """The value, that of an array being its first item; None for what is no JSON."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        value = parsed(data)
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _of_value(value: Any) -> list[str]:
+    """The wires that have such a value; none if it says nothing of that."""
+    if not isinstance(value, dict):
+        return []
+    return [wire for wire, has in _MARKS if has(value)] or _of_error(value)
+
+
+def _of_error(value: JsonObject) -> list[str]:
+    error = value.get("error")
+    if isinstance(error, dict):
+        if value.get("type") == "error":
+            return ["openai-responses" if "sequence_number" in value else "anthropic"]
+        return [
+            "gemini" if isinstance(error.get("code"), int) and "status" in error else "openai-chat"
+        ]
+    if isinstance(error, str):
+        return ["openai-chat"]
+    if isinstance(value.get("message"), str):
+        if value.get("object") == "error":
+            return ["mistral"]
+        if value.get("type") == "error":
+            return ["openai-responses"]
+        return ["cohere"] if "id" in value else ["bedrock-converse", "cohere"]
+    return []
+
+
+def _type(value: JsonObject) -> str:
+    kind = value.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _is_chat(value: JsonObject) -> bool:
+    return isinstance(value.get("choices"), list)
+
+
+def _is_responses(value: JsonObject) -> bool:
+    return value.get("object") == "response" or _type(value).startswith("response.")
+
+
+def _is_anthropic(value: JsonObject) -> bool:
+    return _type(value) in _ANTHROPIC
+
+
+def _is_gemini(value: JsonObject) -> bool:
+    return not _GEMINI.isdisjoint(value)
+
+
+def _is_ollama(value: JsonObject) -> bool:
+    return isinstance(value.get("message"), dict) and isinstance(value.get("done"), bool)
+
+
+def _is_cohere(value: JsonObject) -> bool:
+    whole = isinstance(value.get("message"), dict) and "finish_reason" in value
+    return whole or _type(value) in _COHERE
+
+
+def _is_converse(value: JsonObject) -> bool:
+    output = value.get("output")
+    return isinstance(output, dict) and "message" in output
+
+
+_MARKS: tuple[tuple[str, Callable[[JsonObject], bool]], ...] = (
+    ("openai-chat", _is_chat),
+    ("openai-responses", _is_responses),
+    ("anthropic", _is_anthropic),
+    ("gemini", _is_gemini),
+    ("ollama", _is_ollama),
+    ("cohere", _is_cohere),
+    ("bedrock-converse", _is_converse),
+)
+
+
+# What can be asked of a provider, found by asking its encoder, which raises where there is no form.
+
+
+Choosing: TypeAlias = Literal["yes", "fewer", "no"]
+"""`fewer`: there are no words for it, and so only those tools are sent that may be called."""
+
+
+Answering: TypeAlias = Literal["yes", "alone", "no"]
+"""`alone`: only in requests without tools."""
+
+
+class Abilities(NamedTuple):
+    """Each choice of tools; whether a reply can be kept to one call, pictures can be sent (as data, by
+    address), a failed result is marked as such, and schemas can be held to while the model writes;
+    whether there is a form for a typed answer."""
+
+    none: Choosing
+    required: Choosing
+    one_tool: Choosing
+    some_tools: Choosing
+    one_call: bool
+    images: bool
+    image_urls: bool
+    marks_errors: bool
+    strict: bool
+    typed: Answering
+
+
+_SCHEMA = '{"type":"object","properties":{},"additionalProperties":false}'
+_TOOLS = tuple(
+    PlainTool(ToolDefinition(name=n, description=n, input_schema_json=_SCHEMA)) for n in "ab"
+)
+_TYPED = OutputFormat(
+    "answer",
+    '{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}',
+)
+_ASKED = Message.user("?")
+_PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
+)
+
+
+@names_wrong_types
+def abilities(wire: Wire | str) -> Abilities:
+    """Those of one provider. Raises RequestError for a name that nobody knows."""
+    wire = wire_of(wire)
+    return Abilities(
+        none=_chosen(wire, ToolChoice("none")),
+        required=_chosen(wire, ToolChoice("required")),
+        one_tool=_chosen(wire, ToolChoice("tool", "a")),
+        some_tools=_chosen(wire, ToolChoice("auto", allowed=("a",))),
+        one_call=_sent(wire, ChatRequest((_ASKED,), _TOOLS, parallel_calls=False)) is not None,
+        images=_shows(wire, Image("image/png", _PIXEL)),
+        image_urls=_shows(wire, Image("image/png", url="https://example.org/a.png")),
+        marks_errors=_with_result(wire, is_error=True) != _with_result(wire, is_error=False),
+        strict=wire.tools.strict_dialect is not None,
+        typed=_answering(wire),
+    )
+
+
+def _sent(wire: Wire, request: ChatRequest) -> HttpRequest | None:
+    try:
+        return encode(wire, request, model="m")
+    except RequestError:
+        return None
+
+
+def _chosen(wire: Wire, choice: ToolChoice) -> Choosing:
+    sent = _sent(wire, ChatRequest((_ASKED,), _TOOLS, choice))
+    if sent is None:
+        return "no"
+    return "yes" if len(sent.offer.tools) == len(_TOOLS) else "fewer"
+
+
+def _answering(wire: Wire) -> Answering:
+    if wire.output is None:
+        return "no"
+    wire = msgspec.structs.replace(wire, output=wire.output.everywhere())
+    for tools in (_TOOLS, ()):
+        request = ChatRequest((_ASKED,), tools)
+        typed = msgspec.structs.replace(request, output=_TYPED)
+        if encode(wire, typed, model="m").body != encode(wire, request, model="m").body:
+            return "yes" if tools else "alone"
+    return "no"
+
+
+def _shows(wire: Wire, image: Image) -> bool:
+    return _sent(wire, ChatRequest((Message.user("?", (image,)),))) is not None
+
+
+def _with_result(wire: Wire, *, is_error: bool) -> bytes:
+    call = ToolCall("call_0", "a", "{}")
+    told = Message.tool(call, "it is so", is_error=is_error)
+    history = (_ASKED, Message.assistant("", (call,)), told)
+    return encode(wire, ChatRequest(history, _TOOLS), model="m").body

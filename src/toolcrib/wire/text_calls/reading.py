@@ -1,0 +1,535 @@
+"""Text that is read once, from left to right, while more of it may still come.
+
+What may need more text is a generator: it yields, and goes on once `feed` has brought some, or `ended`
+is set. Nothing is read twice but what a mark's beginning takes, so that reading is linear in the text
+whatever its pieces are, and the pieces make no difference to what is found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Generator, Iterable
+from functools import cached_property
+from typing import TypeAlias, TypeVar
+
+from toolcrib.schema.references import References
+from toolcrib.values.json import JsonObject
+from toolcrib.values.offer import Offer
+from toolcrib.wire.json_text import SPACE, Settled, is_object, settled
+
+_T = TypeVar("_T")
+Asking: TypeAlias = Generator[None, None, _T]
+"""Gives a value in the end, and yields wherever it has to wait for text."""
+Sink: TypeAlias = Callable[[str], object]
+
+_LONGEST_WORD = 256
+_SPACES = re.compile(f"[{SPACE}]*+")
+_NAME = re.compile(r"[\w.:/-]*+")
+_KEY = re.compile(r'[^<>"\r\n]*+')
+_BARE = re.compile(r"[\w.+-]*+")
+_BARE_KEY = re.compile(r'[^<>"\r\n:,{}\[\]]*+')
+_PLAIN = re.compile(r"[\w\s:,.+-]++")
+_OPEN = re.compile(r"[\[{]++")
+_IN_STRING = {
+    '"': re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL),
+    "'": re.compile(r"(?:[^'\\]++|\\.)*+", re.DOTALL),
+}
+
+
+class NoCallError(Exception):
+    """What was read is not what the syntax has at this place: it is text."""
+
+
+class EndedError(Exception):
+    """The text is at its end, and what was being read is not."""
+
+
+class Marks:
+    """Strings to look for; of two at one place the longer one counts."""
+
+    def __init__(self, marks: Iterable[str]) -> None:
+        ordered = sorted(set(marks), key=len, reverse=True)
+        self._any = re.compile("|".join(map(re.escape, ordered)))
+        self._beginnings = frozenset(mark[:n] for mark in ordered for n in range(1, len(mark)))
+        self._longest = len(ordered[0])
+
+    def search(self, text: str, at: int, *, ended: bool) -> tuple[int, str]:
+        """Where the first mark is, and which; or up to where there is none for certain, and ""."""
+        found = self._any.search(text, at)
+        start = len(text) if found is None else found.start()
+        if not ended:
+            for begin in range(max(at, len(text) - self._longest + 1), min(start + 1, len(text))):
+                if text[begin:] in self._beginnings:
+                    return begin, ""
+        return start, "" if found is None else found.group()
+
+
+class Cursor:
+    """A place in a text. `start` begins an attempt, whose text `stop` gives back."""
+
+    __slots__ = ("_before", "_from", "at", "ended", "text")
+
+    def __init__(self, text: str = "", *, ended: bool = False) -> None:
+        self.text = text
+        self.at = 0
+        self.ended = ended
+        self._before: list[str] | None = None
+        self._from = 0
+
+    def feed(self, text: str) -> None:
+        if self._before is not None:
+            self._before.append(self.text[self._from : self.at])
+        self.text = self.text[self.at :] + text
+        self.at = self._from = 0
+
+    def start(self, back: int = 0) -> None:
+        """From here on, or `back` characters before, it is an attempt."""
+        self._before = []
+        self._from = self.at - back
+
+    def stop(self) -> str:
+        """The attempt is over. Gives what it has read."""
+        raw = "".join(self._before or ()) + self.text[self._from : self.at]
+        self._before = None
+        return raw
+
+    def rewind(self) -> None:
+        """The attempt is over, and what it has read is to be read again."""
+        if self._before:
+            self.text = "".join(self._before) + self.text[self._from :]
+            self._from = 0
+        self.at, self._before = self._from, None
+
+    def more(self) -> Asking[None]:
+        """Wait for text. Raises EndedError if none can come."""
+        if self.ended:
+            raise EndedError
+        yield
+
+    def peek(self, size: int = 1) -> Asking[str]:
+        """The next characters, fewer than `size` only at the end of the text."""
+        while len(self.text) - self.at < size and not self.ended:
+            yield
+        return self.text[self.at : self.at + size]
+
+    def char(self) -> Asking[str]:
+        """The next character. Raises EndedError."""
+        while self.at == len(self.text):
+            yield from self.more()
+        return self.text[self.at]
+
+    def space(self, sink: Sink | None = None) -> Asking[None]:
+        """Pass over white space."""
+        yield from self.over(_SPACES, sink or _nowhere)
+
+    def sees(self, mark: str) -> Asking[bool]:
+        """Whether `mark` is what comes next."""
+        while not self.text.startswith(mark, self.at):
+            if self.ended or not mark.startswith(self.text[self.at : self.at + len(mark)]):
+                return False
+            yield
+        return True
+
+    def take(self, mark: str) -> Asking[bool]:
+        """Pass over `mark`, if it is what comes next. Raises EndedError if the text ends within it."""
+        seen = yield from self.sees(mark)
+        self.at += len(mark) if seen else 0
+        left = len(self.text) - self.at
+        if not seen and 0 < left < len(mark) and mark.startswith(self.text[-left:]):
+            raise EndedError
+        return seen
+
+    def expect(self, mark: str) -> Asking[None]:
+        """Pass over `mark`. Raises NoCallError, or EndedError if the text is at its end."""
+        if not (yield from self.take(mark)):
+            raise EndedError if self.at == len(self.text) else NoCallError
+
+    def name(self) -> Asking[str]:
+        """A name of letters, digits and `_.:/-`. Raises NoCallError for none, or too long a one."""
+        return (yield from self._word(_NAME))
+
+    def key(self) -> Asking[str]:
+        """A parameter's name in a tag: no angle brackets, double quotes or line breaks."""
+        return (yield from self._word(_KEY))
+
+    def bare(self) -> Asking[str]:
+        """A number, or a word such as `true`. Raises NoCallError."""
+        return (yield from self._word(_BARE))
+
+    def bare_key(self) -> Asking[str]:
+        """A parameter's name with nothing around it: none of what else a dictionary is made of."""
+        return (yield from self._word(_BARE_KEY)).rstrip(SPACE)
+
+    def until(self, marks: Marks, sink: Sink) -> Asking[str]:
+        """Give `sink` what stands before the first of `marks`, pass over that, and tell which."""
+        while True:
+            start, mark = marks.search(self.text, self.at, ended=self.ended)
+            if start > self.at:
+                sink(self.text[self.at : start])
+            self.at = start + len(mark)
+            if mark:
+                return mark
+            yield from self.more()
+
+    def string(self, sink: Sink) -> Asking[None]:
+        """A string with its quotes, single or double, as it is written."""
+        quote = yield from self.char()
+        self._pass(self.at + 1, sink)
+        while True:
+            self._pass(_end(_IN_STRING[quote], self.text, self.at), sink)
+            if self.text.startswith(quote, self.at):
+                self._pass(self.at + 1, sink)
+                return
+            yield from self.more()
+
+    def value(self, sink: Sink) -> Asking[None]:
+        """A JSON value, or one in Python's words and quotes, as it is written.
+
+        Only strings and the number of brackets are looked at. Raises NoCallError where neither JSON nor
+        Python has such a character.
+        """
+        depth = 0
+        while True:
+            char = yield from self.char()
+            if char in _IN_STRING:
+                yield from self.string(sink)
+            elif char in "[{":
+                end = _end(_OPEN, self.text, self.at)
+                depth += end - self.at
+                self._pass(end, sink)
+            elif depth and char in "]}":
+                depth -= 1
+                self._pass(self.at + 1, sink)
+            elif depth:
+                end = _end(_PLAIN, self.text, self.at)
+                if end == self.at:
+                    raise NoCallError
+                self._pass(end, sink)
+            else:
+                sink((yield from self.bare()))
+            if not depth:
+                return
+
+    def over(self, pattern: re.Pattern[str], sink: Sink) -> Asking[None]:
+        """Pass over the characters that the pattern, which is of single ones, takes."""
+        while True:
+            self._pass(_end(pattern, self.text, self.at), sink)
+            if self.at < len(self.text) or self.ended:
+                return
+            yield
+
+    def _word(self, pattern: re.Pattern[str]) -> Asking[str]:
+        while True:
+            end = _end(pattern, self.text, self.at)
+            if end - self.at > _LONGEST_WORD:
+                raise NoCallError
+            if end < len(self.text) or self.ended:
+                break
+            yield
+        if end == self.at:
+            raise EndedError if end == len(self.text) else NoCallError
+        word = self.text[self.at : end]
+        self.at = end
+        return word
+
+    def _pass(self, end: int, sink: Sink) -> None:
+        if end > self.at:
+            sink(self.text[self.at : end])
+            self.at = end
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
+
+
+def _nowhere(_text: str) -> None:
+    pass
+
+
+# Literals that are not JSON, written as JSON: Python's, and those of Gemma's own notation.
+#
+# Only literals: texts, numbers as JSON has them, true, false, nothing, lists and dictionaries. A name,
+# a call, an operator or a tuple is none. Nothing is evaluated, and nothing recurses.
+
+
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+_WORDS = {
+    "True": "true",
+    "False": "false",
+    "None": "null",
+    "true": "true",
+    "false": "false",
+    "null": "null",
+}
+_ESCAPE = re.compile(
+    r"\\(?:(\n)|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(N\{)|(.))",
+    re.DOTALL,
+)
+_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_QUOTES = "\"'"
+_DEEPEST_LITERAL = 200  # what is deeper is refused as arguments anyway
+_TRIPLE = {quote: Marks((quote * 3,)) for quote in _QUOTES}
+
+
+class _Open:
+    """A list or dictionary that is not closed; `between` is what comes after a key, if it has keys."""
+
+    __slots__ = ("between", "closer", "end", "filled")
+
+    def __init__(self, closer: str, between: str, end: str) -> None:
+        self.closer = closer
+        self.between = between
+        self.end = end
+        self.filled = False
+
+
+def keywords(cursor: Cursor, sink: Sink) -> Asking[None]:
+    """The rest of a Python call, `name="x", n=3)`, as a JSON object. Raises NoCallError, EndedError."""
+    sink("{")
+    yield from _filled(cursor, sink, [_Open(")", "=", "}")], "")
+
+
+def dictionary(cursor: Cursor, sink: Sink, quote: str = "") -> Asking[None]:
+    """A dictionary as a JSON object. With `quote`, that mark stands around texts, and keys are bare.
+
+    Raises NoCallError, EndedError.
+    """
+    yield from cursor.expect("{")
+    sink("{")
+    yield from _filled(cursor, sink, [_Open("}", ":", "}")], quote)
+
+
+def json_of(text: str) -> str | None:
+    """A Python literal that is the whole text, as JSON; None if it is none."""
+    cursor, pieces, open_ = Cursor(text, ended=True), list[str](), list[_Open]()
+    try:
+        for _ in _whole(cursor, pieces.append, open_):
+            return None  # never: the text is at its end
+    except (NoCallError, EndedError):
+        return None
+    return "".join(pieces)
+
+
+def _whole(cursor: Cursor, sink: Sink, open_: list[_Open]) -> Asking[None]:
+    yield from cursor.space()
+    yield from _value(cursor, sink, open_, "")
+    yield from _filled(cursor, sink, open_, "")
+    yield from cursor.space()
+    if cursor.at < len(cursor.text):
+        raise NoCallError
+
+
+def _filled(cursor: Cursor, sink: Sink, open_: list[_Open], quote: str) -> Asking[None]:
+    """Read on until everything that is open is closed. A comma may stand before a closer."""
+    while open_:
+        last = open_[-1]
+        yield from cursor.space()
+        closed = yield from cursor.take(last.closer)
+        if not closed and last.filled:
+            yield from cursor.expect(",")
+            yield from cursor.space()
+            closed = yield from cursor.take(last.closer)
+        if closed:
+            sink(last.end)
+            open_.pop()
+            continue
+        if last.filled:
+            sink(", ")
+        last.filled = True
+        if last.between:
+            key = yield from _key(cursor, last.between, quote)
+            yield from cursor.space()
+            yield from cursor.expect(last.between)
+            yield from cursor.space()
+            sink(f"{written(key)}: ")
+        yield from _value(cursor, sink, open_, quote)
+
+
+def _key(cursor: Cursor, between: str, quote: str) -> Asking[str]:
+    if quote and (yield from cursor.take(quote)):
+        return (yield from _quoted(cursor, quote))
+    if quote:
+        return (yield from cursor.bare_key())
+    if between == "=":
+        return (yield from cursor.bare())
+    return (yield from string(cursor))
+
+
+def _value(cursor: Cursor, sink: Sink, open_: list[_Open], quote: str) -> Asking[None]:
+    char = yield from cursor.char()
+    if char in ("[", "{"):
+        if len(open_) > _DEEPEST_LITERAL:
+            raise NoCallError
+        cursor.at += 1
+        sink(char)
+        open_.append(_Open("]", "", "]") if char == "[" else _Open("}", ":", "}"))
+    elif quote and (yield from cursor.take(quote)):
+        sink(written((yield from _quoted(cursor, quote))))
+    elif not quote and char in _QUOTES:
+        sink(written((yield from string(cursor))))
+    else:
+        word = yield from cursor.bare()
+        if _NUMBER.fullmatch(word) is None and word not in _WORDS:
+            raise NoCallError
+        sink(_WORDS.get(word, word))
+
+
+def _quoted(cursor: Cursor, quote: str) -> Asking[str]:
+    pieces: list[str] = []
+    yield from cursor.until(Marks((quote,)), pieces.append)
+    return "".join(pieces)
+
+
+def string(cursor: Cursor) -> Asking[str]:
+    """What a string of JSON or Python says. Raises NoCallError for what is no string, EndedError."""
+    quote = yield from cursor.char()
+    if quote not in _QUOTES:
+        raise NoCallError
+    pieces: list[str] = []
+    if (yield from cursor.peek(3)) == quote * 3:
+        cursor.at += 3
+        yield from cursor.until(_TRIPLE[quote], pieces.append)
+        return _said("".join(pieces))
+    yield from cursor.string(pieces.append)
+    text = "".join(pieces)
+    if quote == '"':
+        try:
+            return _paired(str(json.loads(text, strict=False)))
+        except ValueError:
+            pass
+    return _said(text[1:-1])
+
+
+def written(text: str) -> str:
+    """A text as JSON."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _said(text: str) -> str:
+    """What a Python string says. Raises NoCallError for a character given by its name (`\\N{…}`)."""
+    return _paired(_ESCAPE.sub(_escaped, text)) if "\\" in text else text
+
+
+def _paired(text: str) -> str:
+    """The text, with escaped halves of surrogate pairs joined. Raises NoCallError for one alone."""
+    try:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise NoCallError from None
+
+
+def _escaped(found: re.Match[str]) -> str:
+    line, two, four, eight, octal, named, other = found.groups()
+    if line:
+        return ""
+    digits = two or four or eight
+    if digits or octal:
+        number = int(digits, 16) if digits else int(octal, 8)
+        if number > 0x10FFFF:
+            raise NoCallError
+        return chr(number)
+    if named:
+        raise NoCallError
+    if other in "\\'\"":
+        return str(other)
+    return _LETTERS.get(other, "\\" + other)
+
+
+# The calls in one block of text, under construction, and what is on offer for them.
+#
+# A block is one: if one of its names is not on offer, all of it is text.
+
+
+class Written:
+    """A call as it was written. `pieces` are its arguments so far.
+
+    `native` is whether it stood where a model makes its calls: at a mark of the syntax, outside of
+    fences, after words or in a line of its own, and with nothing but calls behind it.
+    """
+
+    __slots__ = ("name", "native", "pieces", "provider_id")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pieces: list[str] = []
+        self.provider_id = ""
+        self.native = False
+
+    def arguments(self) -> Settled:
+        """The model's own text, if it is JSON; what says the same as JSON, if it is Python."""
+        given = settled("".join(self.pieces))
+        text = given.text if is_object(given.text) else json_of(given.text) or given.text
+        return given._replace(text=text)
+
+
+class Block:
+    """What a reader finds. With `strict`, a name that is not on offer ends it at once."""
+
+    def __init__(self, offer: Offer, *, strict: bool = False) -> None:
+        self.calls: list[Written] = []
+        self.strict = strict
+        self._offer = offer
+
+    def call(self, name: str = "") -> Written:
+        """A new call, to be filled."""
+        call = Written("")
+        self.calls.append(call)
+        if name:
+            self.named(call, name)
+        return call
+
+    def named(self, call: Written, name: str) -> None:
+        """Give a call its name. Raises NoCallError where an unknown one ends the block."""
+        if self.strict and not self.offers(name):
+            raise NoCallError
+        call.name = name
+
+    def offers(self, name: str) -> bool:
+        return self._offer.own_name(name) in self._offer.tools
+
+    def usable(self) -> bool:
+        """Whether there are calls, and all of them of what is on offer."""
+        return bool(self.calls) and all(self.offers(call.name) for call in self.calls)
+
+    def parameters(self, name: str) -> Parameters:
+        """What the schema of a tool says about its parameters."""
+        tool = self._offer.tools.get(self._offer.own_name(name))
+        return Parameters(None if tool is None else tool.get_definition().input_schema)
+
+
+class Parameters:
+    """The kinds of values that a tool's parameters take: names of JSON types, none if all."""
+
+    def __init__(self, schema: JsonObject | None) -> None:
+        self._schema = schema if isinstance(schema, dict) else {}
+
+    @cached_property
+    def _references(self) -> References:
+        return References(self._schema)
+
+    def kinds(self, name: str) -> frozenset[str]:
+        properties = self._schema.get("properties")
+        known = properties.get(name) if isinstance(properties, dict) else None
+        return frozenset(self._kinds(known, 0))
+
+    def _kinds(self, schema: object, depth: int) -> set[str]:
+        if not isinstance(schema, dict) or depth > _DEEPEST:
+            return set()
+        if isinstance(ref := schema.get("$ref"), str):
+            return self._kinds(self._references.resolve(ref), depth + 1)
+        kinds = schema.get("type")
+        if isinstance(kinds, str | list):
+            return {kinds} if isinstance(kinds, str) else {k for k in kinds if isinstance(k, str)}
+        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if isinstance(values, list):
+            return {_KINDS.get(type(value), "object") for value in values}
+        for key in ("anyOf", "oneOf", "allOf"):
+            if isinstance(branches := schema.get(key), list):
+                return set().union(*(self._kinds(branch, depth + 1) for branch in branches))
+        return set()
+
+
+_DEEPEST = 8
+_KINDS = {str: "string", bool: "boolean", type(None): "null", int: "integer", float: "number"}

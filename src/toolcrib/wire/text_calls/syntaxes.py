@@ -1,0 +1,488 @@
+"""What a syntax of calls in text is: a value that says by which marks they begin, and who reads them.
+
+A reader is a generator that goes through a `Cursor` and fills a `Block`. It raises `NoCallError` where
+the text is not the syntax's, and lets `EndedError` pass where it ends too early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Protocol
+
+import msgspec
+
+from toolcrib.errors import RequestError
+from toolcrib.values.typed import check_fields
+from toolcrib.wire.text_calls.reading import (
+    Asking,
+    Block,
+    Cursor,
+    EndedError,
+    Marks,
+    NoCallError,
+    Parameters,
+    Sink,
+    dictionary,
+    json_of,
+    keywords,
+    string,
+    written,
+)
+
+
+class Reader(Protocol):
+    def __call__(self, cursor: Cursor, block: Block, /) -> Generator[None, None, None]: ...
+
+
+class TextSyntax(msgspec.Struct, frozen=True, kw_only=True):
+    """How a family of models writes calls in its text.
+
+    `marks` are what calls begin with, each with the reader of what comes after it. `unmarked` reads
+    calls that begin with no mark; it is tried where the text begins, and where thinking ends, and
+    raises NoCallError if anything else follows. `endings` are tokens that a server may leave in the
+    text after calls: there they are dropped. `thinking` are the marks around thoughts, in which
+    nothing is a call; if one ends that did not begin, it began with the text.
+
+    Raises RequestError if a mark is no text, or an empty one.
+    """
+
+    name: str
+    marks: Mapping[str, Reader]
+    unmarked: Reader | None = None
+    endings: tuple[str, ...] = ()
+    thinking: Mapping[str, str] = msgspec.field(default_factory=lambda: {"<think>": "</think>"})
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for mark in (*self.marks, *self.endings, *self.thinking, *self.thinking.values()):
+            if not isinstance(mark, str) or not mark:
+                raise RequestError(
+                    f"the syntax {self.name!r}: the mark {mark!r} is no text, or an empty one"
+                )
+
+    def __repr__(self) -> str:
+        return f"TextSyntax({self.name!r})"
+
+
+# Forms of calls that several families share: JSON, Python, and texts in tags.
+
+
+_ARGUMENTS = ("arguments", "parameters")
+_JSON = msgspec.json.Decoder(msgspec.Raw)
+
+
+def json_call(cursor: Cursor, block: Block) -> Asking[None]:
+    """`{"name": …, "arguments": {…}}`, or with `parameters`; the order is free.
+
+    A `type` and an `id` may be there. In a strict block nothing else may, and the arguments have to
+    be an object.
+    """
+    call = block.call()
+    seen: set[str] = set()
+    yield from cursor.expect("{")
+    while True:
+        yield from cursor.space()
+        key = yield from string(cursor)
+        key = "arguments" if key in _ARGUMENTS else key
+        if key in seen or (block.strict and key not in ("name", "arguments", "type", "id")):
+            raise NoCallError
+        seen.add(key)
+        yield from cursor.space()
+        yield from cursor.expect(":")
+        yield from cursor.space()
+        char = yield from cursor.char()
+        if key == "name":
+            block.named(call, (yield from string(cursor)))
+        elif key == "arguments" and (char == "{" or not block.strict):
+            yield from cursor.value(call.pieces.append)
+        elif key == "id" and char in "\"'":
+            call.provider_id = yield from string(cursor)
+        elif key == "arguments":
+            raise NoCallError
+        else:
+            yield from cursor.value(_nowhere)
+        yield from cursor.space()
+        if not (yield from cursor.take(",")):
+            break
+    yield from cursor.expect("}")
+    if not call.name or (block.strict and not call.pieces):
+        raise NoCallError
+
+
+def python_call(cursor: Cursor, block: Block) -> Asking[None]:
+    """`name(key="value", n=3)`: arguments by keyword only."""
+    name = yield from cursor.name()
+    call = block.call(name)
+    yield from cursor.expect("(")
+    yield from keywords(cursor, call.pieces.append)
+
+
+def some_calls(cursor: Cursor, block: Block) -> Asking[None]:
+    """JSON calls with `;` between them, a list of JSON or Python calls, or one Python call."""
+    char = yield from cursor.char()
+    if char == "[":
+        cursor.at += 1
+        yield from _listed(cursor, block)
+    elif char != "{":
+        yield from python_call(cursor, block)
+    else:
+        yield from json_call(cursor, block)
+        while (yield from then(cursor, ";")):
+            yield from json_call(cursor, block)
+
+
+def object_arguments(cursor: Cursor, sink: Sink) -> Asking[None]:
+    """Arguments that are an object for certain."""
+    yield from cursor.space()
+    if (yield from cursor.char()) != "{":
+        raise NoCallError
+    yield from cursor.value(sink)
+
+
+def function_tag(cursor: Cursor, block: Block) -> Asking[None]:
+    """The rest of `<function=name>`: a JSON object, or `<parameter=key>` tags, and `</function>`.
+
+    The line breaks next to a value's tags are theirs. A value may hold what closes it, as long as
+    nothing comes after that which may follow a value.
+    """
+    name = yield from cursor.name()
+    call = block.call(name)
+    yield from cursor.expect(">")
+    yield from cursor.space()
+    if (yield from cursor.sees("{")):
+        yield from cursor.value(call.pieces.append)
+    else:
+        values = TagValues(block.parameters(name), call.pieces.append)
+        while (yield from then(cursor, "<parameter=")):
+            key = yield from cursor.key()
+            yield from cursor.expect(">")
+            value = yield from tag_value(cursor, "</parameter>", ("<parameter=", "</function>"))
+            values.add(key, value.removeprefix("\n").removesuffix("\n"))
+        values.close()
+    yield from cursor.space()
+    yield from cursor.expect("</function>")
+
+
+def tag_value(cursor: Cursor, closer: str, after: tuple[str, ...]) -> Asking[str]:
+    """The text before a `closer` that one of `after` comes after."""
+    pieces: list[str] = []
+    marks = Marks((closer,))
+    while True:
+        yield from cursor.until(marks, pieces.append)
+        spaces = len(pieces)
+        pieces.append(closer)
+        yield from cursor.space(pieces.append)
+        for mark in after:
+            if (yield from cursor.sees(mark)):
+                return "".join(pieces[:spaces])
+
+
+class TagValues:
+    """The arguments of a call whose values stand as bare text in tags; `sink` takes their JSON."""
+
+    def __init__(self, parameters: Parameters, sink: Sink) -> None:
+        self._parameters = parameters
+        self._sink = sink
+        self._before = "{"
+
+    def add(self, key: str, value: str, *, is_text: bool | None = None) -> None:
+        """One argument. `is_text` is whether the tag says that it is a text.
+
+        Where it does not, the schema does: a value is a text wherever a text is allowed, but for
+        `null` where that is allowed, too. Any other is JSON, or else a Python literal, or else a
+        text: so is one of which the schema says nothing.
+        """
+        kinds = self._parameters.kinds(key)
+        if is_text is None and not ("null" in kinds and value.strip() in ("null", "None")):
+            is_text = "string" in kinds
+        given = written(value) if is_text else _json(value)
+        self._sink(f"{self._before}{written(key)}: {given}")
+        self._before = ", "
+
+    def close(self) -> None:
+        self._sink("{}" if self._before == "{" else "}")
+
+
+def _json(text: str) -> str:
+    bare = text.strip()
+    try:
+        _JSON.decode(bare)
+    except (ValueError, RecursionError):
+        return json_of(bare) or written(text)
+    return bare
+
+
+def _listed(cursor: Cursor, block: Block) -> Asking[None]:
+    while True:
+        yield from cursor.space()
+        is_json = (yield from cursor.char()) == "{"
+        yield from (json_call if is_json else python_call)(cursor, block)
+        yield from cursor.space()
+        if not (yield from cursor.take(",")):
+            break
+    yield from cursor.expect("]")
+
+
+def then(cursor: Cursor, mark: str) -> Asking[bool]:
+    """Whether `mark` comes next; then it is passed over, with the white space around it."""
+    yield from cursor.space()
+    there = yield from cursor.take(mark)
+    if there:
+        yield from cursor.space()
+    return there
+
+
+def _nowhere(_text: str) -> None:
+    pass
+
+
+# Hermes and Qwen: JSON in `<tool_call>` tags, and the tags of Qwen3-Coder.
+#
+# Formats: NousResearch/Hermes-Function-Calling (README); the chat templates of Qwen2.5, Qwen3 and
+# Qwen3-Coder, Qwen/Qwen3-Coder's `qwen3coder_tool_parser.py`.
+
+
+_CLOSER = "</tool_call>"
+
+
+def _json_until(closer: str) -> Reader:
+    def read(cursor: Cursor, block: Block) -> Asking[None]:
+        yield from cursor.space()
+        yield from json_call(cursor, block)
+        yield from cursor.space()
+        while (yield from cursor.sees("{")):
+            yield from json_call(cursor, block)
+            yield from cursor.space()
+        yield from cursor.expect(closer)
+
+    return read
+
+
+def _unopened(cursor: Cursor, block: Block) -> Asking[None]:
+    """A call whose opening tag was swallowed, as by what separates thinking from text."""
+    try:
+        yield from json_call(cursor, block)
+        yield from cursor.space()
+        yield from cursor.expect(_CLOSER)
+    except EndedError:
+        raise NoCallError from None
+
+
+def _qwen(cursor: Cursor, block: Block) -> Asking[None]:
+    yield from cursor.space()
+    if not (yield from cursor.sees("<function=")):
+        yield from _json_until(_CLOSER)(cursor, block)
+        return
+    while (yield from then(cursor, "<function=")):
+        yield from function_tag(cursor, block)
+    yield from cursor.expect(_CLOSER)
+
+
+def _qwen_unopened(cursor: Cursor, block: Block) -> Asking[None]:
+    yield from function_tag(cursor, block)
+    yield from then(cursor, _CLOSER)
+
+
+def _bracketed(cursor: Cursor, block: Block) -> Asking[None]:
+    """`[Calling tool: name({"key": "value"})]`, which Qwen3 falls into over long conversations."""
+    yield from cursor.space()
+    call = block.call((yield from cursor.name()))
+    yield from cursor.expect("(")
+    yield from object_arguments(cursor, call.pieces.append)
+    yield from cursor.expect(")]")
+
+
+HERMES = TextSyntax(
+    name="hermes",
+    marks={"<tool_call>": _json_until(_CLOSER)},
+    unmarked=_unopened,
+    endings=("<|im_end|>",),
+)
+QWEN = TextSyntax(
+    name="qwen",
+    marks={
+        "<tool_call>": _qwen,
+        "<function=": _qwen_unopened,
+        "<tools>": _json_until("</tools>"),
+        "[Calling tool:": _bracketed,
+    },
+    unmarked=_unopened,
+    endings=("<|im_end|>",),
+)
+
+
+# Llama 3.1 to 4: JSON or Python, behind a tag; as all of the text every syntax has it.
+#
+# Formats: Meta's "Model cards and prompt formats" of Llama 3.1 (JSON based, `<|python_tag|>` for the
+# tools that are built in, `<function=…>`), 3.2 and 4 (a Python list of calls), and their chat
+# templates.
+
+
+_ENDINGS = ("<|python_end|>", "<|eom_id|>", "<|eot_id|>", "<|eot|>")
+
+
+def _llama_tagged(cursor: Cursor, block: Block) -> Asking[None]:
+    yield from cursor.space()
+    yield from some_calls(cursor, block)
+    for call in block.calls:  # a tool that is built in is written `brave_search.call(query="…")`
+        plain = call.name.removesuffix(".call")
+        call.name = call.name if block.offers(call.name) else plain
+
+
+LLAMA = TextSyntax(
+    name="llama",
+    marks={
+        "<|python_tag|>": _llama_tagged,
+        "<|python_start|>": _llama_tagged,
+        "<function=": function_tag,
+    },
+    endings=_ENDINGS,
+)
+
+
+# Mistral: `[TOOL_CALLS]`, and a list of calls in JSON, or a name and its arguments.
+#
+# Formats: mistral-common's tokenizers v3 (list, with ids), v11 (name, `[CALL_ID]`, `[ARGS]`) and v13
+# (name, `[ARGS]`). A server that keeps its special tokens to itself leaves the list alone.
+
+
+_MISTRAL_END = "</s>"
+
+
+def _mistral_tagged(cursor: Cursor, block: Block) -> Asking[None]:
+    yield from cursor.space()
+    if (yield from cursor.char()) in "[{":
+        yield from some_calls(cursor, block)
+        return
+    call = block.call((yield from cursor.name()))
+    if (yield from cursor.take("[CALL_ID]")):
+        call.provider_id = yield from cursor.name()
+    yield from cursor.take("[ARGS]")
+    yield from object_arguments(cursor, call.pieces.append)
+
+
+MISTRAL_TEXT = TextSyntax(
+    name="mistral",
+    marks={"[TOOL_CALLS]": _mistral_tagged},
+    endings=(_MISTRAL_END,),
+    thinking={"<think>": "</think>", "[THINK]": "[/THINK]"},
+)
+
+
+# Gemma: Python or JSON in a fence, and the notation of FunctionGemma and Gemma 4.
+#
+# Formats: Google's "Function calling with Gemma" (a `tool_code` fence for Gemma 3), the chat
+# templates of FunctionGemma (`<escape>` around texts) and Gemma 4 (`<|"|>` around them).
+
+
+def _fenced(cursor: Cursor, block: Block) -> Asking[None]:
+    yield from cursor.space()
+    while not (yield from cursor.take("```")):
+        yield from some_calls(cursor, block)
+        yield from cursor.space()
+
+
+def _noted(quote: str, closer: str) -> Reader:
+    """`call:name{key:value}`, with `quote` around texts."""
+
+    def read(cursor: Cursor, block: Block) -> Asking[None]:
+        yield from cursor.space()
+        yield from cursor.expect("call:")
+        call = block.call((yield from cursor.name()))
+        yield from dictionary(cursor, call.pieces.append, quote)
+        yield from cursor.space()
+        yield from cursor.expect(closer)
+
+    return read
+
+
+GEMMA = TextSyntax(
+    name="gemma",
+    marks={
+        "```tool_code": _fenced,
+        "```tool_call": _fenced,
+        "<start_function_call>": _noted("<escape>", "<end_function_call>"),
+        "<|tool_call>": _noted('<|"|>', "<tool_call|>"),
+    },
+    endings=("<start_function_response>", "<|tool_response>", "<end_of_turn>", "<turn|>"),
+    thinking={"<think>": "</think>", "<|channel>": "<channel|>"},
+)
+
+
+# DeepSeek: the special tokens of V2.5 to V3.1 and R1, and the tags (DSML) of V3.2.
+#
+# Formats: the chat templates of DeepSeek-V3-0324, -R1, -V3.1 and -V3.2. The token that closes the
+# list of calls may be missing where the model stops without it; each call's own may not.
+
+
+_BEGIN, _SEPARATOR, _DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+_BEGIN_ALL, _END_ALL = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+_SENTENCE_END = "<｜end▁of▁sentence｜>"
+_INVOKE, _INVOKED = '<｜DSML｜invoke name="', "</｜DSML｜invoke>"
+_PARAMETER, _GIVEN = '<｜DSML｜parameter name="', "</｜DSML｜parameter>"
+
+
+def _deepseek_listed(cursor: Cursor, block: Block) -> Asking[None]:
+    while (yield from then(cursor, _BEGIN)):
+        yield from _one(cursor, block)
+
+
+def _unlisted(cursor: Cursor, block: Block) -> Asking[None]:
+    yield from _one(cursor, block)
+    yield from _deepseek_listed(cursor, block)
+
+
+def _one(cursor: Cursor, block: Block) -> Asking[None]:
+    """`function`, the name, and JSON in a fence (V2.5, V3, R1), or the name and JSON (V3.1)."""
+    name = yield from cursor.name()
+    yield from cursor.expect(_SEPARATOR)
+    yield from cursor.space()
+    if (yield from cursor.sees("{")):
+        call = block.call(name)
+        yield from cursor.value(call.pieces.append)
+    else:
+        call = block.call((yield from cursor.name()))
+        yield from cursor.space()
+        yield from cursor.expect("```json")
+        yield from object_arguments(cursor, call.pieces.append)
+        yield from cursor.space()
+        yield from cursor.expect("```")
+    yield from cursor.space()
+    yield from cursor.expect(_DEEPSEEK_END)
+
+
+def _dsml(closer: str) -> Reader:
+    def read(cursor: Cursor, block: Block) -> Asking[None]:
+        while (yield from then(cursor, _INVOKE)):
+            name = yield from cursor.name()
+            yield from cursor.expect('">')
+            call = block.call(name)
+            values = TagValues(block.parameters(name), call.pieces.append)
+            while (yield from then(cursor, _PARAMETER)):
+                yield from _parameter(cursor, values)
+            values.close()
+            yield from cursor.expect(_INVOKED)
+        yield from cursor.expect(closer)
+
+    return read
+
+
+def _parameter(cursor: Cursor, values: TagValues) -> Asking[None]:
+    key = yield from cursor.key()
+    yield from cursor.expect('" string=')
+    says = yield from string(cursor)
+    yield from cursor.expect(">")
+    value = yield from tag_value(cursor, _GIVEN, (_PARAMETER, _INVOKED))
+    values.add(key, value, is_text=says == "true")
+
+
+DEEPSEEK = TextSyntax(
+    name="deepseek",
+    marks={
+        _BEGIN_ALL: _deepseek_listed,
+        _BEGIN: _unlisted,
+        "<｜DSML｜function_calls>": _dsml("</｜DSML｜function_calls>"),
+        "<｜DSML｜tool_calls>": _dsml("</｜DSML｜tool_calls>"),
+    },
+    endings=(_END_ALL, _SENTENCE_END),
+)
