@@ -43,6 +43,14 @@ TURNS: list[tuple[Any, tuple[str, list[tuple[str, str, str]], str]]] = [
 ]
 
 
+def test_a_call_has_any_json_as_its_arguments() -> None:
+    assert call("add", a=2**70, b=[-(10**30)]).arguments == (
+        '{"a":1180591620717411303424,"b":[-1000000000000000000000000000000]}'
+    )
+    with pytest.raises(TypeError, match=r"arguments of call\('add', …\) are no JSON"):
+        call("add", a=object())
+
+
 @each_row(("turn", "said"), TURNS)
 async def test_turns(turn: Any, said: Any) -> None:
     client = ScriptedClient([turn, turn])

@@ -31,7 +31,7 @@ class OutputType:
         try:
             derived = derive_input([Parameter(_ANSWER, kind)])
         except DefinitionError as error:
-            raise DefinitionError(f"output={kind!r} cannot be read from JSON ({error})") from None
+            raise DefinitionError(f"output= cannot be read from JSON ({error})") from None
         properties: Any = derived.schema["properties"]
         schema = {**properties[_ANSWER]}
         if "$defs" in derived.schema:

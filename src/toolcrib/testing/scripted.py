@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 import orjson
+from pydantic_core import PydanticSerializationError, to_json
 
 from toolcrib.clients import plan_of, request_of
 from toolcrib.clients.base import Tools
@@ -54,8 +55,11 @@ class Spoken(msgspec.Struct, frozen=True):
 
 
 def call(name: str, /, **arguments: Any) -> ScriptedCall:
-    """A call of the tool `name`, with these arguments."""
-    return ScriptedCall(name, orjson.dumps(arguments).decode())
+    """A call of the tool `name`, with these arguments. Raises TypeError for what is no JSON."""
+    try:
+        return ScriptedCall(name, to_json(arguments, inf_nan_mode="null").decode())
+    except PydanticSerializationError as error:
+        raise TypeError(f"the arguments of call({name!r}, …) are no JSON: {error}") from None
 
 
 @names_wrong_types

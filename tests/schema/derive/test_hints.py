@@ -320,6 +320,13 @@ def test_what_json_cannot_express_names_the_parameter(hint: Any, text: str) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_a_hint_that_python_cannot_write_is_named_by_its_kind() -> None:
+    """An integer of more than 4,300 digits has no `repr`."""
+    for hint in (Annotated[int, Field(le=10**5000)], Literal[10**5000], list[Literal[10**5000]]):  # type: ignore[misc]
+        with pytest.raises(DefinitionError, match=r"a hint made with .* cannot be expressed"):
+            derive_input([Parameter("bad", hint)])
+
+
 @each_row("value", ["3", "nan", None, [1], {}, 3.5, float("inf")], ids=repr)
 def test_a_number_is_not_made_of_anything_else(value: Any) -> None:
     """A schema given by the author may let other values through than the hint."""

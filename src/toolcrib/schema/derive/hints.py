@@ -116,9 +116,18 @@ def identity(hint: Any) -> Hashable:
 
 
 def show(hint: Any) -> str:
-    """Name a class, and show any other hint as it is written, shortened where it is long."""
-    named = isinstance(hint, type) and get_origin(hint) is None
-    text = hint.__qualname__ if named else str(hint).replace("typing.", "")
+    """Name a class, and show any other hint as it is written, shortened where it is long.
+
+    One that cannot be written is named by its kind: Python writes no integer of more than 4,300 digits,
+    and the `repr` of a constraint is its author's own.
+    """
+    if isinstance(hint, type) and get_origin(hint) is None:
+        text = hint.__qualname__
+    else:
+        try:
+            text = str(hint).replace("typing.", "")
+        except Exception:  # noqa: BLE001  an author's `repr` may raise anything
+            text = f"a hint made with {type(hint).__name__}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
