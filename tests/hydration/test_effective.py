@@ -7,11 +7,11 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID, uuid4
 
 import pytest
@@ -726,8 +726,34 @@ def test_a_pinned_value_is_used_again_and_stays_unset() -> None:
     assert other.canonical != first.canonical
 
 
+class Within(NamedTuple):
+    """How an object stands in an argument: the hint for its class, what is sent for it, and the place
+    of it in what the tool gets."""
+
+    hint: Callable[[Any], Any]
+    sent: Callable[[Any], Any]
+    got: Callable[[Any], Any]
+
+
+def text_of(hint: Any) -> Any:
+    """`Json[hint]`, of a hint that is made as the test runs."""
+    return Annotated[hint, Json()]  # type: ignore[type-arg]
+
+
+WITHIN = {
+    "itself": Within(lambda cls: cls, lambda sent: sent, lambda got: got),
+    "in a text": Within(text_of, json.dumps, lambda got: got),
+    "in texts of a list in a text": Within(
+        lambda cls: text_of(list.__class_getitem__(text_of(cls))),
+        lambda sent: json.dumps([json.dumps(sent)]),
+        lambda got: got[0],
+    ),
+}
+
+
+@pytest.mark.parametrize("within", WITHIN.values(), ids=WITHIN)
 @pytest.mark.parametrize("saved", [True, False])
-async def test_a_call_that_waits_keeps_what_its_factories_made(saved: bool) -> None:
+async def test_a_call_that_waits_keeps_what_its_factories_made(saved: bool, within: Within) -> None:
     """Approved is what was shown, in a run that is saved and goes on, and in a call made again."""
     made, following = counting()
     asked: list[ApprovalRequest] = []
@@ -737,22 +763,39 @@ async def test_a_call_that_waits_keeps_what_its_factories_made(saved: bool) -> N
         asked.append(request)
         return answers.get(request.id)
 
-    runner = ToolRunner([taking(made, requires_approval=True)], approver=later)
+    runner = ToolRunner([taking(within.hint(made), requires_approval=True)], approver=later)
+    sent = within.sent({"name": "a"})
     if saved:
-        client = ScriptedClient([scripted("take", x={"name": "a"}), "Done."])
+        client = ScriptedClient([scripted("take", x=sent), "Done."])
         waiting = await Agent(client, runner).run("go")
         state = RunState.from_json(waiting.state.to_json())
         (request,) = state.pending
         done = await Agent(client, runner).resume(state, {request.id: Approve("grace")})
         assert done.status == "completed"
     else:
-        one = call("take", x={"name": "a"})
+        one = call("take", x=sent)
         assert isinstance(await runner.exec(one), Waiting)
         answers[asked[0].id] = Approve("grace")
         assert isinstance(await runner.exec(one), Completed)
     (got,) = GOT
-    assert got.number == 1
+    assert within.got(got).number == 1
     assert following() == 2
+
+
+@pytest.mark.parametrize("edit", ['{"name":"a","number":7}', '{"name":"b"}'])
+async def test_what_a_factory_made_in_a_text_is_edited_like_anything_else(edit: str) -> None:
+    made, _ = counting()
+
+    async def approver(_request: ApprovalRequest) -> Approve:
+        return Approve("grace", arguments={"x": edit})
+
+    runner = ToolRunner([taking(text_of(made), requires_approval=True)], approver=approver)
+    outcome = await runner.exec(call("take", x='{"name":"a"}'))
+    assert isinstance(outcome, Completed)
+    ran = {"number": 1, **json.loads(edit)}
+    assert outcome.record.arguments == {"x": canonical_json(ran)}
+    (got,) = GOT
+    assert asdict(got) == ran
 
 
 # --- what stands in sets, and under keys of many spellings

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from toolcrib.errors import SchemaError
-from toolcrib.values.json import JsonValue, canonical_json
+from toolcrib.values.json import JsonValue, canonical_json, fresh
 
 # Where subschemas lie in a schema, and by which drafts it can be read.
 #
@@ -238,13 +238,28 @@ def pointer_of(steps: Sequence[str | int]) -> str:
 
 
 def put_at(value: JsonValue, pointer: str, item: JsonValue) -> tuple[str | int, ...]:
-    """Put `item` into a JSON value, at a place that lacks it; return the steps that lead there."""
-    node, found = _above(value, pointer)
-    if isinstance(node, dict):
-        node[str(found[-1])] = item
-    elif isinstance(node, list):
-        node.insert(int(found[-1]), item)
-    return found
+    """Put `item` into a JSON value, at a place that lacks it; return the steps that lead there.
+
+    A place may lie within a text of JSON, which is then written anew.
+    """
+    return _put(value, _steps_of(pointer), item)[1]
+
+
+def _put(
+    node: Any, tokens: Sequence[str], item: JsonValue
+) -> tuple[JsonValue, tuple[str | int, ...]]:
+    if isinstance(node, str):
+        made, found = _put(fresh(node), tokens, item)
+        return canonical_json(made), found
+    step = int(tokens[0]) if isinstance(node, list) else tokens[0]
+    if len(tokens) > 1:
+        node[step], found = _put(node[step], tokens[1:], item)
+        return node, (step, *found)
+    if isinstance(node, list):
+        node.insert(int(step), item)
+    elif isinstance(node, dict):
+        node[str(step)] = item
+    return node, (step,)
 
 
 def remove_at(value: JsonValue, pointer: str) -> None:
@@ -279,16 +294,21 @@ def lacks(value: JsonValue, pointer: str) -> bool:
 
 
 def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, ...]]:
-    """Return the list or object that a JSON Pointer points into, and all its steps."""
+    """The list or object that a JSON Pointer points into, also within a text of JSON, and all its
+    steps. Raises LookupError, TypeError and ValueError where there is none."""
     node: Any = value
     found: list[str | int] = []
-    tokens = [t.replace("~1", "/").replace("~0", "~") for t in pointer.split("/")[1:]]
-    for depth, token in enumerate(tokens):
-        step = int(token) if isinstance(node, list) else token
-        found.append(step)
-        if depth < len(tokens) - 1:
-            node = node[step]
+    for token in _steps_of(pointer):
+        if found:
+            node = node[found[-1]]
+        if isinstance(node, str):
+            node = fresh(node)
+        found.append(int(token) if isinstance(node, list) else token)
     return node, tuple(found)
+
+
+def _steps_of(pointer: str) -> list[str]:
+    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
 # Dotted paths into JSON (`total`, `items[].id`, `[].name`): the language of allowlists.

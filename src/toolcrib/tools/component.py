@@ -149,7 +149,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 def _made(instance: Any, canonical: bytes, found: Findings) -> Made:
-    if not (found.defaults or found.normalised):
+    if not (found.defaults or found.normalised or found.pinned):
         return Made(instance, canonical)
     return Made(
         instance,

@@ -299,7 +299,7 @@ class JsonTextPart(Part):
     """JSON within a text (`Json[…]`): no schema judges it, so all checks of it are made here.
 
     A key that is said twice, or that no field takes, is refused; a default is added to the text,
-    which then is the canonical text of what was read.
+    which then is the canonical text of what was read. What a factory made is pinned below the text.
     """
 
     def __init__(self, inner: Part) -> None:
@@ -324,7 +324,8 @@ class JsonTextPart(Part):
             return self._inner.check(value, MISSING, at, found)
         if not isinstance(sent, str):
             raise Differs(at)
-        inner = Findings()
+        inner, above = Findings(), steps(at)
+        inner.pins = {p[len(above) :] for p in found.pins if p[: len(above)] == above != p}
         try:
             said = _parsed(sent)
             shown = self._inner.check(value, said, None, inner)
@@ -335,7 +336,15 @@ class JsonTextPart(Part):
             raise Differs(at) from None
         if inner.normalised:
             found.normalised.append(at)
-        return sent if same_json(shown, said) else text
+        found.pinned += ((_below(at, place), made) for place, made in inner.pinned)
+        return sent if same_json(shown, said) and not inner.pins else text
+
+
+def _below(at: At, place: At) -> At:
+    """A place within what stands at `at`, as one from the top."""
+    for step in steps(place):
+        at = (at, step)
+    return at
 
 
 def _parsed(text: str) -> Any:
