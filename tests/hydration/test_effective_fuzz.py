@@ -395,14 +395,16 @@ def loosely(value: Any) -> str:
     return canonical_json(whole(value))
 
 
-def a_tool(kinds: dict[str, Kind]) -> Any:
+def a_tool(kinds: dict[str, Kind], defaults: dict[str, Any] | None = None) -> Any:
     def take(**arguments: Any) -> int:
         """Take it."""
         GOT.append(arguments)
         return 1
 
-    code = f"def take({', '.join(kinds)}): return inner({', '.join(f'{n}={n}' for n in kinds)})"
-    space: dict[str, Any] = {"inner": take}
+    given = defaults or {}
+    taken = ", ".join(f"{n}=given[{n!r}]" if n in given else n for n in kinds)
+    code = f"def take({taken}): return inner({', '.join(f'{n}={n}' for n in kinds)})"
+    space: dict[str, Any] = {"inner": take, "given": given}
     exec(code, space)  # noqa: S102  a signature of our own making
     space["take"].__annotations__ = {**{n: k.hint for n, k in kinds.items()}, "return": int}
     return tool(visible=ALL, description="It runs.", requires_approval=True)(space["take"])
