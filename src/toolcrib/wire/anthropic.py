@@ -380,7 +380,7 @@ class AnthropicReply:
             raise WireError(f"the `{member}` of a delta is not text")
 
     def _begin(self, form: Any, index: object, given: bytes, parts: Parts) -> Block:
-        """A new block. What it brings of its text is told at once, its input only at its end."""
+        """Begin a block; its text is shown at once, its input only when it ends."""
         if not isinstance(form, dict):
             raise WireError("a content block is not an object")
         block = Block(len(self._blocks), form)
@@ -578,7 +578,7 @@ def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
 
 
 def _settings(wire: Wire, request: ChatRequest, tools: SentTools) -> dict[str, Any]:
-    """Thinking counts among the tokens of a reply: the default leaves room beside its budget."""
+    """Set the limit on tokens; thinking counts too, so the default leaves room for its budget."""
     unwanted = frozenset() if tools.names else _ONLY_WITH_TOOLS
     extra = extra_members(request.settings.extra, own=_OWN_KEYS, unwanted=unwanted)
     thinking = extra.get("thinking")

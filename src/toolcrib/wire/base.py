@@ -88,7 +88,7 @@ class MakeHistory(Protocol):
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider format; `tools` is how it takes them, `history` how it is told what was said.
+    """One provider format; `tools` is its form of tools, `history` writes its messages.
 
     `natural_reasons` are those, in lower case, after which calls may run; `finish_reasons` says what
     others mean; one that neither lists is `doubtful`, and ends the calls. `auth` makes the headers that

@@ -188,7 +188,7 @@ def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str,
 
 
 def text_of(form: dict[str, Any]) -> str:
-    """What the block says to the user; with citations it says it one level down."""
+    """Return what the block says to the user; with citations it is one level down."""
     if "text" in form:
         return form["text"] if isinstance(form["text"], str) else ""
     cited = form.get("citationsContent")
@@ -443,7 +443,7 @@ class BedrockReply:
             self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
 
     def _begin(self, form: Any, index: object, given: str, parts: Parts) -> Block:
-        """A new block, whose text is told at once. `given` is the input that came with it."""
+        """Begin a block, whose text is shown at once; `given` is the input that came with it."""
         if not isinstance(form, dict) or not isinstance(form.get("toolUse", form), dict):
             raise WireError("a content block is not an object")
         block = Block(len(self._blocks), dict(form))

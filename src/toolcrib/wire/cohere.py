@@ -281,7 +281,7 @@ class CohereReply:
         return state
 
     def _spent(self) -> Usage:
-        """What is paid for; `tokens` has besides it what Cohere adds to a prompt, often a thousand."""
+        """Return the tokens that are paid for; `tokens` also counts what Cohere adds to a prompt."""
         counts = self._usage.get("billed_units") or self._usage.get("tokens")
         counts = counts if isinstance(counts, dict) else {}
         return Usage(1, counted(counts, "input_tokens"), counted(counts, "output_tokens"))

@@ -55,7 +55,7 @@ def decoding_by(
 
 
 class WholeDecoder:
-    """One JSON body."""
+    """Decodes one JSON body."""
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
@@ -293,7 +293,7 @@ class EitherDecoder:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """One JSON object; a list of one (Gemini's errors) counts as that one."""
+    """Read one JSON object; a list of one (Gemini's errors) counts as its item."""
     try:
         payload = orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -129,7 +129,7 @@ def _error(
     retry_after: float | None = None,
     where: str = "",
 ) -> ClientError:
-    """What happened, the provider's own sentence, and what to do about it."""
+    """Make the error: what happened, the provider's own sentence, and what to do about it."""
     what, hint = _WHAT[kind] if where or kind is not ProviderError else _REPORTED
     words = _words(payload)
     if kind is RequestError:
@@ -176,7 +176,7 @@ def _told(payload: Any) -> float | None:
 
 
 def safe_text(text: str, limit: int = _LONGEST) -> str:
-    """One line of at most `limit` characters, with what looks like a key taken out."""
+    """Return one line of at most `limit` characters, without what looks like a key."""
     line = "".join(c if c.isprintable() else " " for c in text[: 8 * limit])
     line = _KEY.sub("[key]", " ".join(line.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -96,7 +96,7 @@ def wire_names(rule: NameRule, names: Iterable[str]) -> dict[str, str]:
 
 
 class StrictLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the strict tools of one request may hold together.
+    """Limits on what the strict tools of one request hold together.
 
     `optional` counts properties that are not required, `unions` parts with `anyOf` or a list of types.
     """
@@ -107,7 +107,7 @@ class StrictLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Weight(NamedTuple):
-    """What one view adds to the sums of its request."""
+    """The counts of one view that limits are about."""
 
     tools: int
     optional: int
@@ -125,7 +125,7 @@ class Allowance:
         self._spent = Weight(0, 0, 0)
 
     def refusal(self, view: str) -> str | None:
-        """Why a view, as JSON text, cannot be strict beside those before it; None once it is in."""
+        """Return why a view cannot be strict after the others; count it and return None if it can."""
         total = Weight(*map(sum, zip(self._spent, weight(view), strict=True)))
         for most, count, what in zip(self._limits, total, _WHAT, strict=True):
             if count > most:
@@ -151,7 +151,7 @@ def weight(view: str) -> Weight:
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider is told of one tool. `schema` is JSON, or encoded text to be spliced in.
+    """A tool as a form gets it. `schema` is JSON, or encoded text to be spliced in.
 
     `strict` is None where nothing is to be said of it.
     """
@@ -234,7 +234,7 @@ def cohere(told: Told) -> dict[str, Any]:
 
 
 def gemini(told: Told) -> dict[str, Any]:
-    """One declaration; https://ai.google.dev/api/caching#FunctionDeclaration.
+    """Write a declaration; https://ai.google.dev/api/caching#FunctionDeclaration.
 
     A schema is there also for a tool without parameters: mode ANY refuses a tool that has none
     (googleapis/python-genai#981).

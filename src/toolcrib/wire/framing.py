@@ -71,7 +71,7 @@ class EventStream:
         return events
 
     def close(self) -> Event | None:
-        """What was left without an end: an event, whole or only the beginning of one."""
+        """Return the event that was left without an end, whole or not."""
         tail, self._tail = b"".join(self._tail), []
         if tail and b":" not in tail and any(known.startswith(tail) for known in _FIELDS):
             return Event(b"", tail)  # the torn beginning of a field is the beginning of an event
@@ -164,7 +164,7 @@ class LineStream:
         return events
 
     def close(self) -> Event | None:
-        """What was left without an end: a value, whole or only the beginning of one."""
+        """Return the value that was left without an end, whole or not."""
         last = self._line(b"".join(self._tail)) if self._tail else None
         if last is None and self._open:
             last = Event(b"", b"\n".join(self._open))
@@ -261,7 +261,7 @@ class FrameStream:
 
 
 def _lengths(data: bytes, at: int) -> tuple[int, int]:
-    """Of the frame that begins there, and of its headers."""
+    """Return the lengths of the frame that begins there and of its headers."""
     whole, headers, crc = _PRELUDE.unpack_from(data, at)
     if zlib.crc32(data[at : at + 8]) != crc:
         raise WireError("the reply is no AWS event stream: the checksum of a frame's head is wrong")

@@ -260,7 +260,7 @@ def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str,
 
 
 def _signed(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, the first call with a signature at any rate; Gemini signs no other."""
+    """Return the parts, the first call with a signature at any rate; Gemini signs no other."""
     first = next((n for n, part in enumerate(parts) if "functionCall" in part), None)
     if first is not None and "thoughtSignature" not in parts[first]:
         parts[first] = parts[first] | {"thoughtSignature": _NO_SIGNATURE}

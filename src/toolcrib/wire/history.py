@@ -24,7 +24,7 @@ from toolcrib.wire.json_text import is_object, mended
 
 
 class IdRule(NamedTuple):
-    """What a provider takes as the id of a call: characters (a class of a pattern), and how many.
+    """The rule for ids of calls at a provider: characters (a class of a pattern), and how many.
 
     With `exact`, an id has just that length.
     """
@@ -48,7 +48,7 @@ ANY_ID = IdRule(r"\x00-\U0010ffff", 65_536)
 
 
 class SentCall(NamedTuple):
-    """A call as the provider is told of it. `arguments` is the text of a JSON object."""
+    """A call as a request tells it. `arguments` is the text of a JSON object."""
 
     call: ToolCall
     id: str
@@ -57,7 +57,7 @@ class SentCall(NamedTuple):
 
 
 class SentResult(NamedTuple):
-    """The result of a call that the provider was told of by that id and name."""
+    """The result of a call, under the id and name that the request has for it."""
 
     message: Message
     id: str

@@ -264,7 +264,7 @@ def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
 
 
 def _settings(wire: Wire, request: ChatRequest) -> dict[str, Any]:
-    """What concerns the model goes into `options`, with those of `extra`, which come first."""
+    """Put the model's settings into `options`, behind those of `extra`."""
     members = extra_members(request.settings.extra, own=_OWN_KEYS)
     options = with_extra(sampling(wire, request), "options", members)
     return members | ({"options": options} if options else {})

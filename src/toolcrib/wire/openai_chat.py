@@ -194,7 +194,7 @@ class Call(msgspec.Struct, gc=False):
 
 
 class Delta(msgspec.Struct):
-    """What the choice adds to its message."""
+    """The piece that a chunk adds to its choice's message."""
 
     tool_calls: list[Call] | None = None
     content: str | None = None
@@ -220,7 +220,7 @@ class Choice(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct):
-    """One choice, and nothing of usage or errors."""
+    """A chunk with one choice, and nothing of usage or errors."""
 
     choices: tuple[Choice]
     usage: None = None
@@ -251,7 +251,7 @@ _CALLS = "calls"
 
 
 class KeptMembers:
-    """Those of one reply, as they come. A stream's pieces become what a whole message would hold."""
+    """Collects the members of a reply that go back to the provider, whether whole or in pieces."""
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
@@ -275,7 +275,7 @@ class KeptMembers:
             self._texts.setdefault(name, []).append(text)
 
     def add_call(self, call: JsonObject, call_id: str) -> None:
-        """Take what a call, or a piece of one, holds beside its function; `call_id` is ours."""
+        """Take what a call, or a piece of one, holds apart from its function; `call_id` is ours."""
         if said := _said(call, _OF_CALLS):
             self._calls[call_id] = self._calls.get(call_id, {}) | said
 
@@ -293,7 +293,7 @@ def of_message(state: Any) -> JsonObject:
 
 
 def of_call(state: Any, call_id: str) -> JsonObject:
-    """What a state says of that call of ours."""
+    """Return what a state keeps for that call of ours."""
     calls = state.get(_CALLS) if isinstance(state, dict) else None
     return _said(calls.get(call_id), _OF_CALLS) if isinstance(calls, dict) else {}
 
@@ -580,7 +580,7 @@ class ChatReply:
     def _held_together(
         self, calls: tuple[ToolCall, ...], legacy: tuple[ToolCall, ...]
     ) -> tuple[ToolCall, ...]:
-        """The calls; a `function_call` beside them is a copy of one of them."""
+        """Return the calls; a `function_call` among them is a copy of one."""
         for copy in legacy if calls and self._ending.cut is None else ():
             if any(c.name == copy.name and same_json(c.arguments, copy.arguments) for c in calls):
                 continue

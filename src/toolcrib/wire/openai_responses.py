@@ -123,7 +123,7 @@ class Growing:
 
 
 class Item:
-    """One output item: a call's `arguments` and our `call` id, or a message's `texts`, as they grow.
+    """An output item that grows: a call's `arguments` and our `call` id, or a message's `texts`.
 
     `final` is the item as the provider has it in the end; `settled` is whether it said of the
     arguments that they are whole, `begun_with` what it gave for them before any piece. `copies` are the

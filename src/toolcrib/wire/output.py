@@ -39,7 +39,7 @@ _COMBINED = frozenset(("$ref", "anyOf", "oneOf", "allOf", "enum", "const", "not"
 
 
 class ToldOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider is told of the answer: `schema` is the JSON text of an object's schema."""
+    """The answer's format as a form gets it: `schema` is the JSON text of an object's schema."""
 
     name: str
     schema: str
@@ -224,7 +224,7 @@ def openai_chat(told: ToldOutput) -> dict[str, Any]:
 
 
 def openai_responses(told: ToldOutput) -> dict[str, Any]:
-    """The same, flat, as `text.format`.
+    """Write the format flat, as `text.format`.
 
     https://platform.openai.com/docs/api-reference/responses/create
     """

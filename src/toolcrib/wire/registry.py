@@ -213,7 +213,7 @@ def detect(body: bytes, content_type: str = "") -> str:
 
 
 def _found(body: bytes) -> list[str]:
-    """What the first value says that says anything."""
+    """Return what the first value that says anything says of the wires it may be of."""
     if body.startswith(_FRAME):
         return _of_frames(body)
     return next(filter(None, map(_of_value, _values(body))), [])
@@ -337,9 +337,12 @@ Answering: TypeAlias = Literal["yes", "alone", "no"]
 
 
 class Abilities(NamedTuple):
-    """Each choice of tools; whether a reply can be kept to one call, pictures can be sent (as data, by
+    """Says what a wire can express.
+
+    Which choices of tools; whether a reply can be kept to one call, pictures can be sent (as data, by
     address), a failed result is marked as such, and schemas can be held to while the model writes;
-    whether there is a form for a typed answer."""
+    whether there is a form for a typed answer.
+    """
 
     none: Choosing
     required: Choosing
@@ -369,7 +372,7 @@ _PIXEL = (
 
 @names_wrong_types
 def abilities(wire: Wire | str) -> Abilities:
-    """Those of one provider. Raises RequestError for a name that nobody knows."""
+    """Return the abilities of a wire. Raises RequestError for a name that nobody knows."""
     wire = wire_of(wire)
     return Abilities(
         none=_chosen(wire, ToolChoice("none")),

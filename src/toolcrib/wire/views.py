@@ -67,7 +67,7 @@ _NO_SCHEMA = TextView('{"type":"object","properties":{}}')
 
 
 def views_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[ToolView]:
-    """What each tool looks like to the provider, also of those that it would refuse.
+    """Return each tool as the provider sees it, also those that it would refuse.
 
     Raises CatalogError for a name that comes twice.
     """
@@ -87,7 +87,7 @@ def forms_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[Json
 
 
 def encoded(form: ToolForm, definitions: Sequence[ToolDefinition]) -> EncodedTools:
-    """The same as bytes, schemas spliced in as text. Raises RequestError as `forms_of` does."""
+    """Encode the request's `tools`, schemas spliced in as text. Raises as `forms_of` does."""
     names = wire_names(form.names, (definition.name for definition in definitions))
     restorers: dict[str, ArgumentRestorer] = {}
     shapes = []
@@ -139,7 +139,7 @@ def _examples(form: ToolForm, definition: ToolDefinition, view: TextView) -> tup
 
 
 def _views(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[TextView]:
-    """Those of one request, in their order."""
+    """Return the views of one request, in their order."""
     allowance = None if form.strict_limits is None else Allowance(form.strict_limits)
     return [_view(form, definition, allowance) for definition in definitions]
 

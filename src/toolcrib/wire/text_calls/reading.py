@@ -494,7 +494,7 @@ class Block:
         return bool(self.calls) and all(self.offers(call.name) for call in self.calls)
 
     def parameters(self, name: str) -> Parameters:
-        """What the schema of a tool says about its parameters."""
+        """Return the schemas of a tool's parameters."""
         tool = self._offer.tools.get(self._offer.own_name(name))
         return Parameters(None if tool is None else tool.get_definition().input_schema)
 

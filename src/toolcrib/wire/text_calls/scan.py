@@ -61,7 +61,7 @@ _PARAGRAPH_ENDS = ("\n\n", "\r\n\r\n")
 
 
 class Quotes:
-    """What quotes the place in a text up to which it was said.
+    """Knows whether the text up to a place leaves it inside of quotes.
 
     A quotation needs both of its ends in one paragraph: whether the second is there, whoever asks has
     to look ahead (`closers`). Inline code that is open in the line of the call needs none, nor does a
@@ -232,19 +232,19 @@ class Scanner:
         self._beginnings = 2
 
     def read(self, text: str) -> str:
-        """What a whole text says, without its calls."""
+        """Return a whole text without its calls."""
         self._cursor.ended = True
         return self.feed(text) + self.end()
 
     def feed(self, text: str) -> str:
-        """What can be told, now that the text goes on with this piece."""
+        """Return the text that is known to be no call, now that this piece has come."""
         self._cursor.feed(text)
         self._kept = 0, 0
         next(self._scan, None)
         return self._shown()
 
     def end(self) -> str:
-        """What was held back until the end."""
+        """Return the text that was held back until the end."""
         self._cursor.ended = True
         next(self._scan, None)
         if not self._after_call:
