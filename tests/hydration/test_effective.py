@@ -782,6 +782,21 @@ async def test_a_call_that_waits_keeps_what_its_factories_made(saved: bool, with
     assert following() == 2
 
 
+@pytest.mark.parametrize("edit", ['{"name":"a","name":"b"}', '{"name":NaN}', '{"name":"a"', "[]"])
+async def test_an_edited_text_is_read_as_strictly_as_one_that_is_sent(edit: str) -> None:
+    """What a factory made before is not put into a text that would be refused without it."""
+    made, _ = counting()
+
+    async def approver(_request: ApprovalRequest) -> Approve:
+        return Approve("grace", arguments={"x": edit})
+
+    runner = ToolRunner([taking(text_of(made), requires_approval=True)], approver=approver)
+    outcome = await runner.exec(call("take", x='{"name":"a"}'))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
+    assert GOT == []
+
+
 @pytest.mark.parametrize("edit", ['{"name":"a","number":7}', '{"name":"b"}'])
 async def test_what_a_factory_made_in_a_text_is_edited_like_anything_else(edit: str) -> None:
     made, _ = counting()

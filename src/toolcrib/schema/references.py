@@ -11,8 +11,10 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+import jiter
+
 from toolcrib.errors import SchemaError
-from toolcrib.values.json import JsonValue, canonical_json, fresh
+from toolcrib.values.json import JsonValue, canonical_json
 
 # Where subschemas lie in a schema, and by which drafts it can be read.
 #
@@ -249,7 +251,7 @@ def _put(
     node: Any, tokens: Sequence[str], item: JsonValue
 ) -> tuple[JsonValue, tuple[str | int, ...]]:
     if isinstance(node, str):
-        made, found = _put(fresh(node), tokens, item)
+        made, found = _put(read_text(node), tokens, item)
         return canonical_json(made), found
     step = int(tokens[0]) if isinstance(node, list) else tokens[0]
     if len(tokens) > 1:
@@ -302,9 +304,15 @@ def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, 
         if found:
             node = node[found[-1]]
         if isinstance(node, str):
-            node = fresh(node)
+            node = read_text(node)
         found.append(int(token) if isinstance(node, list) else token)
     return node, tuple(found)
+
+
+def read_text(text: str) -> Any:
+    """Read JSON that stands within a text. Raises ValueError for what is no JSON, and for a key that is
+    there twice: which of the two is meant, nobody can say."""
+    return jiter.from_json(text.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
 
 
 def _steps_of(pointer: str) -> list[str]:

@@ -48,6 +48,7 @@ from toolcrib.schema.derive.roundtrip import (
     same_json,
     steps,
 )
+from toolcrib.schema.references import read_text
 from toolcrib.values.json import JsonValue, canonical_json
 
 # Check objects of declared fields against what was sent: models, dataclasses, TypedDicts,
@@ -310,7 +311,7 @@ class JsonTextPart(Part):
         if not isinstance(sent, str):
             return sent
         try:
-            said = _parsed(sent)
+            said = read_text(sent)
             text = to_json(said)
             whole = to_json(self._inner.whole(said))
         except ValueError:  # `check` says what is wrong with it; pydantic reads it all the same
@@ -327,7 +328,7 @@ class JsonTextPart(Part):
         inner, above = Findings(), steps(at)
         inner.pins = {p[len(above) :] for p in found.pins if p[: len(above)] == above != p}
         try:
-            said = _parsed(sent)
+            said = read_text(sent)
             shown = self._inner.check(value, said, None, inner)
             text = canonical_json(shown)
         except Differs as differs:
@@ -345,11 +346,6 @@ def _below(at: At, place: At) -> At:
     for step in steps(place):
         at = (at, step)
     return at
-
-
-def _parsed(text: str) -> Any:
-    """Parse a text. Raise ValueError for what is no JSON, and for a key that occurs twice."""
-    return jiter.from_json(text.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
 
 
 class _Planner:
