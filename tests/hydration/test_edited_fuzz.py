@@ -483,3 +483,26 @@ def test_a_saved_run_goes_on_with_what_was_shown() -> None:
     ran, edits = total(lambda seed: asyncio.run(save_and_resume(seed)), seeds)
     assert ran > seeds // 3
     assert edits > seeds // 20
+
+
+def test_what_factories_made_is_put_back_where_it_was() -> None:
+    """A call that is read again with the values of its factories is the call that it was."""
+    seeds = sample(RUNS, part=20)
+    pinned = 0
+    for seed in range(seeds):
+        dice = random.Random(seed)  # noqa: S311
+        one = drawn(dice, most=2, depth=3)
+        if one is None:
+            continue
+        catalog = ToolRunner([one.tool]).catalog
+        sent = ToolCall("c", "take", json.dumps(one.make(dice)))
+        first = hydrate(sent, catalog)
+        if not isinstance(first, Hydrated) or not first.building.pinned:
+            continue
+        again = hydrate(sent, catalog, pinned=first.building.pinned)
+        assert isinstance(again, Hydrated), (seed, again.errors)
+        assert again.canonical == first.canonical, seed
+        assert again.defaults == first.defaults, seed
+        assert again.building.pinned == first.building.pinned, seed
+        pinned += 1
+    assert pinned > seeds // 20
