@@ -97,7 +97,6 @@ EXTRAS = {
     "local": "import xllamacpp" + PICKED.replace("NAME", "embedding"),
     "otel": OTEL,
     "pick": PICKED.replace("NAME", "embedding"),
-    "plot": "import matplotlib.figure",
     "postgres": LOGGED + "import psycopg",
     "prices": PRICED,
     "rerank": PICKED.replace("NAME", "rerank"),

@@ -134,12 +134,14 @@ class BoundCall(Veiled, msgspec.Struct, frozen=True):
         return last
 
 
-class Made(msgspec.Struct, frozen=True):
+class Made(Veiled, msgspec.Struct, frozen=True):
     """The effective arguments of one call, and the instance that was built from them.
 
     `canonical` are the effective arguments; `defaults`, `normalised` and `pinned` point into them: to
     what was not sent, to what an author's own validator changed, to what a default factory made.
     """
+
+    veiled: ClassVar[tuple[str, ...]] = ("instance", "canonical", "pinned")
 
     instance: Any
     canonical: bytes
