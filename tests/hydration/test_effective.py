@@ -782,6 +782,17 @@ async def test_a_call_that_waits_keeps_what_its_factories_made(saved: bool, with
     assert following() == 2
 
 
+@pytest.mark.parametrize("within", WITHIN.values(), ids=WITHIN)
+def test_what_a_factory_makes_for_a_constructor_alone_is_refused(within: Within) -> None:
+    """Nobody can see what the constructor got: it may be another value than the one that is shown."""
+    made, _ = counting()
+    hints = {"s": InitVar.__class_getitem__(within.hint(made))}
+    hint: Any = dataclass(type("Holder", (), {"__annotations__": hints}))
+    result = read(hint, {"s": within.sent({"name": "a"})})
+    assert isinstance(result, Rejected)
+    assert result.errors[0].message == "the tool would read another value each time"
+
+
 @pytest.mark.parametrize("edit", ['{"name":"a","name":"b"}', '{"name":NaN}', '{"name":"a"', "[]"])
 async def test_an_edited_text_is_read_as_strictly_as_one_that_is_sent(edit: str) -> None:
     """What a factory made before is not put into a text that would be refused without it."""
