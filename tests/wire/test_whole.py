@@ -75,6 +75,10 @@ def given(text: str, index: int = 0) -> Json:
     return {"type": "content_block_delta", "index": index, "delta": delta}
 
 
+def other(delta: Json, index: int = 0) -> Json:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
 def stop(index: int = 0) -> Json:
     return {"type": "content_block_stop", "index": index}
 
@@ -115,8 +119,8 @@ B_OVER = frame({"usage": {}}, event_type="metadata")
 # Cohere
 
 
-def c_start(index: int = 0) -> Json:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}
+def c_start(index: int = 0, id: str = "c", name: str = "f") -> Json:
+    call = {"id": id, "type": "function", "function": {"name": name, "arguments": ""}}
     return {"type": "tool-call-start", "index": index, "delta": {"message": {"tool_calls": call}}}
 
 
@@ -204,7 +208,7 @@ def line(*calls: Json, done: bool = False, **more: Any) -> bytes:
 O = {"name": "f", "arguments": {"a": 1}}  # noqa: E741
 
 
-FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
+FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
     # openai-chat and mistral: a reason that pieces of calls follow is void until `[DONE]`
     "only the name had come": ("openai-chat", sse(NAMED, END, REST), TRUNCATED),
     "only the name had come, mistral": ("mistral", sse(NAMED, END, REST), TRUNCATED),
@@ -301,6 +305,11 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
         b_given(A) + b_start() + b_stop() + B_WHY + B_OVER,
         TRUNCATED,
     ),
+    "bedrock: a piece of it at the index of nobody": (
+        "bedrock-converse",
+        b_start() + b_given(" {", 5) + b_given(A) + b_stop() + B_WHY + B_OVER,
+        None,
+    ),
     "bedrock: begun after the end": (
         "bedrock-converse",
         B_WHY + b_start() + b_given(A) + b_stop() + B_OVER,
@@ -310,6 +319,16 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
         "bedrock-converse",
         B_BEGINS + b_start() + b_given(A) + b_stop() + B_BEGINS + B_WHY + B_OVER,
         TRUNCATED,
+    ),
+    "anthropic: a piece of it at the index of nobody": (
+        "anthropic",
+        sse(start(), given(" {", 5), given(A), stop(), why(), OVER),
+        None,
+    ),
+    "anthropic: a delta without a kind within it": (
+        "anthropic",
+        sse(start(), given("{"), other({"x": "a"}), given("}"), stop(), why(), OVER),
+        CONTRADICTORY,
     ),
     # Cohere
     "cohere: never ended": ("cohere", sse(c_start(), C_WHY, DONE), TRUNCATED),
@@ -324,6 +343,22 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode]] = {
         TRUNCATED,
     ),
     "cohere: no reason": ("cohere", sse(c_start(), c_given(A), c_stop(), DONE), TRUNCATED),
+    "cohere: two names under one id": (
+        "cohere",
+        sse(c_start(), c_given(A), c_start(name="g"), c_stop(), C_WHY, DONE),
+        CONTRADICTORY,
+    ),
+    "cohere: another name after the call's end": (
+        "cohere",
+        sse(c_start(), c_stop(), c_start(name="g"), C_WHY, DONE),
+        CONTRADICTORY,
+    ),
+    "cohere: a piece of it at the index of another that had ended": (
+        "cohere",
+        sse(c_start(), c_given("{"), c_start(1, "d"), c_stop(1), c_given('"a":', 1),
+            c_given("}"), c_stop(), C_WHY, DONE),
+        CONTRADICTORY,
+    ),
     # Responses: whole copies are the same
     "four copies that contradict each other": (
         "openai-responses",
@@ -407,7 +442,10 @@ def codes_of(reply: Reply) -> list[ErrorCode | None]:
 
 
 @each_row(("wire", "data", "code"), FAULTY.values(), ids=FAULTY)
-def test_a_call_in_doubt_does_not_run_and_says_why(wire: str, data: bytes, code: ErrorCode) -> None:
+def test_a_call_in_doubt_does_not_run_and_says_why(
+    wire: str, data: bytes, code: ErrorCode | None
+) -> None:
+    """Without a `code` the calls have several."""
     for sizes in (len(data), 1, 7):
         reading = decoder(wire, offer=OFFER)
         for at in range(0, len(data), sizes):
@@ -415,7 +453,9 @@ def test_a_call_in_doubt_does_not_run_and_says_why(wire: str, data: bytes, code:
         reply = reading.finish()
         assert reply.tool_calls
         assert not any(call.complete for call in reply.tool_calls)
-        assert codes_of(reply) == [code] * len(reply.tool_calls)
+        codes = codes_of(reply)
+        assert None not in codes
+        assert code is None or codes == [code] * len(codes)
         assert reply.finish not in ("tool_calls", "stop")
 
 
@@ -721,6 +761,36 @@ def test_a_reason_that_nobody_lists_ends_the_calls_and_the_text_stays(wire: Wire
         assert error.code is TRUNCATED
         assert repr(reason) in error.message
         assert "natural_reasons=" in error.message
+
+
+@each_row("wire", ["openai-chat", "mistral", "openai-responses", "ollama"])
+@each_row("reason", [0, 5, False, [], {}, ["stop"]])
+def test_a_reason_that_is_no_text_is_no_natural_end(wire: str, reason: Any) -> None:
+    data = REPLIES[wire]("REASON").replace(b'"REASON"', json.dumps(reason).encode())
+    reply = decode(wire, data, offer=OFFER)
+    assert reply.finish not in ("tool_calls", "stop")
+    assert codes_of(reply) == [TRUNCATED]
+
+
+NO_OBJECTS: dict[str, tuple[str, Any]] = {
+    "cohere: delta": ("cohere", c_given("1") | {"delta": [1]}),
+    "cohere: message": ("cohere", c_given("1") | {"delta": {"message": "1"}}),
+    "openai-chat: function": ("openai-chat", chunk({"index": 0, "function": False})),
+    "mistral: function": ("mistral", chunk({"index": 0, "function": 0})),
+}
+
+
+def _read(wire: str, data: bytes) -> Reply:
+    reading = decoder(wire, offer=OFFER)
+    reading.feed(data)
+    return reading.finish()
+
+
+@each_row(("wire", "event"), NO_OBJECTS.values(), ids=NO_OBJECTS)
+def test_what_holds_a_piece_and_is_of_another_type_is_an_error(wire: str, event: Any) -> None:
+    """Left out it would be a hole in the arguments, which may still be JSON."""
+    with pytest.raises(WireError):
+        _read(wire, sse(event))
 
 
 @each_row("wire", WIRES.values(), ids=WIRES)

@@ -70,6 +70,12 @@ def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
     return _DELTAS["input_json_delta"] if is_input else ("", "")
 
 
+def _is_unnamed(delta: dict[str, Any]) -> bool:
+    """Whether a delta says neither what it is nor anything known. One with a type that nobody knows is
+    a kind of tomorrow, and no piece of input."""
+    return delta_of(delta) == ("", "") and not isinstance(delta.get("type"), str)
+
+
 class Block:
     """A block that may still grow; `form` is what it began as, `number` its place in the reply.
 
@@ -370,7 +376,11 @@ class AnthropicReply:
         if not isinstance(delta, dict):
             raise WireError("a `content_block_delta` has no delta")
         kind, member = delta_of(delta)
-        block = self._at(index_of(event.get("index")), kind, parts)
+        index = index_of(event.get("index"))
+        before = self._by_index.get(index)
+        if before is not None and before.kind == "tool_use" and _is_unnamed(delta):
+            self._calls.doubt(before.number, CONTRADICTORY)  # what it brings may be its input
+        block = self._at(index, kind, parts)
         value = delta.get(member) if member else delta
         if member in ("", "citation"):
             block.add(member, value)

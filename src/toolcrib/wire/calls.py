@@ -8,6 +8,10 @@ The rule for a call: it may run only if it has a name, was begun before the repl
 arguments are whole: on a wire that ends each call by itself they have that end, or are a JSON object.
 No text of arguments at all is `{}` only where the wire has ended the call. What is said twice must be
 the same, as JSON. Where that is in doubt the call has a `fault`, and stays in the reply.
+
+The rule for a piece that no call can have, on a wire that names a call once, at its beginning, and ends
+it: one after the call's end, or of a call that nobody began. It is missing from whichever call was open
+then, so none of those may run. Nor may one whose beginning is said again with another name.
 """
 
 from __future__ import annotations
@@ -140,10 +144,18 @@ class CallAssembler:
         self._last = call
         if not text:
             return None
-        if call.ended:
-            call.fault = call.fault or CONTRADICTORY
+        if call.ended or (self._marked and not call.name):
+            self._doubt_open(call)
         call.fragments.append(text)
         return ArgumentsPart(call.id, call.own, text)
+
+    def _doubt_open(self, stray: _Open) -> None:
+        """A piece came that the call it points at cannot have: any call that is open may lack it."""
+        if stray.ended:
+            stray.fault = stray.fault or CONTRADICTORY
+        for call in self._calls if self._marked else ():
+            if call is not stray and not call.ended:
+                call.fault = call.fault or CONTRADICTORY
 
     def whole(
         self,
@@ -206,8 +218,13 @@ class CallAssembler:
                 call = None
             elif call is None and self._goes_on(index, provider_id, name):
                 call = self._last
+        renamed = self._marked and call is not None and _is_renamed(call, provider_id, name)
+        if call is not None and renamed:
+            call.fault = call.fault or CONTRADICTORY
         if call is None or self._begins(call, provider_id, name, text):
             call = self._open(index)
+            if renamed:
+                call.fault = call.fault or CONTRADICTORY
         elif index is not None:
             self._by_index[index] = call
         self._continue(call, provider_id, name)
@@ -278,6 +295,12 @@ class CallAssembler:
 
     def _knows(self, name: str) -> bool:
         return self._offer.own_name(name) in self._offer.tools
+
+
+def _is_renamed(call: _Open, provider_id: str, name: str) -> bool:
+    """Whether the beginning of that call is said again, with another name."""
+    same = bool(provider_id) and provider_id == call.provider_id
+    return same and bool(name) and bool(call.name) and name != call.name
 
 
 def _cut(call: _Open, text: str) -> ToolCall:

@@ -189,18 +189,14 @@ class CohereReply:
         self._calls.next_chunk()
         index = event.get("index") if type(event.get("index")) is int else None
         self._take_mark(kind, event.get("id"), index)
-        delta = event.get("delta")
-        if not isinstance(delta, dict):
-            return
+        delta = _object(event, "delta")
         if kind == "message-end":
             if delta.get("error"):
                 raise reported_error(delta["error"])
             self._ends(delta)
             self._calls.close()
             return
-        message = delta.get("message")
-        if not isinstance(message, dict):
-            return
+        message = _object(delta, "message")
         for block in _list(message, "content"):
             self._block(index, block, parts)
         self._add_plan(message)
@@ -291,6 +287,17 @@ def _check(payload: JsonObject) -> None:
     """An error has no other sign than that its message is a text."""
     if isinstance(payload.get("message"), str):
         raise reported_error(payload)
+
+
+def _object(form: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A member that holds others, empty if it is not there. Raises WireError for one of another type:
+    what it holds may be a piece of a call."""
+    value = form.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise WireError(f"the {key} of an event is not an object")
+    return value
 
 
 def _list(message: Mapping[str, Any], key: str) -> list[Any]:

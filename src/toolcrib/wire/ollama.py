@@ -184,7 +184,7 @@ class OllamaReply:
         """The reply. `ended` is whether a line said that it was the last one."""
         ending, reason = self._ending, self._last.get("done_reason")
         ending.stopped(ended=ended, torn=self.torn)
-        if isinstance(reason, str):
+        if reason not in (None, ""):
             ending.said(reason)
         calls = ending.calls(self._calls)
         state = {"thinking": mended("".join(self._thinking))} if self._thinking else None

@@ -552,7 +552,7 @@ class ChatReply:
         """
         ending = self._ending
         for key in ("finish_reason", "native_finish_reason"):
-            if not (reason := choice.get(key)):
+            if (reason := choice.get(key)) in (None, ""):
                 continue
             meaning, native = self._wire.meaning(str(reason)), key != "finish_reason"
             news = ending.cut is None and not (native and ending.reason)
@@ -610,6 +610,8 @@ def _function_of(call: dict[str, Any]) -> Any:
     """Where a call has its name and arguments; a custom tool's has free text, and some have no level
     of their own for them."""
     custom = call.get("custom")
+    if call.get("function") is not None and not isinstance(call["function"], dict):
+        raise WireError("the function of a tool call is not an object")
     if call.get("function") or not isinstance(custom, dict):
         return call.get("function") or call
     return {"name": custom.get("name"), "arguments": custom.get("input")}

@@ -702,7 +702,8 @@ class ResponsesReply:
             meaning = self._wire.meaning(str(reason or status))
             self._ending.said(reason or status, "incomplete" if meaning in NATURAL else meaning)
         else:
-            self._ending.said(status or "", None if status else "stop")
+            unsaid = status in (None, "")
+            self._ending.said("" if unsaid else status, "stop" if unsaid else None)
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. Only a whole response is its end: `[DONE]` alone says nothing of its status."""
