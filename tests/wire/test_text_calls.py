@@ -144,6 +144,9 @@ SHOWN: dict[str, str] = {
     "a comment without an end": "<!-- {}",
     "code in HTML": "Use <code>{}</code> for it.",
     "preformatted text": "Use <pre class='x'>\n{}\n</pre> for it.",
+    "preformatted text in capitals": "Use <PRE>\n{}\n</PRE> for it.",
+    "code in capitals": "Use <CODE>{}</CODE> for it.",
+    "a quotation with a capital": "<Blockquote>\n{}\n</Blockquote>",
     "a quotation in HTML": "<blockquote>\n{}\n</blockquote>",
     "a thought": "<think>I could {}</think>No.",
 }

@@ -27,13 +27,12 @@ from toolcrib.wire.text_calls.syntaxes import Reader, TextSyntax, some_calls, th
 _FENCES = {"```": re.compile("`*+"), "~~~": re.compile("~*+")}
 _INFO = re.compile(r"[\w.+-]*+")
 _BLANKS = re.compile(r"[ \t]*+")
-_ENCLOSED = {
-    "<!--": "-->",
-    "<pre": "</pre>",
-    "<code": "</code>",
-    "<blockquote": "</blockquote>",
+_ENCLOSED = {"<!--": "-->"} | {
+    f"<{name}": f"</{name}>"
+    for element in ("pre", "code", "blockquote")
+    for name in (element, element.upper(), element.capitalize())
 }
-"""What encloses in HTML what is shown."""
+"""What encloses in HTML what is shown; its names are written in any case."""
 
 _QUOTED = {
     '"': '"',
