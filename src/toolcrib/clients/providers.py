@@ -32,6 +32,12 @@ from toolcrib.wire import (
     Wire,
 )
 
+
+def _with_key(wire: Wire, key: str, options: Options) -> Options:
+    """Return the options with the headers that carry the key, if there is one."""
+    return with_headers(wire.auth(key) if key else {}, options)
+
+
 OPENAI_URL = "https://api.openai.com/v1"
 
 _OPENAI = msgspec.structs.replace(OPENAI_CHAT, max_tokens_key="max_completion_tokens")
@@ -72,7 +78,7 @@ class OpenAIClient(WireClient):
         wire = _wire(api, is_openai=is_openai)
         if sdk is None:
             key = key_for(checked_url(base), base_url, api_key)
-            options = with_headers(wire.auth(key) if key else {}, options)
+            options = _with_key(wire, key, options)
         super().__init__(wire, model, base_url=base, **options)
 
 
@@ -178,12 +184,7 @@ class GeminiClient(WireClient):
         base = checked_url(base_url or GEMINI_URL)
         own = same_server(base, GEMINI_URL)
         key = key_of(api_key, *_KEYS, looked_up=own, needed=own)
-        super().__init__(
-            GEMINI,
-            model,
-            base_url=base,
-            **with_headers(GEMINI.auth(key) if key else {}, options),
-        )
+        super().__init__(GEMINI, model, base_url=base, **_with_key(GEMINI, key, options))
 
 
 # Mistral, and every server that speaks its wire.
@@ -211,12 +212,7 @@ class MistralClient(WireClient):
         base = checked_url(base_url or MISTRAL_URL)
         own = same_server(base, MISTRAL_URL)
         key = key_of(api_key, "MISTRAL_API_KEY", looked_up=own, needed=own)
-        super().__init__(
-            MISTRAL,
-            model,
-            base_url=base,
-            **with_headers(MISTRAL.auth(key) if key else {}, options),
-        )
+        super().__init__(MISTRAL, model, base_url=base, **_with_key(MISTRAL, key, options))
 
 
 # Ollama, on this machine or another.
@@ -254,7 +250,7 @@ class OllamaClient(WireClient):
             OLLAMA,
             model,
             base_url=_url(base_url or os.environ.get("OLLAMA_HOST", "").strip() or OLLAMA_URL),
-            **with_headers(OLLAMA.auth(key) if key else {}, options),
+            **_with_key(OLLAMA, key, options),
         )
 
 
@@ -304,12 +300,7 @@ class CohereClient(WireClient):
         base = checked_url(base_url or COHERE_URL)
         own = same_server(base, COHERE_URL)
         key = key_of(api_key, "CO_API_KEY", "COHERE_API_KEY", looked_up=own, needed=own)
-        super().__init__(
-            COHERE,
-            model,
-            base_url=base,
-            **with_headers(COHERE.auth(key) if key else {}, options),
-        )
+        super().__init__(COHERE, model, base_url=base, **_with_key(COHERE, key, options))
 
 
 # Amazon Bedrock, and every server that speaks its Converse wire.
@@ -348,12 +339,8 @@ class BedrockClient(WireClient):
             timeouts = options.get("timeouts")
             signing = SigningTransport(given, region=_region(region), timeouts=timeouts)
             options = {**options, "transport": signing}
-        super().__init__(
-            BEDROCK_CONVERSE,
-            model,
-            base_url=base,
-            **with_headers(BEDROCK_CONVERSE.auth(key) if key else {}, options),
-        )
+        options = _with_key(BEDROCK_CONVERSE, key, options)
+        super().__init__(BEDROCK_CONVERSE, model, base_url=base, **options)
 
 
 def _region(given: str | None) -> str:
