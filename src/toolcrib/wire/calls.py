@@ -54,6 +54,7 @@ class _Open:
 
     __slots__ = (
         "_balance",
+        "_blank",
         "_scanned",
         "ended",
         "fault",
@@ -78,10 +79,14 @@ class _Open:
         self.notes: tuple[str, ...] = ()
         self._balance: Balance | None = None
         self._scanned = 0
+        self._blank = 0
 
     def has_arguments(self) -> bool:
-        """Whether its arguments have begun."""
-        return any(fragment.strip(SPACE) for fragment in self.fragments)
+        """Whether its arguments have begun; every blank fragment is looked at once."""
+        fragments = self.fragments
+        while self._blank < len(fragments) and not fragments[self._blank].strip(SPACE):
+            self._blank += 1
+        return self._blank < len(fragments)
 
     def whole(self) -> bool:
         """Whether the arguments so far are balanced; every fragment is looked at once, if asked."""
