@@ -10,6 +10,7 @@ from datetime import date
 from typing import Any
 
 import msgspec
+import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,8 @@ from samples import sample
 from toolcrib import ALL, Catalog, Completed, ErrorCode, ToolCall, ToolDefinition, ToolRunner, tool
 from toolcrib.runner import output
 from toolcrib.runner.output import (
+    Checked,
+    Unusable,
     check_output,
     masked_arguments,
     own_copy,
@@ -110,7 +113,9 @@ def around() -> list[Any]:
     ids=repr,
 )
 def test_what_is_a_result(value: Any, plain: Any) -> None:
-    assert check_output(anything, value) == (plain, None)
+    checked = check_output(anything, value)
+    assert isinstance(checked, Checked)
+    assert (checked.value, orjson.loads(checked.text)) == (plain, plain)
 
 
 @each_row(
@@ -132,9 +137,8 @@ def test_what_is_a_result(value: Any, plain: Any) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_none(value: Any, why: str) -> None:
-    plain, unusable = check_output(anything, value, 100)
-    assert plain is None
-    assert unusable is not None
+    unusable = check_output(anything, value, 100)
+    assert isinstance(unusable, Unusable)
     error = unusable.error
     assert error.code is ErrorCode.INVALID_OUTPUT
     assert why in error.message
@@ -142,13 +146,13 @@ def test_what_is_none(value: Any, why: str) -> None:
 
 
 def test_the_largest_result() -> None:
-    assert check_output(anything, "x" * 98, 100) == ("x" * 98, None)
+    text = "x" * 98
+    assert check_output(anything, text, 100) == (text, f'"{text}"'.encode())
 
 
 def test_a_result_of_another_kind_than_promised() -> None:
-    plain, unusable = check_output(number, CANARY)
-    assert plain is None
-    assert unusable is not None
+    unusable = check_output(number, CANARY)
+    assert isinstance(unusable, Unusable)
     assert unusable.error.message.endswith("cannot be used: the top: expected integer, got string.")
 
 
@@ -202,8 +206,10 @@ def test_what_is_json_already_is_read_as_all_else(value: Any) -> None:
 
 def test_a_result_is_a_copy() -> None:
     value = {"items": [1, {"a": "b"}]}
-    result, error = check_output(anything, value)
-    assert (result, error) == (value, None)
+    checked = check_output(anything, value)
+    assert isinstance(checked, Checked)
+    result = checked.value
+    assert result == value
     assert result is not value
     assert isinstance(result, dict)
     assert result["items"] is not value["items"]

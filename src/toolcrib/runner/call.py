@@ -28,19 +28,20 @@ from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
 from toolcrib.runner.approval import answer_to, approval_request, approved_call, lapsed_by_closing
-from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     AlreadyCompleted,
     IdempotencyCache,
+    OutcomeText,
     WriteAhead,
     fingerprint_of,
     replayed,
+    text_of,
 )
 from toolcrib.runner.limiter import Limiter
-from toolcrib.runner.output import check_output, report_unusable, views
+from toolcrib.runner.output import Unusable, check_output, report_unusable, views
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
-from toolcrib.runner.recorder import CallFacts, Recorder, own_record
+from toolcrib.runner.recorder import CallFacts, Recorder, Written, own_record
 from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
 from toolcrib.runner.stopped import Reporter, Stopped, accepted
 from toolcrib.threads import MOST_LEFT_BEHIND, has_room
@@ -57,6 +58,7 @@ from toolcrib.values.decision import (
     Deny,
     Refuse,
 )
+from toolcrib.values.json import json_bytes
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -136,12 +138,15 @@ class Call(msgspec.Struct):
     scope: CallScope
     key: str = ""
     state: State = "arrived"
+    made: tuple[Completed, OutcomeText] | None = None
 
-    async def run(self, cancels: int, repairer: Repairer | None) -> Outcome:
+    async def run(
+        self, task: asyncio.Task[Any] | None, cancels: int, repairer: Repairer | None
+    ) -> Outcome:
         """Return the outcome, recorded and told. Raises what a sink raises, SourceError where an
         approver's store cannot be used, and CancelledError.
 
-        `cancels` is what `cancel_requests` said before.
+        `task` is the one that runs, and `cancels` how often it had been asked to stop before.
         """
         facts = self.facts
         try:
@@ -157,7 +162,7 @@ class Call(msgspec.Struct):
         if isinstance(outcome, AlreadyCompleted):
             return await self._replay(outcome.outcome)
         outcome = await self.finalize(outcome)
-        if cancel_requests() > cancels:
+        if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
         return outcome
 
@@ -196,7 +201,7 @@ class Call(msgspec.Struct):
         self._count(hydrated)
         exclusive = hydrated.definition.annotations.exclusive
         slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
-        outer = enter_call(self.scope.tally, hydrated.call.id)
+        entered = enter_call(self.scope.tally, hydrated.call.id, setup.limiter)
         try:
             if setup.write_ahead.wanted:
                 earlier = await setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
@@ -210,8 +215,9 @@ class Call(msgspec.Struct):
             )
             self._note_overrun(plan, time.monotonic() - began)
         finally:
-            leave_call(outer)
-            setup.limiter.leave(slot)
+            leave_call(entered)
+            if slot:
+                setup.limiter.leave()
         return self._checked(plan, value)
 
     def _plan(self, hydrated: Hydrated) -> ToolPlan:
@@ -265,13 +271,19 @@ class Call(msgspec.Struct):
     def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
         """Return the outcome of a call that gave `value`; it is read once, since it may be used up."""
         facts, setup, definition = self.facts, self.setup, plan.tool.definition
-        plain, unusable = check_output(plan.tool, value, setup.max_result_bytes)
-        if unusable is not None:
-            report_unusable(setup.reporter, facts.hydrated.call, definition, unusable)
-            return facts.failed(unusable.error)
+        checked = check_output(plan.tool, value, setup.max_result_bytes)
+        if isinstance(checked, Unusable):
+            report_unusable(setup.reporter, facts.hydrated.call, definition, checked)
+            return facts.failed(checked.error)
+        plain, text = checked
         model, public, error = views(definition, plain)
         record = facts.record("completed", public, error)
-        return Completed(record, value, model, public, facts.notice() if facts.edited else "")
+        notice = facts.notice() if facts.edited else ""
+        completed = Completed(record, value, model, public, notice)
+        model_text = text if model is plain else json_bytes(model)
+        public_text = text if public is plain else json_bytes(public)
+        self.made = completed, OutcomeText(facts.shown, model_text, public_text)
+        return completed
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
         """Return the earlier outcome: its content is as untrusted as before, and it costs as much.
@@ -311,13 +323,17 @@ class Call(msgspec.Struct):
             setup.cache.release(self.key)
         elif end.key == "kept":
             if stands is None or isinstance(stands, Waiting):
-                setup.cache.hold(self.key, outcome)
+                setup.cache.hold(self.key, outcome, self._text(outcome))
             else:
-                setup.cache.keep(self.key, stands, facts.shown if stands is outcome else None)
+                setup.cache.keep(self.key, stands, self._text(stands))
         if end.taints:
             self._taint()
         if end.settles:
             settle_all(setup.counting, outcome.record, self.context)
+
+    def _text(self, outcome: Completed | Failed) -> OutcomeText:
+        made = self.made
+        return made[1] if made is not None and made[0] is outcome else text_of(outcome)
 
     async def _recorded(self, outcome: Outcome, ledger: Ledger) -> Recorded:
         """Have the ledger write an outcome, and settle it."""
@@ -351,11 +367,17 @@ class Call(msgspec.Struct):
         return self.facts.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN, _NOT_RECORDED))
 
     async def _tell(self, recorded: Recorded) -> Outcome:
+        """Tell every sink but the ledger, also when one of them fails, and whoever watches the run."""
         outcome, record, trouble = recorded
+        recorder = self.setup.recorder
         try:
-            if record is not None:
-                failed = await self.setup.recorder.tell(record, self.facts)
-                trouble = trouble or failed
+            for sink in recorder.others:
+                if record is None:
+                    break
+                written = recorder.begin_write(sink, record, self.facts)
+                if not isinstance(written, Written):
+                    written = await written
+                trouble = trouble or written.error or written.cancelled
         finally:
             if self.scope.observer is not None:
                 own = own_record(outcome.record)

@@ -20,11 +20,11 @@ from typing import NamedTuple, TypeAlias, cast
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
-from toolcrib.runner.recorder import CallFacts, Recorder, own_outcome, own_record, to_the_end
+from toolcrib.runner.recorder import CallFacts, Recorder, own_record, to_the_end
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Caller
-from toolcrib.values.json import JsonValue, canonical_json, fresh
+from toolcrib.values.json import JsonValue, canonical_json, fresh, json_bytes
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -58,15 +58,29 @@ class AlreadyCompleted(NamedTuple):
     written: bool = True
 
 
-class _Known(msgspec.Struct):
-    """One call: running, until it is kept or held; a held one is `taken` while it is written.
+class OutcomeText(NamedTuple):
+    """The JSON of an outcome, which nobody can change: what its record and its two views hold."""
 
-    Where `arguments` is given, it is the text of the record's arguments, which the outcome lacks.
-    """
+    arguments: bytes | None
+    model: bytes = b"null"
+    public: bytes = b"null"
+
+
+def text_of(outcome: Completed | Failed) -> OutcomeText:
+    """Return the JSON of an outcome that a ledger had."""
+    given = outcome.record.arguments
+    arguments = None if given is None else json_bytes(given)
+    if isinstance(outcome, Failed):
+        return OutcomeText(arguments)
+    return OutcomeText(arguments, json_bytes(outcome.model), json_bytes(outcome.public))
+
+
+class _Known(msgspec.Struct):
+    """One call: running, until it is kept or held; a held one is `taken` while it is written."""
 
     fingerprint: Fingerprint
     outcome: Completed | Failed | None = None
-    arguments: bytes | None = None
+    text: OutcomeText = OutcomeText(None)
     held: bool = False
     taken: bool = True
 
@@ -126,10 +140,7 @@ class IdempotencyCache:
             ):
                 raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
             known.taken = held
-        outcome = own_outcome(known.outcome)
-        if known.arguments is not None:
-            msgspec.structs.force_setattr(outcome.record, "arguments", fresh(known.arguments))
-        return AlreadyCompleted(outcome, written=not held)
+        return AlreadyCompleted(_anew(known.outcome, known.text), written=not held)
 
     def running(self) -> list[str]:
         """Return the keys of calls that have no outcome yet."""
@@ -139,21 +150,30 @@ class IdempotencyCache:
         """Forget a key: its call did not begin."""
         del self._known[key]
 
-    def hold(self, key: str, outcome: Completed | Failed) -> None:
+    def hold(self, key: str, outcome: Completed | Failed, text: OutcomeText) -> None:
         """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
         known = self._known[key]
-        known.arguments = None
-        known.outcome, known.held, known.taken = own_outcome(outcome), True, False
+        known.outcome, known.text, known.held, known.taken = outcome, text, True, False
 
-    def keep(self, key: str, outcome: Completed | Failed, arguments: bytes | None = None) -> None:
-        """Keep the outcome of a call that has run; `arguments` is the text of the record's."""
+    def keep(self, key: str, outcome: Completed | Failed, text: OutcomeText) -> None:
+        """Keep the outcome of a call that has run."""
         known = self._known[key]
-        known.arguments = arguments
-        known.outcome = own_outcome(outcome, without_arguments=arguments is not None)
-        known.held = known.taken = False
+        known.outcome, known.text, known.held, known.taken = outcome, text, False, False
         self._finished.append(key)
         if len(self._finished) > self._limit:  # each thread takes out one for the one it put in
             del self._known[self._finished.popleft()]
+
+
+def _anew(outcome: Completed | Failed, text: OutcomeText) -> Completed | Failed:
+    """Make an outcome again from its JSON; the application's value is the tool's and is shared."""
+    arguments = None if text.arguments is None else fresh(text.arguments)
+    if isinstance(outcome, Failed):
+        record = msgspec.structs.replace(outcome.record, arguments=arguments)
+        return msgspec.structs.replace(outcome, record=record)
+    model, public = fresh(text.model), fresh(text.public)
+    record = msgspec.structs.replace(outcome.record, arguments=arguments, result=public)
+    value = public if outcome.value is outcome.public else outcome.value
+    return Completed(record, value, model, public, outcome.notice, outcome.replayed)
 
 
 class WriteAhead:

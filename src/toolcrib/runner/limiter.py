@@ -13,34 +13,17 @@ import asyncio
 import threading
 from collections import deque
 from contextlib import suppress
-from contextvars import ContextVar
-
-import msgspec
 
 from toolcrib.errors import ErrorCode
+from toolcrib.runner.scope import calling
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.record import CallError
 
 _Ticket = tuple[bool, asyncio.Future[None]]
 
 
-class Slot(msgspec.Struct, gc=False):
-    """A call's permission to run, until it is `left`; `outer` is the slot of the tool that made it.
-
-    `extra`: beyond the limit, within the slot of `outer`.
-    """
-
-    limiter: Limiter
-    outer: Slot | None
-    extra: bool = False
-    left: bool = False
-
-
-_SLOT: ContextVar[Slot | None] = ContextVar("toolcrib_slot", default=None)
-
-
 class Limiter:
-    """Hands out slots: `try_enter(exclusive) or await enter(exclusive)`, then `leave(slot)`."""
+    """Hands out slots: `leave()` follows what `try_enter(exclusive) or await enter(exclusive)` took."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -49,28 +32,29 @@ class Limiter:
         self._queue: deque[_Ticket] = deque()
         self._lock = threading.Lock()
 
-    def try_enter(self, exclusive: bool) -> Slot | None:
-        """Return a slot, or None if the call has to wait."""
+    def try_enter(self, exclusive: bool) -> bool:
+        """Take a slot; False if the call has to wait for one."""
         together = 1 if exclusive else self._limit
         self._lock.acquire()  # `with` takes twice as long
         try:
             if self._queue or self._alone or self._running >= together:
-                return None
+                return False
             self._running += 1
             self._alone = exclusive
         finally:
             self._lock.release()
-        slot = Slot(self, _SLOT.get())
-        _SLOT.set(slot)
-        return slot
+        return True
 
-    async def enter(self, exclusive: bool) -> Slot:
-        """Wait for a slot, in turn. Raises Stopped for an exclusive call by a tool that has one."""
+    async def enter(self, exclusive: bool) -> bool:
+        """Wait for a slot, in turn; False for a call by a tool that has one: it runs within that.
+
+        Raises Stopped for an exclusive call by such a tool.
+        """
         if self._is_within():
             if exclusive:
                 text = "The tool runs alone, and so cannot be called by another tool."
                 raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, text))
-            return self._taken(extra=True)
+            return False
         ticket: _Ticket = (exclusive, asyncio.get_running_loop().create_future())
         with self._lock:
             self._queue.append(ticket)
@@ -80,14 +64,9 @@ class Limiter:
         except BaseException:
             self._give_back(ticket)
             raise
-        return self._taken()
+        return True
 
-    def leave(self, slot: Slot) -> None:
-        slot.left = True
-        if _SLOT.get() is slot:
-            _SLOT.set(slot.outer)
-        if slot.extra:
-            return
+    def leave(self) -> None:
         self._lock.acquire()
         try:
             self._running -= 1
@@ -97,17 +76,12 @@ class Limiter:
         finally:
             self._lock.release()
 
-    def _taken(self, *, extra: bool = False) -> Slot:
-        slot = Slot(self, _SLOT.get(), extra)
-        _SLOT.set(slot)
-        return slot
-
     def _is_within(self) -> bool:
         """Whether a tool that has a slot here makes the call, perhaps through another's tool."""
-        slot = _SLOT.get()
-        while slot is not None and (slot.limiter is not self or slot.left):
-            slot = slot.outer
-        return slot is not None
+        call = calling()
+        while call is not None and (call.limiter is not self or call.left):
+            call = call.outer
+        return call is not None
 
     def _fits(self, exclusive: bool) -> bool:
         return not self._alone and self._running < (1 if exclusive else self._limit)

@@ -28,7 +28,14 @@ from toolcrib.schema.references import EACH, split_path
 from toolcrib.tools import Tool
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import ALL, All, ToolDefinition, Visibility
-from toolcrib.values.json import JsonObject, JsonValue, canonical_bytes, fresh, json_copy
+from toolcrib.values.json import (
+    JsonObject,
+    JsonValue,
+    canonical_bytes,
+    fresh,
+    json_bytes,
+    json_copy,
+)
 from toolcrib.values.record import CallError
 
 MAX_RESULT_BYTES = 4 * 1_048_576
@@ -87,29 +94,37 @@ NO_JSON = "it is not JSON"
 _DEEPEST = 50
 
 
+class Checked(NamedTuple):
+    """A result as valid JSON, and its text."""
+
+    value: JsonValue
+    text: bytes
+
+
 def check_output(
     tool: Tool[..., Any], value: object, max_bytes: int = MAX_RESULT_BYTES
-) -> tuple[JsonValue, Unusable | None]:
+) -> Checked | Unusable:
     """Return the result as JSON that is valid by the output schema, or what is wrong with it."""
     try:
-        plain = _as_it_is(value, max_bytes) if value.__class__ in _PLAIN else None
-        if plain is None and value is not None:
+        checked = _as_it_is(value, max_bytes) if value.__class__ in _PLAIN else None
+        if checked is None:
             plain = as_json(value, max_bytes)
+            checked = Checked(plain, json_bytes(plain))
     except Unusable as unusable:
-        return None, unusable
+        return unusable
     except NOT_ITS_OWN:
         raise
     except BaseException:  # noqa: BLE001  to look at a value may be to run an author's code
-        return None, not_json(value)
+        return not_json(value)
     validator = tool.output_validator
-    if validator is not None and not validator.is_valid(plain):
-        found = validator.violations(plain)
+    if validator is not None and not validator.is_valid(checked.value):
+        found = validator.violations(checked.value)
         where = f"{found[0].path or 'the top'}: {found[0].message}" if found else "it is invalid"
-        return None, Unusable(where)
-    return plain, None
+        return Unusable(where)
+    return checked
 
 
-def _as_it_is(value: Any, max_bytes: int) -> JsonValue:
+def _as_it_is(value: Any, max_bytes: int) -> Checked | None:
     """Return a copy of a value that is JSON already, as most results are; None where it may not be.
 
     What was written and read, and is equal to what it was, has lost nothing: NaN would be null, and a
@@ -120,7 +135,7 @@ def _as_it_is(value: Any, max_bytes: int) -> JsonValue:
     except TypeError:
         return None
     copy: JsonValue = orjson.loads(text)
-    return copy if copy == value and len(text) <= max_bytes else None
+    return Checked(copy, text) if copy == value and len(text) <= max_bytes else None
 
 
 def report_unusable(

@@ -27,7 +27,6 @@ from toolcrib.values.json import JsonValue, canonical_json, fresh, keyed_digest
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import (
     CallError,
-    Completed,
     Failed,
     KeepsAttachments,
     KeyScope,
@@ -217,6 +216,15 @@ class Recorder:
             parent=calling(),
         )
 
+    def begin_write(
+        self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts
+    ) -> Written | Awaitable[Written]:
+        """Give a sink a record: what it did at once, or what is awaited to the end."""
+        if id(sink) in self._attached:
+            return self.write(sink, record, facts)
+        written = _begun(sink, record)
+        return written if isinstance(written, Written) else to_the_end(written)
+
     async def write(self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts) -> Written:
         """Give a sink a record, and before it what the record refers to, to the end.
 
@@ -265,17 +273,6 @@ class Recorder:
         written = [await _to_the_end(partial(sink.write_run, record)) for sink in watching]
         for each in written:
             each.check()
-
-    async def tell(self, record: ToolInvocationRecord, facts: CallFacts) -> BaseException | None:
-        """Tell every sink but the ledger; what went wrong with the first that failed.
-
-        All are told, even when cancelled.
-        """
-        trouble: BaseException | None = None
-        for sink in self.others:
-            written = await self.write(sink, record, facts)
-            trouble = trouble or written.error or written.cancelled
-        return trouble
 
     def _may_lack(self, sink: Sink, facts: CallFacts) -> bool:
         """Whether a sink may lack something that a record refers to; mostly it is one definition."""
@@ -339,30 +336,17 @@ def _shown(hydrated: HydrationResult) -> bytes | None:
     return public_bytes(hydrated.definition, hydrated.canonical)
 
 
-def own_record(
-    record: ToolInvocationRecord, *, without_arguments: bool = False
-) -> ToolInvocationRecord:
+def own_record(record: ToolInvocationRecord) -> ToolInvocationRecord:
     """Copy a record to give it away: the copy shares no arguments and no result with it."""
     arguments, result = record.arguments, record.result
     if arguments is None and result is None:
         return record
     own: ToolInvocationRecord = record.__copy__()  # type: ignore[attr-defined]
-    _set(own, "arguments", None if without_arguments else own_copy(arguments))
+    if arguments is not None:
+        _set(own, "arguments", own_copy(arguments))
     if result.__class__ in _CONTAINERS:
         _set(own, "result", own_copy(result))
     return own
-
-
-def own_outcome(
-    outcome: Completed | Failed, *, without_arguments: bool = False
-) -> Completed | Failed:
-    """Copy an outcome, its record and views; the application's value is the tool's and is shared."""
-    record = own_record(outcome.record, without_arguments=without_arguments)
-    if isinstance(outcome, Failed):
-        return msgspec.structs.replace(outcome, record=record)
-    model = own_copy(outcome.model)
-    public = model if outcome.public is outcome.model else own_copy(outcome.public)
-    return Completed(record, outcome.value, model, public, outcome.notice, outcome.replayed)
 
 
 def public_name(call: HydrationResult) -> str:

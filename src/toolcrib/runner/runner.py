@@ -19,7 +19,6 @@ from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call, Setup
-from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.limiter import Limiter
@@ -172,13 +171,14 @@ class ToolRunner:
             check_type("call", call, _CALLS, "a ToolCall, or what hydrate gives")
             check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         check_type("scope", scope, _SCOPES, "a CallScope, or None")
-        cancels = cancel_requests()
+        task = asyncio.current_task()
+        cancels = 0 if task is None else task.cancelling()
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
         hydrated = self._hydrated(call, scope)
         if is_tainted_here():
             scope.tally.tainted = True
         repairer = None if hydrated is call else self._repairer
-        return await self._call(hydrated, caller, scope).run(cancels, repairer)
+        return await self._call(hydrated, caller, scope).run(task, cancels, repairer)
 
     async def write_run(self, record: RunRecord) -> None:
         """Tell the sinks that watch runs that one begins or ends. Raises what a sink raises."""

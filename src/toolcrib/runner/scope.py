@@ -42,12 +42,17 @@ class CallScope(msgspec.Struct, frozen=True):
         return any(a.call_id == call.id and a.run_id == run_id for a in self.asked.values())
 
 
-class Calling(msgspec.Struct, frozen=True):
-    """A call whose tool runs now, in the run of `tally`; `outer` is the call whose tool made it."""
+class Calling(msgspec.Struct, gc=False):
+    """A call whose tool runs, until it has `left`, in a slot of `limiter` or of the call `outer`.
+
+    `tally` is that of its run; `outer` is the call whose tool made it.
+    """
 
     tally: RunTally
     call_id: str
+    limiter: object
     outer: Calling | None
+    left: bool = False
 
 
 _CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=None)
@@ -58,15 +63,17 @@ def calling() -> Calling | None:
     return _CALLING.get()
 
 
-def enter_call(tally: RunTally, call_id: str) -> Calling | None:
-    """Mark the code that follows as a call's tool; return what `leave_call` is given after it."""
-    outer = _CALLING.get()
-    _CALLING.set(Calling(tally, call_id, outer))
-    return outer
+def enter_call(tally: RunTally, call_id: str, limiter: object) -> Calling:
+    """Mark the code that follows as a call's tool, until `leave_call`."""
+    entered = Calling(tally, call_id, limiter, _CALLING.get())
+    _CALLING.set(entered)
+    return entered
 
 
-def leave_call(outer: Calling | None) -> None:
-    _CALLING.set(outer)
+def leave_call(entered: Calling) -> None:
+    entered.left = True  # what its tool left running may still have it in its context
+    if _CALLING.get() is entered:
+        _CALLING.set(entered.outer)
 
 
 def taint(tally: RunTally) -> None:

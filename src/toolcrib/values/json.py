@@ -72,6 +72,14 @@ def canonical_bytes(value: JsonObject) -> bytes:
     return canonical_json(value).encode() if _otherwise(written) else written
 
 
+def json_bytes(value: JsonValue) -> bytes:
+    """Write a JSON value as compact text, its keys as they come. Raises as `canonical_json` does."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer of more than 64 bits
+        return canonical_json(value).encode()
+
+
 def _otherwise(written: bytes) -> bool:
     """Whether RFC 8785 may want another text than orjson's: of whole floats, of exponents, of the order
     of keys beyond the first plane of Unicode. Within a text it may err."""
