@@ -164,7 +164,7 @@ OTHER_NAME = refund_tool(name="payout")
         ({"arguments": '{"cents": 501, "pin": "1234"}'}, ErrorCode.APPROVAL_MISMATCH),
         ({"arguments": '{"cents": 500, "pin": "1235"}'}, ErrorCode.APPROVAL_MISMATCH),
         ({"tool": OTHER_TEXT}, ErrorCode.APPROVAL_MISMATCH),
-        ({"tool": OTHER_NAME}, ErrorCode.APPROVAL_MISMATCH),
+        ({"tool": OTHER_NAME}, ErrorCode.OTHER_CALL),
         ({"caller": "eve"}, ErrorCode.APPROVAL_MISMATCH),
         ({"nonce": "m"}, ErrorCode.APPROVAL_MISMATCH),
         (

@@ -120,7 +120,11 @@ def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:
         )
         named = {"run_id": _column(request.run_id), "call_id": _column(request.call_id)}
         for row in transaction.rows(_ASKED, **named):
-            error.asked_digest = _stored(row, "request", _REQUEST).definition_digest
+            asked = _stored(row, "request", _REQUEST)
+            error.asked_digest, error.code = (
+                asked.definition_digest,
+                mismatch(differing(asked, request)),
+            )
         raise error
     answer = _fitting_answer(rows[0], request)
     if isinstance(answer, Approve):

@@ -228,7 +228,8 @@ async def answer_to(
     if given is None:
         earlier = _asked_differently(request, scope)
         if earlier is not None:
-            raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH), earlier.definition_digest)
+            code = mismatch(differing(earlier, request))
+            raise Stopped(CallError.of(code), earlier.definition_digest)
         if request.expired():
             raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
         if approver is None:
