@@ -151,6 +151,20 @@ async def test_a_sub_run_that_read_untrusted_content_taints_its_caller(kind: str
     assert outcome_of(await other.send("send")) == "approval_required"
 
 
+async def test_a_sub_run_with_a_tainted_history_taints_its_caller() -> None:
+    history = await tainted_history()
+
+    @tool(visible=ALL)
+    async def research() -> str:
+        """Research."""
+        again = Agent(ScriptedClient(["What it says."]), [fetch])
+        return (await again.run("say it again", history=history)).text
+
+    client = ScriptedClient([call("research"), call("send"), "done"])
+    result = await Agent(client, [research, send]).run("go")
+    assert outcome_of(result) == "approval_required"
+
+
 async def test_a_tainted_run_taints_what_it_begins() -> None:
     inner_results: list[Any] = []
 

@@ -22,7 +22,7 @@ from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.restored import Restored, check_as_asked
 from toolcrib.errors import ClientError, ErrorCode, ToolcribError
 from toolcrib.runner import CallScope, ToolRunner
-from toolcrib.runner.scope import calling
+from toolcrib.runner.scope import calling, taint
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.client import LLMClient
 from toolcrib.values.context import PolicyContext
@@ -199,6 +199,8 @@ class Run:
     async def drive(self) -> RunResult:
         """The result. Raises what the provider's failure is, with `.state`, and CancelledError."""
         self._emit(RunStarted(self._run_id, self._label.name, self._label.version))
+        if self._tally.tainted:
+            taint(self._tally)  # its history is, and so whoever reads its answer
         try:
             await self._write_run("running")
             status, limit = await self._outcome()
