@@ -38,7 +38,7 @@ from toolcrib import (
 )
 from toolcrib import CallContext as Context
 from toolcrib.errors import ProviderError, SourceError, ToolcribError
-from toolcrib.testing import ScriptedClient, call, raw_call
+from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call
 from toolcrib.values.decision import Answer
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunStatus
@@ -223,6 +223,26 @@ async def test_a_limit_on_cost() -> None:
     assert [r.error.code if r.error else None for r in result.records] == [None, "budget_exceeded"]
 
 
+async def test_three_times_a_tenth_is_not_above_three_tenths() -> None:
+    @tool(visible=ALL, cost=0.1)
+    async def cheap() -> str:
+        """Cost little."""
+        return "paid"
+
+    calls = [call("cheap")] * 3
+    scripts: list[list[Any]] = [[calls, "done"], [*calls, "done"]]
+    for turns in scripts:
+        agent = Agent(ScriptedClient(turns), [cheap], limits=Limits(tool_cost=0.3))
+        assert (await agent.run("go")).status == "completed"
+
+
+def test_a_limit_is_a_number() -> None:
+    with pytest.raises(ToolcribError, match="Limits: seconds is a number"):
+        Limits(seconds=float("nan"))
+    with pytest.raises(ToolcribError, match="Limits: tool_cost is a number"):
+        Limits(tool_cost=float("nan"))
+
+
 async def test_a_provider_that_fails_raises_with_the_state_and_tells_the_stream() -> None:
     client = ScriptedClient([call("add", a=1, b=2), ProviderError("overloaded", 503)])
     agent = Agent(client, TOOLS)
@@ -245,6 +265,40 @@ async def test_a_failed_run_can_go_on_from_its_state() -> None:
         await Agent(failing, TOOLS).run("go")
     result = await Agent(ScriptedClient(["three"]), TOOLS).resume(failed.value.state)
     assert (result.status, result.text, len(result.records)) == ("completed", "three", 1)
+
+
+@pytest.mark.parametrize("failed", ["provider", "limit"])
+async def test_a_run_that_goes_on_after_it_failed_may_call_tools(failed: str) -> None:
+    if failed == "limit":
+        short = Agent(ScriptedClient([call("add", a=1, b=2)]), TOOLS, limits=Limits(turns=1))
+        state = (await short.run("go")).state
+    else:
+        failing = ScriptedClient([call("add", a=1, b=2), ProviderError("overloaded", 503)])
+        with pytest.raises(ProviderError) as raised:
+            await Agent(failing, TOOLS).run("go")
+        assert isinstance(raised.value.state, RunState)
+        state = raised.value.state
+    client = ScriptedClient([call("add", a=3, b=4), "seven"])
+    result = await Agent(client, TOOLS).resume(RunState.from_json(state.to_json()))
+    assert (result.text, [r.result for r in result.records]) == ("seven", [3, 7])
+
+
+async def test_a_run_that_could_not_say_that_it_waits_does_not_wait() -> None:
+    class Full(MemorySink):
+        def write_run(self, record: Any) -> None:
+            if record.status == "waiting":
+                raise OSError
+
+    async def later(_request: ApprovalRequest) -> None:
+        return None
+
+    runner = ToolRunner([delete], approver=later, sinks=[Full()])
+    stream = Agent(ScriptedClient([call("delete", path="a")]), runner).stream("go")
+    done = [event async for event in stream][-1]
+    assert isinstance(done, Done)
+    assert (done.result.status, done.result.pending) == ("failed", ())
+    going_on = Agent(ScriptedClient(["It did not run."]), runner)
+    assert (await going_on.resume(done.result.state)).status == "completed"
 
 
 async def test_an_unexpected_error_is_named_by_its_kind_only() -> None:

@@ -19,7 +19,7 @@ from servers.mistral import mistral_server
 from servers.ollama import ollama_server
 from servers.responses import responses_server
 
-from toolcrib import ALL, Agent, Limits, ToolRunner, tool
+from toolcrib import ALL, Agent, Limits, RunState, ToolRunner, tool
 from toolcrib.clients import (
     AnthropicClient,
     BedrockClient,
@@ -30,7 +30,7 @@ from toolcrib.clients import (
     OpenAIClient,
     WireClient,
 )
-from toolcrib.errors import DefinitionError
+from toolcrib.errors import DefinitionError, ProviderError
 from toolcrib.testing import MemorySink, ScriptedClient, call, openai_server
 from toolcrib.testing.scripted import Turn
 from toolcrib.values.call import ToolCall
@@ -89,6 +89,18 @@ async def test_corrections_have_a_limit_of_their_own() -> None:
     result = await Agent(client, output=int, limits=Limits(corrections=1)).run("go")
     assert (result.status, result.limit, result.output) == ("limited", "corrections", None)
     assert len(client.requests) == 2
+
+
+async def test_a_run_that_goes_on_has_no_new_corrections() -> None:
+    limits = Limits(corrections=1)
+    failing = ScriptedClient(["no", ProviderError("overloaded", 503)])
+    with pytest.raises(ProviderError) as raised:
+        await Agent(failing, output=int, limits=limits).run("go")
+    state = raised.value.state
+    assert isinstance(state, RunState)
+    going_on = Agent(ScriptedClient(["no", "7"]), output=int, limits=limits)
+    result = await going_on.resume(RunState.from_json(state.to_json()))
+    assert (result.status, result.limit) == ("limited", "corrections")
 
 
 @each_row(

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from toolcrib import ALL, Agent, Approve, RunState, Session, ToolRunner, tool
+from toolcrib import ALL, Agent, Approve, Refuse, RunState, Session, ToolRunner, tool
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.decision import Answer
 
 KEY = b"a key of thirty-two random bytes"
 ran: list[Any] = []
@@ -160,6 +161,26 @@ def whole(**fields: Any) -> Callable[[dict[str, Any]], None]:
     return lambda state: state.update(fields)
 
 
+def recorded(**fields: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda state: state["records"][0].update(fields)
+
+
+def not_begun(state: dict[str, Any]) -> None:
+    """No turn, and so nothing that was asked about; but a call."""
+    state.update(turn=0, pending=[], records=[], origin=None)
+    state["tally"] = {**state["tally"], "calls": 0, "cost": 0.0}
+    state["tally"].update(per_tool={}, cost_per_tool={}, seconds_per_tool={})
+
+
+def nothing_said(state: dict[str, Any]) -> None:
+    state["messages"] = []
+
+
+def answered(state: dict[str, Any]) -> None:
+    call_id = state["messages"][-1]["tool_calls"][0]["id"]
+    state["messages"].append({"role": "tool", "content": "done", "call_id": call_id})
+
+
 def call_added(state: dict[str, Any]) -> None:
     calls = state["messages"][-1]["tool_calls"]
     calls.append({**calls[0], "id": "added"})
@@ -203,6 +224,17 @@ def nobody_asked(state: dict[str, Any]) -> None:
         (tally(per_tool={"refund": 1}, cost_per_tool={"refund": 1.0}), "tally.per_tool"),
         (tally(cost_per_tool={"refund": 1.0}), "tally.cost_per_tool"),
         (whole(elapsed=-60.0), "elapsed"),
+        (tally(seconds_per_tool={"look": -60.0}), "tally.seconds_per_tool"),
+        (tally(seconds_per_tool={"refund": 0.0}), "tally.seconds_per_tool"),
+        (whole(corrections=-1), "corrections"),
+        (whole(turn=0), "turn"),
+        (whole(turn=1), "turn"),
+        (whole(turn=3), "turn"),
+        (whole(records=[]), "tally.per_tool"),
+        (recorded(run_id="run_other"), "records[0].run_id"),
+        (not_begun, "pending"),
+        (nothing_said, "pending[0].call_id"),
+        (answered, "pending[0].call_id"),
     ],
 )
 async def test_without_a_key_a_state_is_held_against_itself(
@@ -215,6 +247,61 @@ async def test_without_a_key_a_state_is_held_against_itself(
         await agent().resume(changed, {question: Approve("grace")})
     assert f"the saved state was changed: {field}" in str(raised.value)
     assert ran == []
+
+
+ANSWERS: dict[str, Answer] = {
+    "yes": Approve("grace"),
+    "no": Refuse("no", by="grace"),
+    "yes, for the run": Approve("grace", for_run=True),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("name", ["send", "wipe"])
+async def test_an_answer_does_not_become_a_yes_to_a_tool_for_the_run(
+    answer: str, name: str
+) -> None:
+    """What was said about one call, and what was said about one tool, is not said of others."""
+
+    @tool(visible=ALL, requires_approval=True)
+    async def send(order: int) -> str:
+        """Send an order."""
+        return "done"
+
+    @tool(visible=ALL, requires_approval=True)
+    async def wipe(order: int) -> str:
+        """Wipe an order."""
+        return "done"
+
+    tools = (send, wipe, refund)
+    first = await agent(call("send", order=1), tools=tools).run("go")
+    asked = first.pending[0]
+    going_on = agent(call("refund", order=7), tools=tools)
+    second = await going_on.resume(first.state, {asked.id: ANSWERS[answer]})
+    state = json.loads(second.state.to_json())
+    digest = {tool.definition.name: tool.definition.digest for tool in (send, wipe)}[name]
+    given = {"id": asked.id, "by": "grace", "definition_digest": digest, "caller": "anonymous"}
+    said = (answer, name) == ("yes, for the run", "send")
+    assert said == (state["tally"]["approved"] == [given])
+    state["tally"]["approved"] = [given]
+    changed = RunState.from_json(json.dumps(state))
+    if said:
+        assert (await agent("done", tools=tools).resume(changed)).status == "waiting"
+    else:
+        with pytest.raises(SourceError, match=r"changed: tally\.approved\[0\]"):
+            await agent("done", tools=tools).resume(changed)
+
+
+async def test_a_repair_that_a_call_does_not_need_is_not_told() -> None:
+    state, question = await saved()
+    call_id = state["pending"][0]["call_id"]
+    state["repaired"] = {call_id: {"text": '{"order": 9}', "by": "eve"}}
+    changed = RunState.from_json(json.dumps(state))
+    result = await agent().resume(changed, {question: Approve("grace")})
+    assert ran == [7]
+    assert [json.loads(c.arguments) for m in result.messages for c in m.tool_calls][1] == {
+        "order": 7
+    }
 
 
 async def test_a_tool_that_has_changed_is_a_mismatch_and_no_forgery() -> None:

@@ -25,7 +25,7 @@ from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.scope import calling, taint
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.client import LLMClient
-from toolcrib.values.context import PolicyContext
+from toolcrib.values.context import ROUNDING, PolicyContext
 from toolcrib.values.decision import Answer
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.event import Done, Event, RunError, RunStarted, ToolsOffered, UsageReported
@@ -169,7 +169,7 @@ class Run:
         self._limits = terms.limits
         self._output_type = terms.output
         self._output: Any = None
-        self._corrections = 0
+        self._corrections = state.corrections
         self._emit, self._streaming = listener
         self._run_id = state.run_id
         self._started_at, self._started = time.time(), time.monotonic()
@@ -187,7 +187,7 @@ class Run:
             seconds_per_tool=dict(state.tally.seconds_per_tool),
         )
         self._state_key = terms.state_key
-        self._saved: RunState | None = state if state.turn else None
+        self._saved = state
         self._waiting: tuple[Waiting, ...] = ()
         self._calling = False
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
@@ -267,8 +267,9 @@ class Run:
         await self._runner.write_run(record)
 
     async def _turns(self) -> None:
-        if self._history.unanswered():  # a run that waited goes on with what it waited for
-            await self._call_tools(Offer.of(self._toolbox.tools))
+        saved = self._saved
+        if saved.pending or self._history.unanswered():  # it goes on with what it waited for
+            await self._call_tools(Offer.of(self._toolbox.tools), saved)
         while not self._waiting:
             if self._turn >= self._limits.turns:
                 raise _Limit("turns")
@@ -331,14 +332,16 @@ class Run:
             raise ClientError("the client ended its stream without a reply")
         return reply
 
-    async def _call_tools(self, offer: Offer) -> None:
-        """Run the calls that have no result yet, and put every result after them, in call order."""
+    async def _call_tools(self, offer: Offer, saved: RunState | None = None) -> None:
+        """Run the calls that have no result yet, and put every result after them, in call order.
+
+        Those of a `saved` state have to be the ones that somebody was asked about.
+        """
         asked = self._history.unanswered()
         offer = self._toolbox.offer(offer, asked)
         calls = [await self._restored.hydrate(call, offer) for call in asked]
-        if self._saved is not None:  # its calls are those that somebody was asked about
-            check_as_asked(self._saved, calls)
-            self._saved = None
+        if saved is not None:
+            check_as_asked(saved, calls)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
         limit = self._over_budget(calls)
         for call in calls:
@@ -362,7 +365,7 @@ class Run:
             return "calls"
         if limits.tool_cost is not None:
             price = sum(c.definition.annotations.cost for c in calls if c.definition and c.success)
-            if tally.cost + price > limits.tool_cost:
+            if tally.cost + price > limits.tool_cost * ROUNDING:
                 return "tool_cost"
         return None
 
@@ -381,6 +384,7 @@ class Run:
 
     def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:
         if status != "waiting":
+            self._waiting = ()  # none of them does any more
             code = ErrorCode.BUDGET_EXCEEDED if status == "limited" else ErrorCode.CANCELLED
             if self._calling:  # they may have begun, and no outcome was told
                 code = ErrorCode.OUTCOME_UNKNOWN
@@ -412,6 +416,7 @@ class Run:
             origin=self._origins.last,
             choice=self._toolbox.choice,
             pinned=self._restored.pinned(waiting),
+            corrections=self._corrections,
         )
         if self._state_key is not None:
             state = state.signed(self._state_key)

@@ -24,10 +24,11 @@ from toolcrib.hydration import RepairRequest, hydrate, repair
 from toolcrib.runner import ToolRunner, approval_request
 from toolcrib.runner.approval import differing, request_id
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.context import ToolApproval
 from toolcrib.values.decision import ApprovalRequest, Ask, Caller
 from toolcrib.values.json import JsonObject, JsonValue, digest
 from toolcrib.values.offer import Offer
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import FOR_RUN, ToolInvocationRecord
 from toolcrib.values.run import RepairedText, RunState
 
 
@@ -40,8 +41,10 @@ def check_state(state: RunState) -> None:
         "tally.calls": tally.calls,
         "tally.cost": tally.cost,
         "tally.tokens": tally.tokens,
+        "corrections": state.corrections,
         **{f"tally.per_tool['{name}']": n for name, n in tally.per_tool.items()},
         **{f"tally.cost_per_tool['{name}']": n for name, n in tally.cost_per_tool.items()},
+        **{f"tally.seconds_per_tool['{name}']": n for name, n in tally.seconds_per_tool.items()},
     }
     for name, number in counted.items():
         if not 0 <= number < math.inf:
@@ -60,21 +63,42 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         any(_is_anothers(r, caller) for r in state.records),
     )
     yield "tally.run_id", "it is another run's", tally.run_id not in ("", state.run_id)
+    for at, record in enumerate(state.records):
+        yield f"records[{at}].run_id", "it is another run's", record.run_id != tally.run_id
+    yield "turn", "it is not the one of the calls", _is_another_turn(state)
+    recorded = Counter(record.name for record in state.records)
+    missing = any(number > recorded[name] for name, number in tally.per_tool.items())
+    yield "tally.per_tool", "not all calls that were made have a record", missing
     completed = Counter(record.name for record in state.records if record.status == "completed")
     miscounted = tally.calls != sum(tally.per_tool.values()) or tally.calls < completed.total()
     yield "tally.calls", "it is not the number of the calls that were made", miscounted
     miscounted = any(tally.per_tool.get(name, 0) < number for name, number in completed.items())
     yield "tally.per_tool", "a tool completed more often", miscounted
-    uncalled = not tally.cost_per_tool.keys() <= tally.per_tool.keys()
-    yield "tally.cost_per_tool", "it names a tool that was not called", uncalled
+    for field in ("cost_per_tool", "seconds_per_tool"):
+        uncalled = not getattr(tally, field).keys() <= tally.per_tool.keys()
+        yield f"tally.{field}", "it names a tool that was not called", uncalled
     spent = math.isclose(tally.cost, sum(tally.cost_per_tool.values()), abs_tol=1e-9)
     yield "tally.cost", "it is not the cost of the calls that were made", not spent
     tokens = state.usage.input_tokens + state.usage.output_tokens
     yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens
-    answered = {(record.approval_id, record.approved_by) for record in state.records}
+    answered = {_approval_in(record) for record in state.records if FOR_RUN in record.notes}
     for at, given in enumerate(tally.approved):
-        unknown = (given.id, given.by) not in answered or given.caller != state.caller.id
+        unknown = given not in answered or given.caller != caller.id
         yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
+
+
+def _approval_in(record: ToolInvocationRecord) -> ToolApproval:
+    """Return the yes for the whole run that a record tells of."""
+    by, digest = record.approved_by or "", record.definition_digest
+    return ToolApproval(record.approval_id, by, digest, record.caller)
+
+
+def _is_another_turn(state: RunState) -> bool:
+    """Whether calls were made in a turn that had not begun, or those that wait in another one."""
+    made = [record.origin.turn for record in state.records if record.origin is not None]
+    asked = 0 if state.origin is None else state.origin.turn
+    is_other = bool(state.pending and asked) and asked != state.turn
+    return is_other or state.turn < max((*made, asked))
 
 
 def _is_anothers(record: ToolInvocationRecord, caller: Caller) -> bool:
@@ -202,5 +226,6 @@ class Restored:
             return await self._runner.hydrate(call, offer, pinned=pinned)
         result = hydrate(call, offer, pinned=pinned)
         if not isinstance(result, Rejected):
+            del self._repaired[call.id]  # it runs with what was sent, and the history says so
             return result
         return await repair(result, offer, _Before(known), pinned=pinned)

@@ -22,7 +22,7 @@ from toolcrib.audit import (
 from toolcrib.cli.render import error_text, milliseconds, short_json, shortened
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
-from toolcrib.values.record import ToolInvocationRecord, is_final, standing
+from toolcrib.values.record import FOR_RUN, ToolInvocationRecord, is_final, standing
 
 _BEFORE_ALL = (Stage.PARSE, Stage.RESOLVE, Stage.VALIDATE, Stage.INSTANTIATE)
 _NOT_RUN = {
@@ -234,6 +234,7 @@ def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[StoryLine]:
         yield StoryLine("", "decided", f"{_WORDS[type(record.decision)]} by {policy}{reason}")
     if record.approved_by:
         edited = ", with other arguments" if record.edited else ""
+        edited += ", for the whole run" if FOR_RUN in record.notes else ""
         yield StoryLine("", "answered", f"{_answered(record)}{edited}{_question(record)}")
     for entry in entries:
         yield _event(entry)
@@ -258,7 +259,7 @@ def _event(entry: AuditEntry) -> StoryLine:
 
 def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:
     yield "repaired", f"by {record.repaired_by or 'a repairer'}" if record.repaired else ""
-    yield "read with", ", ".join(record.notes)
+    yield "read with", ", ".join(note for note in record.notes if note != FOR_RUN)
     validator = record.validator
     checked = "" if validator is None else f"by {validator.name} {validator.version}"
     if validator is not None:

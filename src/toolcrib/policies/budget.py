@@ -18,7 +18,7 @@ from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.policies.rules import names_of
 from toolcrib.runner.policy import ForeseeingPolicy
 from toolcrib.values.call import Hydrated
-from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.context import ROUNDING, PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.record import ToolInvocationRecord
@@ -28,7 +28,6 @@ Per: TypeAlias = Literal["run", "tool", "caller"]
 Spent: TypeAlias = Callable[[ToolDefinition, PolicyContext], float]
 _UNITS = {"calls": "calls", "tokens": "tokens", "cost": "units of cost", "seconds": "seconds"}
 _WITHIN: Final = Allow("within the budget", "budget")
-_ROUNDING = 1 + 1e-9  # three times 0.1 is not more than 0.3
 _OPEN_RUNS = 16
 
 
@@ -98,7 +97,7 @@ def _limits(limits: Mapping[str, float], spent: Mapping[str, Spent], per: Per) -
         _Limit(
             spent[unit],
             _AHEAD.get(unit),
-            limit * _ROUNDING if unit == "cost" else limit,
+            limit * ROUNDING if unit == "cost" else limit,
             Deny(
                 f"the {per}'s budget of {limit} {_UNITS[unit]} is used up",
                 "budget",

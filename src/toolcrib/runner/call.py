@@ -60,6 +60,7 @@ from toolcrib.values.decision import (
 )
 from toolcrib.values.json import json_bytes
 from toolcrib.values.record import (
+    FOR_RUN,
     CallError,
     Completed,
     Failed,
@@ -438,6 +439,7 @@ class Call(msgspec.Struct):
         if tally.approval_of(digest, caller) is None:
             given = ToolApproval(request.id, answer.by, digest, caller)
             tally.approved = (*tally.approved, given)
+            self.facts.notes += (FOR_RUN,)
 
     def _note_approval(self, hydrated: Hydrated) -> None:
         """Record who approved the tool for the run, if it runs because of that."""

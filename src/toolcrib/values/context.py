@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -11,6 +11,9 @@ from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import Outcome
 from toolcrib.values.typed import check_fields
+
+ROUNDING: Final = 1 + 1e-9
+"""What a limit of a cost is multiplied by: three times 0.1 is not more than 0.3."""
 
 
 class ToolApproval(msgspec.Struct, frozen=True):

@@ -60,6 +60,10 @@ KeyScope: TypeAlias = Literal["process", "store"]
 _ENDS_OF_ATTEMPTS = (ErrorCode.CANCELLED, ErrorCode.DUPLICATE_CALL)
 
 
+FOR_RUN = "approved_for_run"
+"""The note on a call with whose approval somebody said yes to its tool for the whole run."""
+
+
 class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Records one call, in a form that everybody who may read the log may see.
 
@@ -71,8 +75,9 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     call with secret arguments there is no sha256 but `arguments_mac`, made with a key: a sha256 over a
     short text can be tried out.
     `defaulted` points (JSON Pointers) to the arguments that were not sent and are the author's
-    defaults. `notes` names the liberties that were taken in reading them, and `over_time_limit` says
-    that the tool completed past its limit; `repaired_by` says who repaired them, `edited` that whoever
+    defaults. `notes` names the liberties that were taken in reading them, `over_time_limit` says
+    that the tool completed past its limit, and `approved_for_run` that the yes was to the tool for the
+    whole run; `repaired_by` says who repaired them, `edited` that whoever
     approved the call changed them, `refusal` why somebody did not. A
     call with the same `idempotency_key` does not run twice: as far as this process knows, or as the
     `store` knows. A run that was begun by a call of another run says which: `parent_run_id` and

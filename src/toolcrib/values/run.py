@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hmac
+import math
 from collections.abc import Awaitable
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from toolcrib.errors import SourceError
+from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, Veiled, canonical_json, keyed_digest
@@ -35,6 +36,10 @@ class Limits(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name in self.__struct_fields__:
+            limit = getattr(self, name)
+            if limit is not None and math.isnan(limit):  # nothing is above it
+                raise ToolcribError(f"Limits: {name} is a number, or None for no limit")
 
 
 class RepairedText(Veiled, msgspec.Struct, frozen=True):
@@ -57,7 +62,8 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
     asked, and asked again after a restart, is asked about the same. `pinned` has, by call id, what
     default factories made of a waiting call, by JSON Pointer: they run once a call. `origin` is the
     turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
-    picks. `signature` is that of an agent with a `state_key`, over all the rest.
+    picks. `corrections` is how often an answer went back to the model. `signature` is that of an agent
+    with a `state_key`, over all the rest.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
@@ -77,6 +83,7 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
     origin: Origin | None = None
     choice: Choice | None = None
     pinned: dict[str, JsonObject] = {}
+    corrections: int = 0
     version: int = 1
     signature: str = ""
 
