@@ -152,3 +152,19 @@ async def test_what_was_attached_is_carried_on_whatever_its_columns_say(tmp_path
         assert await log.prune(before=(await log.entries())[2].at) == 2
         assert await log.attachments([said.digest]) == {said.digest: said}
         assert (await log.verify()).ok
+
+
+async def test_what_later_entries_refer_to_is_carried_on_whatever_their_columns_say(
+    tmp_path: Path,
+) -> None:
+    """Columns that are changed before a prune, and put back after it, lose nothing."""
+    path = tmp_path / "crib.db"
+    said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
+    async with AuditLog(f"sqlite:///{path}", key="k") as log:
+        await log.attach(said)
+        await write_calls(log, range(2))
+        at = (await log.entries())[2].at
+        with opened(path) as database:
+            database.execute("UPDATE audit_entries SET run_id = 'x' WHERE seq > 1")
+        await log.prune(before=at)
+        assert await log.attachments([said.digest]) == {said.digest: said}

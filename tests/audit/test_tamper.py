@@ -19,12 +19,13 @@ import sqlalchemy
 from audit.audit_helpers import opened, record, write_calls
 from samples import WHOLE
 
-from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, Verification, tree
+from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, SigningKey, Verification, tree
 from toolcrib.audit.append import stored_state
 from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, Seal, Summary, kind_of
 from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError
 from toolcrib.storage import Database, Transaction
+from toolcrib.values.origin import Attachment
 
 KEY = "a key"
 SEED = 20_261_122
@@ -313,6 +314,38 @@ async def test_what_is_nested_too_deeply_is_a_finding(path: Path, text: str) -> 
             with pytest.raises(SourceError, match=r"entry 4 .* verify the log") as raised:
                 await work
             assert raised.value.__context__ is None
+
+
+async def test_what_only_columns_call_an_attachment_keeps_none_out(path: Path) -> None:
+    said = Attachment.of("definition", {"name": "pay"}, run_id="")
+    with opened(path) as connection:
+        connection.execute(
+            "UPDATE audit_entries SET run_id = '', call_id = ?, status = 'definition' WHERE seq = 3",
+            (said.digest,),
+        )
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        await log.attach(said)
+        await log.attach(said)
+    with opened(path) as connection:
+        sql = "SELECT seq FROM audit_entries WHERE call_id = ?"
+        assert connection.execute(sql, (said.digest,)).fetchall() == [(3,), (12,)]
+
+
+@pytest.mark.parametrize("value", ["9e999", "x'00ff'", "x''"])
+async def test_what_cannot_be_told_as_json_is_one_of_our_errors(path: Path, value: str) -> None:
+    """Whatever is in a column of the head or of an entry."""
+    key = SigningKey.generate("example.com/log", path.with_name("k"))
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        note = await log.checkpoint(key)
+        with opened(path) as connection:
+            connection.execute(f"UPDATE audit_entries SET at = {value} WHERE seq = 3")
+        with pytest.raises(SourceError, match="verify the log"):
+            await log.prove(3, note)
+        with opened(path) as connection:
+            connection.execute("UPDATE audit_entries SET at = 1.5 WHERE seq = 3")
+            connection.execute(f"UPDATE audit_head SET first_seq = {value}")
+        with pytest.raises(SourceError, match="verify the log"):
+            [_ async for _ in log.export()]
 
 
 def snapshot(connection: sqlalchemy.Connection) -> dict[str, list[tuple[Any, ...]]]:

@@ -33,10 +33,12 @@ from rich.console import Console
 
 from toolcrib import ALL, Agent, Caller, PickOptions, ToolRunner, tool
 from toolcrib.audit import AuditEntry, AuditLog, Head, RunRecord, SigningKey
-from toolcrib.audit.entry import Seal
+from toolcrib.audit.entry import COLUMNS, Seal
 from toolcrib.cli import audit, audit_check, render, run
+from toolcrib.cli.audit_story import HIDDEN
 from toolcrib.cli.options import UnusableError, log_to_read, without_password
 from toolcrib.errors import ErrorCode, SourceError
+from toolcrib.storage import database
 from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.testing.loopback import ServerTurn
 from toolcrib.values.call import ValidatorInfo
@@ -374,9 +376,10 @@ def test_a_recomputed_row_does_not_follow_from_its_neighbours(toolcrib: Toolcrib
         (row,) = database.execute("SELECT at, record, previous FROM audit_entries WHERE seq = 2")
         text = row[1].replace("ada", "bob")
         own = Seal(None).entry(Head(1, row[2]), row[0], text).hash
-        database.execute("UPDATE audit_entries SET record = ?, hash = ? WHERE seq = 2", [text, own])
+        sql = "UPDATE audit_entries SET record = ?, hash = ?, caller = 'bob' WHERE seq = 2"
+        database.execute(sql, [text, own])
         database.commit()
-    assert toolcrib("audit", "show", "b").code == 0  # nothing else is at hand
+    assert HIDDEN in toolcrib("audit", "show", "b").out  # the tree is not over this one
     for command in ("list", "export"):
         assert toolcrib("audit", command).code == 1
 
@@ -404,6 +407,73 @@ def test_a_run_whose_record_was_changed_says_so(toolcrib: Toolcrib) -> None:
     assert (bad.code, "not as written" in bad.out) == (1, True)
     (run_,) = json.loads(toolcrib("audit", "show", "run_9", "--json").out)["runs"]
     assert not run_["intact"]
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_row_whose_columns_say_something_else_is_marked(toolcrib: Toolcrib, column: str) -> None:
+    """Which rows fit a filter is asked of columns: what they brought here says so."""
+    written(record("a"), record("b"), key="k")
+    _by_sql(f"UPDATE audit_entries SET {column} = 'a' WHERE seq = 2")  # noqa: S608
+    found = toolcrib("audit", "list", "--json", "--key-file", _key_file())
+    rows = {entry["seq"]: entry["intact"] for entry in json.loads(found.out)}
+    assert rows.get(2, False) is False
+    assert rows[1]
+    assert found.code == (1 if 2 in rows else 0)
+
+
+@pytest.mark.parametrize(("column", "asked"), [("call_id", "a"), ("run_id", "run_1")])
+def test_a_story_says_that_its_end_does_not_show(
+    toolcrib: Toolcrib, column: str, asked: str
+) -> None:
+    """An end that is hidden by its columns is known to the sealed index."""
+    written(begun("a"), record("a"), key="k")
+    assert toolcrib("audit", "show", asked, "--key-file", _key_file()).code == 0
+    _by_sql(f"UPDATE audit_entries SET {column} = 'x' WHERE seq = 2")  # noqa: S608
+    shown = toolcrib("audit", "show", asked, "--key-file", _key_file())
+    assert shown.code == 1
+    assert HIDDEN in shown.out
+    story = json.loads(toolcrib("audit", "show", asked, "--json", "--key-file", _key_file()).out)
+    assert story["calls"][0]["whole"] is False
+
+
+def _by_sql(sql: str) -> None:
+    with closing(sqlite3.connect("crib.db")) as database:
+        database.execute(sql)
+        database.commit()
+
+
+def _key_file() -> str:
+    Path("key").write_bytes(b"k")
+    return "key"
+
+
+def test_an_id_that_looks_like_another_hides_nothing(toolcrib: Toolcrib) -> None:
+    """Ids are the provider's: they may have slashes, and look like a run and a call."""
+    decoy = record("run_1/a", run_id="run_2", name="decoy", idempotency_key="1")
+    deep = record("a/b", name="deep", idempotency_key="2")
+    written(decoy, record("a", idempotency_key="3"), deep)
+    shown = json.loads(toolcrib("audit", "show", "run_1/a", "--json").out)
+    assert [call["name"] for call in shown["calls"]] == ["decoy", "pay"]
+    shown = json.loads(toolcrib("audit", "show", "run_1/a/b", "--json").out)
+    assert [call["name"] for call in shown["calls"]] == ["deep"]
+
+
+def test_a_log_that_nobody_could_check_is_no_changed_one(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_PRAGMAS", ("busy_timeout=50",))
+    written(record())
+    with closing(sqlite3.connect("crib.db", isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        found = toolcrib("audit", "verify")
+        assert (found.code, "SQLITE_BUSY" in found.err) == (4, True)
+        found = toolcrib("audit", "verify", "--json")
+        assert found.code == 4
+        assert json.loads(found.out)["error"]["kind"] == "UncheckedError"
+    assert toolcrib("audit", "verify").code == 0
+    _by_sql("UPDATE audit_entries SET caller = 'bob'")
+    assert toolcrib("audit", "verify").code == 1
 
 
 async def test_the_runs_of_a_changed_log_are_not_given_unseen(tmp_path: Path) -> None:

@@ -254,6 +254,20 @@ async def test_a_file_that_is_made_is_its_owners(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+async def test_a_file_that_is_made_through_a_link_is_its_owners(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
+    before = os.umask(0)
+    try:
+        database = Database(f"sqlite:///{tmp_path}/link.db")
+        await database.write("CREATE TABLE one (two INTEGER)")
+        made = {name: mode for name, mode in modes(tmp_path).items() if name != "link.db"}
+        assert made == dict.fromkeys(("a.db", "a.db-wal", "a.db-shm"), 0o600)
+        await database.aclose()
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
 async def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "a.db"
     file.touch()

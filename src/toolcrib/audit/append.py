@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Generic, TypeVar
@@ -41,6 +41,7 @@ from toolcrib.audit.entry import (
     FORMAT,
     KINDS,
     NOTHING,
+    ROW,
     UNKNOWN,
     AuditEntry,
     Genesis,
@@ -56,6 +57,7 @@ from toolcrib.audit.entry import (
     entry_of,
     kind_of,
     leaf,
+    says_its_columns,
     seconds,
     summary_of,
     text_of,
@@ -93,8 +95,8 @@ _PAGE = (
     " ORDER BY seq LIMIT :limit"
 )
 _THERE = (
-    "SELECT 1 FROM audit_entries"
-    " WHERE run_id = :run_id AND call_id = :call_id AND status = :status LIMIT 1"
+    f"SELECT {ROW} FROM audit_entries"  # noqa: S608  names of our own
+    " WHERE run_id = :run_id AND call_id = :call_id AND status = :status"
 )
 _LATER = "SELECT 1 FROM audit_entries WHERE run_id = :run_id AND seq > :seq LIMIT 1"
 _GENERATION = """SELECT log_id, (SELECT min(seq) FROM audit_entries) FROM audit_head WHERE id = 1"""
@@ -278,7 +280,7 @@ class Checked:
 
     def _checked(self, row: tuple[Any, ...]) -> AuditEntry:
         """The entry of a row, if it is as it was written, and in this log at this place."""
-        seq, at, text, _, _ = self._unchanged(row)
+        seq, at, text, _, _ = self.unchanged(row)
         if self.state.format > 1:
             index = seq - self.state.first
             proof, hashed = self._tree.inclusion(index), tree.leaf_hash(seq, at, text)
@@ -289,7 +291,7 @@ class Checked:
                 )
         return entry_of(row)
 
-    def _unchanged(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def unchanged(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """The row, if it is as it was written; raises SourceError if not."""
         if not self._seal.fits(row):
             raise SourceError(f"entry {row[0]} of the audit log was changed: verify the log")
@@ -331,17 +333,17 @@ class Tail(Checked):
         entries = [(row["seq"], row["at"], row["record"]) for row in rows]
         self._seal_in(entries, [draft.told for draft in drafts], head)
 
-    def prune(self, before: float) -> int:
+    def prune(self, before: float, runs: Collection[str]) -> int:
         """Remove the entries up to the first that was written at `before` or later; how many.
 
         What later entries may refer to is written again: all definitions, and what was attached to
-        runs of which later entries are left.
+        runs of which later entries are left: `runs` (`runs_since`), and those written meanwhile.
         """
         limit = seconds(before)
         removed, last = 0, None
         attachments: list[Attachment] = []
         for rows in pages(self._transaction, -1, self.state.head.seq):
-            gone = list(takewhile(lambda row: row[1] < limit, map(self._unchanged, rows)))
+            gone = list(takewhile(lambda row: row[1] < limit, map(self.unchanged, rows)))
             told = [summary_of(row[2]) for row in gone]
             self.know(Asked.under(each.idempotency_key) for each in told)
             for each, row in zip(told, gone, strict=True):
@@ -355,7 +357,9 @@ class Tail(Checked):
                 break
         if last is None or not removed:
             return 0
-        carried = [each for each in attachments if self._is_needed(each, last[0])]
+        carried = [
+            each for each in attachments if each.run_id in runs or self._is_needed(each, last[0])
+        ]
         self._transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=last[0])
         kept_on: list[Kept] = [Pruned(last[0], last[4], removed), *carried]
         self.add([NewEntry.of(kept) for kept in kept_on])
@@ -409,6 +413,26 @@ class Tail(Checked):
             raise SourceError("the tree of the audit log was changed: verify the log")
 
 
+def runs_since(transaction: Transaction, seal: Seal, before: float) -> set[str]:
+    """The runs of the entries from the first on that was written at `before` or later, by what their
+    records say: whatever only columns said could be lost, and its column put back unseen.
+
+    Raises SourceError if an entry is not as it was written.
+    """
+    state, limit = state_of(transaction, seal), seconds(before)
+    if state is None:
+        return set()
+    log = Checked(transaction, seal, state)
+    found: set[str] = set()
+    kept = False
+    for rows in pages(transaction, -1, state.head.seq):
+        for _, at, text, _, _ in map(log.unchanged, rows):
+            kept = kept or at >= limit
+            if kept:
+                found.add(summary_of(text).run_id)
+    return found
+
+
 def append(
     transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]
 ) -> list[AuditEntry | SourceError | None]:
@@ -419,7 +443,7 @@ def append(
     tail = Tail(transaction, seal)
     # of what is only written, the key alone has to be known
     tail.know(d.asked if d.settles else Asked.under(d.told.idempotency_key) for d in drafts)
-    there = _there(transaction, drafts)
+    there = _there(transaction, seal, drafts)
     settled: set[int] = set()
     written: list[NewEntry] = []
     under: dict[str, list[NewEntry]] = {}  # of those, by key
@@ -472,6 +496,8 @@ def proved(
     rows = transaction.tuples(_NUMBERED, numbers=[seq])
     if not rows:
         raise SourceError(f"there is no entry {seq} in the audit log's tree")
+    if not seal.fits(rows[0]):
+        raise SourceError(f"entry {seq} of the audit log was changed: verify the log")
     _, at, text, _, _ = rows[0]
     index = seq - state.first
     if not 0 <= index < checkpoint.size:
@@ -530,15 +556,19 @@ def _standing_or_error(tail: Tail, asked: Asked) -> AuditEntry | SourceError | N
         return error
 
 
-def _there(transaction: Transaction, drafts: Sequence[NewEntry]) -> set[int]:
-    """Which of the drafts are in the log already, or come earlier in the same batch."""
+def _there(transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]) -> set[int]:
+    """Which of the drafts are in the log already, or come earlier in the same batch.
+
+    An entry that only its columns call the same does not count: anybody can have changed those.
+    """
     known, seen = set(), set()
     for at, draft in enumerate(drafts):
         if draft.once:
             about = dict(zip(COLUMNS, columns_of(draft.told), strict=True))
             named = {name: about[name] for name in ("run_id", "call_id", "status")}
             same = tuple(named.values())
-            if same in seen or transaction.tuples(_THERE, **named):
+            rows = () if same in seen else transaction.tuples(_THERE, **named)
+            if same in seen or any(seal.fits(row[:5]) and says_its_columns(row) for row in rows):
                 known.add(at)
             seen.add(same)
     return known

@@ -23,6 +23,7 @@ import hmac
 import math
 import re
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, get_args
 
@@ -250,6 +251,7 @@ def _seconds(at: float) -> str:
 
 ENTRY = "seq, at, record, previous, hash"
 COLUMNS = ("run_id", "call_id", "idempotency_key", "tool", "caller", "status", "code")
+ROW = ", ".join((ENTRY, *COLUMNS))
 PRUNED, BEGUN = "pruned", "genesis"  # the statuses of entries that are about the log itself
 ATTACHMENTS: tuple[str, ...] = get_args(AttachmentKind)  # of what records refer to
 RUN = "run"  # of a run that has ended, or waits
@@ -356,6 +358,14 @@ def columns_of(told: Summary) -> tuple[str, ...]:
     """What the columns of a record have to say, in the order of COLUMNS."""
     named = (told.run_id, told.id, told.idempotency_key, told.name, told.caller)
     return tuple(map(column, (*named, told.status, told.code)))
+
+
+def says_its_columns(row: Sequence[Any]) -> bool:
+    """Whether the record of a row of ROW says what the columns beside it say, which no hash is over."""
+    try:
+        return columns_of(summary_of(row[2])) == tuple(row[5:])
+    except (*UNREADABLE, TypeError, ValueError):
+        return False
 
 
 def kind_of(record: Summary | ToolInvocationRecord) -> int:

@@ -21,6 +21,7 @@ from toolcrib.audit.append import (
     generation_of,
     grown,
     proved,
+    runs_since,
     standing_under,
     state_of,
     stored_state,
@@ -28,11 +29,11 @@ from toolcrib.audit.append import (
 from toolcrib.audit.checkpoint import Checkpoint, Checkpoints, Proof, SigningKey
 from toolcrib.audit.entry import (
     ATTACHMENTS,
-    ENTRY,
     EVERYTHING,
     FORMAT,
     GENESIS,
     NO_CALLS,
+    ROW,
     RUN,
     AuditEntry,
     AuditFilter,
@@ -46,6 +47,7 @@ from toolcrib.audit.entry import (
     entry_of,
     line,
     run_of,
+    says_its_columns,
     seconds,
 )
 from toolcrib.audit.verify import end_line, verify_database, verify_lines
@@ -74,7 +76,7 @@ _CONDITIONS = {
     "until": "at < :until",
 }
 _OF_RUN = (
-    f"SELECT {ENTRY} FROM audit_entries"  # noqa: S608  names of our own
+    f"SELECT {ROW} FROM audit_entries"  # noqa: S608  names of our own
     f" WHERE run_id = :run_id AND call_id = '' AND status = '{RUN}' ORDER BY seq"
 )
 _ATTACHED = (
@@ -192,8 +194,9 @@ class AuditLog(Closing):
     async def entries(self, filter: AuditFilter = EVERYTHING) -> list[AuditEntry]:  # noqa: A002
         """The entries that fit, oldest first (unless `newest`), all at once: set a `limit`.
 
-        An entry whose hash is not of what it says, or that does not follow from the one that is given
-        before it, is not `intact`. Which entries fit is asked of columns, which `verify` alone checks.
+        An entry is not `intact` whose hash is not of what it says, whose columns say something else, or
+        that does not follow from the one that is given before it. Which entries fit is asked of those
+        columns: an entry that is left out because of a changed one is found by `verify` alone.
         """
         return [entry async for entry in self.stream(filter)]
 
@@ -201,7 +204,7 @@ class AuditLog(Closing):
         """The same, page by page: for logs of any size."""
         check_type("filter", filter, AuditFilter, "an AuditFilter")
         async for row, intact in self._pages(filter, calls=True):
-            yield entry_of(row, intact=intact)
+            yield entry_of(row[:5], intact=intact)
 
     async def entry(self, seq: int) -> AuditEntry | None:
         """The entry of that number."""
@@ -225,7 +228,8 @@ class AuditLog(Closing):
         rows = await self._database.transact(
             lambda t: t.tuples(_OF_RUN, run_id=column(run_id)), write=False
         )
-        return [(run_of((row[0], row[2])), self._seal.fits(row)) for row in rows]
+        fits = _Neighbours(self._seal)
+        return [(run_of((row[0], row[2])), fits(row)) for row in rows]
 
     async def attachments(self, digests: Iterable[str]) -> dict[str, Attachment]:
         """What records refer to by these digests (`definition_digest`, those of their `origin`), as
@@ -289,7 +293,7 @@ class AuditLog(Closing):
                 yield _line(row), fits(row)
             behind, more = page[-1][0] if page else behind, len(page) == _PAGE
         if end is not None:  # as it was when the last page was read
-            yield end_line(*end) + "\n", self._seal.fits_state(*end)
+            yield _end_line(*end), self._seal.fits_state(*end)
 
     async def checkpoint(
         self, key: SigningKey, *, after: str | None = None, rotates_to: SigningKey | None = None
@@ -358,10 +362,14 @@ class AuditLog(Closing):
         """Remove the oldest entries, up to the first that was written at `before` (seconds since the
         epoch) or later; how many that were. The log keeps, in the chain, that it was done.
 
-        The idempotency keys of calls that were begun there are forgotten.
+        The idempotency keys of calls that were begun there are forgotten. Raises SourceError if an
+        entry is not as it was written.
         """
         check_type("before", before, float | int, "a time, in seconds since the epoch")
-        return await self._database.transact(lambda t: Tail(t, self._seal).prune(before))
+        runs = await self._database.transact(
+            lambda t: runs_since(t, self._seal, before), write=False
+        )
+        return await self._database.transact(lambda t: Tail(t, self._seal).prune(before, runs))
 
     async def aclose(self) -> None:
         """Wait for what is being written, sign a last checkpoint, and close the database."""
@@ -418,14 +426,15 @@ class AuditLog(Closing):
 
 
 class _Neighbours:
-    """Checks rows of one reading by what is at hand: their own hash, and that of a neighbour."""
+    """Checks rows of one reading by what is at hand: their own hash, their columns, and the hash of a
+    neighbour."""
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
         self._last: tuple[Any, ...] | None = None
 
     def __call__(self, row: tuple[Any, ...]) -> bool:
-        fits = self._seal.fits(row)
+        fits = self._seal.fits(row[:5]) and says_its_columns(row)
         last, self._last = self._last, row if fits else None
         if not fits:
             return False
@@ -460,7 +469,7 @@ def _select(
             conditions.append(condition)
             values[name] = column(value) if isinstance(value, str) else seconds(value)
     return (
-        f"SELECT {ENTRY} FROM audit_entries WHERE {' AND '.join(conditions)}"  # noqa: S608
+        f"SELECT {ROW} FROM audit_entries WHERE {' AND '.join(conditions)}"  # noqa: S608
         f" ORDER BY seq {'DESC' if asked.newest else 'ASC'} LIMIT :limit"
     ), values
 
@@ -492,11 +501,19 @@ def _with_end(
 
 
 def _line(row: tuple[Any, ...]) -> str:
-    seq, at, text, previous, own = row
+    seq, at, text, previous, own = row[:5]
     try:
         return line(Head(seq, own), at, previous, text) + "\n"
     except (TypeError, ValueError):
         failure = f"entry {seq} of the audit log cannot be read: verify the log"
+    raise SourceError(failure)
+
+
+def _end_line(state: State, seal: str) -> str:
+    try:
+        return end_line(state, seal) + "\n"
+    except (TypeError, ValueError):
+        failure = "the head of the audit log cannot be read: verify the log"
     raise SourceError(failure)
 
 

@@ -1,6 +1,7 @@
 """The commands, and how each of them ends.
 
-Exit codes: 0 done, 1 the job failed, 2 an unusable command line. An error is one line on stderr;
+Exit codes: 0 done, 1 the job failed, 2 an unusable command line, 4 a log that nobody could check.
+An error is one line on stderr;
 `--debug` gives the traceback instead, also that of a tool. With `--json`, stdout holds exactly one
 JSON value, that of a failure being `{"error": {"kind", "message"}}`. After Ctrl-C the code is 130, and
 where calls may have run by then (`chat`, `call`), the JSON value says which.
@@ -19,7 +20,12 @@ from typing import Annotated
 import typer
 
 from toolcrib.cli import approvals, audit, call, chat, local, pick, tools, wires
-from toolcrib.cli.options import SHOWS_TRACEBACKS, InterruptedTurn, UnusableError
+from toolcrib.cli.options import (
+    SHOWS_TRACEBACKS,
+    InterruptedTurn,
+    UncheckedError,
+    UnusableError,
+)
 from toolcrib.cli.render import print_json, printable
 from toolcrib.errors import ToolcribError
 
@@ -79,6 +85,7 @@ def explain(app: typer.Typer, path: str = "") -> None:
             explain(group.typer_instance, f"{path}{group.name} ")
 
 
+UNCHECKED = 4
 INTERRUPTED = 130  # the exit code that shells give to what Ctrl-C ended
 
 app = typer.Typer(
@@ -137,6 +144,8 @@ def run(arguments: list[str] | None = None) -> int:
         code = app(args=arguments, prog_name="toolcrib", standalone_mode=False)
     except UnusableError as error:
         return _failed(error, 2, debug=debug, as_json=as_json)
+    except UncheckedError as error:
+        return _failed(error, UNCHECKED, debug=debug, as_json=as_json)
     except ToolcribError as error:
         return _failed(error, 1, debug=debug, as_json=as_json)
     except InterruptedTurn:

@@ -153,29 +153,33 @@ def show(
     else:
         _print_stories(calls, runs)
     changed = {entry.seq for call in calls for entry in call.changed}
-    exit_if_changed(len(changed) + sum(not intact for _, intact in runs))
+    hidden = sum(not call.whole for call in calls)
+    exit_if_changed(len(changed) + hidden + sum(not intact for _, intact in runs))
 
 
 async def _entries_of(log: AuditLog, wanted: str) -> list[AuditEntry]:
-    """Return the entries of a run, of calls with that id, of RUN/CALL, or of an entry's call."""
-    run, _, call = wanted.rpartition("/")
+    """Return the entries of a run, of calls with that id, and of RUN/CALL; else of an entry's call.
+
+    Ids are the provider's: one that looks like RUN/CALL hides nothing, and may have a slash itself.
+    """
     filters = [AuditFilter(run_id=wanted), AuditFilter(call_id=wanted)]
-    filters += [AuditFilter(run_id=run, call_id=call)] if run else []
-    for asked in filters:
-        if entries := await log.entries(asked):
-            return entries
+    slashes = [at for at, character in enumerate(wanted) if character == "/"]
+    filters += [AuditFilter(run_id=wanted[:at], call_id=wanted[at + 1 :]) for at in slashes if at]
+    entries = {entry.seq: entry for asked in filters for entry in await log.entries(asked)}
+    if entries:
+        return [entries[seq] for seq in sorted(entries)]
     if not (wanted.isascii() and wanted.isdecimal() and len(wanted) < 19):
         return []
     found = await log.entry(int(wanted))
     if found is None:
         return []
     one = found.record
-    entries = await log.entries(AuditFilter(run_id=one.run_id, call_id=one.id))
+    others = await log.entries(AuditFilter(run_id=one.run_id, call_id=one.id))
     if one.id:
-        return entries or [found]
+        return others or [found]
     # calls that came without an id have nothing in common but that
     whose = (one.idempotency_key, one.started_at)
-    return [e for e in entries if (e.record.idempotency_key, e.record.started_at) == whose]
+    return [e for e in others if (e.record.idempotency_key, e.record.started_at) == whose]
 
 
 def _print_stories(calls: list[CallStory], runs: list[tuple[RunRecord, bool]]) -> None:
@@ -224,6 +228,7 @@ def _story(call: CallStory) -> dict[str, Any]:
         **about,
         "why": call.why(),
         "entries": entries,
+        "whole": call.whole,
         "attachments": attached,
         "called_by": callers,
     }

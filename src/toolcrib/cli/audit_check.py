@@ -3,8 +3,9 @@
 `verify`, `head`, `migrate`, `export`, `prune`; and, for proofs that are kept elsewhere and show later
 changes, `keygen`, `checkpoint`, `prove` and `verify-inclusion`.
 
-Rules: `verify` exits with 1 if an entry is not as it was written, and with UNSEALED if all are, but
-something may be missing at the start or at the end. A checkpoint is written over a checkpoint only, a
+Rules: `verify` exits with 1 if an entry is not as it was written, with UNSEALED if all are, but
+something may be missing at the start or at the end, and with 4 if nobody could look. A
+checkpoint is written over a checkpoint only, a
 proof over a proof: a file named by mistake, such as the log or a key, is not lost.
 """
 
@@ -47,6 +48,7 @@ from toolcrib.cli.options import (
     SinceOption,
     StatusOption,
     ToolNameOption,
+    UncheckedError,
     UntilOption,
     UnusableError,
     check_no_pipe,
@@ -249,7 +251,8 @@ def verify(
 
     With --checkpoint, also that the log still begins with what was signed then, whoever changed it.
     Exits with 3 if all is as written, but start and tail are not sealed: a log of format 1, an export
-    that was cut. Prints the head: kept elsewhere and given to a later --head, it shows what a
+    that was cut. With 4 if nobody could check: the log is locked, its server is not there.
+    Prints the head: kept elsewhere and given to a later --head, it shows what a
     recomputed chain would hide.
     """
     if filtered and jsonl is None:
@@ -262,10 +265,11 @@ def verify(
         where, found = str(jsonl), _verify_file(jsonl, key_file, kept, filtered=filtered)
     else:
         opened = log_to_read(log, key_file, damaged=True)
-        where, found = (
-            without_password(log),
-            with_log(opened, lambda audit: audit.verify(head=kept, checkpoint=signed)),
-        )
+        try:
+            found = with_log(opened, lambda audit: audit.verify(head=kept, checkpoint=signed))
+        except SourceError as error:  # what is wrong with the log is in what is found
+            raise UncheckedError(str(error)) from None
+        where = without_password(log)
     if as_json:
         about = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
         print_json({**about, **msgspec.to_builtins(found)})

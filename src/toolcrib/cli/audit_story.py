@@ -20,7 +20,7 @@ from toolcrib.audit import (
     RunRecord,
 )
 from toolcrib.cli.render import error_text, milliseconds, short_json, shortened
-from toolcrib.errors import ErrorCode, Stage
+from toolcrib.errors import ErrorCode, SourceError, Stage
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.record import FOR_RUN, ToolInvocationRecord, is_final, standing
 
@@ -41,6 +41,7 @@ _NOT_RUN = {
 
 _MOST_CALLERS = 20
 CHANGED = "not as written, or the log has another key"
+HIDDEN = "the entry that tells how it ended does not show here, or cannot be checked"
 _SHOWN = 5
 _PLANS = ("planned", "rejected")
 
@@ -58,6 +59,7 @@ class CallStory:
 
     `record` is the first final outcome; if there is none, the last record. `attachments` are the texts
     that its records refer to, by digest; `callers` the calls whose tools made it, the nearest first.
+    It is `whole` unless the log's index of keys leads to another end than these entries tell of.
     """
 
     def __init__(
@@ -65,10 +67,13 @@ class CallStory:
         entries: Iterable[AuditEntry],
         attachments: Mapping[str, Attachment] = MappingProxyType({}),
         callers: Sequence[CallStory] = (),
+        *,
+        whole: bool = True,
     ) -> None:
         self.entries = tuple(entries)
         self.attachments = attachments
         self.callers = tuple(callers)
+        self.whole = whole
         self._records = [entry.record for entry in self.entries]
         self.record = standing(self._records)
 
@@ -118,6 +123,8 @@ class CallStory:
         yield StoryLine("", "why", self.why())
         for entry in self.changed:
             yield StoryLine("", "changed", f"entry {entry.seq} is {CHANGED}")
+        if not self.whole:
+            yield StoryLine("", "changed", HIDDEN)
 
 
 def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:
@@ -136,8 +143,21 @@ async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[Ca
     whole = []
     for story in stories(entries):
         attachments = await log.attachments(_referred(story.record))
-        whole.append(CallStory(story.entries, attachments, await _callers(log, story)))
+        callers, complete = await _callers(log, story), await _tells_the_end(log, story)
+        whole.append(CallStory(story.entries, attachments, callers, whole=complete))
     return whole
+
+
+async def _tells_the_end(log: AuditLog, story: CallStory) -> bool:
+    """Return whether the record that stands for a call, by the log's sealed index of keys, is among the
+    entries that were found by their columns."""
+    if story.changed or not story.record.idempotency_key:
+        return True  # it says that already; or there is nothing that the index could know
+    try:
+        stands = await log.find(story.record)
+    except SourceError:
+        return False
+    return stands is None or stands == story.record
 
 
 async def _callers(log: AuditLog, story: CallStory) -> list[CallStory]:

@@ -127,6 +127,10 @@ class UnusableError(SourceError):
     """The command line names something that cannot be used."""
 
 
+class UncheckedError(SourceError):
+    """A log could not be checked: nothing is said about what is in it."""
+
+
 class InterruptedTurn(Exception):  # noqa: N818  an ending, not a failure
     """Ctrl-C ended a command with `--json`, which has printed the calls that had run by then."""
 

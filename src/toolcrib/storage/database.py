@@ -49,6 +49,7 @@ _IN_MEMORY = (None, "", ":memory:")
 _SCHEMA_LOCK = 7_665_646_001  # any number that no other program takes for its advisory lock
 _NO_URL = ("ArgumentError", "NoSuchModuleError")
 _UNREACHABLE = {
+    "42501": "this user may not do that there",
     "SQLITE_BUSY": "another program has locked it, and did not let go",
     "SQLITE_CANTOPEN": "it is not there, or its folder is not",
     "SQLITE_FULL": "the disk is full",
@@ -134,9 +135,10 @@ def advice(error: Exception) -> str:
 
 def unreachable(error: Exception) -> bool:
     """Whether an error is about reaching the database, rather than about what is in it."""
-    # sqlite3 calls most of its errors operational
+    if code_of(error).startswith(tuple(_UNREACHABLE)):
+        return True
     if isinstance(getattr(error, "orig", None), sqlite3.Error):
-        return code_of(error).startswith(tuple(_UNREACHABLE))
+        return False  # sqlite3 calls most of its errors operational
     return type(error).__name__ in ("OperationalError", "InterfaceError", "TimeoutError")
 
 
@@ -169,7 +171,8 @@ def _make_file(
     if name in ("", ":memory:"):
         return
     with suppress(OSError):  # it is there; or it cannot be made, which SQLite tells
-        create_private(Path(name), new=True, mode=mode).close()
+        # where a link leads to nothing, SQLite makes the file that it names
+        create_private(Path(os.path.realpath(name)), new=True, mode=mode).close()
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:
