@@ -11,10 +11,28 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from toolcrib.schema.dialects import PORTABLE
-from toolcrib.schema.lower.tree import ANNOTATIONS, Effect, Loss, copied, names_in, pointers
+from toolcrib.schema.lower.tree import (
+    ANNOTATIONS,
+    Dialect,
+    Effect,
+    Loss,
+    copied,
+    names_in,
+    pointers,
+)
 from toolcrib.schema.references import References, subschemas
 from toolcrib.values.json import JsonObject
+
+# What every endpoint here takes.
+PORTABLE = Dialect(
+    name="portable",
+    keywords=frozenset({"type", "items", "description", "enum", "properties", "required"}),
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "enum"}),
+    refs="none",
+    booleans=False,
+    need_items=True,
+    property_names=r"[a-zA-Z0-9_.-]{1,64}",
+)
 
 _REFUSED = {
     "oneOf": "use one object with optional properties, or several tools",

@@ -6,13 +6,14 @@ from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire
 from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE
 from toolcrib.wire.cohere import COHERE
 from toolcrib.wire.failure import http_error
-from toolcrib.wire.forms import FORMS, ToolForm
+from toolcrib.wire.forms import ToolForm
 from toolcrib.wire.gemini import GEMINI
 from toolcrib.wire.mistral import MISTRAL
 from toolcrib.wire.ollama import OLLAMA
 from toolcrib.wire.openai_chat import OPENAI_CHAT
 from toolcrib.wire.openai_responses import OPENAI_RESPONSES
 from toolcrib.wire.registry import (
+    FORMS,
     WIRES,
     Abilities,
     abilities,

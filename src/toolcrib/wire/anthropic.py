@@ -10,6 +10,8 @@ import msgspec
 import orjson
 
 from toolcrib.errors import WireError
+from toolcrib.schema.lower import Dialect
+from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
     FinishReason,
@@ -26,10 +28,10 @@ from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.forms import ANTHROPIC_TOOLS
+from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, StrictLimits, ToolForm, described
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, mended, parsed, same_json
-from toolcrib.wire.output import ANTHROPIC_OUTPUT, asked_output
+from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -624,11 +626,107 @@ def _key(key: str) -> dict[str, str]:
     return {"x-api-key": key}
 
 
+# "input_schema does not support oneOf, allOf, or anyOf at the top level" (anthropics/claude-code
+# #40075); "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'", which looks at the top only
+# (anthropics/claude-code#79418, decocms/studio#6874).
+DIALECT = Dialect(
+    name="anthropic",
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "$ref"}),
+    property_names=r"[a-zA-Z0-9_.-]{1,64}",
+    compact_over=VERY_LARGE,
+)
+
+# https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations, as
+# of 2026, which strict tools share: "If you use an unsupported feature, you'll receive a 400 error".
+# Optional properties stay optional. Patterns ("complex patterns may result in 400 errors") and
+# `minItems` (0 and 1 only) go into descriptions. References are taken if they are not recursive, but
+# nothing next to them, and how a definition counts that is used twice is not said: they are inlined.
+_STRICT_KEYWORDS = frozenset(
+    ("type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const",
+     "title", "description", "default", "format")
+)  # fmt: skip
+
+_STRICT_FORMATS = frozenset(
+    ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
+)  # fmt: skip
+
+STRICT_DIALECT = Dialect(
+    name="anthropic-strict",
+    keywords=_STRICT_KEYWORDS,
+    formats=_STRICT_FORMATS,
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "const", "$ref"}),
+    refs="none",
+    unroll=1,
+    closed=True,
+    booleans=False,
+    need_items=True,
+    property_names=r"[a-zA-Z0-9_.-]{1,64}",
+    compact_over=VERY_LARGE,
+)
+
+
+def _tool(tool: ShownTool) -> dict[str, Any]:
+    """https://platform.claude.com/docs/en/api/messages/create, `tools`: `input_examples` included.
+
+    Each example has to fit the schema that is sent, or the whole request is refused.
+    """
+    form = described(tool) | {"input_schema": tool.schema}
+    if tool.strict is not None:
+        form["strict"] = tool.strict
+    if tool.examples:
+        form["input_examples"] = list(tool.examples)
+    return form
+
+
+TOOLS = ToolForm(
+    name="anthropic",
+    names=NameRule("A-Za-z0-9_-", 128),
+    dialect=DIALECT,
+    strict_dialect=STRICT_DIALECT,
+    # https://platform.claude.com/docs/en/build-with-claude/structured-outputs#schema-complexity-limits.
+    # There are limits besides that have no number ("Schema is too complex for compilation").
+    strict_limits=StrictLimits(tools=20, optional=24, unions=16),
+    shape=_tool,
+    examples=5,  # each costs tokens in every request; more than that teach little
+)
+
+
+def _answer(answer: ShownAnswer) -> dict[str, Any]:
+    """https://platform.claude.com/docs/en/build-with-claude/structured-outputs, `output_config`."""
+    return {"format": {"type": "json_schema", "schema": orjson.Fragment(answer.schema)}}
+
+
+# "generally available on the Claude API and Amazon Bedrock for Claude Opus 4.6, Sonnet 4.6, Sonnet 4.5,
+# Opus 4.5 and Haiku 4.5", and their successors.
+CLAUDES = r"claude-(?:opus|sonnet|haiku)-(?:4-[5-9]\b|[5-9]\b|\d\d\b)"
+
+OUTPUT = OutputForm(
+    shape=_answer,
+    within="output_config",
+    strict_dialect=STRICT_DIALECT,
+    strict_limits=TOOLS.strict_limits,
+    beside_tools=True,
+    models=CLAUDES,
+    servers=frozenset(("api.anthropic.com",)),
+)
+
+_TYPES = frozenset(
+    (
+        *("message", "message_start", "message_delta", "message_stop"),
+        *("content_block_start", "content_block_delta", "content_block_stop"),
+    )
+)
+
+
+def _is_reply(value: JsonObject) -> bool:
+    return str(value.get("type")) in _TYPES
+
+
 ANTHROPIC = Wire(
     name="anthropic",
     path="/v1/messages",
     encode=encode,
-    tools=ANTHROPIC_TOOLS,
+    tools=TOOLS,
     make_decoder=decoding_by(AnthropicReply),
     auth=_key,
     natural_reasons=frozenset(("tool_use", "end_turn", "stop_sequence")),
@@ -636,5 +734,6 @@ ANTHROPIC = Wire(
     history=AnthropicHistory,
     headers={"anthropic-version": "2023-06-01"},
     default_max_tokens=8192,
-    output=ANTHROPIC_OUTPUT,
+    output=OUTPUT,
+    is_reply=_is_reply,
 )

@@ -101,7 +101,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     marks run like calls of the wire's own kind; `state_per_server`, whether what one server wants back
     another one of the format would refuse, and `server` then which one it is; `always_done`, whether a
     stream without `[DONE]` was cut there, as it is at the `done_servers`; `output`, how it is told the
-    schema of a typed answer, if it can be.
+    schema of a typed answer, if it can be; `is_reply`, whether a body, or the first event of a
+    stream, is of this wire.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     done_servers: frozenset[str] = frozenset()
     always_done: bool = False
     output: OutputForm | None = None
+    is_reply: Callable[[JsonObject], bool] | None = None
 
     @property
     def keeper(self) -> str:

@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from toolcrib.errors import RequestError, WireError
+from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
     FinishReason,
@@ -23,15 +24,17 @@ from toolcrib.values.message import (
     Usage,
 )
 from toolcrib.values.offer import Offer
+from toolcrib.wire.anthropic import CLAUDES, DIALECT, STRICT_DIALECT
+from toolcrib.wire.anthropic import TOOLS as ANTHROPIC_TOOLS
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
-from toolcrib.wire.forms import BEDROCK_TOOLS, Told
+from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, mended, parsed
-from toolcrib.wire.output import BEDROCK_OUTPUT, asked_output
+from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -651,8 +654,8 @@ def _tool_config(
 ) -> dict[str, Any]:
     """Empty where nothing need be said: without a choice it is `auto`, with any number of calls."""
     if tools is None:
-        gone = (Told(name=name, description=_GONE, schema=_ANY) for name in history.called)
-        return {"tools": list(map(BEDROCK_TOOLS.shape, gone))} if history.called else {}
+        gone = (ShownTool(name=name, description=_GONE, schema=_ANY) for name in history.called)
+        return {"tools": list(map(TOOLS.shape, gone))} if history.called else {}
     config: dict[str, Any] = {"tools": tools}
     if choice is not None and choice.mode == "tool":
         config["toolChoice"] = {"tool": {"name": choice.name}}
@@ -671,16 +674,64 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "malformed_model_output": "error",
 }
 
+
+def _tool(tool: ShownTool) -> dict[str, Any]:
+    """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolSpecification.html
+
+    Only `strict: true` is said, which few of the models there know.
+    """
+    spec = described(tool) | {"inputSchema": {"json": tool.schema}}
+    return {"toolSpec": spec | {"strict": True} if tool.strict else spec}
+
+
+# What the strictest of the models there take, which are Anthropic's; for all of them, "inputSchema.
+# json.type must be one of the following: object". Strictness: https://docs.aws.amazon.com/bedrock/
+# latest/userguide/structured-output.html.
+TOOLS = ToolForm(
+    name="bedrock-converse",
+    names=NameRule("A-Za-z0-9_-", 64),
+    dialect=DIALECT,
+    strict_dialect=STRICT_DIALECT,
+    strict_limits=ANTHROPIC_TOOLS.strict_limits,
+    shape=_tool,
+)
+
+
+def _answer(answer: ShownAnswer) -> dict[str, Any]:
+    """The schema is text there.
+
+    https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_JsonSchemaDefinition.html
+    """
+    schema = {"name": answer.name, "schema": answer.schema}
+    return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}
+
+
+OUTPUT = OutputForm(
+    shape=_answer,
+    within="outputConfig",
+    strict_dialect=STRICT_DIALECT,
+    strict_limits=ANTHROPIC_TOOLS.strict_limits,
+    beside_tools=True,
+    models=rf"anthropic\.{CLAUDES}",
+)
+
+
+def _is_reply(value: JsonObject) -> bool:
+    output = value.get("output")
+    return isinstance(output, dict) and "message" in output
+
+
 BEDROCK_CONVERSE = Wire(
     name="bedrock-converse",
     path="/model",
     encode=encode,
-    tools=BEDROCK_TOOLS,
+    tools=TOOLS,
     make_decoder=decoding_by(BedrockReply, FrameStream),
     auth=bearer,
     natural_reasons=frozenset(("tool_use", "end_turn", "stop_sequence")),
     finish_reasons=_FINISH_REASONS,
     history=BedrockHistory,
     max_tokens_key="maxTokens",
-    output=BEDROCK_OUTPUT,
+    output=OUTPUT,
+    is_reply=_is_reply,
 )

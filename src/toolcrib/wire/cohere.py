@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from toolcrib.errors import WireError
+from toolcrib.schema.lower import Dialect
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
@@ -16,11 +17,11 @@ from toolcrib.wire.calls import CallAssembler
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.forms import COHERE_TOOLS
+from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm
 from toolcrib.wire.history import SentCall, dumps
 from toolcrib.wire.json_text import counted, mended
 from toolcrib.wire.openai_chat import ChatHistory, call_form
-from toolcrib.wire.output import COHERE_OUTPUT_FORM, asked_output
+from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -374,16 +375,82 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 }
 
 
+# "schema must be an object" (https://docs.cohere.com/reference/errors); what else is unsupported
+# (https://docs.cohere.com/docs/structured-outputs) is so only where a request has `strict_tools`.
+DIALECT = Dialect(
+    name="cohere",
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "not", "$ref"}),
+    booleans=False,
+    compact_over=VERY_LARGE,
+)
+
+# What https://docs.cohere.com/docs/structured-outputs does not list as unsupported for an answer: no
+# combinations, ranges or lengths. A part that would lose its type is for the caller to see.
+ANSWER_DIALECT = Dialect(
+    name="cohere-output",
+    keywords=frozenset({"type", "items", "description", "enum", "properties", "required"}),
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "enum"}),
+    refs="none",
+    booleans=False,
+    need_items=True,
+    compact_over=VERY_LARGE,
+)
+
+
+def _tool(tool: ShownTool) -> dict[str, Any]:
+    """Nested; https://docs.cohere.com/v2/reference/chat, `tools`. It takes no `strict` of one tool.
+
+    "the 'tool_1' tool must have at least a description, input, or output": the name stands in.
+    """
+    function = {"name": tool.name, "description": tool.description or tool.name}
+    return {"type": "function", "function": function | {"parameters": tool.schema}}
+
+
+# "tool names can only contain certain characters (A-Za-z0-9_) and can't begin with a digit"
+# (https://docs.cohere.com/reference/errors). Of their length nothing is said.
+TOOLS = ToolForm(
+    name="cohere",
+    names=NameRule("A-Za-z0-9_", 64, first="A-Za-z_"),
+    dialect=DIALECT,
+    shape=_tool,
+)
+
+
+def _answer(answer: ShownAnswer) -> dict[str, Any]:
+    """https://docs.cohere.com/docs/structured-outputs, JSON schema mode."""
+    schema = orjson.Fragment(answer.schema)
+    return {"response_format": {"type": "json_object", "json_schema": schema}}
+
+
+# "not supported when used in combinations with the `documents` or `tools` parameters" (its SDK, of
+# JsonObjectResponseFormatV2).
+OUTPUT = OutputForm(shape=_answer, dialect=ANSWER_DIALECT, plain=True)
+
+_TYPES = frozenset(
+    (
+        *("message-start", "message-end", "content-start", "content-delta", "content-end"),
+        *("tool-plan-delta", "tool-call-start", "tool-call-delta", "tool-call-end"),
+        *("citation-start", "citation-end"),
+    )
+)
+
+
+def _is_reply(value: JsonObject) -> bool:
+    whole = isinstance(value.get("message"), dict) and "finish_reason" in value
+    return whole or str(value.get("type")) in _TYPES
+
+
 COHERE = Wire(
     name="cohere",
     path="/chat",
     encode=encode,
-    tools=COHERE_TOOLS,
+    tools=TOOLS,
     make_decoder=decoding_by(CohereReply),
     auth=bearer,
     natural_reasons=frozenset(("tool_call", "complete", "stop_sequence")),
     finish_reasons=_FINISH_REASONS,
     history=CohereHistory,
     required_choice="REQUIRED",
-    output=COHERE_OUTPUT_FORM,
+    output=OUTPUT,
+    is_reply=_is_reply,
 )

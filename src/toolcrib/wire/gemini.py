@@ -13,7 +13,9 @@ import msgspec
 import orjson
 
 from toolcrib.errors import RequestError, WireError
+from toolcrib.schema.lower import Dialect
 from toolcrib.values.call import CallFault
+from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -30,10 +32,10 @@ from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, choice_of
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import GEMINI_FILTERED, Ending
-from toolcrib.wire.forms import GEMINI_TOOLS
+from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, mended, parsed, same_json
-from toolcrib.wire.output import GEMINI_OUTPUT, asked_output
+from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     checked_choice,
@@ -662,16 +664,87 @@ def _key(key: str) -> dict[str, str]:
     return {"x-goog-api-key": key}
 
 
+# The keywords that Google's API definition lists for schemas given as JSON Schema
+# (googleapis: generativelanguage/v1beta/generative_service.proto, `_responseJsonSchema`; the
+# `parametersJsonSchema` of a function says no more than "JSON Schema"). There, cyclic references
+# may only stand in properties that are not required, and nothing may stand next to a `$ref`: so they
+# are inlined. Formats: https://ai.google.dev/gemini-api/docs/structured-output.
+_KEYWORDS = frozenset(
+    ("type", "format", "title", "description", "enum", "items", "prefixItems", "minItems",
+     "maxItems", "minimum", "maximum", "anyOf", "properties", "additionalProperties", "required",
+     "propertyOrdering")
+)  # fmt: skip
+
+DIALECT = Dialect(
+    name="gemini",
+    keywords=_KEYWORDS,
+    formats=frozenset({"date-time", "date", "time"}),
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "enum"}),
+    refs="none",
+    booleans=False,
+    need_items=True,
+    compact_over=VERY_LARGE,
+)
+
+
+def _tool(tool: ShownTool) -> dict[str, Any]:
+    """Write a declaration; https://ai.google.dev/api/caching#FunctionDeclaration.
+
+    A schema is there also for a tool without parameters: mode ANY refuses a tool that has none
+    (googleapis/python-genai#981).
+    """
+    return described(tool) | {"parametersJsonSchema": tool.schema}
+
+
+def _declarations(forms: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Gemini's `tools`: all functions in one element."""
+    return [{"functionDeclarations": forms}] if forms else []
+
+
+# What every version of the service takes, as its refusals say it (google-gemini/gemini-cli#7869);
+# newer ones also take colons, and 128 characters.
+TOOLS = ToolForm(
+    name="gemini",
+    names=NameRule("A-Za-z0-9_.-", 64, first="A-Za-z_"),
+    dialect=DIALECT,
+    shape=_tool,
+    gather=_declarations,
+)
+
+
+def _answer(answer: ShownAnswer) -> dict[str, Any]:
+    """https://ai.google.dev/api/generate-content#v1beta.GenerationConfig, `responseJsonSchema`."""
+    schema = orjson.Fragment(answer.schema)
+    return {"responseMimeType": "application/json", "responseJsonSchema": schema}
+
+
+# "Function calling with a response mime type: 'application/json' is unsupported" (googleapis/
+# python-genai#867); before 2.5 the models know no JSON Schema.
+OUTPUT = OutputForm(
+    shape=_answer,
+    within="generationConfig",
+    dialect=DIALECT,
+    models=r"gemini-(?!1|2\.0)",
+)
+
+_MEMBERS = frozenset(("candidates", "promptFeedback", "usageMetadata", "modelVersion"))
+
+
+def _is_reply(value: JsonObject) -> bool:
+    return not _MEMBERS.isdisjoint(value)
+
+
 GEMINI = Wire(
     name="gemini",
     path="",
     encode=encode,
-    tools=GEMINI_TOOLS,
+    tools=TOOLS,
     make_decoder=decoding_by(GeminiReply),
     auth=_key,
     natural_reasons=frozenset(("stop", "1")),  # Vertex may say the number
     finish_reasons=_FINISH_REASONS,
     history=GeminiHistory,
     max_tokens_key="maxOutputTokens",
-    output=GEMINI_OUTPUT,
+    output=OUTPUT,
+    is_reply=_is_reply,
 )

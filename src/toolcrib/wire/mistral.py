@@ -15,10 +15,9 @@ from toolcrib.values.message import Message
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.forms import MISTRAL_TOOLS
 from toolcrib.wire.history import IdRule, SentCall
 from toolcrib.wire.openai_chat import OPENAI_CHAT, ChatHistory, ChatReply
-from toolcrib.wire.output import MISTRAL_OUTPUT
+from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
 from toolcrib.wire.request import Parts
 
 
@@ -122,16 +121,25 @@ def _close(made: list[Any], pieces: list[Any]) -> None:
 # Facts: https://docs.mistral.ai/api/#tag/chat and the types of the `mistralai` package.
 
 
+TOOLS = msgspec.structs.replace(OPENAI_CHAT.tools, name="mistral", long_description=None)
+
+# Whether it goes with tools, Mistral does not say.
+OUTPUT = msgspec.structs.replace(
+    CHAT_OUTPUT, beside_tools=False, models=r"^(?!.*codestral-mamba)", servers=frozenset()
+)
+
+
 MISTRAL = msgspec.structs.replace(
     OPENAI_CHAT,
     name="mistral",
-    tools=MISTRAL_TOOLS,
+    tools=TOOLS,
     make_decoder=decoding_by(MistralReply),
     history=MistralHistory,
     required_choice="any",
     allowed_tools=False,
     stream_usage=False,
     state_per_server=False,
-    output=MISTRAL_OUTPUT,
+    output=OUTPUT,
+    is_reply=None,  # nothing tells them from those of a chat completion
 )
 """Usage comes with every stream, unasked."""

@@ -9,6 +9,7 @@ import msgspec
 import orjson
 
 from toolcrib.errors import RequestError, WireError
+from toolcrib.schema.lower import Dialect
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
@@ -25,11 +26,11 @@ from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CallAssembler
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
-from toolcrib.wire.forms import OLLAMA_TOOLS
+from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import counted, mended
-from toolcrib.wire.output import OLLAMA_OUTPUT, asked_output
+from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     SentTools,
@@ -277,16 +278,52 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 }
 
 
+# What the structs ToolProperty and ToolFunctionParameters of ollama's api/types.go decode; the rest
+# is dropped on the way to the model. `true` cannot be decoded at all. Templates print the schema into
+# the prompt, and the context window is small unless it is asked for.
+DIALECT = Dialect(
+    name="ollama",
+    keywords=frozenset({"type", "anyOf", "items", "description", "enum", "properties", "required"}),
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "description"}),
+    refs="none",
+    booleans=False,
+    compact_over=16_384,
+)
+
+
+def _tool(tool: ShownTool) -> dict[str, Any]:
+    """Nested, without strictness; https://docs.ollama.com/api/chat, `tools`."""
+    return {"type": "function", "function": described(tool) | {"parameters": tool.schema}}
+
+
+# The server has no rule for names; its models' templates and parsers were made for OpenAI's.
+TOOLS = ToolForm(name="ollama", names=NameRule("A-Za-z0-9_-", 64), dialect=DIALECT, shape=_tool)
+
+
+def _answer(answer: ShownAnswer) -> dict[str, Any]:
+    """https://docs.ollama.com/capabilities/structured-outputs, `format`."""
+    return {"format": orjson.Fragment(answer.schema)}
+
+
+# "will not work with tools as models require other control tokens" (ollama/ollama#11185).
+OUTPUT = OutputForm(shape=_answer, dialect=DIALECT)
+
+
+def _is_reply(value: JsonObject) -> bool:
+    return isinstance(value.get("message"), dict) and isinstance(value.get("done"), bool)
+
+
 OLLAMA = Wire(
     name="ollama",
     path="/api/chat",
     encode=encode,
-    tools=OLLAMA_TOOLS,
+    tools=TOOLS,
     make_decoder=decoding_by(OllamaReply, LineStream, bodies=False),
     auth=bearer,  # none on one's own machine; ollama.com wants one
     natural_reasons=frozenset(("stop",)),
     finish_reasons=_FINISH_REASONS,
     history=OllamaHistory,
     max_tokens_key="num_predict",
-    output=OLLAMA_OUTPUT,
+    output=OUTPUT,
+    is_reply=_is_reply,
 )

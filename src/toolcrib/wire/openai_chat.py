@@ -11,6 +11,7 @@ import orjson
 from msgspec.structs import replace
 
 from toolcrib.errors import WireError
+from toolcrib.schema.lower import Dialect
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
@@ -29,10 +30,10 @@ from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, choice_of, index_o
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import GEMINI_FILTERED, NATURAL, Ending
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.forms import OPENAI_CHAT_TOOLS
+from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import cached, counted, mended, parsed, same_json
-from toolcrib.wire.output import OPENAI_CHAT_OUTPUT, asked_output
+from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     bearer,
@@ -711,11 +712,109 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 """Those of compatible servers, and of the models behind gateways, that are no natural end."""
 
 
+# "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"
+# and "array schema missing items" are the endpoint's own messages for functions without `strict`
+# (as quoted in chatanywhere/GPT_API_free#403). Whether it takes `true` as a schema is not said:
+# `{}` means the same.
+DIALECT = Dialect(
+    name="openai",
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "not", "$ref"}),
+    booleans=False,
+    need_items=True,
+    compact_over=VERY_LARGE,
+)
+
+# https://platform.openai.com/docs/guides/structured-outputs#supported-schemas: the keywords, formats
+# and limits, as of 2026. The `min/maxLength` of newer models are left out: fine-tuned ones refuse them.
+_STRICT_KEYWORDS = frozenset(
+    ("type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const",
+     "$ref", "$defs", "title", "description", "pattern", "format", "multipleOf", "minimum",
+     "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems")
+)  # fmt: skip
+
+STRICT_DIALECT = Dialect(
+    name="openai-strict",
+    keywords=_STRICT_KEYWORDS,
+    formats=frozenset(
+        {"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
+    ),
+    root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "const", "$ref"}),
+    refs="plain",
+    ref_siblings=False,
+    closed=True,
+    all_required=True,
+    booleans=False,
+    need_items=True,
+    lookaround=False,
+    max_depth=10,
+    max_properties=5_000,
+    max_enum=1_000,
+    max_long_enum=15_000,
+    max_names=120_000,
+    compact_over=VERY_LARGE,
+)
+
+
+def _tool(tool: ShownTool) -> dict[str, Any]:
+    """Nested; https://platform.openai.com/docs/api-reference/chat/create, `tools`."""
+    function = described(tool) | {"parameters": tool.schema}
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+NAMES = NameRule("A-Za-z0-9_-", 64)
+
+LONG_DESCRIPTION = 1024
+"""OpenAI's own servers dropped this limit in 2025 (run-llama/llama_index#18784); others keep it."""
+
+TOOLS = ToolForm(
+    name="openai-chat",
+    names=NAMES,
+    dialect=DIALECT,
+    strict_dialect=STRICT_DIALECT,
+    shape=_tool,
+    long_description=LONG_DESCRIPTION,
+)
+
+
+def _answer(answer: ShownAnswer) -> dict[str, Any]:
+    """Mistral's is the same: https://docs.mistral.ai/capabilities/structured_output/custom.
+
+    https://platform.openai.com/docs/guides/structured-outputs
+    """
+    schema = {
+        "name": answer.name,
+        "schema": orjson.Fragment(answer.schema),
+        "strict": answer.strict,
+    }
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+# "Structured Outputs … available in our latest large language models, starting with GPT-4o": what is
+# older refuses it, by name here, since a deployment at Azure may have any name.
+_MODELS = r"^(?!.*(?:gpt-3|gpt-4(?![.o])|gpt-4o-2024-05-13|chatgpt-|o1-(?:mini|preview)))"
+
+OUTPUT = OutputForm(
+    shape=_answer,
+    strict_dialect=STRICT_DIALECT,
+    dialect=DIALECT,
+    beside_tools=True,
+    models=_MODELS,
+    # Other servers of the format refuse it, or know it of some models only.
+    servers=frozenset(("api.openai.com", "openai.azure.com", "cognitiveservices.azure.com")),
+)
+
+
+def _is_reply(value: JsonObject) -> bool:
+    return isinstance(value.get("choices"), list)
+
+
 OPENAI_CHAT = Wire(
     name="openai-chat",
     path="/chat/completions",
     encode=encode,
-    tools=OPENAI_CHAT_TOOLS,
+    tools=TOOLS,
     make_decoder=decoding_by(ChatReply),
     auth=bearer,
     natural_reasons=_NATURAL,
@@ -732,5 +831,6 @@ OPENAI_CHAT = Wire(
         )
     ),
     state_per_server=True,  # Groq, for one: "property 'reasoning_content' is unsupported"
-    output=OPENAI_CHAT_OUTPUT,
+    output=OUTPUT,
+    is_reply=_is_reply,
 )

@@ -11,6 +11,7 @@ import orjson
 
 from toolcrib.errors import WireError
 from toolcrib.values.call import ToolCall
+from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -28,10 +29,12 @@ from toolcrib.wire.calls import CONTRADICTORY, CallAssembler
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import NATURAL, Ending
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.forms import OPENAI_RESPONSES_TOOLS, NameRule
+from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import cached, counted, is_object, mended, same_json
-from toolcrib.wire.output import OPENAI_RESPONSES_OUTPUT, asked_output
+from toolcrib.wire.openai_chat import DIALECT, LONG_DESCRIPTION, NAMES, STRICT_DIALECT
+from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
+from toolcrib.wire.output import ShownAnswer, asked_output
 from toolcrib.wire.request import (
     Parts,
     bearer,
@@ -825,16 +828,52 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 """The reasons of a response that is `incomplete`, and the statuses that say how any other ended."""
 
 
+def _tool(tool: ShownTool) -> dict[str, Any]:
+    """Flat, and always saying `strict`, which is on by default there (in Chat Completions it is off).
+
+    https://platform.openai.com/docs/guides/migrate-to-responses
+    """
+    said = {"parameters": tool.schema, "strict": tool.strict is True}
+    return {"type": "function"} | described(tool) | said
+
+
+TOOLS = ToolForm(
+    name="openai-responses",
+    names=NAMES,
+    dialect=DIALECT,
+    strict_dialect=STRICT_DIALECT,
+    shape=_tool,
+    long_description=LONG_DESCRIPTION,
+)
+
+
+def _answer(answer: ShownAnswer) -> dict[str, Any]:
+    """Write the format flat, as `text.format`.
+
+    https://platform.openai.com/docs/api-reference/responses/create
+    """
+    said = {"name": answer.name, "schema": orjson.Fragment(answer.schema), "strict": answer.strict}
+    return {"format": {"type": "json_schema"} | said}
+
+
+OUTPUT = msgspec.structs.replace(CHAT_OUTPUT, shape=_answer, within="text")
+
+
+def _is_reply(value: JsonObject) -> bool:
+    return value.get("object") == "response" or str(value.get("type")).startswith("response.")
+
+
 OPENAI_RESPONSES = Wire(
     name="openai-responses",
     path="/responses",
     encode=encode,
-    tools=OPENAI_RESPONSES_TOOLS,
+    tools=TOOLS,
     make_decoder=decoding_by(ResponsesReply),
     auth=bearer,
     natural_reasons=frozenset(("completed",)),
     finish_reasons=_FINISH_REASONS,
     history=ResponsesHistory,
     max_tokens_key="max_output_tokens",
-    output=OPENAI_RESPONSES_OUTPUT,
+    output=OUTPUT,
+    is_reply=_is_reply,
 )

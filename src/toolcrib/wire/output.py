@@ -15,22 +15,13 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
-import orjson
 
-from toolcrib.schema.dialects import (
-    ANTHROPIC_STRICT,
-    COHERE_OUTPUT,
-    GEMINI,
-    OLLAMA,
-    OPENAI,
-    OPENAI_STRICT,
-)
 from toolcrib.schema.lower import Dialect
 from toolcrib.schema.references import subschemas
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import ChatRequest
 from toolcrib.values.offer import ArgumentRestorer, Offer
-from toolcrib.wire.forms import ANTHROPIC_TOOLS, Allowance, StrictLimits
+from toolcrib.wire.forms import Allowance, StrictLimits
 from toolcrib.wire.views import fresh, lowered_text
 
 _WRAPPER = "answer"
@@ -38,15 +29,15 @@ _DEFINITIONS = "#/$defs/"
 _COMBINED = frozenset(("$ref", "anyOf", "oneOf", "allOf", "enum", "const", "not", "if"))
 
 
-class ToldOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer's format as a form gets it: `schema` is the JSON text of an object's schema."""
+class ShownAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The format of an answer as a provider is shown it; `schema` is JSON text, of an object."""
 
     name: str
     schema: str
     strict: bool
 
 
-Shape: TypeAlias = Callable[[ToldOutput], dict[str, Any]]
+Shape: TypeAlias = Callable[[ShownAnswer], dict[str, Any]]
 
 
 class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +70,7 @@ class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, models="", servers=frozenset())
 
     def __repr__(self) -> str:
-        return f"OutputForm({self.shape.__name__!r})"
+        return f"OutputForm({self.shape.__module__!r})"
 
 
 @dataclass(frozen=True)
@@ -119,7 +110,7 @@ def asked_output(
     if made is None:
         return offer
     schema, strict, restorer = made
-    members = form.shape(ToldOutput(name=_legal(output.name), schema=schema, strict=strict))
+    members = form.shape(ShownAnswer(name=_legal(output.name), schema=schema, strict=strict))
     into = body.get(form.within, {}) if form.within else body
     if not isinstance(into, Mapping) or not members.keys().isdisjoint(into):
         return offer
@@ -212,107 +203,3 @@ def _is_plain(view: JsonObject) -> bool:
         and (part["type"] != "object" or bool(part.get("properties") and part.get("required")))
         for _, part in subschemas(view)
     )
-
-
-def openai_chat(told: ToldOutput) -> dict[str, Any]:
-    """Mistral's is the same: https://docs.mistral.ai/capabilities/structured_output/custom.
-
-    https://platform.openai.com/docs/guides/structured-outputs
-    """
-    schema = {"name": told.name, "schema": orjson.Fragment(told.schema), "strict": told.strict}
-    return {"response_format": {"type": "json_schema", "json_schema": schema}}
-
-
-def openai_responses(told: ToldOutput) -> dict[str, Any]:
-    """Write the format flat, as `text.format`.
-
-    https://platform.openai.com/docs/api-reference/responses/create
-    """
-    said = {"name": told.name, "schema": orjson.Fragment(told.schema), "strict": told.strict}
-    return {"format": {"type": "json_schema"} | said}
-
-
-def anthropic(told: ToldOutput) -> dict[str, Any]:
-    """https://platform.claude.com/docs/en/build-with-claude/structured-outputs, `output_config`."""
-    return {"format": {"type": "json_schema", "schema": orjson.Fragment(told.schema)}}
-
-
-def gemini(told: ToldOutput) -> dict[str, Any]:
-    """https://ai.google.dev/api/generate-content#v1beta.GenerationConfig, `responseJsonSchema`."""
-    schema = orjson.Fragment(told.schema)
-    return {"responseMimeType": "application/json", "responseJsonSchema": schema}
-
-
-def ollama(told: ToldOutput) -> dict[str, Any]:
-    """https://docs.ollama.com/capabilities/structured-outputs, `format`."""
-    return {"format": orjson.Fragment(told.schema)}
-
-
-def cohere(told: ToldOutput) -> dict[str, Any]:
-    """https://docs.cohere.com/docs/structured-outputs, JSON schema mode."""
-    schema = orjson.Fragment(told.schema)
-    return {"response_format": {"type": "json_object", "json_schema": schema}}
-
-
-def bedrock_converse(told: ToldOutput) -> dict[str, Any]:
-    """The schema is text there.
-
-    https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_JsonSchemaDefinition.html
-    """
-    schema = {"name": told.name, "schema": told.schema}
-    return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}
-
-
-# "Structured Outputs … available in our latest large language models, starting with GPT-4o": what is
-# older refuses it, by name here, since a deployment at Azure may have any name.
-_OPENAI_MODELS = r"^(?!.*(?:gpt-3|gpt-4(?![.o])|gpt-4o-2024-05-13|chatgpt-|o1-(?:mini|preview)))"
-# "generally available on the Claude API and Amazon Bedrock for Claude Opus 4.6, Sonnet 4.6, Sonnet 4.5,
-# Opus 4.5 and Haiku 4.5", and their successors.
-_CLAUDES = r"claude-(?:opus|sonnet|haiku)-(?:4-[5-9]\b|[5-9]\b|\d\d\b)"
-
-OPENAI_CHAT_OUTPUT = OutputForm(
-    shape=openai_chat,
-    strict_dialect=OPENAI_STRICT,
-    dialect=OPENAI,
-    beside_tools=True,
-    models=_OPENAI_MODELS,
-    # Other servers of the format refuse it, or know it of some models only.
-    servers=frozenset(("api.openai.com", "openai.azure.com", "cognitiveservices.azure.com")),
-)
-OPENAI_RESPONSES_OUTPUT = msgspec.structs.replace(
-    OPENAI_CHAT_OUTPUT, shape=openai_responses, within="text"
-)
-# Whether it goes with tools, Mistral does not say.
-MISTRAL_OUTPUT = msgspec.structs.replace(
-    OPENAI_CHAT_OUTPUT, beside_tools=False, models=r"^(?!.*codestral-mamba)", servers=frozenset()
-)
-ANTHROPIC_OUTPUT = OutputForm(
-    shape=anthropic,
-    within="output_config",
-    strict_dialect=ANTHROPIC_STRICT,
-    strict_limits=ANTHROPIC_TOOLS.strict_limits,
-    beside_tools=True,
-    models=_CLAUDES,
-    servers=frozenset(("api.anthropic.com",)),
-)
-BEDROCK_OUTPUT = OutputForm(
-    shape=bedrock_converse,
-    within="outputConfig",
-    strict_dialect=ANTHROPIC_STRICT,
-    strict_limits=ANTHROPIC_TOOLS.strict_limits,
-    beside_tools=True,
-    models=rf"anthropic\.{_CLAUDES}",
-)
-# "Function calling with a response mime type: 'application/json' is unsupported" (googleapis/
-# python-genai#867); before 2.5 the models know no JSON Schema.
-GEMINI_OUTPUT = OutputForm(
-    shape=gemini,
-    within="generationConfig",
-    dialect=GEMINI,
-    models=r"gemini-(?!1|2\.0)",
-)
-# "will not work with tools as models require other control tokens" (ollama/ollama#11185).
-OLLAMA_OUTPUT = OutputForm(shape=ollama, dialect=OLLAMA)
-# "not supported when used in combinations with the `documents` or `tools` parameters" (its SDK, of
-# JsonObjectResponseFormatV2).
-COHERE_OUTPUT_FORM = OutputForm(shape=cohere, dialect=COHERE_OUTPUT, plain=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -20,7 +20,7 @@ from toolcrib.wire.base import Decoder, HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.bedrock_converse import BEDROCK_CONVERSE
 from toolcrib.wire.cohere import COHERE
 from toolcrib.wire.failure import http_error, safe_text
-from toolcrib.wire.forms import FORMS, ToolForm
+from toolcrib.wire.forms import ToolForm
 from toolcrib.wire.framing import EventStream, FrameStream, LineStream
 from toolcrib.wire.gemini import GEMINI
 from toolcrib.wire.json_text import parsed
@@ -47,6 +47,8 @@ WIRES: Mapping[str, Wire] = {
         BEDROCK_CONVERSE,
     )
 }
+
+FORMS: Mapping[str, ToolForm] = {wire.tools.name: wire.tools for wire in WIRES.values()}
 
 
 @names_wrong_types
@@ -174,21 +176,6 @@ _FRAME = b"\0"  # no text begins so, and every frame of AWS below 16 MiB does
 _STEP = 64 * 1024
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 
-_ANTHROPIC = frozenset(
-    (
-        *("message", "message_start", "message_delta", "message_stop"),
-        *("content_block_start", "content_block_delta", "content_block_stop"),
-    )
-)
-_COHERE = frozenset(
-    (
-        *("message-start", "message-end", "content-start", "content-delta", "content-end"),
-        *("tool-plan-delta", "tool-call-start", "tool-call-delta", "tool-call-end"),
-        *("citation-start", "citation-end"),
-    )
-)
-_GEMINI = frozenset(("candidates", "promptFeedback", "usageMetadata", "modelVersion"))
-
 
 @names_wrong_types
 def detect(body: bytes, content_type: str = "") -> str:
@@ -257,7 +244,8 @@ def _of_value(value: Any) -> list[str]:
     """The wires that have such a value; none if it says nothing of that."""
     if not isinstance(value, dict):
         return []
-    return [wire for wire, has in _MARKS if has(value)] or _of_error(value)
+    found = [w.name for w in WIRES.values() if w.is_reply is not None and w.is_reply(value)]
+    return found or _of_error(value)
 
 
 def _of_error(value: JsonObject) -> list[str]:
@@ -282,47 +270,6 @@ def _of_error(value: JsonObject) -> list[str]:
 def _type(value: JsonObject) -> str:
     kind = value.get("type")
     return kind if isinstance(kind, str) else ""
-
-
-def _is_chat(value: JsonObject) -> bool:
-    return isinstance(value.get("choices"), list)
-
-
-def _is_responses(value: JsonObject) -> bool:
-    return value.get("object") == "response" or _type(value).startswith("response.")
-
-
-def _is_anthropic(value: JsonObject) -> bool:
-    return _type(value) in _ANTHROPIC
-
-
-def _is_gemini(value: JsonObject) -> bool:
-    return not _GEMINI.isdisjoint(value)
-
-
-def _is_ollama(value: JsonObject) -> bool:
-    return isinstance(value.get("message"), dict) and isinstance(value.get("done"), bool)
-
-
-def _is_cohere(value: JsonObject) -> bool:
-    whole = isinstance(value.get("message"), dict) and "finish_reason" in value
-    return whole or _type(value) in _COHERE
-
-
-def _is_converse(value: JsonObject) -> bool:
-    output = value.get("output")
-    return isinstance(output, dict) and "message" in output
-
-
-_MARKS: tuple[tuple[str, Callable[[JsonObject], bool]], ...] = (
-    ("openai-chat", _is_chat),
-    ("openai-responses", _is_responses),
-    ("anthropic", _is_anthropic),
-    ("gemini", _is_gemini),
-    ("ollama", _is_ollama),
-    ("cohere", _is_cohere),
-    ("bedrock-converse", _is_converse),
-)
 
 
 # What can be asked of a provider, found by asking its encoder, which raises where there is no form.

@@ -21,7 +21,7 @@ from toolcrib.schema.validator import Validator, compile_validator
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.offer import ArgumentRestorer
-from toolcrib.wire.forms import Allowance, Told, ToolForm, wire_names
+from toolcrib.wire.forms import Allowance, ShownTool, ToolForm, wire_names
 
 _MOST_VIEWS = 16_384
 
@@ -116,8 +116,8 @@ def _tool_view(form: ToolForm, definition: ToolDefinition, name: str, view: Text
 
 def _told(
     form: ToolForm, definition: ToolDefinition, name: str, view: TextView, schema: Any
-) -> Told:
-    return Told(
+) -> ShownTool:
+    return ShownTool(
         name=name,
         description=definition.description,
         schema=schema,
@@ -211,7 +211,7 @@ def fresh(text: str) -> JsonObject:
     return cast("JsonObject", json.loads(text))
 
 
-def _told_losses(form: ToolForm, definition: ToolDefinition, told: Told) -> Iterable[Loss]:
+def _told_losses(form: ToolForm, definition: ToolDefinition, told: ShownTool) -> Iterable[Loss]:
     limit = form.long_description
     if limit is not None and len(definition.description) > limit:
         yield Loss(

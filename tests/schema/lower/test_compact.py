@@ -9,12 +9,16 @@ import msgspec
 import pytest
 from rows import each_row
 
-from toolcrib.schema.dialects import ANTHROPIC, COHERE, GEMINI, OLLAMA, OPENAI
 from toolcrib.schema.lower import Dialect, compact, lower
 from toolcrib.schema.lower.compact import size_of
 from toolcrib.schema.validator import JsonSchemaValidator
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.wire import FORMS, tool_views
+from toolcrib.wire.anthropic import DIALECT as ANTHROPIC
+from toolcrib.wire.cohere import DIALECT as COHERE
+from toolcrib.wire.gemini import DIALECT as GEMINI
+from toolcrib.wire.ollama import DIALECT as OLLAMA
+from toolcrib.wire.openai_chat import DIALECT as OPENAI
 
 PART: dict[str, Any] = {
     "type": "object",

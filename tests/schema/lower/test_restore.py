@@ -7,9 +7,10 @@ from typing import Any
 
 from rows import each_row
 
-from toolcrib.schema.dialects import ANTHROPIC, OPENAI_STRICT
 from toolcrib.schema.lower import ViewRestorer, lower
 from toolcrib.schema.validator import JsonSchemaValidator
+from toolcrib.wire.anthropic import DIALECT as ANTHROPIC
+from toolcrib.wire.openai_chat import STRICT_DIALECT as OPENAI_STRICT
 
 TEXT: dict[str, Any] = {"type": "string"}
 NODE: dict[str, Any] = {

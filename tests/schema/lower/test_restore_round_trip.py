@@ -12,20 +12,19 @@ from hypothesis import HealthCheck, assume, given, settings
 from samples import sample
 from schema.lower.lower_helpers import check_view, tools
 
-from toolcrib.schema.dialects import (
-    ANTHROPIC,
-    ANTHROPIC_STRICT,
-    COHERE,
-    GEMINI,
-    OLLAMA,
-    OPENAI,
-    OPENAI_STRICT,
-    PORTABLE,
-    VERBATIM,
-)
 from toolcrib.schema.lower import Dialect, Lowered, accepts_unchanged, lower
 from toolcrib.schema.lower.tree import pointers
+from toolcrib.schema.portable import PORTABLE
 from toolcrib.schema.validator import JsonSchemaValidator
+from toolcrib.wire.anthropic import DIALECT as ANTHROPIC
+from toolcrib.wire.anthropic import STRICT_DIALECT as ANTHROPIC_STRICT
+from toolcrib.wire.cohere import DIALECT as COHERE
+from toolcrib.wire.gemini import DIALECT as GEMINI
+from toolcrib.wire.ollama import DIALECT as OLLAMA
+from toolcrib.wire.openai_chat import DIALECT as OPENAI
+from toolcrib.wire.openai_chat import STRICT_DIALECT as OPENAI_STRICT
+
+VERBATIM = Dialect(name="verbatim")  # as servers take schemas that refuse nothing
 
 ALL = (
     VERBATIM,

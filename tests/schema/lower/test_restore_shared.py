@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from toolcrib.schema.dialects import OPENAI_STRICT
 from toolcrib.schema.lower import ViewRestorer, lower
 from toolcrib.schema.lower.restore import MAX_STEPS
+from toolcrib.wire.openai_chat import STRICT_DIALECT as OPENAI_STRICT
 
 TEXT: dict[str, Any] = {"type": "string"}
 

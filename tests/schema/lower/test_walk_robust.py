@@ -11,20 +11,18 @@ from rows import each_row
 from schema.lower.lower_helpers import check_view
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.dialects import (
-    ANTHROPIC,
-    ANTHROPIC_STRICT,
-    COHERE,
-    GEMINI,
-    OLLAMA,
-    OPENAI,
-    OPENAI_STRICT,
-    PORTABLE,
-    VERBATIM,
-)
-from toolcrib.schema.lower import accepts_unchanged, lower
-from toolcrib.schema.portable import check_portable
+from toolcrib.schema.lower import Dialect, accepts_unchanged, lower
+from toolcrib.schema.portable import PORTABLE, check_portable
 from toolcrib.schema.validator import JsonSchemaValidator
+from toolcrib.wire.anthropic import DIALECT as ANTHROPIC
+from toolcrib.wire.anthropic import STRICT_DIALECT as ANTHROPIC_STRICT
+from toolcrib.wire.cohere import DIALECT as COHERE
+from toolcrib.wire.gemini import DIALECT as GEMINI
+from toolcrib.wire.ollama import DIALECT as OLLAMA
+from toolcrib.wire.openai_chat import DIALECT as OPENAI
+from toolcrib.wire.openai_chat import STRICT_DIALECT as OPENAI_STRICT
+
+VERBATIM = Dialect(name="verbatim")  # as servers take schemas that refuse nothing
 
 ALL = (
     VERBATIM,

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from rows import each_row
 
-from toolcrib.schema.dialects import ANTHROPIC_STRICT, OPENAI_STRICT
 from toolcrib.schema.lower import Dialect, lower
+from toolcrib.wire.anthropic import STRICT_DIALECT as ANTHROPIC_STRICT
+from toolcrib.wire.openai_chat import STRICT_DIALECT as OPENAI_STRICT
 
 
 def tool(properties: dict[str, Any], *required: str, **more: Any) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from rows import each_row
 
-from toolcrib.schema.dialects import ANTHROPIC_STRICT
 from toolcrib.schema.lower import lower
+from toolcrib.wire.anthropic import STRICT_DIALECT as ANTHROPIC_STRICT
 
 
 def tool(properties: dict[str, Any], *required: str, **more: Any) -> dict[str, Any]:

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 from rows import each_row
 
-from toolcrib.schema.dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI, PORTABLE, VERBATIM
-from toolcrib.schema.lower import Loss, lower
+from toolcrib.schema.lower import Dialect, Loss, lower
+from toolcrib.schema.portable import PORTABLE
+from toolcrib.wire.anthropic import DIALECT as ANTHROPIC
+from toolcrib.wire.gemini import DIALECT as GEMINI
+from toolcrib.wire.ollama import DIALECT as OLLAMA
+from toolcrib.wire.openai_chat import DIALECT as OPENAI
+
+VERBATIM = Dialect(name="verbatim")  # as servers take schemas that refuse nothing
 
 
 def tool(properties: dict[str, Any], *required: str, **more: Any) -> dict[str, Any]:
