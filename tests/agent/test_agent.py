@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from toolcrib import (
     Limits,
     Message,
     PickOptions,
+    Reply,
     RunError,
     RunResult,
     RunStarted,
@@ -28,6 +30,7 @@ from toolcrib import (
     Session,
     TextDelta,
     ToolArgumentsDelta,
+    ToolCall,
     ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
@@ -38,8 +41,11 @@ from toolcrib import (
 )
 from toolcrib import CallContext as Context
 from toolcrib.errors import ProviderError, SourceError, ToolcribError
+from toolcrib.hydration import RepairRequest
+from toolcrib.policies import Standard
 from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call
 from toolcrib.values.decision import Answer
+from toolcrib.values.message import ChatRequest
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunStatus
 
@@ -431,6 +437,71 @@ async def test_cancelling_run_cancels_the_tools() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert left.is_set()
+
+
+class Stubborn(ScriptedClient):
+    """A client that goes on when it was told to stop, as one with `except BaseException` does."""
+
+    def __init__(self, turns: list[Any]) -> None:
+        super().__init__(turns)
+        self.asked = asyncio.Event()
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        if not self.asked.is_set():
+            self.asked.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return await super().chat(request)
+
+
+async def test_a_client_that_catches_the_cancellation_lets_nothing_run() -> None:
+    client = Stubborn([call("add", a=1, b=2), "three"])
+    sink = MemorySink()
+    agent = Agent(client, ToolRunner(TOOLS, sinks=[sink]))
+    task = asyncio.ensure_future(agent.run("go"))
+    await client.asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sink.records == []
+
+
+async def test_a_client_that_catches_the_end_of_the_time_lets_nothing_run() -> None:
+    client = Stubborn([call("add", a=1, b=2), "three"])
+    result = await Agent(client, TOOLS, limits=Limits(seconds=0.01)).run("go")
+    assert (result.status, result.limit, result.records) == ("limited", "seconds", ())
+
+
+@pytest.mark.parametrize("by", ["agent", "runner"])
+async def test_a_repairer_that_catches_the_cancellation_lets_nothing_run(by: str) -> None:
+    asked = asyncio.Event()
+
+    class Repairer:
+        name = "stubborn"
+
+        async def __call__(self, _request: RepairRequest) -> str:
+            asked.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return "{}"
+
+    ran: list[int] = []
+
+    @tool(visible=ALL, read_only=True)
+    async def look() -> None:
+        """Look."""
+        ran.append(1)
+
+    runner = ToolRunner([look], repairer=Repairer(), policy=[Standard(repaired_reads="allow")])
+    broken = Agent(ScriptedClient([raw_call("look", "{,}"), "done"]), runner)
+    works = {"agent": broken.run("go"), "runner": runner.exec(ToolCall("c", "look", "{,}"))}
+    task: asyncio.Future[object] = asyncio.ensure_future(works.pop(by))
+    works.popitem()[1].close()
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ran == []
 
 
 async def test_a_session_remembers_and_can_be_saved() -> None:

@@ -22,6 +22,7 @@ from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.restored import Restored, check_as_asked
 from toolcrib.errors import ClientError, ErrorCode, ToolcribError
 from toolcrib.runner import CallScope, ToolRunner
+from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.scope import calling, taint
 from toolcrib.values.call import HydrationResult
 from toolcrib.values.client import LLMClient
@@ -190,6 +191,7 @@ class Run:
         self._saved = state
         self._waiting: tuple[Waiting, ...] = ()
         self._calling = False
+        self._cancels = 0
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
         self._history = History(state.messages, self._restored.text)
         self._watch = Watch(self._emit, self._records)
@@ -198,6 +200,7 @@ class Run:
 
     async def drive(self) -> RunResult:
         """The result. Raises what the provider's failure is, with `.state`, and CancelledError."""
+        self._cancels = cancel_requests()
         self._emit(RunStarted(self._run_id, self._label.name, self._label.version))
         if self._tally.tainted:
             taint(self._tally)  # its history is, and so whoever reads its answer
@@ -266,7 +269,14 @@ class Run:
         )
         await self._runner.write_run(record)
 
+    def _check_cancelled(self) -> None:
+        """Raise CancelledError if the run was cancelled, or is out of time, and foreign code (a client,
+        a scorer, a repairer) has caught that: nothing begins any more."""
+        if cancel_requests() > self._cancels:
+            raise asyncio.CancelledError
+
     async def _turns(self) -> None:
+        self._check_cancelled()
         saved = self._saved
         if saved.pending or self._history.unanswered():  # it goes on with what it waited for
             await self._call_tools(Offer.of(self._toolbox.tools), saved)
@@ -276,6 +286,7 @@ class Run:
             if self._seconds_left() == 0.0:  # a timer fires only when something waits
                 raise _Limit("seconds")
             reply = await self._ask()
+            self._check_cancelled()
             self._origins.of_reply(reply, self._client.model, self._turn)
             self._history.append(reply.message, untrusted=self._tally.tainted)
             if not reply.tool_calls:
@@ -340,6 +351,7 @@ class Run:
         asked = self._history.unanswered()
         offer = self._toolbox.offer(offer, asked)
         calls = [await self._restored.hydrate(call, offer) for call in asked]
+        self._check_cancelled()
         if saved is not None:
             check_as_asked(saved, calls)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)

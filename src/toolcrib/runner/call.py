@@ -28,6 +28,7 @@ from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
 from toolcrib.runner.approval import answer_to, approval_request, approved_call, lapsed_by_closing
+from toolcrib.runner.execute import cancel_requests
 from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     AlreadyCompleted,
@@ -186,6 +187,8 @@ class Call(msgspec.Struct):
         setup, facts = self.setup, self.facts
         if repairer is not None and not facts.hydrated.success:
             facts.take(await repair(facts.hydrated, setup.catalog, repairer))
+            if cancel_requests() > cancels:
+                raise asyncio.CancelledError  # the repairer caught it
         hydrated = accepted(facts.hydrated)
         plan = self._plan(hydrated)
         earlier = self._claim(hydrated)
