@@ -57,6 +57,7 @@ CODES = [
     "already_used",
     "other_call",
     "unknown_approval",
+    "not_recorded",
     "duplicate_call",
     "outcome_unknown",
     "timeout",

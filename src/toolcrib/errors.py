@@ -73,6 +73,7 @@ class ErrorCode(StrEnum):
     ALREADY_USED = "already_used"
     OTHER_CALL = "other_call"
     UNKNOWN_APPROVAL = "unknown_approval"
+    NOT_RECORDED = "not_recorded"
     DUPLICATE_CALL = "duplicate_call"
     OUTCOME_UNKNOWN = "outcome_unknown"
     TIMEOUT = "timeout"
@@ -156,6 +157,9 @@ _CODES: dict[ErrorCode, CodeInfo] = {
     ),
     ErrorCode.UNKNOWN_APPROVAL: CodeInfo(
         Stage.APPROVAL, False, "Nobody was asked under the id of this approval."
+    ),
+    ErrorCode.NOT_RECORDED: CodeInfo(
+        Stage.RUN, True, "The call did not run: that it begins could not be recorded."
     ),
     ErrorCode.DUPLICATE_CALL: CodeInfo(
         Stage.RUN, False, "Another call has this id: it is running, or was not the same."

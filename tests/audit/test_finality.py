@@ -373,3 +373,33 @@ async def test_somebody_is_not_asked_about_what_ended_under_an_old_key() -> None
         outcome = await runner.exec(CALL, scope=scope("1"))
         assert isinstance(outcome, Completed)
         assert outcome.replayed
+
+
+@pytest.mark.parametrize("at", ["attach", "started"])
+async def test_a_second_sink_that_fails_before_the_tool_is_said_to_have_failed(
+    url: str, at: str
+) -> None:
+    """Nobody cancelled the call: the log says that it did not run, and why, and so does its story."""
+
+    class Fails:
+        write_ahead = True
+
+        async def attach(self, _attachment: object) -> None:
+            if at == "attach":
+                raise OSError("disk full")
+
+        async def write(self, record: ToolInvocationRecord) -> None:
+            if at == record.status:
+                raise OSError("disk full")
+
+    ran: list[int] = []
+    async with AuditLog(url) as log:
+        with pytest.raises(OSError, match="disk full"):
+            await ToolRunner([paying(ran)], sinks=[log, Fails()]).exec(CALL, scope=scope())
+        (story,) = stories(await log.entries())
+        assert [entry.record.status for entry in story.entries] == ["started", "failed"]
+        assert story.why().startswith("It did not run: a sink failed")
+        again = await ToolRunner([paying(ran)], sinks=[log]).exec(CALL, scope=scope())
+        assert isinstance(again, Failed)
+        assert again.error.code is ErrorCode.NOT_RECORDED
+    assert ran == []

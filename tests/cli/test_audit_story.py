@@ -45,6 +45,10 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
         ),
     ),
     (
+        [begun(), ended(ErrorCode.NOT_RECORDED)],
+        "It did not run: a sink failed when it was to be recorded that it begins.",
+    ),
+    (
         [told(REJECTED, None, arguments=None)],
         "It did not run: invalid_arguments at /cents: expected integer, got string.",
     ),

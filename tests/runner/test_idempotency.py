@@ -276,7 +276,7 @@ async def test_an_intent_that_cannot_be_written_keeps_the_tool_from_running() ->
     with pytest.raises(OSError, match="disk full"):
         await runner.exec(CALL, scope=scope())
     assert RUNS == []
-    assert [r.error.code for r in broken.records if r.error] == [ErrorCode.CANCELLED]
+    assert [r.error.code for r in broken.records if r.error] == [ErrorCode.NOT_RECORDED]
 
 
 def test_a_runner_has_one_ledger_at_most() -> None:

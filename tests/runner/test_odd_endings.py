@@ -363,7 +363,7 @@ async def test_an_intent_that_cannot_be_written_leaves_a_record_elsewhere() -> N
     sink = MemorySink()
     with pytest.raises(OSError, match="disk full"):
         await ToolRunner([fails], sinks=[Intents(), sink]).exec(ToolCall("c", "f", "{}"))
-    assert [record.status for record in sink.records] == ["failed"]
+    assert [record.error and record.error.code for record in sink.records] == ["not_recorded"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("hook"), asyncio.CancelledError()], ids=repr)

@@ -34,6 +34,7 @@ _NOT_RUN = {
     ErrorCode.OTHER_CALL: "the answer was given for another call",
     ErrorCode.UNKNOWN_APPROVAL: "nobody was asked under the id of the answer",
     ErrorCode.CANCELLED: "the call was cancelled first",
+    ErrorCode.NOT_RECORDED: "a sink failed when it was to be recorded that it begins",
     ErrorCode.DUPLICATE_CALL: "another call has its id",
     ErrorCode.NOT_RUNNABLE: "the tool cannot be run there",
 }
@@ -85,6 +86,10 @@ class CallStory:
 
     @property
     def began(self) -> bool:
+        """Whether its tool may have begun: an entry says so, and none that another one failed."""
+        error = self.record.error
+        if error is not None and error.code is ErrorCode.NOT_RECORDED:
+            return False
         return any(record.status in ("started", "completed") for record in self._records)
 
     def why(self) -> str:

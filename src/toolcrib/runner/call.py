@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -44,7 +45,7 @@ from toolcrib.runner.output import Unusable, check_output, report_unusable, view
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import CallFacts, Recorder, Written, own_record
 from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
-from toolcrib.runner.stopped import Reporter, Stopped, accepted
+from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Reporter, Stopped, accepted
 from toolcrib.threads import MOST_LEFT_BEHIND, has_room
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated
@@ -158,7 +159,10 @@ class Call(msgspec.Struct):
         except GeneratorExit:  # the loop is gone: nothing can be awaited any more
             self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
-        except BaseException:  # a write-ahead entry that could not be written, too
+        except NotRecorded as failed:
+            await self.finalize(facts.failed(CallError.of(ErrorCode.NOT_RECORDED)))
+            raise failed.raised from None
+        except BaseException:
             await self.finalize(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
         if isinstance(outcome, AlreadyCompleted):
@@ -208,7 +212,8 @@ class Call(msgspec.Struct):
         entered = enter_call(self.scope.tally, hydrated.call.id, setup.limiter)
         try:
             if setup.write_ahead.wanted:
-                earlier = await setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
+                begun = setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
+                earlier = await _recorded_ahead(begun)
                 if earlier is not None:
                     return earlier
             facts.key = self.key
@@ -406,7 +411,7 @@ class Call(msgspec.Struct):
     ) -> Hydrated | Waiting | AlreadyCompleted:
         """Return the call that somebody approved: this one, or this one with edited arguments."""
         facts, setup = self.facts, self.setup
-        earlier = await setup.write_ahead.check(self.key, facts, hydrated)
+        earlier = await _recorded_ahead(setup.write_ahead.check(self.key, facts, hydrated))
         if earlier is not None:
             return earlier
         if isinstance(decision, Deny):
@@ -471,3 +476,15 @@ class Call(msgspec.Struct):
         return msgspec.structs.replace(
             request, asked_at=asked.asked_at, expires_at=asked.expires_at
         )
+
+
+async def _recorded_ahead(
+    pending: Coroutine[Any, Any, AlreadyCompleted | None],
+) -> AlreadyCompleted | None:
+    """Return what the write-ahead log says. Raises NotRecorded with what a sink raised, and Stopped."""
+    try:
+        return await pending
+    except (Stopped, asyncio.CancelledError, *NOT_ITS_OWN):
+        raise
+    except BaseException as raised:  # noqa: BLE001  a sink may raise anything
+        raise NotRecorded(raised) from None

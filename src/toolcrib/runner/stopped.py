@@ -50,6 +50,14 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         self.asked_digest = asked_digest
 
 
+class NotRecorded(Exception):  # noqa: N818  never leaves the pipeline: what was `raised` does
+    """A sink or the ledger failed before the tool began: the call does not run."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__()
+        self.raised = raised
+
+
 def accepted(result: HydrationResult) -> Hydrated:
     """Return the call if it was hydrated. Raises Stopped."""
     if isinstance(result, Rejected):

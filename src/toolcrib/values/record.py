@@ -57,7 +57,7 @@ RecordStatus: TypeAlias = Literal[
 ]
 """`planned` and `rejected` are calls that were hydrated, and that nobody was asked to run."""
 KeyScope: TypeAlias = Literal["process", "store"]
-_ENDS_OF_ATTEMPTS = (ErrorCode.CANCELLED, ErrorCode.DUPLICATE_CALL)
+_ENDS_OF_ATTEMPTS = (ErrorCode.CANCELLED, ErrorCode.NOT_RECORDED, ErrorCode.DUPLICATE_CALL)
 
 
 FOR_RUN = "approved_for_run"
@@ -146,7 +146,7 @@ def is_final(record: ToolInvocationRecord) -> bool:
     """Whether a record says for good what became of its call: completed, failed or denied.
 
     `outcome_unknown` is never final, it fills a gap. Without a key the call has not begun, and the end
-    of one attempt (`cancelled`, `duplicate_call`) says nothing of the others.
+    of one attempt (`cancelled`, `not_recorded`, `duplicate_call`) says nothing of the others.
     """
     if record.status == "completed":
         return True
