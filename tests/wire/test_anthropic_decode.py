@@ -135,7 +135,8 @@ STREAMS: dict[str, tuple[bytes, list[Call]]] = {
                      'event: ping\ndata: ""', ": hm", call(), piece(A1), reason(), STOP),
               [("x", "f", A1)]),
     "events of tomorrow": (ended({"type": "later"}, call(), {"type": ["odd"]}, piece(A1),
-                                 delta(0, "later", more=1), stop()), [("x", "f", A1)]),
+                                 stop(), start("later", 1), delta(1, "later", more=1)),
+                           [("x", "f", A1)]),
     "no event names": (ended(call(), piece(A1), stop()).replace(b"event: ", b"id: "),
                        [("x", "f", A1)]),
     "names only in the events": (

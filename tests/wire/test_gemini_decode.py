@@ -336,7 +336,7 @@ ERRORS: list[tuple[bytes, type[ClientError], str]] = [
     (sse_of(chunk(5)), WireError, "list of parts"),
     (sse_of({"candidates": {}}) + sse_of({"candidates": 5}), WireError, "not a list"),
     (sse_of({"candidates": [5]}), WireError, "not an object"),
-    (sse_of({"candidates": [{"content": [5]}]}), WireError, "list of parts"),
+    (sse_of({"candidates": [{"content": [5]}]}), WireError, "not an object"),
     (sse_of(chunk(said(5))), WireError, "text"),
     (sse_of(chunk({"functionCall": 5})), WireError, "function call"),
     (sse_of(chunk(called({}, 5))), WireError, "function call"),

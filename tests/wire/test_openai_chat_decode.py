@@ -154,7 +154,8 @@ STREAMS: dict[str, tuple[bytes, list[Call]]] = {
     "one line each": (sse_of(delta(tool_calls=[piece(A1, name="f", id="x")]), delta("stop"))
                       .replace(b"\n\n", b"\n"), [("x", "f", A1)]),
     "another choice": (sse_of({"choices": [{"index": 0, "delta": {}}]},
-                              {"choices": [{"index": 1, "delta": {"tool_calls": [piece("{")]}}]},
+                              {"choices": [{"index": 1, "delta": {"tool_calls": [
+                                  piece("{", name="g")]}}]},
                               delta("stop", tool_calls=[piece(A1, name="f", id="x")])),
                        [("x", "f", A1)]),
 }  # fmt: skip

@@ -148,6 +148,12 @@ SHOWN: dict[str, str] = {
     "code in capitals": "Use <CODE>{}</CODE> for it.",
     "a quotation with a capital": "<Blockquote>\n{}\n</Blockquote>",
     "a quotation in HTML": "<blockquote>\n{}\n</blockquote>",
+    **{
+        f"an element of HTML, {name}": f"Use <{name}>{{}}</{name}> for it."
+        for name in ("samp", "kbd", "xmp", "textarea", "Listing", "PLAINTEXT")
+    },
+    "an element with attributes": "Use <textarea rows=3>\n{}\n</textarea> for it.",
+    "an element without an end": "Use <plaintext>\n{}",
     "a thought": "<think>I could {}</think>No.",
 }
 
@@ -228,8 +234,8 @@ AROUND = [
     ("", ""),
     ("/* ", " */"),
     ("<![CDATA[", "]]>"),
-    ("<samp>", "</samp>"),
-    ("<textarea>", "</textarea>"),
+    ("<sample>", "</sample>"),
+    ("<code-block>", "</code-block>"),
     ("[code]", "[/code]"),
     ("\\\\verb|", "|"),
     ("\u301d", "\u301e"),

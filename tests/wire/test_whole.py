@@ -62,6 +62,16 @@ def body(text: Any, reason: str = "tool_calls", **members: Any) -> bytes:
     ).encode()
 
 
+def elsewhere(event: Json, choice: int = 1) -> Json:
+    """The same chunk, of another choice."""
+    (only,) = event["choices"]
+    return {"choices": [only | {"index": choice}]}
+
+
+HALF, MIDDLE, LAST = '{"a": [', "1, ", "2]}"
+"""Arguments in pieces, that are JSON without the middle one, too."""
+
+
 # Anthropic
 
 
@@ -102,9 +112,9 @@ def b_start(index: int = 0) -> bytes:
     return frame({"contentBlockIndex": index, "start": use}, event_type="contentBlockStart")
 
 
-def b_given(text: str, index: int = 0) -> bytes:
+def b_given(text: str, index: int = 0, kind: str = "contentBlockDelta") -> bytes:
     delta = {"contentBlockIndex": index, "delta": {"toolUse": {"input": text}}}
-    return frame(delta, event_type="contentBlockDelta")
+    return frame(delta, event_type=kind)
 
 
 def b_stop(index: int = 0) -> bytes:
@@ -264,7 +274,58 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         TRUNCATED,
     ),
     "the torn beginning of a line": ("openai-chat", sse(WHOLE, END) + b"dat", TRUNCATED),
+    **{
+        f"{wire}: {name}": (wire, sse(*events, END, DONE), CONTRADICTORY)
+        for wire in ("openai-chat", "mistral")
+        for name, events in {
+            "a piece at another choice": (
+                chunk(piece(HALF, "f")),
+                elsewhere(chunk(piece(MIDDLE))),
+                chunk(piece(LAST)),
+            ),
+            "a piece at another choice that has no content": (
+                chunk(piece(HALF, "f")),
+                elsewhere(chunk(content="x")),
+                elsewhere(chunk(piece(MIDDLE), content="x")),
+                chunk(piece(LAST)),
+            ),
+            "a legacy piece at another choice": (
+                chunk(function_call={"name": "f", "arguments": HALF}),
+                elsewhere(chunk(function_call={"arguments": MIDDLE})),
+                chunk(function_call={"arguments": LAST}),
+            ),
+            "all pieces at another choice": (
+                chunk(piece("{}", "f")),
+                elsewhere(chunk(piece(HALF))),
+            ),
+            "a piece at the index of an earlier call": (
+                chunk(piece(A, "f")),
+                chunk(piece(HALF, "g", 1)),
+                chunk(piece(MIDDLE)),
+                chunk(piece(LAST, index=1)),
+            ),
+        }.items()
+    },
     # Anthropic
+    **{
+        f"anthropic: a piece in an event {kind}": (
+            "anthropic",
+            sse(start(), given(HALF), given(MIDDLE) | {"type": kind}, given(LAST), stop(), why(), OVER),
+            CONTRADICTORY,
+        )
+        for kind in ("later", "ping", "message_start", "message_delta", "content_block_stop", ["odd"])
+    },
+    "anthropic: a piece of a kind that nobody knows": (
+        "anthropic",
+        sse(start(), given(HALF), other({"type": "later", "x": 1}), given(LAST), stop(), why(), OVER),
+        CONTRADICTORY,
+    ),
+    "anthropic: a piece under another name": (
+        "anthropic",
+        sse(start(), given(HALF), other({"type": "input_json_delta"}), given(LAST), stop(), why(),
+            OVER),
+        CONTRADICTORY,
+    ),
     "begun, never delivered nor stopped": ("anthropic", sse(start(), why(), OVER), TRUNCATED),
     "begun, half delivered": ("anthropic", sse(start(), given('{"a":'), why(), OVER), TRUNCATED),
     "pieces before the beginning": (
@@ -315,6 +376,15 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         B_WHY + b_start() + b_given(A) + b_stop() + B_OVER,
         TRUNCATED,
     ),
+    **{
+        f"bedrock: a piece in an event {kind}": (
+            "bedrock-converse",
+            b_start() + b_given(HALF) + b_given(MIDDLE, kind=kind) + b_given(LAST) + b_stop()
+            + B_WHY + B_OVER,
+            CONTRADICTORY,
+        )
+        for kind in ("contentBlockLater", "contentBlockStop", "metadata")
+    },
     "bedrock: another message begins": (
         "bedrock-converse",
         B_BEGINS + b_start() + b_given(A) + b_stop() + B_BEGINS + B_WHY + B_OVER,
@@ -331,6 +401,15 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         CONTRADICTORY,
     ),
     # Cohere
+    **{
+        f"cohere: a piece in an event {kind}": (
+            "cohere",
+            sse(c_start(), c_given(HALF), c_given(MIDDLE) | {"type": kind}, c_given(LAST), c_stop(),
+                C_WHY, DONE),
+            CONTRADICTORY,
+        )
+        for kind in ("later", "message-end", "tool-call-end", ["odd"])
+    },
     "cohere: never ended": ("cohere", sse(c_start(), C_WHY, DONE), TRUNCATED),
     "cohere: begun after the end": (
         "cohere",
@@ -518,7 +597,7 @@ GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
     ),
     "another choice's calls do not void it": (
         "openai-chat",
-        sse(WHOLE, END, {"choices": [{"index": 1, "delta": {"tool_calls": [piece(B, "g")]}}]}),
+        sse(WHOLE, END, elsewhere(chunk(piece(B, "g")))),
         A,
         (),
     ),
@@ -663,6 +742,33 @@ GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
         A,
         (),
     ),
+    "anthropic: events that nobody knows": (
+        "anthropic",
+        sse({"type": "later", "index": 0}, start(), {"type": "later", "x": 1}, {"type": "ping"},
+            given(A), stop(), {"type": "later", "index": 0, "delta": {}}, why(), OVER),
+        A,
+        (),
+    ),
+    "bedrock: events that nobody knows": (
+        "bedrock-converse",
+        b_start() + frame({"x": 1}, event_type="later") + b_given(A) + b_stop()
+        + frame({"contentBlockIndex": 0}, event_type="later") + B_WHY + B_OVER,
+        A,
+        (),
+    ),
+    "cohere: events that nobody knows": (
+        "cohere",
+        sse(c_start(), {"type": "later", "x": 1}, c_given(A), c_stop(),
+            {"type": "later", "index": 0}, C_WHY, DONE),
+        A,
+        (),
+    ),
+    "another choice with a call": (
+        "openai-chat",
+        sse(NAMED, elsewhere(chunk(piece("", "g"))), elsewhere(chunk(piece(B))), REST, END, DONE),
+        A,
+        (),
+    ),
     "ollama: the reason stop": ("ollama", line(O) + line(done=True, done_reason="stop"), A, ()),
 }  # fmt: skip
 
@@ -778,6 +884,46 @@ NO_OBJECTS: dict[str, tuple[str, Any]] = {
     "openai-chat: function": ("openai-chat", chunk({"index": 0, "function": False})),
     "mistral: function": ("mistral", chunk({"index": 0, "function": 0})),
 }
+CONTAINERS: dict[str, tuple[Any, type]] = {
+    "openai-chat: choices": (lambda value: {"choices": value}, list),
+    "openai-chat: tool_calls": (lambda value: chunk(tool_calls=value), list),
+    "mistral: tool_calls": (lambda value: chunk(tool_calls=value), list),
+    "openai-chat: function_call": (lambda value: chunk(function_call=value), dict),
+    "anthropic: content_block": (lambda value: start() | {"content_block": value}, dict),
+    "anthropic: delta": (other, dict),
+    "gemini: candidates": (lambda value: {"candidates": value}, list),
+    "gemini: content": (lambda value: {"candidates": [{"content": value}]}, dict),
+    "gemini: parts": (lambda value: {"candidates": [{"content": {"parts": value}}]}, list),
+    "gemini: functionCall": (gem, dict),
+    "cohere: delta": (lambda value: c_given("1") | {"delta": value}, dict),
+    "cohere: message": (lambda value: c_given("1") | {"delta": {"message": value}}, dict),
+    "cohere: tool_calls": (
+        lambda value: c_given("1") | {"delta": {"message": {"tool_calls": value}}},
+        list,
+    ),
+    "openai-responses: output": (
+        lambda value: {"type": "response.completed", "response": {"output": value}},
+        list,
+    ),
+    "openai-responses: item": (lambda value: added() | {"item": value}, dict),
+    "ollama: message": (lambda value: {"message": value, "done": False}, dict),
+    "ollama: tool_calls": (lambda value: {"message": {"tool_calls": value}}, list),
+}
+"""What holds a call or a piece of one on each wire, and the type that it has there."""
+EMPTY: tuple[Any, ...] = ("", 0, False, {}, [])
+NO_OBJECTS |= {
+    f"{name}, {empty!r}": (name.partition(":")[0], build(empty))
+    for name, (build, right) in CONTAINERS.items()
+    for empty in EMPTY
+    if not isinstance(empty, right)
+}
+
+
+@pytest.mark.parametrize("delta", [{}, [], "", 0, {"toolUse": {}}, {"toolUse": ""}])
+def test_a_delta_of_bedrocks_that_brings_nothing_is_an_error(delta: Any) -> None:
+    event = {"contentBlockIndex": 0, "delta": delta}
+    with pytest.raises(WireError):
+        _read("bedrock-converse", b_start() + frame(event, event_type="contentBlockDelta"))
 
 
 def _read(wire: str, data: bytes) -> Reply:
@@ -789,8 +935,9 @@ def _read(wire: str, data: bytes) -> Reply:
 @each_row(("wire", "event"), NO_OBJECTS.values(), ids=NO_OBJECTS)
 def test_what_holds_a_piece_and_is_of_another_type_is_an_error(wire: str, event: Any) -> None:
     """Left out it would be a hole in the arguments, which may still be JSON."""
+    data = json.dumps(event).encode() + b"\n" if wire == "ollama" else sse(event)
     with pytest.raises(WireError):
-        _read(wire, sse(event))
+        _read(wire, data)
 
 
 @each_row("wire", WIRES.values(), ids=WIRES)

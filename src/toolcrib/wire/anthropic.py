@@ -24,7 +24,7 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of
+from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of, misplaced
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
@@ -70,12 +70,6 @@ def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
         return _DELTAS[kind]
     is_input = isinstance(delta.get("partial_json"), str)  # whatever it calls itself
     return _DELTAS["input_json_delta"] if is_input else ("", "")
-
-
-def _is_unnamed(delta: dict[str, Any]) -> bool:
-    """Whether a delta says neither what it is nor anything known. One with a type that nobody knows is
-    a kind of tomorrow, and no piece of input."""
-    return delta_of(delta) == ("", "") and not isinstance(delta.get("type"), str)
 
 
 class Block:
@@ -270,15 +264,16 @@ def _image(image: Image) -> dict[str, Any]:
 # Shapes: https://platform.claude.com/docs/en/api/messages, …/build-with-claude/streaming
 
 
-_EVENTS = (
-    "message_start",
-    "content_block_start",
-    "content_block_delta",
-    "content_block_stop",
-    "message_delta",
-    "message_stop",
-    "ping",
-)
+_EVENTS: dict[str, tuple[str, ...]] = {
+    "message_start": (),
+    "content_block_start": ("index", "content_block"),
+    "content_block_delta": ("index", "delta"),
+    "content_block_stop": ("index",),
+    "message_delta": ("delta",),
+    "message_stop": (),
+    "ping": (),
+}
+"""The events, and in which of their members a piece of a call may stand."""
 _INPUT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -330,6 +325,8 @@ class AnthropicReply:
     def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
         kind = event.get("type") or name.decode("utf-8", "replace")
         self.known = self.known or kind in _EVENTS
+        if misplaced(event, kind, _EVENTS):
+            self._calls.stray()
         match kind:
             case "content_block_delta":
                 self._take_delta(event, parts)
@@ -380,8 +377,8 @@ class AnthropicReply:
         kind, member = delta_of(delta)
         index = index_of(event.get("index"))
         before = self._by_index.get(index)
-        if before is not None and before.kind == "tool_use" and _is_unnamed(delta):
-            self._calls.doubt(before.number, CONTRADICTORY)  # what it brings may be its input
+        if before is not None and before.kind == "tool_use" and member not in delta:
+            self._calls.stray()  # what it brings may be input
         block = self._at(index, kind, parts)
         value = delta.get(member) if member else delta
         if member in ("", "citation"):

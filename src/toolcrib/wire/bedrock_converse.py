@@ -27,7 +27,7 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.anthropic import CLAUDES, DIALECT, STRICT_DIALECT
 from toolcrib.wire.anthropic import TOOLS as ANTHROPIC_TOOLS
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of
+from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of, misplaced
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
@@ -330,14 +330,15 @@ def _image(image: Image) -> dict[str, Any]:
 # …/API_runtime_ConverseStream.html
 
 
-_EVENTS = (
-    "messageStart",
-    "contentBlockStart",
-    "contentBlockDelta",
-    "contentBlockStop",
-    "messageStop",
-    "metadata",
-)
+_EVENTS: dict[str, tuple[str, ...]] = {
+    "messageStart": (),
+    "contentBlockStart": ("contentBlockIndex", "start"),
+    "contentBlockDelta": ("contentBlockIndex", "delta"),
+    "contentBlockStop": ("contentBlockIndex",),
+    "messageStop": (),
+    "metadata": (),
+}
+"""The events, and in which of their members a piece of a call may stand."""
 _INPUT_TOKENS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
@@ -400,9 +401,11 @@ class BedrockReply:
     def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
         kind = name.decode()
         self.known = self.known or kind in _EVENTS
+        if misplaced(event, kind, _EVENTS):
+            self._calls.stray()
         if kind == "contentBlockDelta":
             delta = event.get("delta")
-            if not isinstance(delta, dict):
+            if not isinstance(delta, dict) or not delta:
                 raise WireError("a `contentBlockDelta` has no delta")
             for member, value in delta.items():
                 self._take_delta(index_of(event.get("contentBlockIndex")), member, value, parts)
@@ -465,6 +468,9 @@ class BedrockReply:
         return block
 
     def _take_delta(self, index: object, kind: str, value: Any, parts: Parts) -> None:
+        before = self._by_index.get(index)
+        if before is not None and before.ours and kind not in (*_KINDS, "citation"):
+            self._calls.stray()  # what it brings may be input
         block = self._at(index, kind, parts)
         if kind == "toolUse":
             self._take_input(block, value, parts)

@@ -9,15 +9,18 @@ arguments are whole: on a wire that ends each call by itself they have that end,
 No text of arguments at all is `{}` only where the wire has ended the call. What is said twice must be
 the same, as JSON. Where that is in doubt the call has a `fault`, and stays in the reply.
 
-The rule for a piece that no call can have, on a wire that names a call once, at its beginning, and ends
-it: one after the call's end, or of a call that nobody began. It is missing from whichever call was open
-then, so none of those may run. Nor may one whose beginning is said again with another name.
+The rule for a stray, which is a piece that no call can have: one after its call's end, of a call that
+nobody began, at a call that is whole while a later one grows, or where the wire has no pieces. It is
+missing from whichever call was open then, so none of those may run; a call is open until the wire ends
+it, or else until the reply ends. Nor may a call run whose beginning is said again with another name, on
+a wire that says it once. A member that holds calls and has another type than the wire's is an error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from toolcrib.errors import ErrorCode, WireError
 from toolcrib.values.call import CallFault, ToolCall
@@ -32,6 +35,7 @@ from toolcrib.wire.json_text import (
     settled,
 )
 
+_T = TypeVar("_T")
 _LONGEST_NAME = 1024
 _LONGEST_NUMBER = 10
 NAMELESS = CallFault(
@@ -43,6 +47,7 @@ UNENDED = CallFault(
 LATE = CallFault(
     ErrorCode.TRUNCATED, "The call began after the reply had ended by its own word. Call again."
 )
+_KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
 CONTRADICTORY = CallFault(ErrorCode.CONTRADICTORY)
 
 
@@ -149,18 +154,30 @@ class CallAssembler:
         self._last = call
         if not text:
             return None
-        if call.ended or (self._marked and not call.name):
-            self._doubt_open(call)
+        if call.ended:
+            call.fault = call.fault or CONTRADICTORY
+        if self._is_stray(call, text):
+            self.stray()
         call.fragments.append(text)
         return ArgumentsPart(call.id, call.own, text)
 
-    def _doubt_open(self, stray: _Open) -> None:
-        """A piece came that the call it points at cannot have: any call that is open may lack it."""
-        if stray.ended:
-            stray.fault = stray.fault or CONTRADICTORY
-        for call in self._calls if self._marked else ():
-            if call is not stray and not call.ended:
+    def _is_stray(self, call: _Open, text: str) -> bool:
+        """Whether the call that a piece points at cannot have it. Where no mark ends a call, its name
+        may still come, which `finish` sees."""
+        if self._marked:
+            return call.ended or not call.name
+        return call is not self._calls[-1] and bool(text.strip(SPACE)) and call.whole()
+
+    def stray(self) -> None:
+        """A piece came that no call can have: each one that is open may lack it."""
+        for call in self._calls:
+            if not call.ended and call.name:
                 call.fault = call.fault or CONTRADICTORY
+
+    @property
+    def nameless(self) -> bool:
+        """Whether arguments came of a call that was never named."""
+        return any(not call.name and call.has_arguments() for call in self._calls)
 
     def whole(
         self,
@@ -192,6 +209,8 @@ class CallAssembler:
         for (call, text), (after, _) in pairwise(read):
             if not text and not after.name:
                 call.fault = call.fault or UNENDED  # what the nameless one brings may be its own
+        if self.nameless:
+            self.stray()
         return tuple(_cut(c, text) if cut else self._made(c, text) for c, text in read), cut
 
     def _made(self, call: _Open, text: str) -> ToolCall:
@@ -327,6 +346,25 @@ def joined(fragments: list[str]) -> str:
         return text
     grows = all(after.startswith(before) for before, after in pairwise(pieces))
     return pieces[-1] if grows else text
+
+
+def member_of(form: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:
+    """What a member holds, None where it is not there or null. Raises WireError where it is of another
+    type: an empty text, a zero or a `false` in its place may be what is left of a call."""
+    value = form.get(key)
+    if value is None or isinstance(value, kind):
+        return value
+    raise WireError(f"`{key}` is not {_KINDS.get(kind, kind.__name__)}")
+
+
+def misplaced(
+    event: Mapping[str, Any], kind: object, places: Mapping[str, tuple[str, ...]]
+) -> bool:
+    """Whether an event holds what a piece of a call stands in, where events of its kind have no place
+    for it: its kind was changed, or nobody knows it. `places` are those that each kind has; a kind
+    that is not among them has none. Others of unknown kinds, such as a ping, hold no piece."""
+    has = places.get(kind, ()) if isinstance(kind, str) else ()
+    return any(key in event for keys in places.values() for key in keys if key not in has)
 
 
 def index_of(given: object) -> int | str | None:

@@ -13,7 +13,7 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.calls import CallAssembler, misplaced
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
@@ -106,21 +106,20 @@ def _usable(block: Any) -> bool:
 # `content`, `tool_plan` and `citations` is put together in the same form.
 
 
-_KINDS = frozenset(
-    (
-        "message-start",
-        "content-start",
-        "content-delta",
-        "content-end",
-        "tool-plan-delta",
-        "tool-call-start",
-        "tool-call-delta",
-        "tool-call-end",
-        "citation-start",
-        "citation-end",
-        "message-end",
-    )
-)
+_KINDS: dict[str, tuple[str, ...]] = {
+    "message-start": ("delta",),
+    "content-start": ("index", "delta"),
+    "content-delta": ("index", "delta"),
+    "content-end": ("index",),
+    "tool-plan-delta": ("delta",),
+    "tool-call-start": ("index", "delta"),
+    "tool-call-delta": ("index", "delta"),
+    "tool-call-end": ("index",),
+    "citation-start": ("index", "delta"),
+    "citation-end": ("index",),
+    "message-end": ("delta",),
+}
+"""The events, and in which of their members a piece of a call may stand."""
 _SAID = ("text", "thinking")
 
 
@@ -183,6 +182,8 @@ class CohereReply:
     def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
         """Take one event. Raises WireError, and ProviderError for an error that it reports."""
         kind = event.get("type") or name.decode("utf-8", "replace")
+        if misplaced(event, kind, _KINDS):
+            self._calls.stray()
         if not isinstance(kind, str) or kind not in _KINDS:
             _check(event)
             return

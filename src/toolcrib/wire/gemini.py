@@ -29,7 +29,7 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, choice_of
+from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, choice_of, member_of
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import GEMINI_FILTERED, Ending
 from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm, described
@@ -429,9 +429,7 @@ class GeminiReply:
         feedback = event.get("promptFeedback")
         if isinstance(feedback, dict) and _said(feedback.get("blockReason")):
             self._ending.said(feedback["blockReason"], "content_filter")
-        candidates = event.get("candidates") or []
-        if not isinstance(candidates, list):
-            raise WireError("`candidates` is not a list")
+        candidates = member_of(event, "candidates", list) or []
         for at, candidate in enumerate(candidates):
             if not isinstance(candidate, dict):
                 raise WireError(f"`candidates[{at}]` is not an object")
@@ -443,9 +441,8 @@ class GeminiReply:
                 break
 
     def _add(self, candidate: dict[str, Any], data: bytes, at: int, parts: Parts) -> None:
-        content = candidate.get("content") or {}
-        given = (content.get("parts") or []) if isinstance(content, dict) else None
-        if not isinstance(given, list) or not all(isinstance(part, dict) for part in given):
+        given = member_of(member_of(candidate, "content", dict) or {}, "parts", list) or []
+        if not all(isinstance(part, dict) for part in given):
             raise WireError("the content of a candidate is not a list of parts")
         texts = _arguments(given, data, at) if any(map(_has_args, given)) else [""] * len(given)
         for part, text in zip(given, texts, strict=True):

@@ -23,7 +23,7 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CallAssembler
+from toolcrib.wire.calls import CallAssembler, member_of
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
@@ -155,22 +155,18 @@ class OllamaReply:
         self.known = True
         self._last = event
         self.over = event.get("done") is True
-        message = event.get("message")
+        message = member_of(event, "message", dict)
         if message is None:
             return
-        if not isinstance(message, dict):
-            raise WireError("`message` is not an object")
         if thinking := _text(message, "thinking"):
             self._thinking.append(thinking)
         if content := _text(message, "content"):
             self._text.append(content)
             parts.append(TextPart(mended(content)))
-        if calls := message.get("tool_calls"):
+        if calls := member_of(message, "tool_calls", list):
             self._add_calls(calls, data, parts)
 
-    def _add_calls(self, calls: Any, data: bytes, parts: Parts) -> None:
-        if not isinstance(calls, list):
-            raise WireError("`tool_calls` is not a list")
+    def _add_calls(self, calls: list[Any], data: bytes, parts: Parts) -> None:
         texts = _arguments(calls, data)
         for call, text in zip(calls, texts, strict=True):
             name = call["function"].get("name") or ""

@@ -26,7 +26,13 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, choice_of, index_of
+from toolcrib.wire.calls import (
+    CONTRADICTORY,
+    CallAssembler,
+    choice_of,
+    index_of,
+    member_of,
+)
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import GEMINI_FILTERED, NATURAL, Ending
 from toolcrib.wire.failure import reported_error
@@ -401,7 +407,8 @@ _PATIENCE = 16
 
 
 class ChatReply:
-    """Takes chunks, gives the `Reply`. Only the first choice counts.
+    """Takes chunks, gives the `Reply`. Only the first choice counts; of the others it is only seen
+    whether they have a piece of a call that none of theirs can have (`wire/calls.py`).
 
     `known` is whether `choices` was ever there, `seen` whether it held any; `torn` is set by the
     decoder if the stream stopped in the middle of an event.
@@ -419,6 +426,8 @@ class ChatReply:
         self._kept = KeptMembers()
         self._calls = CallAssembler(offer, ids)
         self._legacy = CallAssembler(offer, ids)
+        self._others: dict[int, CallAssembler] = {}
+        self._offer = offer
         self._choice: object = None
         self._refused = False
         self._usage: dict[str, Any] = {}
@@ -444,7 +453,7 @@ class ChatReply:
             self._patience -= 1
             return False
         if choice.index != self._choice:
-            return True
+            return not choice.delta.tool_calls
         if calls := choice.delta.tool_calls:
             self._calls.next_chunk()
             for call in calls:
@@ -463,11 +472,9 @@ class ChatReply:
     def _chunk(self, chunk: dict[str, Any], data: bytes, *, whole: bool, parts: Parts) -> None:
         """Add one chunk (`data` are its bytes), or one whole body. Raises WireError."""
         self._usage = usage_in(chunk) or self._usage
-        choices = chunk.get("choices")
+        choices = member_of(chunk, "choices", list)
         if choices is None:
             return
-        if not isinstance(choices, list):
-            raise WireError("`choices` is not a list")
         self.known = True
         self._source = Source(data)
         self._calls.next_chunk()
@@ -484,8 +491,25 @@ class ChatReply:
                 self._source.point(at, key)
                 self._add(choice.get(key), whole=whole, parts=parts)
                 own.append(choice)
+            else:
+                self._pass(index, choice.get(_key(choice, whole=whole)))
         for choice in own:  # what a chunk brings comes before its reason
             self._add_reason(choice)
+
+    def _pass(self, index: int, delta: Any) -> None:
+        """Take the calls of another choice, which never run: see `finish`."""
+        if not isinstance(delta, dict):
+            return
+        others = self._others.setdefault(index, CallAssembler(self._offer, ""))
+        others.next_chunk()
+        calls = delta.get("tool_calls") or []
+        for call in calls if isinstance(calls, list) else [calls]:
+            function = _function_of(call) if isinstance(call, dict) else None
+            said = _pieces_of(function)
+            if any(said):
+                others.piece(index_of(call.get("index")), str(call.get("id") or ""), *said)
+        if any(said := _pieces_of(delta.get("function_call"))):
+            others.piece("function_call", "", *said)
 
     def _add(self, delta: Any, *, whole: bool, parts: Parts) -> None:
         if delta is None and not whole:
@@ -493,9 +517,10 @@ class ChatReply:
         if not isinstance(delta, dict):
             raise WireError("a choice has neither `message` nor `delta`")
         self._kept.add(delta)
-        if calls := delta.get("tool_calls"):
+        calls = delta.get("tool_calls")
+        if calls is not None:
             self._add_calls(calls, whole=whole, parts=parts)
-        if function := delta.get("function_call"):
+        if function := member_of(delta, "function_call", dict):
             name, text = self._function(function, None)
             self._take_note("", name, text)
             self._legacy.piece("function_call", "", name, text)
@@ -509,7 +534,7 @@ class ChatReply:
         for at, call in enumerate(calls if isinstance(calls, list) else [calls]):
             if call is None:
                 continue
-            if not isinstance(call, dict):
+            if not isinstance(call, dict) or not (call or isinstance(calls, list)):
                 raise WireError("a tool call is not an object")
             name, text = self._function(_function_of(call), at)
             provider_id = call.get("id") or ""
@@ -571,6 +596,9 @@ class ChatReply:
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """The reply. `ended` is whether the provider said that this was all of it."""
         self._ending.stopped(ended=ended, torn=self.torn)
+        if any(others.nameless for others in self._others.values()):
+            self._calls.stray()
+            self._legacy.stray()
         legacy = self._ending.calls(self._legacy)  # first: what cuts one of them cuts all
         calls = self._held_together(self._ending.calls(self._calls), legacy)
         usage, state = spent(self._usage), self.state()
@@ -605,6 +633,14 @@ def _text_of(part: Any) -> str:
     says = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
     text = part.get("text") if says else None
     return text if isinstance(text, str) else ""
+
+
+def _pieces_of(function: Any) -> tuple[str, str]:
+    """Name and arguments in a piece of a call that never runs; arguments that are no text count."""
+    if not isinstance(function, dict):
+        return "", ""
+    name, text = function.get("name"), function.get("arguments")
+    return name if isinstance(name, str) else "", "" if text in (None, "") else str(text)
 
 
 def _function_of(call: dict[str, Any]) -> Any:

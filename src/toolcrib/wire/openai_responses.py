@@ -25,7 +25,7 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CONTRADICTORY, CallAssembler
+from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, member_of
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import NATURAL, Ending
 from toolcrib.wire.failure import reported_error
@@ -510,9 +510,10 @@ class Output:
         _show(delta + rest, parts)
         self.refused = self.refused or (refused and text.size > 0)
 
-    def listed(self, output: Any, parts: Parts, *, streamed: bool) -> None:
+    def listed(self, response: dict[str, Any], parts: Parts, *, streamed: bool) -> None:
         """The list of a whole response; of one that `streamed`, only what was not whole before."""
-        for at, entry in enumerate(output if isinstance(output, list) else ()):
+        output = member_of(response, "output", list) or []
+        for at, entry in enumerate(output):
             form, kind = _typed(entry)
             item_id, call_id = _string(form, "id"), _string(form, "call_id")
             if streamed:
@@ -665,7 +666,7 @@ class ResponsesReply:
         if not isinstance(body.get("output"), list) and body.get("object") != "response":
             raise WireError("the reply has no output: this is not a response")
         self._output.source.data = data
-        self._output.listed(body.get("output"), [], streamed=False)
+        self._output.listed(body, [], streamed=False)
         self._end(body, body.get("status"))
 
     def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
@@ -688,7 +689,7 @@ class ResponsesReply:
             self._id = self._id or str(response.get("id") or "")
             self._response = response
             if kind in _ENDS:
-                self._output.listed(response.get("output"), parts, streamed=True)
+                self._output.listed(response, parts, streamed=True)
                 self._end(response, _status(response, _ENDS[kind]))
         elif kind in _ENDS:
             self._end({}, _ENDS[kind])

@@ -29,7 +29,17 @@ _INFO = re.compile(r"[\w.+-]*+")
 _BLANKS = re.compile(r"[ \t]*+")
 _ENCLOSED = {"<!--": "-->"} | {
     f"<{name}": f"</{name}>"
-    for element in ("pre", "code", "blockquote")
+    for element in (
+        "pre",
+        "code",
+        "blockquote",
+        "samp",
+        "kbd",
+        "xmp",
+        "textarea",
+        "listing",
+        "plaintext",
+    )
     for name in (element, element.upper(), element.capitalize())
 }
 """What encloses in HTML what is shown; its names are written in any case."""
@@ -272,9 +282,9 @@ class Scanner:
                 elif mark in self._thoughts:
                     self._forget(mark)
                     yield from self._beginning()
-                elif mark in _ENCLOSED and not quotes.after_opener:
-                    yield from self._pass_over(mark, _ENCLOSED[mark])
-                elif mark in _ENCLOSED or not self._after_call:
+                elif mark in _ENCLOSED:
+                    yield from self._enclosed(mark)
+                elif not self._after_call:
                     self._say(mark)
         except EndedError:
             return
@@ -284,6 +294,15 @@ class Scanner:
         self._tell(opener)
         self._tell((yield from self._cursor.until(Marks((closer,)), self._tell)))
         self._quotes.past()
+
+    def _enclosed(self, mark: str) -> Asking[None]:
+        """Say what an element of HTML encloses, if its name is whole: `<sample>` is no `<samp>`."""
+        follows = yield from self._cursor.peek()
+        is_longer = mark != "<!--" and (follows.isalnum() or follows in tuple("-_:."))
+        if is_longer or self._quotes.after_opener:
+            self._say(mark)
+        else:
+            yield from self._pass_over(mark, _ENCLOSED[mark])
 
     def _fenced(self, mark: str) -> Asking[None]:
         """Say a fenced block, which has as long a fence at its end, or longer.
