@@ -174,6 +174,16 @@ def not_begun(state: dict[str, Any]) -> None:
 
 def nothing_said(state: dict[str, Any]) -> None:
     state["messages"] = []
+    state["records"] = []
+    state["tally"].update(calls=0, cost=0.0, per_tool={}, cost_per_tool={}, seconds_per_tool={})
+
+
+def earlier_call_renamed(state: dict[str, Any]) -> None:
+    state["messages"][1]["tool_calls"][0]["id"] = "other"
+
+
+def result_removed(state: dict[str, Any]) -> None:
+    del state["messages"][2]
 
 
 def answered(state: dict[str, Any]) -> None:
@@ -232,6 +242,10 @@ def nobody_asked(state: dict[str, Any]) -> None:
         (whole(turn=3), "turn"),
         (whole(records=[]), "tally.per_tool"),
         (recorded(run_id="run_other"), "records[0].run_id"),
+        (recorded(id="other"), "records[0].id"),
+        (earlier_call_renamed, "records[0].id"),
+        (result_removed, "records[0].id"),
+        (whole(usage={"requests": -1}), "usage.requests"),
         (not_begun, "pending"),
         (nothing_said, "pending[0].call_id"),
         (answered, "pending[0].call_id"),

@@ -42,6 +42,7 @@ def check_state(state: RunState) -> None:
         "tally.cost": tally.cost,
         "tally.tokens": tally.tokens,
         "corrections": state.corrections,
+        **{f"usage.{name}": getattr(state.usage, name) for name in state.usage.__struct_fields__},
         **{f"tally.per_tool['{name}']": n for name, n in tally.per_tool.items()},
         **{f"tally.cost_per_tool['{name}']": n for name, n in tally.cost_per_tool.items()},
         **{f"tally.seconds_per_tool['{name}']": n for name, n in tally.seconds_per_tool.items()},
@@ -63,8 +64,11 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         any(_is_anothers(r, caller) for r in state.records),
     )
     yield "tally.run_id", "it is another run's", tally.run_id not in ("", state.run_id)
+    called = {call.id for message in state.messages for call in message.tool_calls}
+    called &= {message.call_id for message in state.messages if message.role == "tool"}
     for at, record in enumerate(state.records):
         yield f"records[{at}].run_id", "it is another run's", record.run_id != tally.run_id
+        yield f"records[{at}].id", "no call with a result has it", record.id not in called
     yield "turn", "it is not the one of the calls", _is_another_turn(state)
     recorded = Counter(record.name for record in state.records)
     missing = any(number > recorded[name] for name, number in tally.per_tool.items())
