@@ -147,7 +147,7 @@ def test_what_is_none(value: Any, why: str) -> None:
 
 def test_the_largest_result() -> None:
     text = "x" * 98
-    assert check_output(anything, text, 100) == (text, f'"{text}"'.encode())
+    assert check_output(anything, text, 100) == Checked(text, f'"{text}"'.encode())
 
 
 def test_a_result_of_another_kind_than_promised() -> None:

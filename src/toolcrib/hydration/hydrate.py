@@ -55,7 +55,8 @@ def hydrate(
     (`Hydrated.building.pinned`): they run once a call. `on_exception` is given what a constructor or a
     validator raised that is no refusal of its arguments; that is logged in any case.
     """
-    check_type("call", call, ToolCall, "a ToolCall")
+    if call.__class__ is not ToolCall:
+        check_type("call", call, ToolCall, "a ToolCall")
     started = time.perf_counter()
     if not call.complete or call.fault is not None:
         fault = call.fault or CallFault(ErrorCode.TRUNCATED)
@@ -187,7 +188,8 @@ def _check(
     """The schema judges what was sent; then it is read, once, and held against what was sent."""
     call, notes, on_exception = arrived.call, arrived.notes, arrived.on_exception
     definition, validator, arguments = tool.definition, tool.validator, judged.value
-    errors = _violations(validator, definition, arguments)
+    valid = validator is not None and validator.is_valid(arguments)
+    errors = () if valid else _violations(validator, definition, arguments)
     made = retryable = None
     if not errors:
         try:
@@ -227,8 +229,6 @@ def _violations(
 ) -> tuple[HydrationError, ...]:
     if validator is None:
         return () if definition.no_schema_mode is not None else (_error(ErrorCode.NO_SCHEMA),)
-    if validator.is_valid(arguments):
-        return ()
     return tuple(
         HydrationError(Stage.VALIDATE, ErrorCode.INVALID_ARGUMENTS, message, path)
         for path, _, message in validator.violations(arguments)

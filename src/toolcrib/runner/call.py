@@ -124,7 +124,7 @@ class Setup(NamedTuple):
     recorder: Recorder
 
 
-class Recorded(NamedTuple):
+class Recorded(msgspec.Struct, frozen=True):
     """The outcome that stands, what sinks but the ledger are told, and what is raised in the end."""
 
     outcome: Outcome
@@ -183,9 +183,6 @@ class Call(msgspec.Struct):
             return await self._tell(Recorded(outcome, outcome.record))
         return await self._tell(await self._recorded(outcome, self.setup.write_ahead.ledger))
 
-    def _move(self, event: Event) -> None:
-        self.state = NEXT[self.state][event]
-
     async def _outcome(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
         """Repair the call if need be, and take it through all steps up to its tool's result."""
         setup, facts = self.setup, self.facts
@@ -217,12 +214,14 @@ class Call(msgspec.Struct):
                 if earlier is not None:
                     return earlier
             facts.key = self.key
-            self._move("begin")
+            self.state = NEXT[self.state]["begin"]
             began = time.monotonic()
             value = await setup.executor.run(
                 plan, hydrated, self.context.caller, self.scope, key=self.key, cancels=cancels
             )
-            self._note_overrun(plan, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            if plan.limit is not None and seconds > plan.limit:
+                self._note_overrun(plan, seconds, plan.limit)
         finally:
             leave_call(entered)
             if slot:
@@ -251,10 +250,10 @@ class Call(msgspec.Struct):
         earlier = self.setup.cache.claim(key, fingerprint_of(hydrated, self.context.caller))
         if earlier is None:
             self.key = key
-            self._move("claim")
+            self.state = NEXT[self.state]["claim"]
         elif not earlier.written:
             self.key = key
-            self._move("find unwritten")
+            self.state = NEXT[self.state]["find unwritten"]
         return earlier
 
     def _decide(self, hydrated: Hydrated) -> Decision:
@@ -275,7 +274,7 @@ class Call(msgspec.Struct):
                 raise Stopped(CallError.of(refused.code))
         definition = hydrated.definition
         self.scope.tally.count(definition.name, definition.annotations.cost)
-        self._move("count")
+        self.state = NEXT[self.state]["count"]
 
     def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
         """Return the outcome of a call that gave `value`; it is read once, since it may be used up."""
@@ -284,7 +283,7 @@ class Call(msgspec.Struct):
         if isinstance(checked, Unusable):
             report_unusable(setup.reporter, facts.hydrated.call, definition, checked)
             return facts.failed(checked.error)
-        plain, text = checked
+        plain, text = checked.value, checked.text
         model, public, error = views(definition, plain)
         record = facts.record("completed", public, error)
         notice = facts.notice() if facts.edited else ""
@@ -311,34 +310,36 @@ class Call(msgspec.Struct):
             self._settle(outcome)
             recorded = Recorded(outcome, None)
         stands = msgspec.structs.replace(recorded.outcome, replayed=True)
-        return await self._tell(recorded._replace(outcome=stands))
+        return await self._tell(msgspec.structs.replace(recorded, outcome=stands))
 
     def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
         """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
 
         `stands` is the outcome that the ledger has; without it the outcome is still to be written.
         """
-        setup, facts = self.setup, self.facts
+        setup = self.setup
         end = ENDS[self.state]
-        self._move("end")
+        self.state = NEXT[self.state]["end"]
         if setup.write_ahead.ledger is None:
             stands = outcome
-        if isinstance(outcome, Waiting):
-            hydrated = facts.hydrated
-            if isinstance(hydrated, Hydrated):
-                setup.cache.pin(self.key, hydrated.call, hydrated.building.pinned)
-            setup.cache.release(self.key)
-        elif end.key == "released":
-            setup.cache.release(self.key)
-        elif end.key == "kept":
+        if end.key == "kept" and not isinstance(outcome, Waiting):
             if stands is None or isinstance(stands, Waiting):
                 setup.cache.hold(self.key, outcome, self._text(outcome))
             else:
                 setup.cache.keep(self.key, stands, self._text(stands))
+        elif end.key == "released":
+            self._release(outcome)
         if end.taints:
             self._taint()
         if end.settles:
             settle_all(setup.counting, outcome.record, self.context)
+
+    def _release(self, outcome: Outcome) -> None:
+        """Let the key go; a call that waits keeps what its default factories made."""
+        hydrated, cache = self.facts.hydrated, self.setup.cache
+        if isinstance(outcome, Waiting) and isinstance(hydrated, Hydrated):
+            cache.pin(self.key, hydrated.call, hydrated.building.pinned)
+        cache.release(self.key)
 
     def _text(self, outcome: Completed | Failed) -> OutcomeText:
         made = self.made
@@ -377,7 +378,7 @@ class Call(msgspec.Struct):
 
     async def _tell(self, recorded: Recorded) -> Outcome:
         """Tell every sink but the ledger, also when one of them fails, and whoever watches the run."""
-        outcome, record, trouble = recorded
+        outcome, record, trouble = recorded.outcome, recorded.record, recorded.trouble
         recorder = self.setup.recorder
         try:
             for sink in recorder.others:
@@ -395,11 +396,10 @@ class Call(msgspec.Struct):
             raise trouble
         return outcome
 
-    def _note_overrun(self, plan: ToolPlan, seconds: float) -> None:
+    def _note_overrun(self, plan: ToolPlan, seconds: float, limit: float) -> None:
         """Note that a call was not ended by its time limit: something blocked the event loop."""
-        if plan.limit is not None and seconds > plan.limit:
-            self.facts.notes += ("over_time_limit",)
-            log_over_time(plan.tool.definition.name, seconds, plan.limit)
+        self.facts.notes += ("over_time_limit",)
+        log_over_time(plan.tool.definition.name, seconds, limit)
 
     def _taint(self) -> None:
         definition = self.facts.hydrated.definition

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias, cast
+from typing import ClassVar, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -24,7 +24,7 @@ from toolcrib.runner.recorder import CallFacts, Recorder, own_record, to_the_end
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Caller
-from toolcrib.values.json import JsonValue, canonical_json, fresh, json_bytes
+from toolcrib.values.json import JsonValue, Veiled, canonical_json, fresh, json_bytes
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -58,12 +58,17 @@ class AlreadyCompleted(NamedTuple):
     written: bool = True
 
 
-class OutcomeText(NamedTuple):
+class OutcomeText(Veiled, msgspec.Struct, frozen=True, gc=False):
     """The JSON of an outcome, which nobody can change: what its record and its two views hold."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("arguments", "model", "public")
 
     arguments: bytes | None
     model: bytes = b"null"
     public: bytes = b"null"
+
+
+_NO_TEXT = OutcomeText(None)
 
 
 def text_of(outcome: Completed | Failed) -> OutcomeText:
@@ -80,7 +85,7 @@ class _Known(msgspec.Struct):
 
     fingerprint: Fingerprint
     outcome: Completed | Failed | None = None
-    text: OutcomeText = OutcomeText(None)
+    text: OutcomeText = _NO_TEXT
     held: bool = False
     taken: bool = True
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import orjson
@@ -31,6 +31,7 @@ from toolcrib.values.definition import ALL, All, ToolDefinition, Visibility
 from toolcrib.values.json import (
     JsonObject,
     JsonValue,
+    Veiled,
     canonical_bytes,
     fresh,
     json_bytes,
@@ -94,8 +95,10 @@ NO_JSON = "it is not JSON"
 _DEEPEST = 50
 
 
-class Checked(NamedTuple):
+class Checked(Veiled, msgspec.Struct, frozen=True):
     """A result as valid JSON, and its text."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("value", "text")
 
     value: JsonValue
     text: bytes

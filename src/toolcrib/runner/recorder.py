@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias, cast
 import msgspec
 
 from toolcrib.runner.execute import until_done
-from toolcrib.runner.output import masked_arguments, own_copy, public_bytes, public_places
+from toolcrib.runner.output import masked_arguments, public_bytes, public_places
 from toolcrib.runner.scope import Calling, CallScope, calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
@@ -77,7 +77,9 @@ class CallFacts(msgspec.Struct, gc=False):
     def take(self, hydrated: HydrationResult) -> None:
         """Take a repaired call; size and digest stay those of what was sent."""
         self.hydrated = hydrated
-        self.shown = _shown(hydrated)
+        self.shown = None
+        if isinstance(hydrated, Hydrated):
+            self.shown = public_bytes(hydrated.definition, hydrated.canonical)
 
     def edit(self, hydrated: Hydrated) -> None:
         """Take a call whose arguments an approver changed; the digest stays that of what was sent."""
@@ -145,11 +147,15 @@ class CallFacts(msgspec.Struct, gc=False):
             ended_at=time.time() if over else None,
             seconds=time.perf_counter() - self.clock if over else None,
             origin=scope.origin,
-            defaulted=public_places(definition, hydrated.defaults)
-            if isinstance(hydrated, Hydrated)
-            else (),
+            defaulted=self._defaulted(),
             picked=None if scope.choice is None else scope.choice.about(call.name),
         )
+
+    def _defaulted(self) -> tuple[str, ...]:
+        hydrated = self.hydrated
+        if not isinstance(hydrated, Hydrated) or not hydrated.defaults:
+            return ()
+        return public_places(hydrated.definition, hydrated.defaults)
 
     def attachments(self) -> Iterator[tuple[str, Callable[[], Attachment]]]:
         """Yield what the record refers to: a unique name, and what makes the attachment if needed."""
@@ -209,7 +215,9 @@ class Recorder:
             key_scope=self.key_scope,
             started_at=time.time(),
             clock=time.perf_counter(),
-            shown=_shown(hydrated),
+            shown=public_bytes(hydrated.definition, hydrated.canonical)
+            if isinstance(hydrated, Hydrated)
+            else None,
             size=len(data),
             sha256="" if secret else sha256(data).hexdigest(),
             mac=self._mac(scope.tally.run_id, call.id, call.arguments) if secret else "",
@@ -220,7 +228,12 @@ class Recorder:
         self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts
     ) -> Written | Awaitable[Written]:
         """Give a sink a record: what it did at once, or what is awaited to the end."""
-        if id(sink) in self._attached:
+        attached = self._attached.get(id(sink))
+        if attached is not None and (
+            getattr(sink, "generation", None) is not None  # it may lose what it had
+            or facts.scope.attachments
+            or not attached.has_definition(facts)
+        ):
             return self.write(sink, record, facts)
         written = _begun(sink, record)
         return written if isinstance(written, Written) else to_the_end(written)
@@ -279,10 +292,8 @@ class Recorder:
         attached = self._attached.get(id(sink))
         if attached is None:
             return False
-        known = attached.known(getattr(sink, "generation", None))
-        definition = facts.hydrated.definition
-        has_it = definition is None or definition.digest in known
-        return not has_it or bool(facts.scope.attachments)
+        attached.known(getattr(sink, "generation", None))
+        return not attached.has_definition(facts) or bool(facts.scope.attachments)
 
     def _has_lost(self, sink: Sink) -> bool:
         """Whether a sink that says of which generation it is has become of another one."""
@@ -317,6 +328,10 @@ class _Attached:
             self.generation = generation
         return self.names
 
+    def has_definition(self, facts: CallFacts) -> bool:
+        definition = facts.hydrated.definition
+        return definition is None or definition.digest in self.names
+
 
 def _attach(sink: KeepsAttachments, make: Callable[[], Attachment]) -> Awaitable[object] | None:
     return sink.attach(make())
@@ -330,12 +345,6 @@ def _as_it_is(attachment: Attachment) -> Attachment:
     return attachment
 
 
-def _shown(hydrated: HydrationResult) -> bytes | None:
-    if not isinstance(hydrated, Hydrated):
-        return None
-    return public_bytes(hydrated.definition, hydrated.canonical)
-
-
 def own_record(record: ToolInvocationRecord) -> ToolInvocationRecord:
     """Copy a record to give it away: the copy shares no arguments and no result with it."""
     arguments, result = record.arguments, record.result
@@ -343,9 +352,9 @@ def own_record(record: ToolInvocationRecord) -> ToolInvocationRecord:
         return record
     own: ToolInvocationRecord = record.__copy__()  # type: ignore[attr-defined]
     if arguments is not None:
-        _set(own, "arguments", own_copy(arguments))
+        _set(own, "arguments", msgspec.to_builtins(arguments))
     if result.__class__ in _CONTAINERS:
-        _set(own, "result", own_copy(result))
+        _set(own, "result", msgspec.to_builtins(result))
     return own
 
 

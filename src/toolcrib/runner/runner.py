@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from types import NoneType
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
@@ -44,7 +43,6 @@ from toolcrib.values.typed import check_each, check_type
 DEFAULT_TIMEOUT = 60.0
 REMEMBERED = 1_000
 _CALLS = (ToolCall, Hydrated, Rejected)
-_SCOPES = (CallScope, NoneType)
 _PLANS = "a Plan (await client.tool_call(…)), or a list of what hydrate gives"
 
 
@@ -170,11 +168,13 @@ class ToolRunner:
         if call.__class__ not in _CALLS or caller.__class__ is not Caller:
             check_type("call", call, _CALLS, "a ToolCall, or what hydrate gives")
             check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
-        check_type("scope", scope, _SCOPES, "a CallScope, or None")
+        if scope is None:
+            scope = CallScope(RunTally(started=time.monotonic()))
+        else:
+            check_type("scope", scope, CallScope, "a CallScope, or None")
         task = asyncio.current_task()
         cancels = 0 if task is None else task.cancelling()
-        scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
-        hydrated = self._hydrated(call, scope)
+        hydrated = self._hydrated(call, scope) if isinstance(call, ToolCall) else call
         if is_tainted_here():
             scope.tally.tainted = True
         repairer = None if hydrated is call else self._repairer
@@ -266,7 +266,11 @@ class ToolRunner:
                 task.cancel()
             with suppress(asyncio.CancelledError):  # once more; it is over when all of them are
                 await asyncio.gather(*tasks, return_exceptions=True)
-            left = (self._hydrated(call, scope) for at, call in enumerate(given) if at not in begun)
+            left = (
+                self._hydrated(call, scope) if isinstance(call, ToolCall) else call
+                for at, call in enumerate(given)
+                if at not in begun
+            )
             await self.refuse_all(left, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
             raise
 
@@ -274,13 +278,11 @@ class ToolRunner:
         facts = self._recorder.facts(hydrated, caller, scope)
         return Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
 
-    def _hydrated(self, call: ToolCall | HydrationResult, scope: CallScope) -> HydrationResult:
-        """Hydrate a call that has not been; one that waited here keeps the values of its factories."""
-        if not isinstance(call, ToolCall):
-            return call
-        pinned = self._setup.cache.pinned(scope.tally.run_id, call)
-        hook = self._setup.reporter.debug
-        return hydrate(call, self.catalog, pinned=pinned, on_exception=hook)
+    def _hydrated(self, call: ToolCall, scope: CallScope) -> HydrationResult:
+        """Hydrate a call; one that waited here keeps the values of its factories."""
+        setup = self._setup
+        pinned = setup.cache.pinned(scope.tally.run_id, call)
+        return hydrate(call, self.catalog, pinned=pinned, on_exception=setup.reporter.debug)
 
 
 def check_numbers(
