@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import orjson
 import pytest
+from rows import each_row
 
 from toolcrib.errors import RequestError
+from toolcrib.values.call import ToolCall
+from toolcrib.values.message import ChatRequest, Message
+from toolcrib.wire import WIRES, encode
 from toolcrib.wire.history import dumps
+
+ID_NAMES = ("id", "call_id", "tool_call_id", "tool_use_id", "toolUseId")
+
+
+def members(value: Any) -> Iterator[tuple[str, Any]]:
+    """All members at all depths."""
+    if isinstance(value, dict):
+        yield from value.items()
+    for below in value.values() if isinstance(value, dict) else value:
+        if isinstance(below, dict | list):
+            yield from members(below)
 
 
 def deep(levels: int) -> object:
@@ -35,3 +52,15 @@ def test_a_fragment_is_written_as_it_stands() -> None:
 def test_what_is_none_is_refused(value: object) -> None:
     with pytest.raises(RequestError, match="cannot be sent as JSON"):
         dumps(value)
+
+
+@each_row("wire", WIRES)
+def test_ids_that_no_request_can_hold_do_not_become_one(wire: str) -> None:
+    """Halves of surrogate pairs are all sent as one character: two such ids would be one."""
+    given = [ToolCall(own, "f", "{}", provider_id=own) for own in ("a\ud800", "a\ud801", "a\ufffd")]
+    results = [Message.tool(call, "it") for call in given]
+    request = ChatRequest((Message.user("?"), Message.assistant("", tuple(given)), *results))
+    body = json.loads(encode(wire, request, model="m").body)
+    sent = [value for name, value in members(body) if name in ID_NAMES]
+    told = {sent.count(one) for one in sent}
+    assert (len(set(sent)), told) == (3, {2})
