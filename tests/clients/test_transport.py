@@ -101,6 +101,51 @@ async def test_what_was_closed_is_used_again() -> None:
         await client.aclose()
 
 
+def whole(text: str) -> bytes:
+    event = TEXT.replace(b"Hi", text.encode()) + b"data: [DONE]\n\n"
+    length = b"\r\nContent-Length: %d\r\n\r\n" % len(event)
+    return HEAD.removesuffix(b"\r\n\r\n") + length + event
+
+
+@each_row(
+    ("late", "waits"),
+    [
+        (whole("stray"), True),
+        (whole("stray"), False),
+        (whole("stray")[:-30], True),
+        (b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", True),
+        (b"no http", True),
+    ],
+)
+async def test_what_nobody_asked_for_answers_no_later_request(late: bytes, waits: bool) -> None:
+    """A second answer on a kept connection would be taken for that to whatever is asked next."""
+    stray, connections = asyncio.Event(), 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        first, number = connections == 1, 0
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                await reader.readexactly(int(head.partition(b"content-length:")[2].split()[0]))
+                number += 1
+                writer.write(whole(f"{connections}.{number}"))
+                if first and number == 1:
+                    await stray.wait()
+                    writer.write(late)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    async with server, OpenAIClient("m", base_url=url, retries=None) as client:
+        assert (await client.chat(HI)).text == "1.1"
+        stray.set()
+        await asyncio.sleep(0.05 if waits else 0)
+        assert (await client.chat(HI)).text == "2.1"
+
+
 @pytest.mark.parametrize("before", [0, 1], ids=["new", "kept"])
 async def test_what_is_closed_in_the_middle_fails_and_is_not_asked_again(before: int) -> None:
     arrived = asyncio.Event()

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 from clients.exchanges import HI, both, reply_of
@@ -543,6 +544,109 @@ async def test_a_packed_body_that_was_cut_is_seen_behind_an_sdk_too() -> None:
                 continue
             with pytest.raises(ConnectionFailed, match="broke in the middle of the reply"):
                 await reply_of(client, request, stream=True)
+
+
+def packed_twice(data: bytes, *, outer: bool, inner: bool) -> bytes:
+    return packed(packed(data, whole=inner), whole=outer)
+
+
+@pytest.mark.parametrize("sdk", [False, True], ids=["ours", "sdk"])
+@each_row(
+    ("coding", "sent", "whole"),
+    [
+        (b"identity, gzip", packed(said("tool_calls")), True),
+        (b"identity, gzip", packed(said("tool_calls"), whole=False), False),
+        (b"gzip, ,identity", packed(said("tool_calls"), whole=False), False),
+        (b"gzip\r\nContent-Encoding: identity", packed(said("tool_calls"), whole=False), False),
+        (b"gzip, gzip", packed_twice(said("tool_calls"), outer=True, inner=True), True),
+        (b"gzip, gzip", packed_twice(said("tool_calls"), outer=True, inner=False), False),
+        (b"gzip, gzip", packed_twice(said("tool_calls"), outer=False, inner=True), False),
+    ],
+)
+async def test_each_of_several_codings_has_an_end(
+    coding: bytes, sent: bytes, whole: bool, sdk: bool
+) -> None:
+    request = msgspec.structs.replace(HI, tools=(ADD,))
+    async with contextlib.AsyncExitStack() as stack:
+        url = await stack.enter_async_context(closing(HEAD % (coding, len(sent)), sent))
+        if sdk:
+            given = await stack.enter_async_context(AsyncOpenAI(api_key="k", base_url=url))
+            client = OpenAIClient("m", sdk=given, retries=None)
+        else:
+            client = OpenAIClient("m", base_url=url, retries=None)
+        await stack.enter_async_context(client)
+        try:
+            ran = [
+                call.complete for call in (await reply_of(client, request, stream=True)).tool_calls
+            ]
+        except ClientError:
+            ran = []
+    # of two headers, our own client sees the last one alone: it unpacks nothing then
+    assert ran == ([True] if whole else [])
+
+
+async def test_only_codings_whose_end_is_looked_for_are_asked_for_and_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """httpx asks for brotli and zstd, too, where they are installed, and gives what it had of a body
+    that was cut."""
+    monkeypatch.setitem(httpx2._decoders.SUPPORTED_DECODERS, "br", httpx2._decoders.IdentityDecoder)
+    asked, cut = list[str](), b"\x0b\x80" + said("tool_calls")
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).decode().lower())
+        writer.write(b"HTTP/1.1 200 OK\r\n" + HEAD % (b"br", len(cut)) + b"\r\n" + cut)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    async with (
+        server,
+        AsyncOpenAI(api_key="k", base_url=url) as sdk,
+        OpenAIClient("m", sdk=sdk, retries=None) as client,
+    ):
+        with pytest.raises(ClientError):
+            await reply_of(client, HI, stream=True)
+    assert "\r\naccept-encoding: gzip, deflate\r\n" in asked[0]
+
+
+@pytest.mark.parametrize(
+    "coding", [b"\x0bchunked", b"chun\xe2\x84\xaaed", b"\xc2\xa0chunked"], ids=repr
+)
+async def test_what_only_looks_like_a_coding_tells_no_end(coding: bytes) -> None:
+    request, body = msgspec.structs.replace(HI, tools=(ADD,)), said("tool_calls")
+    async with (
+        closing(b"Transfer-Encoding: %s\r\n" % coding, body) as url,
+        OpenAIClient("m", base_url=url, retries=None) as client,
+    ):
+        with pytest.raises(ConnectionFailed):
+            await reply_of(client, request, stream=True)
+
+
+async def test_what_much_is_unpacked_from_lets_others_have_their_turn_and_has_a_limit() -> None:
+    """A little of gzip can hold hours of comments."""
+    packer, piece = zlib.compressobj(wbits=31), b": \n" * 1_000_000
+    bomb = b"".join(packer.compress(piece) for _ in range(40)) + packer.flush()
+    turns = 0
+
+    async def turning() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with (
+        closing(HEAD % (b"gzip", len(bomb)), bomb) as url,
+        OpenAIClient(
+            "m", base_url=url, retries=None, timeouts=Timeouts(read=None, total=0.5)
+        ) as client,
+    ):
+        reading = asyncio.create_task(reply_of(client, HI, stream=True))
+        other = asyncio.create_task(turning())
+        with pytest.raises(ConnectionFailed, match="within the time limit"):
+            await reading
+        other.cancel()
 
 
 async def test_all_members_of_a_packed_body_are_read() -> None:

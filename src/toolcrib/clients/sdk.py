@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from toolcrib.clients.transport import LINGER, Outgoing, Response, Unpacked, is_delimited
+from toolcrib.clients.server import merged
+from toolcrib.clients.transport import (
+    ASKED_CODINGS,
+    LINGER,
+    Outgoing,
+    Response,
+    Unpacked,
+    is_delimited,
+    is_large,
+)
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -82,7 +91,7 @@ class SdkTransport:
     async def send(self, request: Outgoing) -> Response:
         """The beginning of the answer. Raises ConnectionFailed, AuthenticationError."""
         path = request.url.removeprefix(self.base)
-        headers = dict(request.headers)
+        headers = merged({"Accept-Encoding": ASKED_CODINGS}, request.headers)
         options = {"headers": headers, "max_retries": 0, "follow_redirects": False}
         try:
             response = await self._sdk.post(
@@ -149,8 +158,9 @@ class _SdkResponse:
         self.headers = {name.lower(): value for name, value in response.headers.items()}
         framed = getattr(response, "http_version", "") in ("HTTP/2", "HTTP/3")
         self.delimited = framed or is_delimited(self.headers)
-        self._packed = Unpacked({} if response.is_stream_consumed else self.headers)
-        self._data = response.aiter_raw() if self._packed.known else response.aiter_bytes()
+        is_read = response.is_stream_consumed  # and unpacked by the SDK
+        self._packed = Unpacked({} if is_read else self.headers)
+        self._data = response.aiter_bytes() if is_read else response.aiter_raw()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         frames = FrameStream() if _FRAMES in self.headers.get("content-type", "") else None
@@ -171,6 +181,8 @@ class _SdkResponse:
             try:
                 for piece in self._packed.feed(chunk):
                     yield piece if frames is None else _events(frames, piece)
+                    if is_large(piece):
+                        await asyncio.sleep(0)
             except ValueError:
                 failure = _broken(self._server)
                 break

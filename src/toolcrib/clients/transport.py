@@ -153,7 +153,7 @@ def open_session() -> aiohttp.ClientSession:
         timeout=library.ClientTimeout(total=None),
         connector=_connector_class()(limit=CONNECTIONS),
         cookie_jar=library.DummyCookieJar(),
-        headers={"User-Agent": "toolcrib", "Accept-Encoding": "gzip, deflate"},
+        headers={"User-Agent": "toolcrib", "Accept-Encoding": ASKED_CODINGS},
         auto_decompress=False,  # it is not told there that a packed body was cut
     )
     return session
@@ -167,9 +167,27 @@ async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None
         await session.close()
 
 
+async def _is_spoilt(connection: Any) -> bool:
+    """Whether something came on a kept connection that nobody had asked for: a second answer, which
+    would be taken for that to the next request, of whichever conversation.
+
+    What has arrived is read in the loop's next turn, and known in the one after it.
+    """
+    try:
+        for _ in range(2):
+            await asyncio.sleep(0)
+    except BaseException:
+        connection.close()
+        raise
+    spoilt: bool = connection.protocol is None or connection.protocol.should_close
+    return spoilt
+
+
 @cache
 def _connector_class() -> Any:
     """aiohttp's connector, which tells a request of its connection, and makes it within its limit.
+
+    Rule: a request goes out only on a connection on which nothing waits to be read.
 
     (A TraceConfig would, too: it costs 20 µs and two copies of the URL a request.)
     """
@@ -178,8 +196,11 @@ def _connector_class() -> Any:
 
     class Connector(base):  # type: ignore[misc]
         async def connect(self, *args: Any, **kwargs: Any) -> Any:
-            connection = await super().connect(*args, **kwargs)
-            DEADLINE.get().connected()
+            connection, deadline = await super().connect(*args, **kwargs), DEADLINE.get()
+            while not deadline.fresh and await _is_spoilt(connection):
+                connection.close()
+                connection = await super().connect(*args, **kwargs)
+            deadline.connected()
             return connection
 
         async def _create_connection(self, *args: Any, **kwargs: Any) -> Any:
@@ -243,9 +264,11 @@ class Response(Protocol):
 
 def is_delimited(headers: Mapping[str, str]) -> bool:
     """Whether a body over HTTP/1.1 says where it ends (RFC 9112, 6.3): `chunked` has to be the last of
-    its transfer codings, and with any other one its length says nothing."""
+    its transfer codings, and with any other one its length says nothing. What only looks like the word
+    to Python (other white space, other letters that have the same small ones) nobody decoded."""
     if coding := headers.get("transfer-encoding", ""):
-        return coding.lower().rpartition(",")[2].strip() == "chunked"
+        last = coding.rpartition(",")[2].strip(" \t")
+        return last.isascii() and last.lower() == "chunked"
     return "content-length" in headers
 
 
@@ -254,47 +277,82 @@ def is_bounded(response: Response) -> bool:
     return bool(getattr(response, "delimited", True))
 
 
+ASKED_CODINGS = "gzip, deflate"
+"""The content codings that are asked for: those whose end is looked for."""
+_MOST_CODINGS = 4
+
+
 class Unpacked:
-    """A body out of its content coding, gzip or deflate; any other is given as it is.
+    """A body out of its content codings, gzip and deflate; with any other one it is given as it is.
 
     What is packed has an end of its own: a body that stops before it was cut, however its transfer
-    ended. (Neither aiohttp nor httpx looks for it in gzip.)
+    ended. (Neither aiohttp nor httpx looks for it in any coding.)
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
-        coding = headers.get("content-encoding", "").strip().lower()
-        self.known = coding in ("gzip", "x-gzip", "deflate")
+        named = (
+            name.strip(" \t").lower() for name in headers.get("content-encoding", "").split(",")
+        )
+        codings = [name for name in named if name not in ("", "identity")]
+        known = len(codings) <= _MOST_CODINGS and all(name in _CODINGS for name in codings)
+        self._layers = [_Layer(name) for name in reversed(codings)] if known else []
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing of what was packed."""
+        return all(layer.whole for layer in self._layers)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """What these bytes hold, in pieces of a limited size. Raises ValueError if they are broken."""
+        pieces = iter((data,))
+        for layer in self._layers:
+            pieces = layer.feed(pieces)
+        return pieces
+
+
+_CODINGS = ("gzip", "x-gzip", "deflate")
+
+
+class _Layer:
+    """One content coding, which may hold several packed streams, one after the other."""
+
+    def __init__(self, coding: str) -> None:
         self._is_gzip = coding != "deflate"
         self._stream: zlib._Decompress | None = None
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is missing of what was packed."""
         return self._stream is None
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """What these bytes hold, in pieces of a limited size. Raises ValueError if they are broken."""
-        if not self.known:
-            yield data
-            return
-        full = False
+    def feed(self, packed: Iterator[bytes]) -> Iterator[bytes]:
         try:
-            while data or full:
-                stream = self._stream = self._stream or self._begun(data)
-                piece = stream.decompress(data, _LARGE)
-                data, full = stream.unconsumed_tail, len(piece) == _LARGE
-                if stream.eof:  # another one may follow
-                    data, full, self._stream = stream.unused_data.lstrip(b"\0"), False, None
-                if piece:
-                    yield piece
+            for data in packed:
+                yield from self._unpacked(data)
         except zlib.error:
             raise ValueError("it was not packed as its headers say") from None
+
+    def _unpacked(self, data: bytes) -> Iterator[bytes]:
+        full = False
+        while data or full:
+            stream = self._stream = self._stream or self._begun(data)
+            piece = stream.decompress(data, _LARGE)
+            data, full = stream.unconsumed_tail, len(piece) == _LARGE
+            if stream.eof:  # another one may follow
+                data, full, self._stream = stream.unused_data.lstrip(b"\0"), False, None
+            if piece:
+                yield piece
 
     def _begun(self, data: bytes) -> zlib._Decompress:
         """A deflate stream has the head of zlib's, or none, which its first byte tells."""
         if self._is_gzip:
             return zlib.decompressobj(wbits=31)
         return zlib.decompressobj(wbits=15 if data[0] & 0xF == 8 else -15)
+
+
+def is_large(piece: bytes) -> bool:
+    """Whether a piece may be one of very many that little data was unpacked to: whoever gives it lets
+    others have their turn before the next one."""
+    return len(piece) >= _LARGE
 
 
 class Transport(Protocol):
@@ -442,16 +500,17 @@ class _AiohttpResponse:
                 if not data and not content.at_eof():
                     async with self._deadline.reading():
                         data = await content.readany()
+                if not data and packed.whole:
+                    return
+                for piece in packed.feed(data) if data else _stopped():
+                    yield piece
+                    if is_large(piece):
+                        async with self._deadline.reading():
+                            await asyncio.sleep(0)
             except (aiohttp_library().ClientError, OSError) as error:
                 failure = failure_of(error, self._server)
                 failure.retryable = failure.retryable and not self._kept.session.closed
                 break
-            if not data and packed.whole:
-                return
-            try:
-                pieces = packed.feed(data) if data else _stopped()
-                for piece in pieces:
-                    yield piece
             except ValueError:
                 failure = failure_of(aiohttp_library().ClientPayloadError(), self._server)
                 break
