@@ -32,6 +32,7 @@ from toolcrib.errors import ProviderError, ToolcribError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.message import ChatRequest, StreamPart
 from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunRecord
 from toolcrib.wire import WIRES, encode
 
 world: list[str] = []
@@ -312,6 +313,93 @@ async def test_a_run_that_waited_takes_its_place_in_the_conversation(meanwhile: 
     assert [m.content for m in saved.messages if m.role == "tool"] == ["refunded 2"]
     await saved.send("anything else?")
     check_every_wire_takes_it(client.requests[-1])
+
+
+class FailsOnce:
+    """A sink that fails at a record of one status, or of a run, once it is told to."""
+
+    def __init__(self, at: str) -> None:
+        self.at, self.armed, self.write_ahead = at, False, at == "started"
+
+    def write(self, record: ToolInvocationRecord) -> None:
+        self.fail(record.status)
+
+    async def write_run(self, record: RunRecord) -> None:
+        self.fail(f"run {record.status}")
+
+    def fail(self, at: str) -> None:
+        if self.armed and at == self.at:
+            self.armed = False
+            raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize("meanwhile", [0, 1])
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [
+        ("run running", "It has not run"),
+        ("started", "could not be recorded"),
+        ("completed", "refunded 2"),
+        ("run completed", "refunded 2"),
+    ],
+)
+async def test_what_ran_stays_when_a_run_that_is_resumed_fails(
+    at: str, told: str, meanwhile: int
+) -> None:
+    """Whoever asks again is told what was done, and a run that had not begun waits as before."""
+    said = [f"said {number}" for number in range(meanwhile)]
+    client = ScriptedClient([call("refund", order=2), *said, *["It is refunded."] * 3])
+    sink = FailsOnce(at)
+    runner = ToolRunner([refund], approver=ApprovalStore("sqlite://"), sinks=[sink])
+    session = Session(Agent(client, runner))
+    waiting = await session.send("refund")
+    for text in said:
+        await session.send(text)
+    sink.armed = True
+    answers = {waiting.pending[0].id: Approve(by="grace")}
+    with pytest.raises(OSError, match="full"):
+        await session.resume(waiting.state, answers)
+    (result,) = (m for m in session.messages if m.role == "tool")
+    assert told in result.content
+    assert world == (["refund 2"] if "refunded" in told else [])
+    if told == "It has not run":
+        assert (await session.resume(waiting.state, answers)).status == "completed"
+        assert world == ["refund 2"]
+    await session.send("and now?")
+    check_every_wire_takes_it(client.requests[-1])
+
+
+async def test_a_run_of_another_conversation_is_not_resumed_in_this_one() -> None:
+    session, _ = asking([call("refund", order=2), "Hello."])
+    waiting = await session.agent.run("refund")
+    answers = {waiting.pending[0].id: Approve(by="grace")}
+    with pytest.raises(ToolcribError, match="of another conversation"):
+        await session.resume(waiting.state, answers)
+    assert world == []
+
+
+async def test_a_turn_that_failed_at_once_leaves_nothing_behind_a_run_that_waits() -> None:
+    session, _ = asking([call("refund", order=2), ProviderError("down", 503)])
+    await session.send("refund")
+    before = session.messages
+    with pytest.raises(ProviderError):
+        await session.send("well?")
+    assert session.messages == before
+
+
+async def test_a_call_that_waits_is_not_said_to_have_begun() -> None:
+    """Another call of its turn ran, and a sink failed: of this one everything is known."""
+    sink = FailsOnce("completed")
+    sink.armed = True
+    client = ScriptedClient([[call("pay", order=1), call("refund", order=2)], *MORE])
+    runner = ToolRunner([pay, refund], approver=ApprovalStore("sqlite://"), sinks=[sink])
+    session = Session(Agent(client, runner))
+    with pytest.raises(OSError, match="full"):
+        await session.send("pay and refund")
+    paid, refunded = (m.content for m in session.messages if m.role == "tool")
+    assert paid == "paid 1"
+    assert "unknown" not in refunded
+    assert '"cancelled"' in refunded
 
 
 async def test_a_run_that_is_kept_again_takes_nothing_out_of_the_conversation() -> None:

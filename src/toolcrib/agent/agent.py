@@ -45,6 +45,7 @@ _WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
 )
 _WAITING_TEXT = error_content(_WAITS)
+_CANCELLED_TEXT = error_content(CallError.of(ErrorCode.CANCELLED))
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -74,6 +75,30 @@ class Session:
 
         Raises what `Agent.run` does; what ran before that stays in the conversation.
         """
+        return await self._run(
+            lambda heard: self.agent.start(
+                text, heard, history=self.messages, caller=caller, offered=self.offered
+            )
+        )
+
+    async def resume(
+        self, state: RunState, answers: Mapping[str, Answer] | None = None
+    ) -> RunResult:
+        """Go on with a run of this conversation that waits, and keep it.
+
+        Raises what `Agent.resume` does; what ran before that stays in the conversation. Raises
+        ToolcribError for a run that is none of this conversation.
+        """
+        check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
+        if not set(_call_ids(state.messages)) <= set(_call_ids(self.messages)):
+            raise ToolcribError(
+                "the state is of another conversation: it has calls that this has not"
+            )
+        return await self._run(lambda heard: self.agent.start_again(state, heard, answers or {}))
+
+    async def _run(
+        self, start: Callable[[Callable[[Event], None]], Coroutine[Any, Any, RunResult]]
+    ) -> RunResult:
         self._begin()
         ended: list[RunResult] = []
 
@@ -82,9 +107,7 @@ class Session:
                 ended.append(event.result)
 
         try:
-            return await self.agent.start(
-                text, heard, history=self.messages, caller=caller, offered=self.offered
-            )
+            return await start(heard)
         finally:
             self._end(ended[0] if ended else None)
 
@@ -102,7 +125,8 @@ class Session:
         return stream
 
     def keep(self, result: RunResult) -> None:
-        """Take a run into the conversation: one that was resumed; `send` and `stream` see to their own.
+        """Take a run into the conversation that an agent has resumed; `send`, `stream` and `resume` see
+        to their own.
 
         Where the conversation went on while the run waited, the run is put where it began. What the
         conversation has already is not taken again. Raises ToolcribError for a run that is none of this
@@ -130,12 +154,16 @@ class Session:
         self._busy = True
 
     def _end(self, result: RunResult | None) -> None:
-        """Keep the run, unless it failed, or was cancelled, before it called anything."""
+        """Keep the run, unless it failed, or was cancelled, before it called anything; or, where it was
+        resumed, before a call that waited was over."""
         self._busy = False
         if result is None:
             return
         called = len(_call_ids(result.messages)) > len(_call_ids(self.messages))
-        if called or result.status in _KEPT:
+        waits, _ = _results(self.messages)
+        untold = (_WAITING_TEXT, _CANCELLED_TEXT)
+        over = {m.call_id for m in result.messages if m.content not in untold} & waits
+        if called or over or result.status in _KEPT:
             self.keep(result)
 
     def to_json(self) -> str:
@@ -189,10 +217,19 @@ def _call_ids(messages: Iterable[Message]) -> list[str]:
 
 def _is_older(messages: tuple[Message, ...], known: tuple[Message, ...]) -> bool:
     """Whether a conversation has all of these already, and knows how their calls ended."""
-    waits = {m.call_id for m in messages if m.role == "tool" and m.content == _WAITING_TEXT}
-    ended = {m.call_id for m in known if m.role == "tool" and m.content != _WAITING_TEXT}
-    longer = len(known) > len(messages) or bool(waits & ended)
+    waits, ended = _results(messages)
+    known_waits, known_ended = _results(known)
+    if ended & known_waits:
+        return False
+    longer = len(known) > len(messages) or bool(waits & known_ended)
     return longer and _goes_on(messages, known)
+
+
+def _results(messages: Iterable[Message]) -> tuple[set[str | None], set[str | None]]:
+    """The calls whose result says that they wait, and those that have another one."""
+    results = [message for message in messages if message.role == "tool"]
+    waits = {message.call_id for message in results if message.content == _WAITING_TEXT}
+    return waits, {message.call_id for message in results} - waits
 
 
 def _goes_on(known: tuple[Message, ...], messages: tuple[Message, ...]) -> bool:
@@ -329,6 +366,12 @@ class Agent:
         """Run for a session: `emit` gets every event, the last of them also where the run raises."""
         listener = Listener(emit, streaming=False)
         return self._begin(prompt, history, caller, offered)(listener)
+
+    def start_again(
+        self, state: RunState, emit: Callable[[Event], None], answers: Mapping[str, Answer]
+    ) -> Coroutine[Any, Any, RunResult]:
+        """Resume for a session, likewise."""
+        return self._resumed(state, answers)(Listener(emit, streaming=False))
 
     async def resume(
         self, state: RunState, answers: Mapping[str, Answer] | None = None

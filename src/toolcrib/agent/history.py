@@ -145,6 +145,7 @@ class History:
     ) -> None:
         """The results that there are, in call order; `error` for the calls that have none.
 
+        A call that waited when its run ended has not begun, whatever `error` says of the others.
         `untrusted` says that the run has read untrusted content.
         """
         position = self._last_assistant()
@@ -153,7 +154,11 @@ class History:
         results: list[Message] = []
         calls = tuple(self._readable(call, outcomes.get(call.id)) for call in asked.tool_calls)
         for call in calls:
-            message = given.get(call.id) or result_message(call, outcomes.get(call.id), error)
+            outcome = outcomes.get(call.id)
+            unknown = error is not None and error.code is ErrorCode.OUTCOME_UNKNOWN
+            waited = unknown and isinstance(outcome, Waiting)
+            told = CallError.of(ErrorCode.CANCELLED) if waited else error
+            message = given.get(call.id) or result_message(call, outcome, told)
             if message is not None and untrusted:
                 message = msgspec.structs.replace(message, untrusted=True)
             results += [] if message is None else [message]
