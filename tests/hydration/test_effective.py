@@ -26,6 +26,7 @@ from pydantic import (
     EncoderProtocol,
     Field,
     Json,
+    RootModel,
     SecretStr,
     StringConstraints,
     field_serializer,
@@ -56,6 +57,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import ErrorCode, Stage
+from toolcrib.hydration import instance_of
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink, ScriptedClient
 from toolcrib.testing import call as scripted
@@ -642,6 +644,113 @@ def test_excluded_fields_and_serializers_hide_nothing() -> None:
 class Typed(BaseModel):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, datetime]
+
+
+class Untold(BaseModel):
+    """What it writes of itself is not what it holds."""
+
+    model_config = ConfigDict(extra="allow")
+
+    cents: int = Field(1, exclude=True)
+    to: str = "nobody"
+
+    @field_serializer("to")
+    def _told(self, _to: str) -> str:
+        return "***"
+
+
+class Wider(Untold):
+    more: int = 3
+
+
+HELD = {"cents": 100_000, "to": "eve", "note": "an extra"}
+UNTOLD = Untold.model_validate(HELD)
+
+
+class HidesOne(BaseModel):
+    kept: Untold = UNTOLD
+
+
+class HidesMany(BaseModel):
+    kept: list[Untold] = [UNTOLD]
+
+
+class HidesAnywhere(BaseModel):
+    kept: Any = {"k": UNTOLD}
+
+
+class HidesWider(BaseModel):
+    kept: Untold = Wider.model_validate(HELD)
+
+
+@pytest.mark.parametrize(
+    ("hint", "held"),
+    [
+        (HidesOne, HELD),
+        (HidesMany, [HELD]),
+        (HidesAnywhere, {"k": HELD}),
+        (HidesWider, {**HELD, "more": 3}),
+    ],
+)
+def test_a_default_is_shown_as_what_it_holds(hint: Any, held: Any) -> None:
+    assert read(hint, {}).arguments == {"x": {"kept": held}}
+
+
+def test_the_default_of_a_parameter_is_shown_as_what_it_holds() -> None:
+    @tool(visible=ALL)
+    def refund(one: Untold = UNTOLD, many: dict[int, Untold] = {1: UNTOLD}) -> int:  # noqa: B006
+        """Refund."""
+        return one.cents + len(many)
+
+    hydrated = hydrate(call("refund"), Catalog([refund]))
+    assert isinstance(hydrated, Hydrated)
+    assert hydrated.arguments == {"one": HELD, "many": {"1": HELD}}
+
+
+class SecretAnywhere(BaseModel):
+    token: Any = SecretStr("hunter2")
+    tokens: dict[str, Any] = {"k": [SecretStr("hunter2")]}
+
+
+def test_a_secret_default_that_no_hint_tells_of_is_shown_by_its_type() -> None:
+    shown = {"token": {"default": "SecretStr"}, "tokens": {"default": "dict"}}
+    assert read(SecretAnywhere, {}).arguments == {"x": shown}
+
+
+def holding_itself() -> list[Any]:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+class HoldsItself(BaseModel):
+    kept: Any = Field(default_factory=holding_itself)
+
+
+def test_a_default_that_holds_itself_is_shown_by_its_type() -> None:
+    assert read(HoldsItself, {}).arguments == {"x": {"kept": {"default": "list"}}}
+
+
+class MadeIterator(BaseModel):
+    made: Any = Field(default_factory=lambda: iter([1, 2]))
+
+
+def test_to_look_at_an_iterator_does_not_use_it_up() -> None:
+    @tool(visible=ALL)
+    def take(one: Annotated[list[int], AfterValidator(iter)], two: MadeIterator) -> list[int]:
+        """Take."""
+        return [*one, *two.made]
+
+    hydrated = hydrate(call("take", one=[3, 4], two={}), Catalog([take]))
+    assert isinstance(hydrated, Hydrated)
+    made = instance_of(hydrated, take)
+    assert [*made.arguments["one"], *made.arguments["two"].made] == [3, 4, 1, 2]
+    two = {"made": {"default": "list_iterator"}}
+    assert hydrated.arguments == {"one": [3, 4], "two": two}
+
+
+def test_a_type_of_the_root_that_pydantic_reads_by_a_function_is_read() -> None:
+    assert read(RootModel[re.Pattern[str]], "a+").arguments == {"x": "a+"}
 
 
 def test_typed_extras_are_what_was_sent() -> None:

@@ -39,6 +39,7 @@ from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.schema.derive.adapters import Adapter, whole_numbers
 from toolcrib.schema.derive.hints import show
 from toolcrib.schema.derive.reading import is_core, parts_of
+from toolcrib.schema.derive.roundtrip import attributes_of
 from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.json import JsonValue, canonical_json
@@ -276,6 +277,8 @@ def _has_no_json(value: Any) -> bool:
 def steady_json(value: Any) -> Any:
     """Return a value as JSON, the same in each process: sets have no order of their own.
 
+    An object is what it holds, whatever its serializers write and its excluded fields leave out.
+
     Raises PydanticSerializationError for what is not JSON.
     """
     if value.__class__ in STEADY:
@@ -287,8 +290,15 @@ def steady_json(value: Any) -> Any:
             raise PydanticSerializationError("a set of what is no JSON") from None
     if isinstance(value, list | tuple):
         return [steady_json(item) for item in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: steady_json(item) for key, item in value.items()}
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else next(iter(to_jsonable_python({key: None}))): part
+            for key, part in ((key, steady_json(item)) for key, item in value.items())
+        }
+    if isinstance(value, BaseModel) or (
+        dataclasses.is_dataclass(value) and not isinstance(value, type)
+    ):
+        return steady_json(attributes_of(value))
     return to_jsonable_python(value, round_trip=True)
 
 

@@ -44,7 +44,8 @@ from toolcrib.schema.derive.roundtrip import (
     SetPart,
     UnionPart,
     changes_text,
-    plain,
+    extras_of,
+    plain_default,
     same_json,
     steps,
 )
@@ -172,6 +173,8 @@ class FieldsPart(Part):
             item = self._attribute(value, field.name)
             if item is not MISSING and field.again is None:
                 made[field.keys[0]] = _shown_default(field.node, item)
+        for name, item in self._extras_of(value).items():
+            made[name] = _shown_default(self._extras, item)
         return MISSING if any(shown is MISSING for shown in made.values()) else made
 
     def _check_extras(
@@ -187,11 +190,7 @@ class FieldsPart(Part):
             made[key] = self._extras.check(extras[key], sent[key], (at, key), found)
 
     def _extras_of(self, value: Any) -> Mapping[str, Any]:
-        if isinstance(value, BaseModel):
-            return value.__pydantic_extra__ or {}
-        kept = value if self._cls is None else getattr(value, "__dict__", {})
-        names = {field.name for field in self._fields}
-        return {key: item for key, item in kept.items() if key not in names}
+        return extras_of(value, {field.name for field in self._fields})
 
     def _check_items(self, value: Any, sent: list[Any], at: At, found: Findings) -> Any:
         """Check a NamedTuple that was sent as an array; its last fields may have defaults."""
@@ -226,7 +225,9 @@ def _shown_default(node: Part, value: Any) -> Any:
     try:
         return node.check(value, MISSING, None, Findings())
     except Differs:  # a default need not be of its hint
-        return plain(value)
+        return plain_default(value)
+    except RecursionError:  # it holds itself
+        return MISSING
 
 
 class Reader:
@@ -466,7 +467,7 @@ class _Planner:
     def _model(self, core: Any, _config: Any) -> Part:
         config = core.get("config") or {}
         inner = core["schema"]
-        while inner["type"].startswith("function-"):
+        while inner["type"].startswith("function-") and "schema" in inner:
             inner = inner["schema"]
         if inner["type"] != "model-fields":
             root = self.plan(core["schema"], config)

@@ -21,14 +21,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import datetime, time
 from enum import Enum
 from fractions import Fraction
 from math import isfinite
 from typing import Any, TypeAlias, cast
 
-from pydantic import Secret, SecretBytes, SecretStr, ValidationError
+from pydantic import BaseModel, RootModel, Secret, SecretBytes, SecretStr, ValidationError
 from pydantic_core import (
     CoreConfig,
     PydanticSerializationError,
@@ -63,6 +64,8 @@ def plain(value: Any) -> Any:
         return plain(value.get_secret_value())
     if isinstance(value, dict):
         return _plain_object(value)
+    if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
+        return _plain_object(attributes_of(value))
     if isinstance(value, list | tuple | deque | set | frozenset):
         items = [plain(item) for item in value]
         if any(item is MISSING for item in items):
@@ -71,7 +74,62 @@ def plain(value: Any) -> Any:
     return _plain_text(value)
 
 
-def _plain_object(value: dict[Any, Any]) -> Any:
+def attributes_of(value: Any) -> Any:
+    """Return all that an object holds, by the names that it is sent under, extras too.
+
+    A RootModel is what it holds. Serializers, excluded fields and private attributes do not matter.
+    """
+    if isinstance(value, RootModel):
+        return value.root
+    if isinstance(value, BaseModel):
+        sent_as = {n: field.validation_alias for n, field in type(value).model_fields.items()}
+        held = {
+            alias if isinstance(alias := sent_as.get(name), str) else name: part
+            for name, part in value.__dict__.items()
+        }
+        return {**held, **(value.__pydantic_extra__ or {})}
+    listed = {field.name: getattr(value, field.name, MISSING) for field in fields(value)}
+    return {n: part for n, part in listed.items() if part is not MISSING} | extras_of(value, listed)
+
+
+def extras_of(value: Any, named: Collection[str]) -> dict[str, Any]:
+    """Return what an object holds under other names than those of its fields."""
+    if isinstance(value, BaseModel):
+        return value.__pydantic_extra__ or {}
+    kept = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    return {name: part for name, part in kept.items() if name not in named}
+
+
+def holds_secret(value: Any) -> bool:
+    """Return whether there is a secret in a value, at any depth."""
+    pending, seen = [value], set[int]()
+    while pending:
+        part = pending.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, SECRETS):
+            return True
+        if isinstance(part, Mapping):
+            pending += [*part.keys(), *part.values()]
+        elif isinstance(part, list | tuple | deque | set | frozenset):
+            pending += part
+        elif isinstance(part, BaseModel) or (is_dataclass(part) and not isinstance(part, type)):
+            pending.append(attributes_of(part))
+    return False
+
+
+def plain_default(value: Any) -> Any:
+    """Return as JSON what no schema may call a secret; `MISSING` for what holds one."""
+    try:
+        return MISSING if holds_secret(value) else plain(value)
+    except RecursionError:  # it holds itself
+        return MISSING
+
+
+def _plain_object(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return plain(value)
     made = {}
     for key, item in value.items():
         name = plain(key)
@@ -85,6 +143,8 @@ def _plain_text(value: Any) -> Any:
         return str.__str__(value)
     if isinstance(value, Fraction):
         return str(value)
+    if isinstance(value, Iterator):  # to look at one is to use it up
+        return MISSING
     try:
         made = to_jsonable_python(value, by_alias=True, round_trip=True)
         canonical_json(made)
@@ -340,6 +400,8 @@ class AnythingPart(Part):
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if sent is not MISSING and same_json(value, sent):
             return sent
+        if sent is MISSING:
+            return plain_default(value)
         return super().check(value, sent, at, found)
 
 
