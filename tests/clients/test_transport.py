@@ -207,6 +207,34 @@ async def test_who_waits_for_a_connection_is_told_so_too(monkeypatch: pytest.Mon
         assert not caught.value.retryable
 
 
+async def test_to_wait_for_a_free_connection_is_not_to_connect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib.clients.transport.CONNECTIONS", 1)
+    limits = Timeouts(connect=0.2, read=None, total=None)
+    async with serving(TEXT) as server:
+        client = OpenAIClient("m", base_url=server.url, timeouts=limits, retries=None)
+        async with client, contextlib.aclosing(client.stream(HI)) as parts:  # type: ignore[type-var]
+            await anext(parts)
+            async with contextlib.aclosing(client.stream(HI)) as others:  # type: ignore[type-var]
+                waiting = asyncio.ensure_future(anext(others))
+                await asyncio.sleep(0.3)
+                assert not waiting.done()
+                await parts.aclose()  # type: ignore[attr-defined]
+                assert await waiting == TextPart("Hi")
+
+
+async def test_a_server_that_says_nothing_is_waited_for_by_the_limit_to_read() -> None:
+    """It has the request, and may be at work on it: nobody asks it again."""
+    limits = Timeouts(connect=0.05, read=0.1, total=None)
+    async with serving(b"", head=b"") as server:
+        client = OpenAIClient("m", base_url=server.url, timeouts=limits, retries=None)
+        async with client:
+            with pytest.raises(ConnectionFailed, match=r"within the time limit$") as caught:
+                await client.chat(HI)
+    assert not caught.value.retryable
+
+
 async def test_a_large_body_is_sent() -> None:
     """As `-W error` has it: aiohttp warns of what it writes at one go."""
     large = ChatRequest((Message.user("x" * (3 << 20)),))

@@ -12,7 +12,6 @@ import io
 import math
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextvars import ContextVar
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
@@ -26,11 +25,16 @@ from toolcrib.errors import ClientError, ConnectionFailed, MissingExtraError, Re
 from toolcrib.values.json import Veiled
 from toolcrib.values.typed import check_fields, names_wrong_types
 
+if TYPE_CHECKING:
+    import aiohttp
+
 # How long each step of a request may take.
 #
-# Rule: nobody is waited for without a limit, unless the user said so, and a limit is moved only when
-# there is something to wait for. (aiohttp's own are three timers a request, moved with each piece of a
-# reply; most pieces are there already when they are asked for.)
+# Rule: every wait has a limit, unless the user asked for none. A request has one `asyncio.timeout`,
+# which is moved from step to step: to wait for a free connection counts to `total` only, to make one
+# to `connect`, and from then on each piece of the answer to `read`. (aiohttp's own limits are three
+# timers a request, moved with each piece of a reply; most pieces are there already when they are
+# asked for.)
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,34 +57,50 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestDeadline:
-    """Moves the `limit` of a request from step to step; `fresh`: its connection was made for it."""
+    """Moves the time limit of one request from step to step, as aiohttp's events report them.
+
+    `fresh` says whether a connection was made for this request. Another one may have been closed by
+    its server while nobody used it.
+    """
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._now = asyncio.get_running_loop().time
-        self._connect = timeouts.connect
+        self._connect = math.inf if timeouts.connect is None else timeouts.connect
         self._read = math.inf if timeouts.read is None else timeouts.read
         self._end = math.inf if timeouts.total is None else self._now() + timeouts.total
+        self._is_connecting = False
         self.fresh = False
-        self.limit = asyncio.timeout_at(None if self._end == math.inf else self._end)
+        self.limit = asyncio.timeout_at(_finite(self._end))
 
-    def connecting(self) -> asyncio.Timeout:
-        """The limit on a connection that is made for it."""
+    @property
+    def missed_connecting(self) -> bool:
+        """Whether the limit that passed was the one to connect: the server never had the request."""
+        return self._is_connecting and self.limit.expired()
+
+    def on_connecting(self) -> None:
+        """Limit the making of a connection."""
         self.fresh = True
-        return asyncio.timeout(self._connect)
+        connected = self._now() + self._connect
+        self._is_connecting = connected < self._end
+        self._move(connected)
 
-    def connected(self) -> None:
-        """From here on the server is waited for."""
-        when = self._next()
-        if when != self.limit.when():
-            self.limit.reschedule(when)
+    def on_connected(self) -> None:
+        """Limit the wait for the beginning of the answer."""
+        self._is_connecting = False
+        self._move(self._now() + self._read)
 
     def reading(self) -> asyncio.Timeout:
-        """The limit on the next piece."""
-        return asyncio.timeout_at(self._next())
+        """Return the limit on the next piece of the answer."""
+        return asyncio.timeout_at(_finite(min(self._now() + self._read, self._end)))
 
-    def _next(self) -> float | None:
-        when = min(self._now() + self._read, self._end)
-        return None if when == math.inf else when
+    def _move(self, when: float) -> None:
+        limit = _finite(min(when, self._end))
+        if limit != self.limit.when():
+            self.limit.reschedule(limit)
+
+
+def _finite(when: float) -> float | None:
+    return None if when == math.inf else when
 
 
 # What aiohttp says of a connection that failed, in words that quote nothing of the request.
@@ -131,32 +151,46 @@ def failure_of(error: Exception, server: str) -> ConnectionFailed:
     return failure
 
 
-# Connections that are kept between requests: aiohttp's, one pool an event loop.
+# Connections that are used again: aiohttp's, one pool an event loop.
 #
-# Rule: aiohttp is imported when the first one is opened.
+# Rule: aiohttp is imported when the first pool is opened, and only its public interface is used.
 
-
-if TYPE_CHECKING:
-    import aiohttp
 
 CONNECTIONS = 1000
 """The most that are open at once in one event loop, as in OpenAI's own client; more wait their turn."""
 
-DEADLINE: ContextVar[RequestDeadline] = ContextVar("DEADLINE")
-"""The deadline of the request that this task sends: aiohttp tells a connector nothing of its user."""
-
 
 def open_session() -> aiohttp.ClientSession:
-    """A session without cookies, whose requests have the limits of their `DEADLINE`."""
+    """Return a session without cookies or time limits, which reports its steps to a `RequestDeadline`.
+
+    The deadline of a request is its `trace_request_ctx`.
+    """
     library = aiohttp_library()
+    steps = library.TraceConfig(trace_config_ctx_factory=_deadline_of)
+    steps.on_connection_create_start.append(_on_connecting)
+    steps.on_connection_create_end.append(_on_connected)
+    steps.on_connection_reuseconn.append(_on_connected)
     session: aiohttp.ClientSession = library.ClientSession(
         timeout=library.ClientTimeout(total=None),
-        connector=_connector_class()(limit=CONNECTIONS),
+        connector=_connector_class()(),
         cookie_jar=library.DummyCookieJar(),
         headers={"User-Agent": "toolcrib", "Accept-Encoding": ASKED_CODINGS},
         auto_decompress=False,  # it is not told there that a packed body was cut
+        trace_configs=[steps],
     )
     return session
+
+
+def _deadline_of(trace_request_ctx: RequestDeadline) -> RequestDeadline:
+    return trace_request_ctx
+
+
+async def _on_connecting(_session: object, deadline: RequestDeadline, _event: object) -> None:
+    deadline.on_connecting()
+
+
+async def _on_connected(_session: object, deadline: RequestDeadline, _event: object) -> None:
+    deadline.on_connected()
 
 
 async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
@@ -168,8 +202,8 @@ async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None
 
 
 async def _is_spoilt(connection: Any) -> bool:
-    """Whether something came on a kept connection that nobody had asked for: a second answer, which
-    would be taken for that to the next request, of whichever conversation.
+    """Return whether something came on a reused connection that nobody had asked for: a second answer,
+    which would be taken for that to the next request, of whichever conversation.
 
     What has arrived is read in the loop's next turn, and known in the one after it.
     """
@@ -185,36 +219,27 @@ async def _is_spoilt(connection: Any) -> bool:
 
 @cache
 def _connector_class() -> Any:
-    """aiohttp's connector, which tells a request of its connection, and makes it within its limit.
+    """Return a subclass of aiohttp's connector, made once aiohttp is imported.
 
     Rule: a request goes out only on a connection on which nothing waits to be read.
-
-    (A TraceConfig would, too: it costs 20 µs and two copies of the URL a request.)
     """
-    library = aiohttp_library()
-    base: Any = library.TCPConnector
+    base: Any = aiohttp_library().TCPConnector
 
     class Connector(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(limit=CONNECTIONS)
+            self.used = WeakSet[Any]()
+
         async def connect(self, *args: Any, **kwargs: Any) -> Any:
-            connection, deadline = await super().connect(*args, **kwargs), DEADLINE.get()
-            while not deadline.fresh and await _is_spoilt(connection):
+            connection = await super().connect(*args, **kwargs)
+            while connection.protocol in self.used and await _is_spoilt(connection):
                 connection.close()
                 connection = await super().connect(*args, **kwargs)
-            deadline.connected()
+            self.used.add(connection.protocol)
             return connection
-
-        async def _create_connection(self, *args: Any, **kwargs: Any) -> Any:
-            try:
-                async with DEADLINE.get().connecting():
-                    return await super()._create_connection(*args, **kwargs)
-            except TimeoutError:
-                raise library.ConnectionTimeoutError from None
 
     return Connector
 
-
-if TYPE_CHECKING:
-    import aiohttp
 
 LINGER = 0.2
 """Seconds that a whole reply's connection is given to end, so that it can be used again."""
@@ -386,7 +411,6 @@ class AiohttpTransport:
         session, proxy = kept.session, self._proxy(server, request.url)
         while True:
             deadline = RequestDeadline(self._timeouts)
-            before = DEADLINE.set(deadline)
             try:
                 async with deadline.limit:
                     response = await session.request(
@@ -396,9 +420,11 @@ class AiohttpTransport:
                         headers=request.headers,
                         allow_redirects=False,
                         proxy=proxy,
+                        trace_request_ctx=deadline,
                     )
             except (aiohttp_library().ClientError, OSError) as error:
                 failure: ClientError = failure_of(error, server)
+                failure.retryable = failure.retryable or deadline.missed_connecting
                 again = not deadline.fresh and is_closed(error) and not session.closed
             except asyncio.CancelledError:
                 if not session.closed or _is_cancelled():
@@ -415,8 +441,6 @@ class AiohttpTransport:
                 again = False
             else:
                 return _AiohttpResponse(response, server, deadline, kept)
-            finally:
-                DEADLINE.reset(before)
             if not again:
                 failure.retryable = failure.retryable and not session.closed
                 raise failure
