@@ -24,7 +24,7 @@ from toolcrib.cli.audit_story import stories
 from toolcrib.cli.options import moment
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import Allow, Deny
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import FOR_RUN, ToolInvocationRecord
 
 RAN = "It ran because the policy 'standard' allowed it (nothing about this tool asks for more)"
 WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
@@ -114,6 +114,14 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
 def test_why_did_this_run(records: Sequence[ToolInvocationRecord], why: str) -> None:
     (story,) = stories(AuditEntry(n, NOON, one, "", "") for n, one in enumerate(records, 1))
     assert story.why() == why
+
+
+def test_a_yes_for_the_whole_run_is_told_as_one() -> None:
+    given = begun(decision=ASKED, approved_by="eve", notes=(FOR_RUN,))
+    (story,) = stories([AuditEntry(1, NOON, given, "", "")])
+    lines = [f"{line.what} {line.text}" for line in story.lines()]
+    assert "answered approved by eve, for the whole run" in lines
+    assert not any(FOR_RUN in line for line in lines)
 
 
 @pytest.mark.parametrize("code", ErrorCode)
