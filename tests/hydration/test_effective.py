@@ -753,6 +753,36 @@ def test_a_type_of_the_root_that_pydantic_reads_by_a_function_is_read() -> None:
     assert read(RootModel[re.Pattern[str]], "a+").arguments == {"x": "a+"}
 
 
+@dataclass(eq=False)
+class Plain:
+    cents: int = 1
+
+
+class HasPlain(BaseModel):
+    n: int
+    kept: Plain = Plain()
+
+
+def test_nobody_shares_a_default_in_what_a_validator_made() -> None:
+    @tool(visible=ALL)
+    def take(x: Annotated[list[HasPlain], AfterValidator(reversed_list)]) -> int:
+        """Take."""
+        return len(x)
+
+    hydrated = hydrate(call("take", x=[{"n": 1}, {"n": 2}]), Catalog([take]))
+    assert isinstance(hydrated, Hydrated)
+    looked: Any = hydrated.tool
+    for item in looked.arguments["x"]:
+        item.kept.cents = 100_000
+    made = instance_of(hydrated, take)
+    assert [item.kept.cents for item in made.arguments["x"]] == [1, 1]
+    assert HasPlain(n=1).kept.cents == 1
+
+
+def reversed_list(items: list[Any]) -> list[Any]:
+    return items[::-1]
+
+
 def test_typed_extras_are_what_was_sent() -> None:
     result = read(Typed, {"a": "2024-01-01T00:00:00z"})
     assert isinstance(result, Hydrated)

@@ -115,7 +115,7 @@ class FieldsPart(Part):
         if self._indexed and isinstance(sent, list):
             return self._check_items(value, sent, at, found)
         if sent is MISSING:
-            return self._shown(value)
+            return self._shown(value, found)
         if not isinstance(sent, dict):
             raise Differs(at)
         made: dict[str, Any] = {}
@@ -139,13 +139,16 @@ class FieldsPart(Part):
             return
         key = field.keys[0]
         made[key], own = _default(field, item, (at, key), found)
-        if own is not item and field.again is None and not self._indexed:
-            if self._cls is None:
-                value[field.name] = own
-            else:
-                object.__setattr__(value, field.name, own)
+        if own is not item and field.again is None:
+            self._set(value, field.name, own)
         if isinstance(value, BaseModel):
             value.__pydantic_fields_set__.discard(field.name)
+
+    def _set(self, value: Any, name: str, own: Any) -> None:
+        if self._cls is None:
+            value[name] = own
+        elif not self._indexed:
+            object.__setattr__(value, name, own)
 
     def _check_field(self, field: FieldPart, item: Any, sent: Any, at: At, found: Findings) -> Any:
         if field.again is not None:
@@ -166,13 +169,19 @@ class FieldsPart(Part):
             return value.get(name, MISSING)
         return getattr(value, name, MISSING)
 
-    def _shown(self, value: Any) -> Any:
-        """Return all of an object that was not sent, or `MISSING` if a part of it is no JSON."""
+    def _shown(self, value: Any, found: Findings) -> Any:
+        """Return all of an object that was not sent, or `MISSING` if a part of it is no JSON.
+
+        One that a validator made gets copies of its own: a part may be a default of its class.
+        """
         made = {}
         for field in self._fields:
             item = self._attribute(value, field.name)
-            if item is not MISSING and field.again is None:
-                made[field.keys[0]] = _shown_default(field.node, item)
+            if item is MISSING or field.again is not None:
+                continue
+            made[field.keys[0]] = shown = _shown_default(field.node, item)
+            if found.made and shown is not MISSING and item.__class__ not in _UNCHANGING:
+                self._set(value, field.name, copy.deepcopy(item))
         for name, item in self._extras_of(value).items():
             made[name] = _shown_default(self._extras, item)
         return MISSING if any(shown is MISSING for shown in made.values()) else made

@@ -210,12 +210,14 @@ class Findings:
     """What was found on the way: places that were not sent, and places that an author changed.
 
     `defaults` point into what is shown, where the items of a set are sorted and keys have a canonical
-    form; `normalised`, `pinned` and `pins` point into what was sent.
+    form; `normalised`, `pinned` and `pins` point into what was sent. `made` is True of a value that an
+    author's validator made.
     """
 
-    __slots__ = ("defaults", "known", "normalised", "pinned", "pins")
+    __slots__ = ("defaults", "known", "made", "normalised", "pinned", "pins")
 
-    def __init__(self) -> None:
+    def __init__(self, *, made: bool = False) -> None:
+        self.made = made
         self.defaults: list[At] = []
         self.normalised: list[At] = []
         self.pinned: list[tuple[At, JsonValue]] = []
@@ -437,7 +439,7 @@ class AuthoredPart(AroundPart):
         except Differs:
             found.rewind(mark)
         try:
-            shown = self.inner.check(value, MISSING, at, Findings())
+            shown = self.inner.check(value, MISSING, at, Findings(made=sent is not MISSING))
         except Differs:
             shown = MISSING
         shown = plain(value) if shown is MISSING else shown
@@ -636,7 +638,8 @@ class SetPart(Part):
         if not self.fits(value) or not (sent is MISSING or isinstance(sent, list)):
             raise Differs(at)
         if sent is MISSING:
-            items = [self._item.check(item, MISSING, (at, 0), found) for item in value]
+            # a copy within an item may have another hash
+            items = [self._item.check(item, MISSING, (at, 0), Findings()) for item in value]
             return (
                 MISSING if any(i is MISSING for i in items) else sorted(items, key=canonical_json)
             )
