@@ -14,6 +14,7 @@ from toolcrib.clients.server import hidden, secrets_of
 from toolcrib.errors import AuthenticationError, ConnectionFailed
 from toolcrib.testing import openai_server, raw
 from toolcrib.values.message import ChatRequest, Message
+from toolcrib.wire.failure import safe_text
 
 HI = ChatRequest((Message.user("Hi"),))
 KEY = "Zk9/aB+cD=eFgH1234567890&xyz+QQ=="
@@ -33,6 +34,32 @@ FORMS: dict[str, str] = {
 @each_row("form", FORMS)
 def test_a_key_in_any_form_is_hidden(form: str) -> None:
     assert hidden(f"no key: {FORMS[form]} of yours", [KEY]) == "no key: [key] of yours"
+
+
+LOOKS = "sk-canary+/=0123456789abcdefXYZ&more"
+"""It begins as keys of a known provider do, which are hidden by their looks wherever they stand."""
+
+
+@each_row("key", [KEY, LOOKS])
+def test_a_key_in_pieces_of_any_length_is_hidden(key: str) -> None:
+    """By both who hide something: what looks like a key, and what is known to be one."""
+    for at in range(1, len(key)):
+        for broken in (f"{key[:at]}\n{key[at:]}", f"{quote(key[:at], safe='')} {key[at:]}"):
+            told = hidden(safe_text(f"bad {broken} given"), [key, f"Bearer {key}"])
+            pieces = [key[n : n + 6] for n in range(len(key) - 5)]
+            assert not [piece for piece in pieces if piece in told], at
+            assert told.startswith("bad [key]"), at
+            assert told.endswith(" given"), at
+
+
+@each_row("form", FORMS)
+def test_a_key_that_looks_like_one_is_hidden_in_any_form(form: str) -> None:
+    forms = {
+        "url": quote(LOOKS, safe=""), "html": html.escape(LOOKS).replace("=", "&#61;"),
+        "json": LOOKS.replace("/", "\\/").replace("+", "\\u002B"),
+    }  # fmt: skip
+    told = hidden(safe_text(f"no key: {forms.get(form, LOOKS)} of yours"), [LOOKS])
+    assert told == "no key: [key] of yours"
 
 
 def test_what_is_not_secret_stays() -> None:

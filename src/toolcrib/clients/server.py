@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from html import unescape
 from urllib.parse import unquote, urlsplit
 
 from toolcrib.errors import AuthenticationError, RequestError
@@ -127,6 +128,9 @@ HARMLESS = frozenset(
 _SHORTEST = 6
 _LONG, _TELLING = 16, 8
 """Of a secret of so many characters, so many tell what it is, though the others be missing."""
+_PIECE = 4
+_HIDDEN = re.compile(r"\[key\](?:[^\s\"'<>,)]*[A-Za-z0-9][^\s\"'<>,)]*)?(?:\s[^\s\"'<>,)]+)*")
+"""What stands for a secret, what goes on with it in one word, and the words after it."""
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
 _PUBLIC = frozenset(("api-version", "alt"))
 
@@ -147,17 +151,37 @@ def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
     """The text without the secrets. What has less than six characters is none."""
-    for secret in sorted(set(secrets), key=len, reverse=True):
+    secrets = sorted(set(secrets), key=len, reverse=True)
+    for secret in secrets:
         begun = _spelled(secret[:_TELLING])  # the whole of a long token takes 0.1 s to compile
         if len(secret) >= _SHORTEST and re.search(begun, text, re.IGNORECASE):
             text = re.sub(_pattern(secret), "[key]", text, flags=re.IGNORECASE)
-    return text
+    long = [secret for secret in secrets if len(secret) >= _LONG]
+    return _HIDDEN.sub(lambda found: _without_rest(found[0], long), text) if long else text
+
+
+def _without_rest(text: str, secrets: Iterable[str]) -> str:
+    """`[key]`, and the words after it that are none of a long secret's.
+
+    The beginning of a key may have been hidden by its looks alone (`safe_text`), up to a character of
+    another form or the end of a line: the rest of it is told by what it follows.
+    """
+    _, *words = text.split()
+    while words and any(_is_piece(words[0], secret) for secret in secrets):
+        del words[0]
+    return " ".join(("[key]", *words))
+
+
+def _is_piece(word: str, secret: str) -> bool:
+    bare = unquote(unescape(word.rstrip(".;:!?"))).lower()
+    return len(bare) >= _PIECE and bare in secret.lower()
 
 
 def _pattern(secret: str) -> str:
     if len(secret) < _LONG:
         return _spelled(secret)
-    return f"{_spelled(secret[:_TELLING])}(?:{_spelled(secret[_TELLING:])}|[^\\s\"'<>,)]*)"
+    rest = rf"\s?{_spelled(secret[_TELLING:])}|[^\s\"'<>,)]*"
+    return f"{_spelled(secret[:_TELLING])}(?:{rest})"
 
 
 def _spelled(secret: str) -> str:
