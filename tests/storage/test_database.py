@@ -143,12 +143,16 @@ async def test_what_was_committed_is_on_disk(postgres: Callable[[], str], tmp_pa
         await database.aclose()
 
 
+URLS = ["sqlite:///{}crib.db", "sqlite:///file:{}crib.db?uri=true"]
+
+
+@pytest.mark.parametrize("form", URLS)
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_nothing_is_acknowledged_that_went_into_a_file_that_is_gone(
-    tmp_path: Path, replaced: bool
+    tmp_path: Path, replaced: bool, form: str
 ) -> None:
     path = tmp_path / "crib.db"
-    store = ApprovalStore(f"sqlite:///{path}")
+    store = ApprovalStore(form.format(f"{tmp_path}/"))
     await store(request(1))
     await store.aclose()
     copy = path.read_bytes()
@@ -164,11 +168,12 @@ async def test_nothing_is_acknowledged_that_went_into_a_file_that_is_gone(
     await store.aclose()
 
 
+@pytest.mark.parametrize("form", URLS)
 async def test_a_folder_that_changes_leaves_the_file_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    store = ApprovalStore("sqlite:///crib.db")
+    store = ApprovalStore(form.format(""))
     await store(request(0))
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")

@@ -26,7 +26,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.storage.cache_folder import OWNERS, create_private
@@ -34,7 +34,7 @@ from toolcrib.threads import renewed_in_children
 from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import URL, Connection, Engine
 
 T = TypeVar("T")
 Row: TypeAlias = Mapping[str, Any]
@@ -78,9 +78,8 @@ def open_engine(url: str, mode: int = OWNERS) -> Engine:
         # each connection would be a database of its own: one for all threads, one at a time
         options |= {"poolclass": sa.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
         options["connect_args"] = {"check_same_thread": False}
-    elif not parsed.database.startswith("file:"):
-        # every connection is to the same file, whatever becomes of the working folder
-        parsed = parsed.set(database=os.path.abspath(parsed.database))  # noqa: PTH100  a link stays
+    else:
+        parsed = parsed.set(database=_from_anywhere(parsed))
     engine: Engine = sa.create_engine(parsed, **options)
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "do_connect", partial(_make_file, mode))
@@ -91,6 +90,28 @@ def open_engine(url: str, mode: int = OWNERS) -> Engine:
     return engine
 
 
+def _is_uri(url: URL) -> bool:
+    return (url.database or "").startswith("file:") and "uri" in url.query
+
+
+def _path_in(url: URL) -> str:
+    """The path in SQLite's own form of an URI (`file:crib.db`), empty for a database in memory."""
+    path = unquote(urlsplit(url.database or "").path)
+    return "" if path == ":memory:" or url.query.get("mode") == "memory" else path
+
+
+def _from_anywhere(url: URL) -> str:
+    """The name of a SQLite file by which every connection is to the same one, whatever becomes of the
+    working folder."""
+    name = url.database or ""
+    if not _is_uri(url):
+        return os.path.abspath(name)  # noqa: PTH100  a link stays
+    path = _path_in(url)
+    if not path or path.startswith("/"):
+        return name
+    return f"file:{quote(os.path.abspath(path))}"  # noqa: PTH100  likewise
+
+
 def _is_no_row(told: logging.LogRecord) -> bool:
     """SQLAlchemy hides what is written from its log, but not what is read, which it tells at DEBUG."""
     return told.levelno > logging.DEBUG
@@ -98,8 +119,11 @@ def _is_no_row(told: logging.LogRecord) -> bool:
 
 def file_behind(engine: Engine) -> object:
     """What tells the file of a SQLite database from any other; None where there is no such file."""
+    if engine.dialect.name != "sqlite":
+        return None
     name = engine.url.database or ""
-    if engine.dialect.name != "sqlite" or not os.path.isabs(name):  # noqa: PTH117  no path yet
+    name = _path_in(engine.url) if _is_uri(engine.url) else name
+    if not os.path.isabs(name):  # noqa: PTH117  no path yet
         return None
     try:
         found = os.stat(name)  # noqa: PTH116  once for each transaction
