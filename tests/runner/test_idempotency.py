@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -96,6 +97,23 @@ async def test_a_finished_call_gives_its_outcome_and_does_not_run_again() -> Non
     assert RUNS == [KEY]
     assert sink.records == [first.record]
     assert (first.record.idempotency_key, first.record.key_scope) == (KEY, "process")
+
+
+@tool(visible=["a"])
+async def gives() -> Any:
+    """Give numbers of all kinds."""
+    return {"a": [2.0, 2**70, -0.0, 1e300], "b": [3.0, -(2**70)]}
+
+
+async def test_a_replay_has_the_numbers_of_the_first_outcome() -> None:
+    runner = ToolRunner([gives])
+    first, again = [await runner.exec(ToolCall("c", "gives", "{}")) for _ in range(2)]
+    assert isinstance(first, Completed)
+    assert isinstance(again, Completed)
+    for views in (first, again):
+        assert repr(views.model) == repr({"a": [2.0, 2**70, -0.0, 1e300], "b": [3.0, -(2**70)]})
+        assert repr(views.public) == repr({"a": [2.0, 2**70, -0.0, 1e300]})
+    assert first.record == again.record
 
 
 async def test_a_failed_call_that_had_begun_does_not_run_again_either() -> None:

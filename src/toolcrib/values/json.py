@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 import orjson
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 if TYPE_CHECKING:
     JsonValue: TypeAlias = (
@@ -73,11 +73,14 @@ def canonical_bytes(value: JsonObject) -> bytes:
 
 
 def json_bytes(value: JsonValue) -> bytes:
-    """Write a JSON value as compact text, its keys as they come. Raises as `canonical_json` does."""
+    """Write a JSON value as compact text, its keys and numbers as they are.
+
+    Raises ValueError or TypeError for what is not JSON.
+    """
     try:
         return orjson.dumps(value)
     except TypeError:  # an integer of more than 64 bits
-        return canonical_json(value).encode()
+        return to_json(value, inf_nan_mode="constants")
 
 
 def _otherwise(written: bytes) -> bool:
