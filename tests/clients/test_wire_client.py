@@ -701,6 +701,7 @@ async def test_a_reason_that_nobody_lists_stops_calls_until_the_application_list
 def test_who_always_ends_a_stream_with_done() -> None:
     for url, always in (
         ("https://api.openai.com/v1", True),
+        ("https://API.openai.com.:443/v1", True),
         ("https://openrouter.ai/api/v1", True),
         ("https://it.openai.azure.com/openai/v1", True),
         ("http://localhost:8000/v1", False),

@@ -144,7 +144,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         return listed or ("stop" if word in self.natural_reasons else "doubtful")
 
     def at(self, host: str) -> Wire:
-        """The wire as the server of that host name speaks it."""
+        """The wire as the server of that host name speaks it; a dot at its end names the same."""
+        host = host.rstrip(".")
         known = any(host == name or host.endswith(f".{name}") for name in self.done_servers)
         return msgspec.structs.replace(
             self,
