@@ -10,10 +10,11 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import pytest
+from pydantic import AfterValidator
 from rows import each_row
 
 from toolcrib import (
@@ -425,6 +426,26 @@ async def test_an_edit_of_what_stands_in_arrays_runs_as_it_was_approved(
     assert isinstance(wanted, Hydrated)
     assert outcome.record.arguments == wanted.arguments
     assert got == [wanted.tool.arguments["fees"]]
+
+
+@pytest.mark.parametrize("order", [7, 8])
+async def test_what_a_validator_changed_is_not_changed_again_by_an_edit_of_the_rest(
+    order: int,
+) -> None:
+    @tool(visible=ALL, safe=False)
+    def refund(order: int, cents: Annotated[int, AfterValidator(lambda euros: 100 * euros)]) -> int:
+        """Refund."""
+        return cents
+
+    async def editor(request: ApprovalRequest) -> Answer:
+        assert request.arguments == {"order": 7, "cents": 500}
+        return Approve("grace", arguments={**request.arguments, "order": order})
+
+    call = ToolCall("1", "refund", '{"order": 7, "cents": 5}')
+    outcome = await ToolRunner([refund], approver=editor).exec(call)
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 500
+    assert outcome.record.arguments == {"order": order, "cents": 500}
 
 
 async def test_edited_arguments_that_are_not_valid_do_not_run() -> None:

@@ -31,6 +31,7 @@ class Built:
     def __init__(self) -> None:
         self.sent: JsonObject = {"a": 1}
         self.pinned: dict[str, JsonValue] = {}
+        self.normalised: tuple[str, ...] = ()
 
     def another(self) -> object:
         return object()

@@ -110,7 +110,7 @@ class _Build:
     by nobody: it is the one that runs. Whoever else looks gets another.
     """
 
-    __slots__ = ("_canonical", "_sent", "_tool", "_unseen", "pinned")
+    __slots__ = ("_canonical", "_sent", "_tool", "_unseen", "normalised", "pinned")
 
     def __init__(self, tool: Tool[..., Any], sent: bytes, made: Made) -> None:
         self._tool = tool
@@ -118,6 +118,7 @@ class _Build:
         self._canonical = made.canonical
         self._unseen: Made | None = made
         self.pinned = made.pinned
+        self.normalised = made.normalised
 
     @property
     def sent(self) -> JsonObject:

@@ -28,7 +28,7 @@ from toolcrib.runner.output import masked_arguments, masked_places, own_copy, un
 from toolcrib.runner.policy import spared_for_run
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import ExceptionHook, Stopped, accepted
-from toolcrib.schema.references import in_array, lacks, remove_at, same_at
+from toolcrib.schema.references import copy_at, in_array, lacks, remove_at, same_at
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
 from toolcrib.values.call import Hydrated, HydrationResult
@@ -302,13 +302,21 @@ def _own_request(request: ApprovalRequest) -> ApprovalRequest:
 
 
 def _sent_anew(edited: JsonObject, hydrated: Hydrated) -> tuple[JsonObject, tuple[str, ...]]:
-    """Edited arguments without the defaults that were shown beside them and left as they were, and the
-    places of those: what was not sent is not sent now."""
-    edited, shown = own_copy(edited), hydrated.arguments
+    """Edited arguments as they would have been sent, and the places where that is not what was shown.
+
+    Of what was left as it was shown, a default is not sent now, and what an author's validator changed
+    is sent as it was before: it would be changed once more.
+    """
+    edited, shown, sent = own_copy(edited), hydrated.arguments, hydrated.building.sent
+    changed = tuple(
+        place
+        for place in hydrated.building.normalised
+        if same_at(edited, shown, place) and copy_at(edited, sent, place)
+    )
     left_out = tuple(place for place in hydrated.defaults if same_at(edited, shown, place))
     for place in reversed(left_out):  # from the end of an array
         remove_at(edited, place)
-    return edited, left_out
+    return edited, (*changed, *left_out)
 
 
 def _still_pinned(edited: JsonObject, hydrated: Hydrated) -> dict[str, JsonValue]:

@@ -271,6 +271,16 @@ def remove_at(value: JsonValue, pointer: str) -> None:
         del node[found[-1]]  # type: ignore[arg-type]
 
 
+def copy_at(value: JsonValue, other: JsonValue, pointer: str) -> bool:
+    """Put into a JSON value what another one has at a place; False where one of them lacks it."""
+    try:
+        (node, found), (source, steps) = _above(value, pointer), _above(other, pointer)
+        node[found[-1]] = source[steps[-1]]  # type: ignore[index]
+    except (LookupError, TypeError, ValueError):
+        return False
+    return True
+
+
 def same_at(one: JsonValue, other: JsonValue, pointer: str) -> bool:
     """Return whether two JSON values have the same at a place, as JSON."""
     try:

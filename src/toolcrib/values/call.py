@@ -123,13 +123,17 @@ class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
 
 class Building(Protocol):
     """What builds the instances of one call; `sent` is what they are built from, and the values of
-    default factories are `pinned`, by JSON Pointer: they run once a call."""
+    default factories are `pinned`, by JSON Pointer: they run once a call. `normalised` points to what
+    an author's own validator changed."""
 
     @property
     def sent(self) -> JsonObject: ...
 
     @property
     def pinned(self) -> dict[str, JsonValue]: ...
+
+    @property
+    def normalised(self) -> tuple[str, ...]: ...
 
     def another(self) -> Any:
         """An instance that nobody else has."""
