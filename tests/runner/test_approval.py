@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import pytest
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel, Field
 from rows import each_row
 
 from toolcrib import (
@@ -446,6 +446,29 @@ async def test_what_a_validator_changed_is_not_changed_again_by_an_edit_of_the_r
     assert isinstance(outcome, Completed)
     assert outcome.value == 500
     assert outcome.record.arguments == {"order": order, "cents": 500}
+
+
+class Raised(BaseModel):
+    cents: Annotated[int, AfterValidator(lambda cents: cents + 1)] = Field(
+        default_factory=lambda: 5
+    )
+
+
+async def test_a_default_that_would_be_read_as_another_value_does_not_run_by_an_edit() -> None:
+    @tool(visible=ALL, safe=False)
+    def refund(refund: Raised) -> int:
+        """Refund."""
+        return refund.cents
+
+    async def editor(request: ApprovalRequest) -> Answer:
+        assert request.arguments == {"refund": {"cents": 5}}
+        return Approve("grace", arguments=request.arguments)
+
+    outcome = await ToolRunner([refund], approver=editor).exec(
+        ToolCall("1", "refund", '{"refund": {}}')
+    )
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code == "approval_mismatch"
 
 
 async def test_edited_arguments_that_are_not_valid_do_not_run() -> None:

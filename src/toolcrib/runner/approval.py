@@ -271,7 +271,16 @@ def approved_call(
             and read.canonical == entire.canonical
         ):
             read = entire
+        _check_left(read, whole, left_out)
     return accepted(read)
+
+
+def _check_left(read: HydrationResult, whole: JsonObject, left: tuple[str, ...]) -> None:
+    """Raise Stopped where what an approver left as it was shown would be another value when it runs."""
+    if isinstance(read, Hydrated) and any(
+        not in_array(whole, place) and not same_at(read.arguments, whole, place) for place in left
+    ):
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
 
 
 def _edited_call(
