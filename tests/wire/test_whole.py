@@ -107,8 +107,8 @@ OVER = {"type": "message_stop"}
 # Bedrock
 
 
-def b_start(index: int = 0) -> bytes:
-    use = {"toolUse": {"toolUseId": "c", "name": "f"}}
+def b_start(index: int = 0, **more: Any) -> bytes:
+    use = {"toolUse": {"toolUseId": "c", "name": "f"} | more}
     return frame({"contentBlockIndex": index, "start": use}, event_type="contentBlockStart")
 
 
@@ -137,6 +137,16 @@ def c_start(index: int = 0, id: str = "c", name: str = "f") -> Json:
 def c_given(text: str, index: int = 0) -> Json:
     call = {"function": {"arguments": text}}
     return {"type": "tool-call-delta", "index": index, "delta": {"message": {"tool_calls": call}}}
+
+
+NOTHING: tuple[Any, ...] = (
+    None,
+    {},
+    {"message": {}},
+    {"message": {"tool_calls": []}},
+    {"message": {"tool_calls": {"function": {}}}},
+)
+"""Deltas that have no piece of a call."""
 
 
 def c_stop(index: int = 0) -> Json:
@@ -298,6 +308,14 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
                 chunk(piece("{}", "f")),
                 elsewhere(chunk(piece(HALF))),
             ),
+            **{
+                f"an entry that brings nothing, {entry!r}": (
+                    chunk(piece(HALF, "f")),
+                    chunk(content="x", tool_calls=[entry]),
+                    chunk(piece(LAST)),
+                )
+                for entry in (None, {}, {"index": 0}, {"index": 0, "Function": {"arguments": "1, "}})
+            },
             "a piece at the index of an earlier call": (
                 chunk(piece(A, "f")),
                 chunk(piece(HALF, "g", 1)),
@@ -315,6 +333,12 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         )
         for kind in ("later", "ping", "message_start", "message_delta", "content_block_stop", ["odd"])
     },
+    "anthropic: a piece at the index of the provider's own call that had ended": (
+        "anthropic",
+        sse(start(type="server_tool_use"), stop(), start(1), given(HALF, 1), given(MIDDLE),
+            given(LAST, 1), stop(1), why(), OVER),
+        CONTRADICTORY,
+    ),
     "anthropic: a piece of a kind that nobody knows": (
         "anthropic",
         sse(start(), given(HALF), other({"type": "later", "x": 1}), given(LAST), stop(), why(), OVER),
@@ -385,6 +409,12 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         )
         for kind in ("contentBlockLater", "contentBlockStop", "metadata")
     },
+    "bedrock: a piece at the index of the provider's own call that had ended": (
+        "bedrock-converse",
+        b_start(type="server_tool_use") + b_stop() + b_start(1) + b_given(HALF, 1) + b_given(MIDDLE)
+        + b_given(LAST, 1) + b_stop(1) + B_WHY + B_OVER,
+        CONTRADICTORY,
+    ),
     "bedrock: another message begins": (
         "bedrock-converse",
         B_BEGINS + b_start() + b_given(A) + b_stop() + B_BEGINS + B_WHY + B_OVER,
@@ -409,6 +439,15 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
             CONTRADICTORY,
         )
         for kind in ("later", "message-end", "tool-call-end", ["odd"])
+    },
+    **{
+        f"cohere: a piece that brings nothing, {delta!r}": (
+            "cohere",
+            sse(c_start(), c_given(HALF), c_given(MIDDLE) | {"delta": delta}, c_given(LAST), c_stop(),
+                C_WHY, DONE),
+            CONTRADICTORY,
+        )
+        for delta in NOTHING
     },
     "cohere: never ended": ("cohere", sse(c_start(), C_WHY, DONE), TRUNCATED),
     "cohere: begun after the end": (
@@ -744,8 +783,10 @@ GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
     ),
     "anthropic: events that nobody knows": (
         "anthropic",
-        sse({"type": "later", "index": 0}, start(), {"type": "later", "x": 1}, {"type": "ping"},
-            given(A), stop(), {"type": "later", "index": 0, "delta": {}}, why(), OVER),
+        sse({"type": {"x": 1}}, {"type": ["odd"]},
+            {"type": "later", "index": 0}, start(), {"type": "later", "x": 1},
+            {"type": "ping"}, given(A), stop(), {"type": "later", "index": 0, "delta": {}}, why(),
+            OVER),
         A,
         (),
     ),
@@ -919,6 +960,12 @@ NO_OBJECTS |= {
 }
 
 
+@pytest.mark.parametrize("kind", ["server_tool_use", "SERVER_TOOL_USE", "later", "", 0, {}, []])
+def test_a_call_of_bedrocks_of_any_other_type_is_not_ours(kind: Any) -> None:
+    begun = b_start(type=kind) + b_given(A) + b_stop()
+    assert _read("bedrock-converse", begun + B_WHY + B_OVER).tool_calls == ()
+
+
 @pytest.mark.parametrize("delta", [{}, [], "", 0, {"toolUse": {}}, {"toolUse": ""}])
 def test_a_delta_of_bedrocks_that_brings_nothing_is_an_error(delta: Any) -> None:
     event = {"contentBlockIndex": 0, "delta": delta}
@@ -965,6 +1012,24 @@ def test_a_body_that_a_closed_connection_ended_needs_the_wires_own_end() -> None
         reading = decoder(OPENAI_CHAT, offer=OFFER)
         reading.feed(data)
         assert [call.complete for call in reading.finish(clean=False).tool_calls] == [whole]
+
+
+@each_row("wire", ["openai-chat", "mistral", "anthropic", "cohere"])
+@each_row("line", [b"upstream reset\n\n", b"da\nta: {}\n\n", b"<html>\n\n"])
+def test_a_line_of_no_event_before_the_end_is_a_cut(wire: str, line: bytes) -> None:
+    """It may be what is left of an event; what comes after the end is nobody's."""
+    before, after = {
+        "openai-chat": (sse(NAMED), sse(REST, END, DONE)),
+        "mistral": (sse(NAMED), sse(REST, END, DONE)),
+        "anthropic": (sse(start()), sse(given(A), stop(), why(), OVER)),
+        "cohere": (sse(c_start()), sse(c_given(A), c_stop(), C_WHY, DONE)),
+    }[wire]
+    for size in (1, 7, 10_000):
+        for data, whole in ((before + line + after, False), (before + after + line, True)):
+            reading = decoder(wire, offer=OFFER)
+            for at in range(0, len(data), size):
+                reading.feed(data[at : at + size])
+            assert [call.complete for call in reading.finish().tool_calls] == [whole]
 
 
 def test_what_follows_the_end_in_one_event_is_not_read() -> None:

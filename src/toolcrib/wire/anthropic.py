@@ -324,7 +324,7 @@ class AnthropicReply:
 
     def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
         kind = event.get("type") or name.decode("utf-8", "replace")
-        self.known = self.known or kind in _EVENTS
+        self.known = self.known or (isinstance(kind, str) and kind in _EVENTS)
         if misplaced(event, kind, _EVENTS):
             self._calls.stray()
         match kind:
@@ -426,6 +426,8 @@ class AnthropicReply:
             if part := self._calls.piece(block.number, "", "", text):
                 parts.append(part)
             return
+        if member == "partial_json" and block.stopped:
+            self._calls.stray()
         block.add(member, text)
         if block.kind == "text" and text:
             self._tell(text, parts)

@@ -58,8 +58,9 @@ from toolcrib.wire.request import (
 # Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html
 
 
-_SERVER = "server_tool_use"
 _KINDS = ("toolUse", "reasoningContent", "citationsContent", "text")
+_OURS = (None, "tool_use")
+"""What a call for us says of its type, if anything; of any other type it is the provider's own."""
 
 
 class Block:
@@ -212,8 +213,9 @@ def _call(call: SentCall) -> dict[str, Any]:
 
 
 def _is_call(form: dict[str, Any]) -> bool:
+    """Whether a block is a call for us to run."""
     use = form.get("toolUse")
-    return isinstance(use, dict) and use.get("type") != _SERVER
+    return isinstance(use, dict) and use.get("type") in _OURS
 
 
 def _is_unsigned(form: dict[str, Any]) -> bool:
@@ -498,6 +500,8 @@ class BedrockReply:
         if not isinstance(text, str):
             raise WireError("the input of a delta is not text")
         if not block.ours:
+            if block.stopped:
+                self._calls.stray()
             block.add("toolUse", "input", text)
         elif part := self._calls.piece(block.number, "", "", text):
             self._ending.called()

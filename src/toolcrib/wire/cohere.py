@@ -203,8 +203,13 @@ class CohereReply:
             self._block(index, block, parts)
         self._add_plan(message)
         self._citations += _list(message, "citations")
-        for call in _list(message, "tool_calls"):
+        calls = _list(message, "tool_calls")
+        if not calls and kind in ("tool-call-start", "tool-call-delta"):
+            self._calls.stray()
+        for call in calls:
             self._ending.called()
+            if kind == "tool-call-delta" and not _brings(call):
+                self._calls.stray()
             if part := self._calls.piece(index, *_call(call)):
                 parts.append(part)
 
@@ -306,6 +311,12 @@ def _list(message: Mapping[str, Any], key: str) -> list[Any]:
     """A member that a whole message has as a list, and a piece of a stream as a single one."""
     value = message.get(key)
     return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _brings(call: Any) -> bool:
+    """Whether a piece of a call has a place for arguments."""
+    function = call.get("function") if isinstance(call, dict) else None
+    return isinstance(function, dict) and "arguments" in function
 
 
 def _call(call: Any) -> tuple[str, str, str]:

@@ -161,7 +161,7 @@ class StreamDecoder:
         self._events = frames
         self._failure: ClientError | None = None
         self._ended = self._more = False
-        self._size = 0
+        self._foreign = self._size = 0
         self._taken = _Taken()
         self._head: dict[str, Any] = {}
         self._any = False
@@ -185,6 +185,7 @@ class StreamDecoder:
                     self._more = self._more or _says(event)
                     continue
                 taken.append(event.data)
+                self._foreign = event.foreign
                 self._take(event, parts)
             self._taken.add(taken)
         except ClientError as failure:
@@ -203,8 +204,11 @@ class StreamDecoder:
         """`clean` is whether the transport has said that the body came to its end."""
         if not self.done:
             self._take_rest()
-            # what stands between events is somebody else's word, such as a gateway's error
-            self._builder.torn = self._builder.torn or not clean or self._events.foreign > 0
+            self._builder.torn = self._builder.torn or not clean
+            self._foreign = self._events.foreign
+        # what stands between events is somebody else's word, such as a gateway's error, or what is left
+        # of an event
+        self._builder.torn = self._builder.torn or self._foreign > 0
         if self._failure is not None:
             raise self._failure
         if not self._builder.known and (self._any or self._events.foreign):

@@ -25,10 +25,12 @@ _FIELDS = (b"data", b"event", b"id", b"retry")
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One event; the lines of its data are joined by line feeds."""
+    """One event; the lines of its data are joined by line feeds. `foreign` is how many lines there were
+    before its end that are of no event."""
 
     name: bytes
     data: bytes
+    foreign: int = 0
 
 
 class EventStream:
@@ -88,7 +90,7 @@ class EventStream:
             if not line:
                 if data:
                     whole = data[0] if len(data) == 1 else b"\n".join(data)
-                    events.append(Event(self._name, whole))
+                    events.append(Event(self._name, whole, self.foreign))
                     data.clear()
                     held = 0
                 elif self._name == b"error":

@@ -533,6 +533,7 @@ class ChatReply:
     def _add_calls(self, calls: Any, *, whole: bool, parts: Parts) -> None:
         for at, call in enumerate(calls if isinstance(calls, list) else [calls]):
             if call is None:
+                self._calls.stray()
                 continue
             if not isinstance(call, dict) or not (call or isinstance(calls, list)):
                 raise WireError("a tool call is not an object")
@@ -541,7 +542,9 @@ class ChatReply:
             if not isinstance(provider_id, str):
                 provider_id = str(provider_id)
             self._take_note(provider_id, name, text)
-            if whole:
+            if not whole and _brings_nothing(call):
+                self._calls.stray()
+            elif whole:
                 self._calls.whole(provider_id, name, text)
             elif part := self._calls.piece(index_of(call.get("index")), provider_id, name, text):
                 parts.append(part)
@@ -633,6 +636,12 @@ def _text_of(part: Any) -> str:
     says = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
     text = part.get("text") if says else None
     return text if isinstance(text, str) else ""
+
+
+def _brings_nothing(call: dict[str, Any]) -> bool:
+    """Whether a piece has no place for what it brings: one that is there and empty is Snowflake's."""
+    holds = "function" in call or "custom" in call or "arguments" in call
+    return not holds and not call.get("id") and not call.get("name")
 
 
 def _pieces_of(function: Any) -> tuple[str, str]:
