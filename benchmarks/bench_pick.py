@@ -29,7 +29,7 @@ import msgspec
 
 from toolcrib.errors import MissingExtraError
 from toolcrib.pick import SCORERS
-from toolcrib.pick.evaluation import Picking, Question, figures
+from toolcrib.pick.evaluation import MeasuredScorer, Question, figures
 from toolcrib.pick.words import spaced_name, words
 from toolcrib.values.definition import ToolDefinition
 
@@ -114,8 +114,10 @@ async def measure(scorer: str, count: int) -> dict[str, float]:
     tools = grown(count)
     bare = floor(tools)
     asked = [line["query"] for line in random.Random(7).sample(_lines("queries.jsonl"), REQUESTS)]
-    picking = Picking(SCORERS[scorer](), tools)
-    await Picking(SCORERS[scorer](), tools[:1]).build()  # a model that is loaded once is loaded now
+    picking = MeasuredScorer(SCORERS[scorer](), tools)
+    await MeasuredScorer(
+        SCORERS[scorer](), tools[:1]
+    ).build()  # a model that is loaded once is loaded now
     before = resident_mb()
     build_ms = await picking.build()
     grew = resident_mb() - before

@@ -40,9 +40,9 @@ import msgspec
 
 from toolcrib.cli.options import UnusableError
 from toolcrib.cli.pick import (
+    EvaluationTerms,
     LabelledSet,
     Row,
-    Terms,
     check_distinct,
     labelled_sets,
     measure,
@@ -55,7 +55,7 @@ from toolcrib.cli.pick import (
 from toolcrib.cli.render import err, out, print_json, printable, shortened
 from toolcrib.errors import ToolcribError
 from toolcrib.pick import PickOptions
-from toolcrib.pick.evaluation import DEPTH, Answer, Picking
+from toolcrib.pick.evaluation import DEPTH, MeasuredScorer, ScorerAnswer
 from toolcrib.pick.options import DEFAULT_SCORER
 from toolcrib.pick.scorer import Scorer
 from toolcrib.values.definition import HasDefinition
@@ -120,7 +120,7 @@ def _main(asked: argparse.Namespace) -> int:
         raise UnusableError(f"--limit {asked.limit}: ask at least one question")
     if asked.plot is not None:
         check_plot(asked.plot)
-    sets, terms = labelled_sets(asked.sets), Terms(asked.limit, asked.min_score)
+    sets, terms = labelled_sets(asked.sets), EvaluationTerms(asked.limit, asked.min_score)
     rows, failures = asyncio.run(
         measured(sets, scorers, peers, terms=terms, patience=asked.patience)
     )
@@ -147,7 +147,7 @@ async def measured(
     scorers: Sequence[tuple[str, Scorer]],
     peers: Sequence[Command],
     *,
-    terms: Terms,
+    terms: EvaluationTerms,
     patience: float,
 ) -> tuple[list[Row], list[Failure]]:
     """Measure every system on every set, one after the other, so that none slows another."""
@@ -155,7 +155,7 @@ async def measured(
     with progress() as bar:
         for of in sets:
             for name, scorer in scorers:
-                picking = Picking(scorer, of.tools)
+                picking = MeasuredScorer(scorer, of.tools)
                 rows.append(await measure(picking, of, name=name, terms=terms, bar=bar))
             for peer in peers:
                 limit = min(terms.limit or len(of.questions), peer.limit or len(of.questions))
@@ -203,7 +203,7 @@ class Peer:
         """Hand over the tools; return the CPU milliseconds that the peer says it took."""
         return _milliseconds(await self._exchange({"tools": self._tools}), "build_ms")
 
-    async def answer(self, query: str) -> Answer:
+    async def answer(self, query: str) -> ScorerAnswer:
         """Send one request; the wall clock includes the pipe. Raises PeerError."""
         wall = perf_counter()
         found = await self._exchange({"query": query, "top": DEPTH})
@@ -218,7 +218,7 @@ class Peer:
         for name in ranking:
             if name not in self._names:
                 raise PeerError(f"it ranks {name[:80]!r}, which is not among the tools")
-        return Answer(tuple(ranking), _milliseconds(found, "cpu_ms"), wall * 1e3)
+        return ScorerAnswer(tuple(ranking), _milliseconds(found, "cpu_ms"), wall * 1e3)
 
     async def _exchange(self, sent: object) -> dict[str, Any]:
         try:

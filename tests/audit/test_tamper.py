@@ -24,7 +24,7 @@ from toolcrib.audit.append import stored_state
 from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, Seal, Summary, kind_of
 from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError
-from toolcrib.storage import Database, Transaction
+from toolcrib.storage import SqlDatabase, Transaction
 from toolcrib.values.origin import Attachment
 
 KEY = "a key"
@@ -206,7 +206,7 @@ def recompute(path: Path, key: str | None, change: Callable[[sqlite3.Connection]
                 (head.seq, previous.hash, head.hash, old),
             )
         connection.executescript("DELETE FROM audit_keys; DELETE FROM audit_tiles")
-    Database(f"sqlite:///{path}").transact_here(lambda t: _resealed(t, seal, head))
+    SqlDatabase(f"sqlite:///{path}").transact_here(lambda t: _resealed(t, seal, head))
 
 
 def _resealed(transaction: Transaction, seal: Seal, head: Head) -> None:

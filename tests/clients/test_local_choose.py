@@ -13,7 +13,7 @@ import pytest
 from rows import each_row
 
 from toolcrib import kit
-from toolcrib.clients.local.client import NO_TOOL, Chooser
+from toolcrib.clients.local.client import NO_TOOL, ToolChooser
 from toolcrib.values.definition import Example, ToolDefinition
 
 np = pytest.importorskip("numpy")
@@ -55,7 +55,7 @@ def a_tool(name: str, description: str, *requests: str) -> Fixed:
     )
 
 
-def chosen(chooser: Chooser, request: str, *tools: Fixed, must: bool = False) -> str | None:
+def chosen(chooser: ToolChooser, request: str, *tools: Fixed, must: bool = False) -> str | None:
     found = chooser.choose(request, tools, must=must)
     return found.name if found else None
 
@@ -75,7 +75,7 @@ DOOR = a_tool("lock_door", "Lock or open the door.", "lock the front door", "is 
     ],
 )
 def test_choice(request_: str, must: bool, expected: str | None) -> None:
-    found = chosen(Chooser(Words()), request_, LAMP, DOOR, must=must)
+    found = chosen(ToolChooser(Words()), request_, LAMP, DOOR, must=must)
     if must:
         assert found in ("switch_lamp", "lock_door")
     else:
@@ -83,29 +83,29 @@ def test_choice(request_: str, must: bool, expected: str | None) -> None:
 
 
 def test_without_tools_there_is_no_choice() -> None:
-    assert Chooser(Words()).choose("turn on the lamp", (), must=True) is None
+    assert ToolChooser(Words()).choose("turn on the lamp", (), must=True) is None
 
 
 def test_numbers_are_all_alike() -> None:
     tool = a_tool("add", "Sum.", "total of 12 and 30.5", "sum 1,000 with 8")
-    chooser = Chooser(Words())
+    chooser = ToolChooser(Words())
     assert chosen(chooser, "total of 977 and 4", tool, LAMP) == "add"
 
 
 def test_general_requests_on_a_tools_own_ground_do_not_count() -> None:
     """A tool that tells jokes gets the request that otherwise needs no tool."""
     joker = a_tool("tell_joke", "Tell me a joke.")
-    chooser = Chooser(Words())
+    chooser = ToolChooser(Words())
     assert chosen(chooser, "Tell me a joke", LAMP, DOOR) is None
     assert chosen(chooser, "Tell me a joke", LAMP, DOOR, joker) == "tell_joke"
 
 
 def test_the_nearest_examples_come_first() -> None:
     examples = LAMP.definition.examples + DOOR.definition.examples
-    found = Chooser(Words()).nearest("is the door locked or open", examples, 2)
+    found = ToolChooser(Words()).nearest("is the door locked or open", examples, 2)
     assert found[0].request == "is the door open"
     assert len(found) == 2
-    assert Chooser(Words()).nearest("x", (), 2) == []
+    assert ToolChooser(Words()).nearest("x", (), 2) == []
 
 
 @with_vectors
@@ -120,7 +120,7 @@ def test_the_nearest_examples_come_first() -> None:
     ],
 )
 def test_the_kit_with_word_vectors(request_: str, expected: str | None) -> None:
-    found = Chooser().choose(request_, tuple(kit.catalog()))
+    found = ToolChooser().choose(request_, tuple(kit.catalog()))
     assert (found.name if found else None) == expected
 
 
@@ -138,7 +138,7 @@ def test_tools_without_examples_compete_by_their_descriptions(
 ) -> None:
     weather = a_tool("get_weather", "Get the current weather in a city.")
     mail = a_tool("send_email", "Send an email to a person.")
-    assert chosen(Chooser(), request_, weather, mail) == expected
+    assert chosen(ToolChooser(), request_, weather, mail) == expected
 
 
 def test_no_question_that_is_measured_is_used() -> None:

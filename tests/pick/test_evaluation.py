@@ -14,11 +14,11 @@ from rows import each_row
 from toolcrib.errors import SourceError
 from toolcrib.pick import KeywordScorer
 from toolcrib.pick.evaluation import (
-    Answer,
     Figures,
-    Picking,
+    MeasuredScorer,
     Quality,
     Question,
+    ScorerAnswer,
     Spread,
     Threshold,
     check_names,
@@ -27,17 +27,17 @@ from toolcrib.pick.evaluation import (
 )
 
 
-def asked(gold: str, ranking: str = "", *scores: float) -> tuple[Question, Answer]:
+def asked(gold: str, ranking: str = "", *scores: float) -> tuple[Question, ScorerAnswer]:
     """A question and its answer; golds and names are letters."""
-    return Question("?", frozenset(gold)), Answer(tuple(ranking), 1.0, 2.0, scores)
+    return Question("?", frozenset(gold)), ScorerAnswer(tuple(ranking), 1.0, 2.0, scores)
 
 
-def told(*pairs: tuple[Question, Answer], min_score: float = 0.5) -> Figures:
+def told(*pairs: tuple[Question, ScorerAnswer], min_score: float = 0.5) -> Figures:
     questions, answers = zip(*pairs, strict=True)
     return figures(questions, answers, build_ms=3.0, min_score=min_score)
 
 
-def quality(*pairs: tuple[Question, Answer]) -> Quality:
+def quality(*pairs: tuple[Question, ScorerAnswer]) -> Quality:
     found = told(*[(q, a._replace(scores=None)) for q, a in pairs]).quality
     assert found is not None
     return found
@@ -126,7 +126,7 @@ def test_times_are_nearest_ranks() -> None:
 
 
 async def test_a_scorer_is_asked_through_pick_tools() -> None:
-    picking = Picking(KeywordScorer(), SHOP)
+    picking = MeasuredScorer(KeywordScorer(), SHOP)
     assert await picking.build() >= 0
     found = await picking.answer("delete the files")
     assert found.ranking[0] == "delete_files"  # marked unsafe: it is ranked like any other

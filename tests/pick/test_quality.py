@@ -10,7 +10,7 @@ from rows import each_row
 
 from toolcrib.cli.options import load_for_picking
 from toolcrib.pick import SCORERS
-from toolcrib.pick.evaluation import Picking, figures, read_questions
+from toolcrib.pick.evaluation import MeasuredScorer, figures, read_questions
 
 
 class Floor(NamedTuple):
@@ -65,7 +65,7 @@ async def holds(
     tools = load_for_picking(str(folder / "tools.jsonl"))
     known = [tool.get_definition().name for tool in tools]
     questions = read_questions(folder / "queries.jsonl", known)[: floor.first]
-    picking = Picking(SCORERS[floor.scorer](), tools)
+    picking = MeasuredScorer(SCORERS[floor.scorer](), tools)
     answers = [await picking.answer(question.query) for question in questions]
     found = figures(questions, answers, build_ms=0, min_score=0).quality
     assert found is not None

@@ -21,7 +21,7 @@ from samples import sample
 from toolcrib import ALL, Catalog, Completed, ErrorCode, ToolCall, ToolDefinition, ToolRunner, tool
 from toolcrib.runner import output
 from toolcrib.runner.output import (
-    Checked,
+    CheckedOutput,
     Unusable,
     check_output,
     masked_arguments,
@@ -114,7 +114,7 @@ def around() -> list[Any]:
 )
 def test_what_is_a_result(value: Any, plain: Any) -> None:
     checked = check_output(anything, value)
-    assert isinstance(checked, Checked)
+    assert isinstance(checked, CheckedOutput)
     assert (checked.value, orjson.loads(checked.text)) == (plain, plain)
 
 
@@ -147,7 +147,7 @@ def test_what_is_none(value: Any, why: str) -> None:
 
 def test_the_largest_result() -> None:
     text = "x" * 98
-    assert check_output(anything, text, 100) == Checked(text, f'"{text}"'.encode())
+    assert check_output(anything, text, 100) == CheckedOutput(text, f'"{text}"'.encode())
 
 
 def test_a_result_of_another_kind_than_promised() -> None:
@@ -207,7 +207,7 @@ def test_what_is_json_already_is_read_as_all_else(value: Any) -> None:
 def test_a_result_is_a_copy() -> None:
     value = {"items": [1, {"a": "b"}]}
     checked = check_output(anything, value)
-    assert isinstance(checked, Checked)
+    assert isinstance(checked, CheckedOutput)
     result = checked.value
     assert result == value
     assert result is not value

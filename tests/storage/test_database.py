@@ -18,7 +18,7 @@ from rows import each_row
 
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ApprovalError, SourceError
-from toolcrib.storage import Database, Transaction, UnreachableError
+from toolcrib.storage import SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.decision import ApprovalRequest, Approve
 
 CANARY = "canary-88bb"
@@ -73,7 +73,7 @@ async def test_what_is_no_answer_is_not_stored() -> None:
 
 @pytest.mark.parametrize("memory", [False, True])
 async def test_statements_of_one_transaction_hold_together(url: str, memory: bool) -> None:
-    database = Database("sqlite://" if memory else url)
+    database = SqlDatabase("sqlite://" if memory else url)
     insert = "INSERT INTO approvals (id, request, expires_at) VALUES (:id, :request, 0)"
 
     def both(transaction: Transaction) -> int:
@@ -99,7 +99,7 @@ async def test_statements_of_one_transaction_hold_together(url: str, memory: boo
 
 
 async def test_a_failure_that_is_caught_is_not_committed(url: str) -> None:
-    database = Database(url)
+    database = SqlDatabase(url)
     insert = "INSERT INTO approvals (id, request, expires_at) VALUES ('1', '', 0)"
 
     def twice(transaction: Transaction) -> None:
@@ -114,7 +114,7 @@ async def test_a_failure_that_is_caught_is_not_committed(url: str) -> None:
 
 
 async def test_one_moment_is_seen_by_all_that_is_read_together(url: str) -> None:
-    database, other = Database(url), Database(url)
+    database, other = SqlDatabase(url), SqlDatabase(url)
     insert = "INSERT INTO approvals (id, request, expires_at) VALUES (:id, '', 0)"
     count = "SELECT count(*) FROM approvals"
 
@@ -131,14 +131,14 @@ async def test_one_moment_is_seen_by_all_that_is_read_together(url: str) -> None
 
 
 async def test_what_was_committed_is_on_disk(postgres: Callable[[], str], tmp_path: Path) -> None:
-    database = Database(f"sqlite:///{tmp_path}/crib.db")
+    database = SqlDatabase(f"sqlite:///{tmp_path}/crib.db")
     assert await database.read("PRAGMA synchronous") == [{"synchronous": 2}]
     assert await database.read("PRAGMA journal_mode") == [{"journal_mode": "wal"}]
     await database.aclose()
     url = postgres()
     for setting, expected in [("off", "on"), ("local", "local"), ("on", "on")]:
         given = f"{url}?options=-csynchronous_commit%3D{setting}"
-        database = Database(given)
+        database = SqlDatabase(given)
         assert await database.read("SHOW synchronous_commit") == [{"synchronous_commit": expected}]
         await database.aclose()
 
@@ -187,7 +187,7 @@ async def test_a_connection_that_the_server_has_dropped_is_made_again(
     postgres: Callable[[], str],
 ) -> None:
     url = postgres()
-    database, other = Database(url), Database(url)
+    database, other = SqlDatabase(url), SqlDatabase(url)
     await database.read("SELECT 1")
     mine = "pid <> pg_backend_pid() AND datname = current_database()"
     await other.write(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}")  # noqa: S608
@@ -200,7 +200,7 @@ async def test_a_lock_that_is_not_let_go_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolcrib.storage.database._PRAGMAS", ("busy_timeout=10",))
-    database = Database(f"sqlite:///{tmp_path}/crib.db")
+    database = SqlDatabase(f"sqlite:///{tmp_path}/crib.db")
     await database.read("SELECT 1")
     with closing(sqlite3.connect(tmp_path / "crib.db")) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -250,7 +250,7 @@ async def test_a_file_that_is_made_is_its_owners(
     url = form.format(tmp_path)
     before = os.umask(umask)
     try:
-        database = Database(url) if mode is None else Database(url, mode=mode)
+        database = SqlDatabase(url) if mode is None else SqlDatabase(url, mode=mode)
         await database.write("CREATE TABLE one (two INTEGER)")
         assert modes(tmp_path) == dict.fromkeys(("a.db", "a.db-wal", "a.db-shm"), mode or 0o600)
         await database.aclose()
@@ -263,7 +263,7 @@ async def test_a_file_that_is_made_through_a_link_is_its_owners(tmp_path: Path) 
     (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
     before = os.umask(0)
     try:
-        database = Database(f"sqlite:///{tmp_path}/link.db")
+        database = SqlDatabase(f"sqlite:///{tmp_path}/link.db")
         await database.write("CREATE TABLE one (two INTEGER)")
         made = {name: mode for name, mode in modes(tmp_path).items() if name != "link.db"}
         assert made == dict.fromkeys(("a.db", "a.db-wal", "a.db-shm"), 0o600)
@@ -277,7 +277,7 @@ async def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "a.db"
     file.touch()
     file.chmod(0o644)
-    database = Database(f"sqlite:///{file}")
+    database = SqlDatabase(f"sqlite:///{file}")
     await database.write("CREATE TABLE one (two INTEGER)")
     assert set(modes(tmp_path).values()) == {0o644}
     await database.aclose()

@@ -12,7 +12,7 @@ from children import together
 
 from toolcrib.audit import AuditLog
 from toolcrib.errors import SourceError
-from toolcrib.storage import Database
+from toolcrib.storage import SqlDatabase
 from toolcrib.storage.database import MIGRATIONS
 
 NEWEST = len(MIGRATIONS)
@@ -34,7 +34,7 @@ def execute(url: str, *statements: str) -> None:
     engine.dispose()
 
 
-async def versions(database: Database) -> list[int]:
+async def versions(database: SqlDatabase) -> list[int]:
     rows = await database.read("SELECT version FROM toolcrib_schema ORDER BY version")
     return [row["version"] for row in rows]
 
@@ -51,7 +51,7 @@ async def tables(url: str) -> dict[str, list[str]]:
 
 
 async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
-    database = Database(url)
+    database = SqlDatabase(url)
     assert await versions(database) == list(range(1, NEWEST + 1))
     await database.aclose()
     found = await tables(url)
@@ -66,7 +66,7 @@ async def test_one_without_a_version_is_taken_over_with_all_that_is_in_it(url: s
         OLDEST,
         "INSERT INTO approvals (id, request, expires_at) VALUES ('apr_1', '{}', 9.5)",
     )
-    database = Database(url)
+    database = SqlDatabase(url)
     assert await database.read("SELECT * FROM approvals") == [
         {
             "id": "apr_1",
@@ -84,26 +84,26 @@ async def test_one_without_a_version_is_taken_over_with_all_that_is_in_it(url: s
 
 async def test_what_is_there_is_left_as_it_is(url: str) -> None:
     for _ in range(3):
-        database = Database(url)
+        database = SqlDatabase(url)
         await database.write(
             "INSERT INTO approvals (id, request, expires_at) VALUES (:id, '', 0)",
             id=str(len(await database.read("SELECT id FROM approvals"))),
         )
         await database.aclose()
-    database = Database(url)
+    database = SqlDatabase(url)
     assert len(await database.read("SELECT id FROM approvals")) == 3
     assert await versions(database) == list(range(1, NEWEST + 1))
     await database.aclose()
 
 
 async def test_a_newer_one_is_refused_and_not_touched(url: str) -> None:
-    database = Database(url)
+    database = SqlDatabase(url)
     newer = NEWEST + 1
     await database.write("INSERT INTO toolcrib_schema (version) VALUES (:version)", version=newer)
     await database.aclose()
     before = await tables(url)
     with pytest.raises(SourceError, match=f"of version {newer}.* install a newer"):
-        await Database(url).read("SELECT 1")
+        await SqlDatabase(url).read("SELECT 1")
     async with AuditLog(url) as log:
         found = (await log.verify()).fault
         assert found is not None
@@ -114,20 +114,20 @@ async def test_a_newer_one_is_refused_and_not_touched(url: str) -> None:
 async def test_a_migration_that_fails_leaves_nothing_behind(url: str) -> None:
     execute(url, OLDEST, "CREATE TABLE audit_head (something INTEGER)")
     with pytest.raises(SourceError, match="cannot be used"):
-        await Database(url).read("SELECT 1")
+        await SqlDatabase(url).read("SELECT 1")
     assert set(await tables(url)) == {"approvals", "audit_head"}
     execute(url, "DROP TABLE audit_head")
-    database = Database(url)
+    database = SqlDatabase(url)
     assert await versions(database) == list(range(1, NEWEST + 1))
     await database.aclose()
 
 
 OPEN = """
 import asyncio, sys
-from toolcrib.storage import Database
+from toolcrib.storage import SqlDatabase
 print("ready", flush=True)
 sys.stdin.readline()
-print(len(asyncio.run(Database(sys.argv[1]).read("SELECT version FROM toolcrib_schema"))))
+print(len(asyncio.run(SqlDatabase(sys.argv[1]).read("SELECT version FROM toolcrib_schema"))))
 """
 
 
@@ -139,7 +139,7 @@ async def test_several_processes_open_it_at_once(url: str, prepare: tuple[str, .
 
 
 async def test_several_threads_open_it_at_once(url: str) -> None:
-    databases = [Database(url) for _ in range(4)]
-    read: Callable[[Database], Any] = versions
+    databases = [SqlDatabase(url) for _ in range(4)]
+    read: Callable[[SqlDatabase], Any] = versions
     assert await asyncio.gather(*map(read, databases)) == [list(range(1, NEWEST + 1))] * 4
     await asyncio.gather(*(database.aclose() for database in databases))

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from rows import each_row
 
 from toolcrib.errors import SourceError
-from toolcrib.testing.cassettes import Answer, Asked, Exchange, read, write
+from toolcrib.testing.cassettes import Exchange, RecordedRequest, RecordedResponse, read, write
 
 SRC = Path(__file__).parents[2] / "src"
-ASKED = Asked(method="POST", url="http://host/x", body={"n": [1, None, "ä"]})
+ASKED = RecordedRequest(method="POST", url="http://host/x", body={"n": [1, None, "ä"]})
 GOOD: dict[str, Any] = {
     "toolcrib_cassette": 1,
     "exchanges": [
@@ -35,7 +35,7 @@ def answer(**members: Any) -> dict[str, Any]:
 def test_it_is_read_by_people(tmp_path: Path) -> None:
     path = tmp_path / "a" / "tape.json"
     chunks = ['data: {"text": "wär'.encode(), "’s ✓".encode() + b'"}\n\ndata: [DONE]\n\n']
-    said = Answer.of(200, {"content-type": "text/event-stream"}, chunks)
+    said = RecordedResponse.of(200, {"content-type": "text/event-stream"}, chunks)
     write(path, [Exchange(request=ASKED, response=said), Exchange(request=ASKED, error="no")])
     assert (
         path.read_text(encoding="utf-8")
@@ -92,7 +92,7 @@ def test_it_is_read_by_people(tmp_path: Path) -> None:
 
 @given(st.lists(st.binary(min_size=1) | st.text(min_size=1).map(lambda t: t.encode()), max_size=5))
 def test_any_bytes_come_back_in_their_pieces(chunks: list[bytes]) -> None:
-    said = Answer.of(200, {}, chunks)
+    said = RecordedResponse.of(200, {}, chunks)
     assert said.pieces() == chunks
     assert bool(said.base64) is not _is_text(b"".join(chunks))
 
@@ -107,8 +107,8 @@ def _is_text(data: bytes) -> bool:
 
 @pytest.mark.parametrize("text", ["\ud800", "\x00\x7f\u2028", "🙂"])
 def test_any_text_comes_back(text: str, tmp_path: Path) -> None:
-    asked = Asked(method="POST", url="http://host/x", body={text: text})
-    exchanges = [Exchange(request=asked, response=Answer(status=200))]
+    asked = RecordedRequest(method="POST", url="http://host/x", body={text: text})
+    exchanges = [Exchange(request=asked, response=RecordedResponse(status=200))]
     write(tmp_path / "tape.json", exchanges)
     assert read(tmp_path / "tape.json") == exchanges
 
@@ -159,7 +159,7 @@ def test_a_file_that_is_no_json(content: bytes, tmp_path: Path) -> None:
 
 
 def test_a_body_mended_by_hand_needs_no_chunks() -> None:
-    assert Answer(status=200, text=["a", "b\n"]).pieces() == [b"ab\n"]
+    assert RecordedResponse(status=200, text=["a", "b\n"]).pieces() == [b"ab\n"]
 
 
 def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolcrib.agent.history import History, error_content
-from toolcrib.agent.loop import AgentLabel, Listener, Run, Terms
+from toolcrib.agent.history import ConversationHistory, error_content
+from toolcrib.agent.loop import AgentLabel, Listener, Run, RunTerms
 from toolcrib.agent.output import OutputType
-from toolcrib.agent.picking import OpenToolbox, Picking, Toolbox
+from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
 from toolcrib.agent.restored import check_state
 from toolcrib.agent.stream import RunStream
 from toolcrib.clients import client_for
@@ -48,7 +48,7 @@ _WAITING_TEXT = error_content(_WAITS)
 _CANCELLED_TEXT = error_content(CallError.of(ErrorCode.CANCELLED))
 
 
-class _Saved(msgspec.Struct, frozen=True):
+class _SavedSession(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
     offered: tuple[str, ...] = ()
     signature: str = ""
@@ -171,7 +171,7 @@ class Session:
         signature = self._signature()
         if not (self.offered or signature):
             return msgspec.json.encode(self.messages).decode()
-        return msgspec.json.encode(_Saved(self.messages, self.offered, signature)).decode()
+        return msgspec.json.encode(_SavedSession(self.messages, self.offered, signature)).decode()
 
     @classmethod
     def from_json(cls, agent: Agent, text: str | bytes) -> Session:
@@ -179,11 +179,11 @@ class Session:
         `state_key` has saved it."""
         check_type("text", text, (str, bytes), "the JSON of a saved session, str or bytes")
         try:
-            saved = msgspec.json.decode(text, type=_Saved | tuple[Message, ...])
+            saved = msgspec.json.decode(text, type=_SavedSession | tuple[Message, ...])
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise SourceError(f"not a saved session: {error}") from None
-        if not isinstance(saved, _Saved):
-            saved = _Saved(saved)
+        if not isinstance(saved, _SavedSession):
+            saved = _SavedSession(saved)
         session = cls(agent, saved.messages, saved.offered)
         made = session._signature()
         if made:
@@ -206,7 +206,7 @@ def _settled(result: RunResult) -> tuple[Message, ...]:
     """The messages of a run; a call that waits has a result that says so, until `keep` replaces it."""
     if result.status != "waiting":
         return result.messages
-    history = History(result.messages, lambda call: call.arguments)
+    history = ConversationHistory(result.messages, lambda call: call.arguments)
     history.settle({}, _WAITS)
     return history.messages
 
@@ -311,7 +311,9 @@ class Agent:
         self.limits = limits
         self.pick = pick
         self.search_tools = search_tools
-        self._picking = None if pick is None else Picking(self.runner, pick, search=search_tools)
+        self._picking = (
+            None if pick is None else AgentPicking(self.runner, pick, search=search_tools)
+        )
         self._label = AgentLabel(name, version, record_prompts)
         self.output = output
         self._output = None if output is str else OutputType(output)
@@ -515,7 +517,7 @@ class Agent:
                 self._runner,
                 state,
                 open_toolbox=opened,
-                terms=Terms(self.limits, self._output, self._label, self._state_key),
+                terms=RunTerms(self.limits, self._output, self._label, self._state_key),
                 listener=listener,
                 answers=answers,
             )

@@ -87,7 +87,7 @@ def _with(notice: str, content: str) -> str:
     return f"{notice}\n\n{content}" if notice else content
 
 
-class History:
+class ConversationHistory:
     """Messages in order; the last assistant's message and what follows it is the turn at hand.
 
     `text_of` gives the arguments of a call as they were judged, which may be repaired ones.

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, assert_never
 import msgspec
 
 from toolcrib.agent.events import Watch
-from toolcrib.agent.history import History
+from toolcrib.agent.history import ConversationHistory
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import OpenToolbox, Toolbox
 from toolcrib.agent.restored import Restored, check_as_asked
@@ -127,13 +127,13 @@ class Origins:
 _CUT = ("length", "content_filter")
 
 
-class _Limit(Exception):  # noqa: N818  an outcome; it never leaves the run
+class _LimitReached(Exception):  # noqa: N818  an outcome; it never leaves the run
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
 
 
-class Terms(NamedTuple):
+class RunTerms(NamedTuple):
     """What holds for all runs of an agent."""
 
     limits: Limits
@@ -159,7 +159,7 @@ class Run:
         state: RunState,
         *,
         open_toolbox: OpenToolbox,
-        terms: Terms,
+        terms: RunTerms,
         listener: Listener,
         answers: Mapping[str, Answer],
     ) -> None:
@@ -193,7 +193,7 @@ class Run:
         self._calling = False
         self._cancels = 0
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
-        self._history = History(state.messages, self._restored.text)
+        self._history = ConversationHistory(state.messages, self._restored.text)
         self._watch = Watch(self._emit, self._records)
         asked = {request.id: request for request in state.pending}
         self._scope = CallScope(self._tally, answers, asked, self._watch)
@@ -235,7 +235,7 @@ class Run:
                 if self._toolbox.chosen:
                     self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
                 await self._turns()
-        except _Limit as reached:
+        except _LimitReached as reached:
             return "limited", reached.name
         except TimeoutError:
             if limit.expired():
@@ -282,16 +282,16 @@ class Run:
             await self._call_tools(Offer.of(self._toolbox.tools), saved)
         while not self._waiting:
             if self._turn >= self._limits.turns:
-                raise _Limit("turns")
+                raise _LimitReached("turns")
             if self._seconds_left() == 0.0:  # a timer fires only when something waits
-                raise _Limit("seconds")
+                raise _LimitReached("seconds")
             reply = await self._ask()
             self._check_cancelled()
             self._origins.of_reply(reply, self._client.model, self._turn)
             self._history.append(reply.message, untrusted=self._tally.tainted)
             if not reply.tool_calls:
                 if reply.finish in _CUT:
-                    raise _Limit(reply.finish)
+                    raise _LimitReached(reply.finish)
                 if self._accepts(reply):
                     return
                 continue
@@ -306,7 +306,7 @@ class Run:
             return True
         limit = self._limits.corrections
         if limit is not None and self._corrections >= limit:
-            raise _Limit("corrections")
+            raise _LimitReached("corrections")
         self._corrections += 1
         self._history.append(Message.user(complaint))
         return False
@@ -360,7 +360,7 @@ class Run:
             self._watch.started(call)
         if limit is not None:  # none of them runs, and each has its record all the same
             await self._runner.refuse_all(calls, caller=self._caller, scope=scope)
-            raise _Limit(limit)
+            raise _LimitReached(limit)
         self._calling = True
         outcomes = await self._runner.exec_all(calls, caller=self._caller, scope=scope)
         self._calling = False

@@ -192,7 +192,7 @@ def _why(deny: Deny) -> str:
     return f"denied by {deny.policy or 'a policy'}: {deny.reason}"
 
 
-class Picking:
+class AgentPicking:
     """Picks for the runs of one agent.
 
     `runner` runs their calls: the one given, with `search_tools` if that is wanted. Raises CatalogError
@@ -349,7 +349,7 @@ class PickedToolbox(Toolbox):
     choice: Choice | None
 
     def __init__(
-        self, picking: Picking, tools: tuple[HasDefinition, ...], context: PolicyContext
+        self, picking: AgentPicking, tools: tuple[HasDefinition, ...], context: PolicyContext
     ) -> None:
         super().__init__(picking.runner.catalog, tools)
         self._picking = picking

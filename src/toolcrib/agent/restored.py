@@ -153,7 +153,7 @@ def changed(field: str, why: str) -> SourceError:
     return SourceError(f"the saved state was changed: {field}: {why}")
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _RestoredBefore(msgspec.Struct, frozen=True):
     """An argument restorer for one call whose arguments were restored before."""
 
     arguments: JsonObject
@@ -195,7 +195,7 @@ class Restored:
     async def hydrate(self, call: ToolCall, offer: Offer) -> HydrationResult:
         """Hydrate a call; one that was hydrated before gets the same arguments again."""
         if call.id in self._known:
-            restorer = _Known(self._known[call.id])
+            restorer = _RestoredBefore(self._known[call.id])
             offer = msgspec.structs.replace(offer, restorers={call.name: restorer})
         result = await self._judged(call, offer)
         told = result.provenance

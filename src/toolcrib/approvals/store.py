@@ -15,7 +15,7 @@ import msgspec
 from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.runner.approval import checked_answer, differing, mismatch
-from toolcrib.storage import OWNERS, Database, Row, Transaction
+from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import encodable, sha256_hex
 from toolcrib.values.typed import names_wrong_types
@@ -47,7 +47,7 @@ class ApprovalStore(Closing):
 
     @names_wrong_types
     def __init__(self, url: str, *, mode: int = OWNERS) -> None:
-        self._database = Database(url, mode=mode)
+        self._database = SqlDatabase(url, mode=mode)
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
         """The answer; None while there is none. A yes is given out once, a no stays a no.

@@ -107,7 +107,7 @@ _PUT_BACK = (
 )
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CallKeys(msgspec.Struct, frozen=True):
     """Whose entries are looked for: those under `key`, and of this run and call those under `earlier`.
 
     Without a key nothing is looked for.
@@ -119,15 +119,15 @@ class Asked(msgspec.Struct, frozen=True):
     call_id: str = ""
 
     @staticmethod
-    def of(record: ToolInvocationRecord) -> Asked:
+    def of(record: ToolInvocationRecord) -> CallKeys:
         """Of the call of a record."""
         key, run_id, call_id = record.idempotency_key, record.run_id, record.id
-        return Asked(key, (key and earlier_key_of(run_id, call_id)) or key, run_id, call_id)
+        return CallKeys(key, (key and earlier_key_of(run_id, call_id)) or key, run_id, call_id)
 
     @staticmethod
-    def under(key: str) -> Asked:
+    def under(key: str) -> CallKeys:
         """Under that key alone."""
-        return Asked(key, key)
+        return CallKeys(key, key)
 
 
 class NewEntry(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ class NewEntry(msgspec.Struct, frozen=True):
 
     text: str
     told: Summary
-    asked: Asked = Asked("", "")
+    asked: CallKeys = CallKeys("", "")
     claim: bool = False
     once: bool = False
 
@@ -149,7 +149,7 @@ class NewEntry(msgspec.Struct, frozen=True):
         told = summary_of(text)
         if not isinstance(record, ToolInvocationRecord):
             return NewEntry(text, told, once=isinstance(record, Attachment))
-        return NewEntry(text, told, Asked.of(record), claim and record.idempotency_key != "")
+        return NewEntry(text, told, CallKeys.of(record), claim and record.idempotency_key != "")
 
     @property
     def settles(self) -> bool:
@@ -228,7 +228,7 @@ def _check_untouched(transaction: Transaction) -> None:
         raise SourceError("the audit log has entries and no head: verify the log")
 
 
-class Checked:
+class CheckedLog:
     """What a log says, as far as it leads up to the seal of its state."""
 
     def __init__(self, transaction: Transaction, seal: Seal, state: State) -> None:
@@ -238,12 +238,12 @@ class Checked:
         self._index = Index(transaction, seal, state.keys)
         self._tree = tree.stored(transaction, state.size)
 
-    def know(self, asked: Iterable[Asked]) -> None:
+    def know(self, asked: Iterable[CallKeys]) -> None:
         """Read what the index says of these keys."""
         if self.state.format > 1:
             self._index.load({key for one in asked for key in (one.key, one.earlier) if key})
 
-    def kinds(self, asked: Asked) -> list[int]:
+    def kinds(self, asked: CallKeys) -> list[int]:
         """Of each entry about a known call, what it says (`kind_of`).
 
         The index knows, but not of whose calls the entries are that are under an earlier key.
@@ -253,12 +253,12 @@ class Checked:
         found = [number % KINDS for number in self._index.under(asked.key)]
         return found + [kind_of(entry.record) for entry in self._earlier(asked)]
 
-    def about(self, asked: Asked) -> list[AuditEntry]:
+    def about(self, asked: CallKeys) -> list[AuditEntry]:
         """All entries about a known call, oldest first; raises SourceError if one was changed."""
         entries = [*self._under(asked.key), *self._earlier(asked)]
         return sorted(entries, key=lambda entry: entry.seq)
 
-    def _earlier(self, asked: Asked) -> list[AuditEntry]:
+    def _earlier(self, asked: CallKeys) -> list[AuditEntry]:
         if asked.earlier == asked.key:
             return []
         whose = (asked.run_id, asked.call_id)
@@ -298,7 +298,7 @@ class Checked:
         return row
 
 
-class Tail(Checked):
+class Tail(CheckedLog):
     """The end of a log, which nobody else may move on before this transaction ends."""
 
     def __init__(self, transaction: Transaction, seal: Seal) -> None:
@@ -345,7 +345,7 @@ class Tail(Checked):
         for rows in pages(self._transaction, -1, self.state.head.seq):
             gone = list(takewhile(lambda row: row[1] < limit, map(self.unchanged, rows)))
             told = [summary_of(row[2]) for row in gone]
-            self.know(Asked.under(each.idempotency_key) for each in told)
+            self.know(CallKeys.under(each.idempotency_key) for each in told)
             for each, row in zip(told, gone, strict=True):
                 if each.status in ATTACHMENTS:
                     attachments.append(attached((row[0], row[2])))
@@ -381,7 +381,7 @@ class Tail(Checked):
         self._use(self._transaction, self._seal, begin)
         for rows in pages(self._transaction, first - 1, end.seq):
             read = [summary_of(text) for _, _, text, _, _ in rows]
-            self.know(Asked.under(each.idempotency_key) for each in read)
+            self.know(CallKeys.under(each.idempotency_key) for each in read)
             self._seal_in([row[:3] for row in rows], read, Head(rows[-1][0], rows[-1][4]))
         self.state = msgspec.structs.replace(self.state, head=end)
         self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
@@ -422,7 +422,7 @@ def runs_since(transaction: Transaction, seal: Seal, before: float) -> set[str]:
     state, limit = state_of(transaction, seal), seconds(before)
     if state is None:
         return set()
-    log = Checked(transaction, seal, state)
+    log = CheckedLog(transaction, seal, state)
     found: set[str] = set()
     kept = False
     for rows in pages(transaction, -1, state.head.seq):
@@ -442,7 +442,7 @@ def append(
     """
     tail = Tail(transaction, seal)
     # of what is only written, the key alone has to be known
-    tail.know(d.asked if d.settles else Asked.under(d.told.idempotency_key) for d in drafts)
+    tail.know(d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts)
     there = _there(transaction, seal, drafts)
     settled: set[int] = set()
     written: list[NewEntry] = []
@@ -463,7 +463,7 @@ def append(
     ]
 
 
-def standing_under(transaction: Transaction, seal: Seal, asked: Asked) -> AuditEntry | None:
+def standing_under(transaction: Transaction, seal: Seal, asked: CallKeys) -> AuditEntry | None:
     """The entry that stands for a call, if its key has been claimed: that call is not made again.
 
     Raises SourceError if an entry about it is not as it was written.
@@ -471,7 +471,7 @@ def standing_under(transaction: Transaction, seal: Seal, asked: Asked) -> AuditE
     state = state_of(transaction, seal)
     if state is None or not asked.key:
         return None
-    log = Checked(transaction, seal, state)
+    log = CheckedLog(transaction, seal, state)
     log.know([asked])
     return _standing(log, asked)
 
@@ -540,7 +540,7 @@ def _settled(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry
     return any(kind & (CLAIMS if draft.claim else FINAL) for kind in kinds)
 
 
-def _standing(log: Checked, asked: Asked) -> AuditEntry | None:
+def _standing(log: CheckedLog, asked: CallKeys) -> AuditEntry | None:
     entries = log.about(asked)
     if not any(kind_of(entry.record) & CLAIMS for entry in entries):
         return None
@@ -548,7 +548,7 @@ def _standing(log: Checked, asked: Asked) -> AuditEntry | None:
     return next(entry for entry in entries if entry.record is stands)
 
 
-def _standing_or_error(tail: Tail, asked: Asked) -> AuditEntry | SourceError | None:
+def _standing_or_error(tail: Tail, asked: CallKeys) -> AuditEntry | SourceError | None:
     """An error stands for its call, too, and is for who asked for that one alone."""
     try:
         return _standing(tail, asked)

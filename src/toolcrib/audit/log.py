@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from toolcrib.audit.append import (
-    Asked,
+    CallKeys,
     GroupWriter,
     NewEntry,
     Tail,
@@ -53,7 +53,7 @@ from toolcrib.audit.entry import (
 from toolcrib.audit.verify import end_line, verify_database, verify_lines
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import OWNERS, Database, Transaction, UnreachableError
+from toolcrib.storage import OWNERS, SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import ToolInvocationRecord, standing
@@ -128,7 +128,7 @@ class AuditLog(Closing):
         _check_key(key)
         check_type("checkpoints", checkpoints, Checkpoints | None, "a Checkpoints")
         check_type("mode", mode, int, "the mode of a file, such as 0o600")
-        self._database = Database(url, mode=mode)
+        self._database = SqlDatabase(url, mode=mode)
         self._seal = Seal(key)
         self._checkpoints = checkpoints
         self._writer = GroupWriter(self._commit, self._sign)
@@ -177,7 +177,7 @@ class AuditLog(Closing):
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
         """What `begin` would give for that entry, or stands under that key, without claiming it."""
         check_type("call", call, ToolInvocationRecord | str, f"{_RECORD}, or its key")
-        asked = Asked.under(call) if isinstance(call, str) else Asked.of(call)
+        asked = CallKeys.under(call) if isinstance(call, str) else CallKeys.of(call)
         found = await self._database.transact(
             lambda t: standing_under(t, self._seal, asked), write=False
         )

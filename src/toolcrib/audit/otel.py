@@ -160,7 +160,7 @@ class OpenTelemetry:
         self._enter(_key(record), self._start(record, started_ns), started_ns)
 
     def _enter(self, key: _Key, span: Span, started_ns: int) -> None:
-        opened = _Open(self, key, span, started_ns)
+        opened = _OpenSpan(self, key, span, started_ns)
         opened.ours = _OPEN.set(opened)
         inside = self._otel.trace.set_span_in_context(span)
         opened.theirs = self._otel.context.attach(inside)
@@ -232,12 +232,12 @@ def _of_origin(origin: Origin, agent_name: str) -> dict[str, str]:
     }
 
 
-class _Open:
+class _OpenSpan:
     """A span whose call has not ended yet, and how to leave the two contexts it is current in."""
 
     __slots__ = ("clock", "ended", "key", "ours", "owner", "span", "started_ns", "theirs", "under")
 
-    ours: Token[_Open | None]
+    ours: Token[_OpenSpan | None]
     theirs: Token[Context]
 
     def __init__(self, owner: OpenTelemetry, key: _Key, span: Span, started_ns: int) -> None:
@@ -250,10 +250,10 @@ class _Open:
         self.ended = False
 
 
-_OPEN: ContextVar[_Open | None] = ContextVar("toolcrib_open_span", default=None)
+_OPEN: ContextVar[_OpenSpan | None] = ContextVar("toolcrib_open_span", default=None)
 
 
-def _find(owner: OpenTelemetry, key: _Key) -> _Open | None:
+def _find(owner: OpenTelemetry, key: _Key) -> _OpenSpan | None:
     """The open span of a call or a run; not that of a call in whose tool this one was made."""
     opened = _OPEN.get()
     while opened is not None:

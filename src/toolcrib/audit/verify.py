@@ -358,7 +358,7 @@ def _ended(end: _End, seal: Seal, checker: Checker) -> State:
     return state
 
 
-class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ExportedLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: float
     hash: str
     previous: str
@@ -378,7 +378,7 @@ class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _STARTS = ('{"at":', '{"first":')
-_decode_line = msgspec.json.Decoder(_Line).decode
+_decode_line = msgspec.json.Decoder(_ExportedLine).decode
 _decode_end = msgspec.json.Decoder(_End).decode
 
 

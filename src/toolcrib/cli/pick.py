@@ -23,11 +23,11 @@ from toolcrib.cli.render import err, out, print_json, printable
 from toolcrib.errors import PickError, SourceError
 from toolcrib.pick import SCORERS, PickOptions, PickResult, explain_pick, pick_tools
 from toolcrib.pick.evaluation import (
-    Answer,
     Figures,
-    Picking,
+    MeasuredScorer,
     Quality,
     Question,
+    ScorerAnswer,
     Spread,
     Threshold,
     check_names,
@@ -212,7 +212,7 @@ def eval_pick(
         labelled = [_loaded(queries.stem, tools, queries)]
     else:
         raise UnusableError("name the questions: --queries FILE, or --set FOLDER")
-    rows = asyncio.run(_measured(labelled, scorers, Terms(limit, min_score)))
+    rows = asyncio.run(_measured(labelled, scorers, EvaluationTerms(limit, min_score)))
     if as_json:
         print_json({"min_score": min_score, "results": [plain_row(row) for row in rows]})
     else:
@@ -236,7 +236,7 @@ class Row(NamedTuple):
     figures: Figures
 
 
-class Terms(NamedTuple):
+class EvaluationTerms(NamedTuple):
     """How a system is measured: on the first `limit` questions (None: on all), against `min_score`."""
 
     limit: int | None
@@ -247,7 +247,7 @@ class System(Protocol):
     """What can be measured: it takes a catalog when it is made, builds its index, ranks the tools."""
 
     async def build(self) -> float: ...
-    async def answer(self, query: str) -> Answer: ...
+    async def answer(self, query: str) -> ScorerAnswer: ...
 
 
 def scorers_of(names: Sequence[str]) -> list[tuple[str, Scorer]]:
@@ -290,18 +290,18 @@ def _loaded(name: str, where: str | None, queries: Path) -> LabelledSet:
 
 
 async def _measured(
-    sets: Sequence[LabelledSet], scorers: Sequence[tuple[str, Scorer]], terms: Terms
+    sets: Sequence[LabelledSet], scorers: Sequence[tuple[str, Scorer]], terms: EvaluationTerms
 ) -> list[Row]:
     with progress() as bar:
         return [
-            await measure(Picking(scorer, of.tools), of, name=name, terms=terms, bar=bar)
+            await measure(MeasuredScorer(scorer, of.tools), of, name=name, terms=terms, bar=bar)
             for of in sets
             for name, scorer in scorers
         ]
 
 
 async def measure(
-    system: System, of: LabelledSet, *, name: str, terms: Terms, bar: Progress
+    system: System, of: LabelledSet, *, name: str, terms: EvaluationTerms, bar: Progress
 ) -> Row:
     """Ask a system the questions of a set, one after the other; what the system raises is raised."""
     questions = of.questions[: terms.limit]

@@ -22,7 +22,7 @@ from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, remove_at
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
-from toolcrib.tools.component import Made, NotAcceptedError, value_faults
+from toolcrib.tools.component import BuiltArguments, NotAcceptedError, value_faults
 from toolcrib.values.call import (
     CallFault,
     Hydrated,
@@ -112,11 +112,11 @@ class _Build:
 
     __slots__ = ("_canonical", "_sent", "_tool", "_unseen", "normalised", "pinned")
 
-    def __init__(self, tool: Tool[..., Any], sent: bytes, made: Made) -> None:
+    def __init__(self, tool: Tool[..., Any], sent: bytes, made: BuiltArguments) -> None:
         self._tool = tool
         self._sent = sent
         self._canonical = made.canonical
-        self._unseen: Made | None = made
+        self._unseen: BuiltArguments | None = made
         self.pinned = made.pinned
         self.normalised = made.normalised
 
@@ -140,7 +140,7 @@ class _Build:
             raise OtherArguments("these are not the arguments that were decided on")
         return made.instance
 
-    def _anew(self, tool: Tool[..., Any]) -> Made:
+    def _anew(self, tool: Tool[..., Any]) -> BuiltArguments:
         made = tool.make(self.sent, self.pinned)
         if made.canonical != self._canonical:
             raise OtherArguments("the tool reads another value of these arguments each time")
@@ -236,7 +236,7 @@ def _violations(
     ) or (_error(ErrorCode.INVALID_ARGUMENTS),)
 
 
-def _without(made: Made) -> JsonObject:
+def _without(made: BuiltArguments) -> JsonObject:
     """What an author's validators made of what was sent: defaults are for no schema to judge."""
     arguments = fresh(made.canonical)
     for pointer in reversed(made.defaults):  # from the end of an array

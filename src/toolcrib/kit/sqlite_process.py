@@ -109,7 +109,7 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-class _Text:
+class _TextCutter:
     """Cuts a text as it is read: a row of many long ones is never whole in memory."""
 
     def __init__(self, most: int) -> None:
@@ -126,7 +126,7 @@ class _Text:
 def _rows(
     database: sqlite3.Connection, sql: str, parameters: Sequence[Any], limits: Answer
 ) -> Answer:
-    database.text_factory = _Text(limits["cell_characters"])
+    database.text_factory = _TextCutter(limits["cell_characters"])
     with closing(database.execute(sql, parameters)) as cursor:
         if cursor.description is None:
             raise _Refused("NO_QUERY")

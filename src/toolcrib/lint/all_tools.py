@@ -9,7 +9,7 @@ from itertools import islice
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
-from toolcrib.lint.finding import Fault
+from toolcrib.lint.finding import RuleFault
 from toolcrib.lint.reading import Property, name_words, properties, types, words
 from toolcrib.schema.references import References
 from toolcrib.values.definition import ToolDefinition
@@ -29,7 +29,7 @@ _DIRECTIONS = frozenset(
 """Between them, order is meaning: `celsius_to_fahrenheit`."""
 
 
-def check_names(names: Sequence[str]) -> Iterator[tuple[int, Fault]]:
+def check_names(names: Sequence[str]) -> Iterator[tuple[int, RuleFault]]:
     """Each name that is easily taken for an earlier one, with its place."""
     told: set[int] = set()
     for key, how in _KEYS:
@@ -43,7 +43,9 @@ def check_names(names: Sequence[str]) -> Iterator[tuple[int, Fault]]:
                     told.add(place)
                     yield (
                         place,
-                        Fault("name", "/name", f"it {how} '{names[first]}': rename one of them"),
+                        RuleFault(
+                            "name", "/name", f"it {how} '{names[first]}': rename one of them"
+                        ),
                     )
 
 
@@ -103,7 +105,7 @@ _CHECKED = 300  # entries of the index for one description: with more, there are
 _Words: TypeAlias = frozenset[str]
 
 
-def check_similar(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, Fault]]:
+def check_similar(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
     """Each description that is nearly an earlier one's, with the place of its tool."""
     texts = [frozenset(words(d.description)) for d in definitions]
     counts = Counter(word for text in texts for word in text)
@@ -149,9 +151,9 @@ def _name_difference(name: str, other: str) -> frozenset[str]:
     return frozenset(name_words(name)) ^ frozenset(name_words(other))
 
 
-def _fault(other: ToolDefinition, *, exact: bool) -> Fault:
+def _fault(other: ToolDefinition, *, exact: bool) -> RuleFault:
     how = "has the same description as" if exact else "is described in nearly the same words as"
-    return Fault(
+    return RuleFault(
         "similar",
         "/description",
         f"it {how} '{other.name}': say when to use which, or make them one tool",
@@ -218,14 +220,14 @@ _TOOLS = 3
 _Use: TypeAlias = "tuple[int, Property]"
 
 
-class _Kind(NamedTuple):
+class _ParameterMeasure(NamedTuple):
     """`what` a parameter is by one measure; those that differ in it conflict."""
 
     what: str
     of: Callable[[Property, References], str | None]
 
 
-def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, Fault]]:
+def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
     """Each parameter that is not the same thing everywhere, with the place of the odd tool."""
     schemas = [definition.input_schema or {} for definition in definitions]
     uses: defaultdict[str, list[_Use]] = defaultdict(list)
@@ -251,7 +253,7 @@ def _top(schema: JsonObject) -> Iterator[Property]:
 
 def _conflicts(
     name: str, several: list[_Use], roots: list[References], names: list[str]
-) -> Iterator[tuple[int, Fault]]:
+) -> Iterator[tuple[int, RuleFault]]:
     for kind in _KINDS:
         groups: defaultdict[str, list[_Use]] = defaultdict(list)
         for place, found in several:
@@ -265,7 +267,7 @@ def _conflicts(
             place, found = few[0]
             yield (
                 place,
-                Fault(
+                RuleFault(
                     "conflict",
                     f"/input_schema{found.pointer}",
                     f"'{name}' is {kind.what} {value} in {_tools(few, names)}, and {most} in "
@@ -308,18 +310,18 @@ def _format(found: Property, _root: References) -> str | None:
 
 
 _KINDS = (
-    _Kind("a", _type),
-    _Kind("of format", _format),
-    *(_Kind("in", _unit_of(kind)) for kind in _UNITS),
+    _ParameterMeasure("a", _type),
+    _ParameterMeasure("of format", _format),
+    *(_ParameterMeasure("in", _unit_of(kind)) for kind in _UNITS),
 )
 
 
-def _spelling(variants: dict[str, list[_Use]], names: list[str]) -> tuple[int, Fault]:
+def _spelling(variants: dict[str, list[_Use]], names: list[str]) -> tuple[int, RuleFault]:
     ranked = sorted(variants.items(), key=lambda variant: -len(variant[1]))
     (most, many), (_, few) = ranked[0], ranked[-1]
     place, found = few[0]
     others = "; ".join(f"'{name}' in {_tools(uses, names)}" for name, uses in ranked[1:])
-    return place, Fault(
+    return place, RuleFault(
         "spelling",
         f"/input_schema{found.pointer}",
         f"one parameter, several spellings: '{most}' in {_tools(many, names)}; {others}: use one",

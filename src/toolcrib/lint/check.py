@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from toolcrib.errors import CatalogError, DefinitionError, SchemaError
 from toolcrib.lint.all_tools import check_names, check_shared, check_similar
-from toolcrib.lint.finding import RULES, Fault, Finding
+from toolcrib.lint.finding import RULES, Finding, RuleFault
 from toolcrib.lint.one_provider import check_form, chosen_forms
 from toolcrib.lint.one_tool import check_single
 from toolcrib.tools import Tools, get_definition
@@ -25,7 +25,7 @@ class Gathered(NamedTuple):
 
     name: str
     definition: ToolDefinition | None
-    fault: Fault | None = None
+    fault: RuleFault | None = None
 
 
 def gather(tools: Tools) -> list[Gathered]:
@@ -42,7 +42,7 @@ def gather(tools: Tools) -> list[Gathered]:
                 names.take(one.name)
             except CatalogError as error:
                 kept = None if one.name in taken else one.definition
-                one = Gathered(one.name, kept, Fault("name", "/name", str(error), "refused"))
+                one = Gathered(one.name, kept, RuleFault("name", "/name", str(error), "refused"))
             taken.add(one.name)
         found.append(one)
     return found
@@ -62,9 +62,9 @@ def _name(place: int, thing: Any) -> str:
     return name if isinstance(name, str) and name.strip() else f"#{place}"
 
 
-def _refusal(thing: Any, error: DefinitionError) -> Fault:
+def _refusal(thing: Any, error: DefinitionError) -> RuleFault:
     if not isinstance(error, SchemaError):
-        return Fault("definition", "", _unnamed(str(error)), "refused")
+        return RuleFault("definition", "", _unnamed(str(error)), "refused")
     part = "input_schema"
     if isinstance(thing, Mapping) and "output_schema" in thing:
         try:  # without it, is all well?
@@ -72,7 +72,7 @@ def _refusal(thing: Any, error: DefinitionError) -> Fault:
             part = "output_schema"
         except DefinitionError:
             pass
-    return Fault("definition", f"/{part}{error.pointer}", _unnamed(error.message), "refused")
+    return RuleFault("definition", f"/{part}{error.pointer}", _unnamed(error.message), "refused")
 
 
 def _unnamed(message: str) -> str:
@@ -121,7 +121,7 @@ def check_tools(tools: Tools, providers: Iterable[str] | None = None) -> list[Fi
 
 def _faults(
     definitions: list[ToolDefinition], forms: Iterable[ToolForm]
-) -> Iterator[tuple[int | None, str, Fault]]:
+) -> Iterator[tuple[int | None, str, RuleFault]]:
     for place, definition in enumerate(definitions):
         yield from ((place, "", fault) for fault in check_single(definition))
     for rule in (check_similar, check_shared):

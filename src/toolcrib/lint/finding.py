@@ -42,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Fault(msgspec.Struct, frozen=True):
+class RuleFault(msgspec.Struct, frozen=True):
     """A finding on its way: the rules know neither the tool's place nor the provider."""
 
     rule: Rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from toolcrib.errors import RequestError
-from toolcrib.lint.finding import Fault
+from toolcrib.lint.finding import RuleFault
 from toolcrib.schema.lower.tree import Loss
 from toolcrib.schema.references import escape_pointer, resolve_ref
 from toolcrib.values.definition import ToolDefinition
@@ -40,7 +40,7 @@ def _means(provider: str, name: str) -> bool:
 
 def check_form(
     form: ToolForm, definitions: Sequence[ToolDefinition]
-) -> Iterator[tuple[int | None, Fault]]:
+) -> Iterator[tuple[int | None, RuleFault]]:
     """Yield each fault with the position of its tool, None for the catalog as a whole."""
     views = tool_views(form, definitions)
     for place, view in enumerate(views):
@@ -53,7 +53,7 @@ def check_form(
     if most is not None and len(definitions) > most:
         yield (
             None,
-            Fault(
+            RuleFault(
                 "limit",
                 "",
                 f"a request that offers all {len(definitions)} tools is refused, {most} are the most: "
@@ -62,20 +62,20 @@ def check_form(
         )
 
 
-def _fault(form: ToolForm, view: ToolView, loss: Loss) -> Fault:
+def _fault(form: ToolForm, view: ToolView, loss: Loss) -> RuleFault:
     """Turn a loss into a fault that points into the schema, or to its top."""
     if not loss.pointer and loss.keyword == "name":
-        return Fault("name", "/name", f"{loss.message}: give it a name that fits", loss.effect)
+        return RuleFault("name", "/name", f"{loss.message}: give it a name that fits", loss.effect)
     length = len(view.definition.description)
     if (
         not loss.pointer
         and loss.keyword == "description"
         and length > (form.long_description or length)
     ):
-        return Fault("limit", "/description", f"{loss.message}: it has {length}", loss.effect)
+        return RuleFault("limit", "/description", f"{loss.message}: it has {length}", loss.effect)
     at = f"{loss.pointer}/{escape_pointer(loss.keyword)}"
     there = resolve_ref(view.definition.input_schema or {}, f"#{at}") is not None
-    return Fault(
+    return RuleFault(
         "schema",
         f"/input_schema{at if there else loss.pointer}",
         f"{loss.keyword}: {loss.message}",
@@ -97,7 +97,7 @@ def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
     return isinstance(node, dict) and node.get("additionalProperties") is False
 
 
-def _cut_alike(form: ToolForm, views: Sequence[ToolView]) -> Iterator[tuple[int, Fault]]:
+def _cut_alike(form: ToolForm, views: Sequence[ToolView]) -> Iterator[tuple[int, RuleFault]]:
     """Names that would be one name, were it not for the hash at the end of their wire names."""
     seen: dict[str, str] = {}
     for place, view in enumerate(views):
@@ -108,7 +108,7 @@ def _cut_alike(form: ToolForm, views: Sequence[ToolView]) -> Iterator[tuple[int,
         if changed and other != own:
             yield (
                 place,
-                Fault(
+                RuleFault(
                     "name",
                     "/name",
                     f"cut to what the provider takes, it is called as '{other}' but for a hash "

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from toolcrib.errors import SchemaError
-from toolcrib.lint.finding import Fault
+from toolcrib.lint.finding import RuleFault
 from toolcrib.lint.reading import (
     described,
     name_words,
@@ -65,34 +65,34 @@ _ORDERS: dict[str, re.Pattern[str]] = {
 }
 
 
-def check_texts(form: JsonObject) -> Iterator[Fault]:
+def check_texts(form: JsonObject) -> Iterator[RuleFault]:
     """Every string of a tool's dictionary form, keys included."""
     for pointer, text in _strings(form):
         yield from _hidden(pointer, text)
         yield from _ordering(pointer, text)
 
 
-def _hidden(pointer: str, text: str) -> Iterator[Fault]:
+def _hidden(pointer: str, text: str) -> Iterator[RuleFault]:
     if text.isascii() and text.isprintable():
         return
     found = sorted(set(_HIDDEN.findall(_FLAG.sub("", text))))
     if found:
         codes = ", ".join(f"U+{ord(c):04X}" for c in found[:5])
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        yield Fault(
+        yield RuleFault(
             "text",
             pointer,
             f"it holds characters that a reader does not see ({codes}{more}): remove them",
         )
 
 
-def _ordering(pointer: str, text: str) -> Iterator[Fault]:
+def _ordering(pointer: str, text: str) -> Iterator[RuleFault]:
     plain = _HIDDEN.sub("", unicodedata.normalize("NFKC", _untagged(text))).lower()
     for what, pattern in _ORDERS.items():
         match = pattern.search(plain)
         if match:
             words = " ".join(match[0].split())[:_QUOTED]
-            yield Fault(
+            yield RuleFault(
                 "text",
                 pointer,
                 f"it {what} (“{words}”): a description says what a tool does, and no more",
@@ -136,7 +136,7 @@ _PYTHON: dict[str, tuple[type, ...]] = {
 }
 
 
-def check_single(definition: ToolDefinition) -> Iterator[Fault]:
+def check_single(definition: ToolDefinition) -> Iterator[RuleFault]:
     """All faults of one definition, whoever the provider is."""
     yield from _description(definition)
     schema = definition.input_schema
@@ -149,10 +149,10 @@ def check_single(definition: ToolDefinition) -> Iterator[Fault]:
     yield from check_texts(form)
 
 
-def _description(definition: ToolDefinition) -> Iterator[Fault]:
+def _description(definition: ToolDefinition) -> Iterator[RuleFault]:
     text = definition.description.strip()
     if not text:
-        yield Fault(
+        yield RuleFault(
             "description",
             "/description",
             "it has no description: say what it does, and when to use it",
@@ -160,14 +160,14 @@ def _description(definition: ToolDefinition) -> Iterator[Fault]:
         return
     number = len(words(text))
     if number < MIN_WORDS and not spaceless(text):
-        yield Fault(
+        yield RuleFault(
             "description",
             "/description",
             f"its description is very short ({_words(number)}): say what it does, on what, "
             "and what comes back",
         )
     elif told(text) <= {stem(word) for word in name_words(definition.name)}:
-        yield Fault(
+        yield RuleFault(
             "description",
             "/description",
             "its description says no more than its name: say on what, and what comes back",
@@ -178,7 +178,7 @@ def _words(number: int) -> str:
     return f"{number} word{'' if number == 1 else 's'}"
 
 
-def _parameters(schema: JsonObject) -> Iterator[Fault]:
+def _parameters(schema: JsonObject) -> Iterator[RuleFault]:
     """Yield at most one fault a tool: somebody who describes one parameter describes all of them."""
     root, known = References(schema), list(properties(schema))
     bare = [p for p in known if not described(p.schema, root)]
@@ -186,14 +186,14 @@ def _parameters(schema: JsonObject) -> Iterator[Fault]:
         return
     names = ", ".join(f"'{p.name[:40]}'" for p in bare[:_LISTED])
     more = f" and {len(bare) - _LISTED} more" if len(bare) > _LISTED else ""
-    yield Fault(
+    yield RuleFault(
         "parameter",
         f"/input_schema{bare[0].pointer}",
         f"parameters without a description: {names}{more} ({len(bare)} of {len(known)})",
     )
 
 
-def _defaults(schema: JsonObject) -> Iterator[Fault]:
+def _defaults(schema: JsonObject) -> Iterator[RuleFault]:
     shelves = {key: schema[key] for key in _SHELVES if key in schema}
     nulls: list[str] = []
     for pointer, node in subschemas(schema):
@@ -202,7 +202,7 @@ def _defaults(schema: JsonObject) -> Iterator[Fault]:
         if node["default"] is None:
             nulls.append(pointer)
             continue
-        yield Fault(
+        yield RuleFault(
             "default",
             f"/input_schema{pointer}/default",
             f"its default {_short(node['default'])} does not fit its own schema: "
@@ -210,7 +210,7 @@ def _defaults(schema: JsonObject) -> Iterator[Fault]:
         )
     if nulls:
         more = f" (and {len(nulls) - 1} more)" if len(nulls) > 1 else ""
-        yield Fault(
+        yield RuleFault(
             "default",
             f"/input_schema{nulls[0]}/default",
             f"its default{more} is null, which its own schema refuses: allow null, or drop it",
@@ -250,10 +250,10 @@ def _plainly(kind: JsonValue, value: JsonValue) -> bool | None:
     return isinstance(value, _PYTHON[kind])
 
 
-def _enums(schema: JsonObject) -> Iterator[Fault]:
+def _enums(schema: JsonObject) -> Iterator[RuleFault]:
     for pointer, node in subschemas(schema):
         if isinstance(node.get("enum"), list) and "type" not in node:
-            yield Fault(
+            yield RuleFault(
                 "enum",
                 f"/input_schema{pointer}/enum",
                 "its enum comes without a type, which some endpoints need: add one",

@@ -10,7 +10,7 @@ from toolcrib.pick.judge import JudgeScorer
 from toolcrib.pick.keyword import KeywordScorer
 from toolcrib.pick.minilm import MiniLM
 from toolcrib.pick.options import SCORERS, Excluded, PickOptions, Quota, scorer_named
-from toolcrib.pick.pick import PickResult, Provenance, pick_tools
+from toolcrib.pick.pick import PickProvenance, PickResult, pick_tools
 from toolcrib.pick.query import Query, query_of
 from toolcrib.pick.report import PickReport, ScoredTool, explain_pick
 from toolcrib.pick.rerank import Rerank
@@ -43,9 +43,9 @@ __all__ = [
     "Light",
     "MiniLM",
     "PickOptions",
+    "PickProvenance",
     "PickReport",
     "PickResult",
-    "Provenance",
     "Query",
     "Quota",
     "Ranker",

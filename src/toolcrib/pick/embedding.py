@@ -397,13 +397,13 @@ class OwnLoop:
     def __init__(self, served: object = None) -> None:
         self._whose = served
         self._lock = threading.Lock()
-        self._served: _Served | None = None
+        self._served: _LoopThread | None = None
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What `await work()` gives or raises."""
         return asyncio.run_coroutine_threadsafe(work(), self._running().loop).result()
 
-    def _running(self) -> _Served:
+    def _running(self) -> _LoopThread:
         served = self._served
         if served is not None and served.process != os.getpid():
             self._lock = threading.Lock()  # the other may have been held when the process forked
@@ -411,13 +411,13 @@ class OwnLoop:
         if served is None:
             with self._lock:
                 if self._served is None:
-                    self._served = _Served(self._whose)
+                    self._served = _LoopThread(self._whose)
                     weakref.finalize(self, self._served.stop)
                 served = self._served
         return served
 
 
-class _Served:
+class _LoopThread:
     """A loop and its thread. Closing the loop closes what its coroutines hold open."""
 
     def __init__(self, whose: object) -> None:

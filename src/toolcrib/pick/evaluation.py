@@ -34,7 +34,7 @@ class Question(msgspec.Struct, frozen=True):
     gold: frozenset[str]
 
 
-class Answer(NamedTuple):
+class ScorerAnswer(NamedTuple):
     """Names, best first, at most `DEPTH`; the scores in 0..1 of a scorer of ours; milliseconds."""
 
     ranking: tuple[str, ...]
@@ -146,7 +146,7 @@ def check_names(tools: Sequence[HasDefinition], where: str) -> None:
             )
 
 
-class Picking:
+class MeasuredScorer:
     """A scorer, asked through `pick_tools`, of a catalog given as a tuple once."""
 
     def __init__(self, scorer: Scorer, tools: tuple[HasDefinition, ...]) -> None:
@@ -160,13 +160,13 @@ class Picking:
         await pick_tools("load what loads late", (_NOTHING,), self._options)
         return (await self.answer("build the index")).cpu_ms
 
-    async def answer(self, query: str) -> Answer:
+    async def answer(self, query: str) -> ScorerAnswer:
         """One request. The CPU time is that of the whole process: nothing else should run in it."""
         wall, cpu = perf_counter(), process_time()
         results = await pick_tools(query, self._tools, self._options)
         cpu, wall = process_time() - cpu, perf_counter() - wall
         picked = [result for result in results if result.score > 0]
-        return Answer(
+        return ScorerAnswer(
             tuple(result.definition.name for result in picked),
             cpu * 1e3,
             wall * 1e3,
@@ -188,7 +188,7 @@ _NOTHING = _Nothing(
 
 def figures(
     questions: Sequence[Question],
-    answers: Sequence[Answer],
+    answers: Sequence[ScorerAnswer],
     *,
     build_ms: float,
     min_score: float,
@@ -207,7 +207,7 @@ def figures(
     )
 
 
-def _quality(pairs: Sequence[tuple[Question, Answer]]) -> Quality:
+def _quality(pairs: Sequence[tuple[Question, ScorerAnswer]]) -> Quality:
     ndcgs, short, long, firsts = [], [], [], []
     for question, answer in pairs:
         hits = [name in question.gold for name in answer.ranking[:DEPTH]]
@@ -225,7 +225,7 @@ def _quality(pairs: Sequence[tuple[Question, Answer]]) -> Quality:
     )
 
 
-def _threshold(pairs: Sequence[tuple[Question, Answer]], min_score: float) -> Threshold:
+def _threshold(pairs: Sequence[tuple[Question, ScorerAnswer]], min_score: float) -> Threshold:
     needless, needing = [], []
     kept_empty = found = lost = 0
     for question, answer in pairs:

@@ -38,13 +38,13 @@ _CONSIDERED = 100
 _STRENGTH = 0.6
 
 
-class _Served(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ServedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: tuple[str, ...]
     tools: tuple[str, ...]
 
 
-class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    served: tuple[_Served, ...]
+class _SavedFeedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    served: tuple[_ServedRequest, ...]
 
 
 class Feedback:
@@ -64,7 +64,7 @@ class Feedback:
         self._size = size
         self._lock = Lock()
         self._next = 0
-        self._served: dict[int, _Served] = {}
+        self._served: dict[int, _ServedRequest] = {}
         self._having: dict[str, dict[int, None]] = {}
 
     def __len__(self) -> int:
@@ -93,14 +93,14 @@ class Feedback:
     def to_json(self) -> JsonObject:
         """All that is kept, oldest first, for `from_json`."""
         with self._lock:
-            saved = _Saved(tuple(self._served.values()))
+            saved = _SavedFeedback(tuple(self._served.values()))
         return cast("JsonObject", msgspec.to_builtins(saved))
 
     @classmethod
     def from_json(cls, value: Any, *, size: int = 10_000) -> Feedback:
         """Read what `to_json` wrote. Raises PickError for anything else."""
         try:
-            saved = msgspec.convert(value, _Saved)
+            saved = msgspec.convert(value, _SavedFeedback)
         except msgspec.ValidationError as error:
             raise PickError(f"what was saved is no feedback: {error}") from None
         feedback = cls(size=size)
@@ -112,7 +112,7 @@ class Feedback:
         if not (found and tools):
             return
         with self._lock:
-            self._served[self._next] = _Served(found, tools)
+            self._served[self._next] = _ServedRequest(found, tools)
             for word in found:
                 self._having.setdefault(word, {})[self._next] = None
             self._next += 1

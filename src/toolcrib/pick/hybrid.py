@@ -15,7 +15,7 @@ from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick.embedding import Embedder, EmbeddingScorer
 from toolcrib.pick.keyword import KeywordScorer
 from toolcrib.pick.query import Query
-from toolcrib.pick.ranking import Request, all_awaited, numpy
+from toolcrib.pick.ranking import ScoreRequest, all_awaited, numpy
 from toolcrib.pick.scorer import (
     BatchScorer,
     ExplainingScorer,
@@ -80,7 +80,7 @@ class _Awaited:
         self._scorer = scorer
 
     async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Ranker:
-        request = Request(query.text, query, tuple(tools), 0.0, len(tools))
+        request = ScoreRequest(query.text, query, tuple(tools), 0.0, len(tools))
         return _Given(self.name, self._scorer, await all_awaited(self._scorer, request))
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:

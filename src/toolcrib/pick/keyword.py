@@ -147,7 +147,7 @@ class Pair(NamedTuple):
     weight: float
 
 
-class Plan(NamedTuple):
+class QueryPlan(NamedTuple):
     """A query against one index: its terms, those that can bring most first.
 
     `worth` is the weight of each word that the catalog has, `named` what may be a name of a tool;
@@ -162,7 +162,7 @@ class Plan(NamedTuple):
     whole: float
 
 
-def plan_of(index: WordIndex, asked: AskedWords) -> Plan:
+def plan_of(index: WordIndex, asked: AskedWords) -> QueryPlan:
     """The words that the catalog has, weighed by how few of its tools have them."""
     rarest = _idf(0, max(len(index.definitions), _FEWEST))
     worth, unknown = _worth(index, asked, rarest)
@@ -179,7 +179,7 @@ def plan_of(index: WordIndex, asked: AskedWords) -> Plan:
         terms[" named"] = Term(most, named)
     order = sorted(terms, key=lambda word: (-terms[word].most, word))
     at = {word: place for place, word in enumerate(order)}
-    return Plan(
+    return QueryPlan(
         [terms[word] for word in order],
         [Pair(f" {a} {b} ", at[a], at[b], weight) for (a, b), weight in pairs.items()],
         worth,
@@ -224,7 +224,9 @@ def _by_name(index: WordIndex, names: Sequence[str]) -> Posting:
     return Posting(slots, array("f", [1.0]) * len(slots), 1.0)
 
 
-def weigh(index: WordIndex, plan: Plan, limit: int | None, deadline: float) -> dict[int, float]:
+def weigh(
+    index: WordIndex, plan: QueryPlan, limit: int | None, deadline: float
+) -> dict[int, float]:
     """Weights by slot: of every tool that has a word, or at least of those that are the best `limit`.
 
     Raises PickError once the deadline has passed.
@@ -279,7 +281,7 @@ def _add_to_found(found: dict[int, float], term: Term) -> None:
             found[slot] += term.weight * impacts[at]
 
 
-def _add_pair(index: WordIndex, found: dict[int, float], pair: Pair, plan: Plan) -> None:
+def _add_pair(index: WordIndex, found: dict[int, float], pair: Pair, plan: QueryPlan) -> None:
     of_first, of_second = (plan.terms[at].posting.slots for at in (pair.first, pair.second))
     fewest = min(found, of_first, of_second, key=len)
     texts = index.texts
@@ -301,7 +303,7 @@ class Column:
     Raises PickError once the deadline has passed.
     """
 
-    def __init__(self, index: WordIndex, plan: Plan, deadline: float) -> None:
+    def __init__(self, index: WordIndex, plan: QueryPlan, deadline: float) -> None:
         np = numpy()
         self.index = index
         self._plan = plan
@@ -366,7 +368,9 @@ class KeywordScorer:
 
     def __init__(self) -> None:
         self._indexes = CatalogCache.in_steps(index_steps)
-        self._last: tuple[Query, WordIndex, Plan] | None = None  # asked for again, to explain it
+        self._last: tuple[Query, WordIndex, QueryPlan] | None = (
+            None  # asked for again, to explain it
+        )
         self._last_column: tuple[Query, Column] | None = None
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
@@ -411,7 +415,7 @@ class KeywordScorer:
             last = self._last_column = (query, column)
         return last[1]
 
-    def _plan(self, query: Query, index: WordIndex) -> Plan:
+    def _plan(self, query: Query, index: WordIndex) -> QueryPlan:
         last = self._last
         if last is None or last[0] is not query or last[1] is not index:
             last = self._last = (query, index, plan_of(index, asked_words(query)))
@@ -424,7 +428,7 @@ def _calibrated(weight: float, whole: float) -> float:
     return share / (share + _HALF)
 
 
-def _explanation(definition: ToolDefinition, plan: Plan, used: Sequence[str]) -> Score:
+def _explanation(definition: ToolDefinition, plan: QueryPlan, used: Sequence[str]) -> Score:
     stems = frozenset(plan.worth)
     matched = {
         label: words_of(stems, text, stop_words=label == _LABELS.name)

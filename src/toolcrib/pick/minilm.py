@@ -88,13 +88,13 @@ class MiniLM:
         return vectors
 
 
-class _Model(NamedTuple):
+class _LoadedModel(NamedTuple):
     numpy: Any
     tokenizer: Any
     session: Any
 
 
-def _means(model: _Model, texts: list[list[int]]) -> NDArray[np.float32]:
+def _means(model: _LoadedModel, texts: list[list[int]]) -> NDArray[np.float32]:
     """For each text the mean of its tokens' last states, of length 1: as the model was trained."""
     library = model.numpy
     ids = library.array(texts, "int64")
@@ -141,13 +141,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 
 
-def _model(file: Path) -> _Model:
+def _model(file: Path) -> _LoadedModel:
     with _loading:  # two threads must not both load it
         return _loaded(file)
 
 
 @lru_cache(maxsize=1)
-def _loaded(file: Path) -> _Model:
+def _loaded(file: Path) -> _LoadedModel:
     # Its builds report on themselves over the network, unless told not to before they are imported.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
@@ -164,7 +164,7 @@ def _loaded(file: Path) -> _Model:
         raise SourceError(f"{file} cannot be read: reinstall {MODEL_PACKAGE}") from error
     if shape[-1:] != [_DIMENSIONS] or inputs != _INPUTS:
         raise SourceError(f"{file} is another model than all-MiniLM-L6-v2")
-    return _Model(np, _tokenizer(tokenizers), session)
+    return _LoadedModel(np, _tokenizer(tokenizers), session)
 
 
 def _options(onnxruntime: Any) -> Any:

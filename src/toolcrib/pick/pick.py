@@ -18,7 +18,7 @@ import msgspec
 from toolcrib.errors import PickError, ToolcribError
 from toolcrib.pick.options import Excluded, Filters, PickOptions, Quota, exclusion, used_up
 from toolcrib.pick.query import Query, query_of
-from toolcrib.pick.ranking import Ranking, Request, ranked
+from toolcrib.pick.ranking import Ranking, ScoreRequest, ranked
 from toolcrib.pick.scorer import Score, Scorer, scorer_name, trim
 from toolcrib.tools import Catalog
 from toolcrib.values.definition import HasDefinition, ToolDefinition, as_plain, tools_in
@@ -42,7 +42,7 @@ class Candidates(NamedTuple):
 _KEPT = 8
 
 
-class _Known(NamedTuple):
+class _KnownTools(NamedTuple):
     """What is known of tools that cannot change.
 
     `held` is the tuple that they came in, so that no other one can have its id, and `tools` the single
@@ -55,8 +55,8 @@ class _Known(NamedTuple):
     found: dict[Filters, Candidates]
 
 
-_of_catalogs: WeakKeyDictionary[Catalog, _Known] = WeakKeyDictionary()
-_of_tuples: dict[int, _Known] = {}
+_of_catalogs: WeakKeyDictionary[Catalog, _KnownTools] = WeakKeyDictionary()
+_of_tuples: dict[int, _KnownTools] = {}
 
 
 def candidates_of(tools: Iterable[Any], filters: Filters, quota: Quota | None = None) -> Candidates:
@@ -98,11 +98,11 @@ def _candidates(tools: Iterable[Any], filters: Filters) -> Candidates:
     return found
 
 
-def _known(given: Iterable[Any], *, held: tuple[Any, ...]) -> _Known:
+def _known(given: Iterable[Any], *, held: tuple[Any, ...]) -> _KnownTools:
     tools = _each(given)
     definitions = [_definition(position, tool) for position, tool in enumerate(tools)]
     roles = {role for d in definitions for role in d.annotations.allowed_roles}
-    return _Known(held, tools, frozenset(roles), {})
+    return _KnownTools(held, tools, frozenset(roles), {})
 
 
 def _each(given: Iterable[Any]) -> tuple[Any, ...]:
@@ -140,7 +140,7 @@ def _definition(position: int, tool: Any) -> ToolDefinition:
 T = TypeVar("T")
 
 
-class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+class PickProvenance(msgspec.Struct, frozen=True, kw_only=True):
     """Where a result comes from: which scorer and what it noted.
 
     `timed_out` says that nothing was scored and the order is that of registration; `excluded` is
@@ -160,7 +160,7 @@ class PickResult(msgspec.Struct, frozen=True, kw_only=True):
     definition: ToolDefinition
     score: float
     reason: str
-    provenance: Provenance
+    provenance: PickProvenance
 
 
 async def pick_tools(
@@ -189,14 +189,14 @@ async def pick_tools(
     return results_of(ranking, scorer, candidates, options)
 
 
-def request_for(given: object, candidates: Candidates, options: PickOptions) -> Request:
+def request_for(given: object, candidates: Candidates, options: PickOptions) -> ScoreRequest:
     """The question to the scorer. Its time runs from here."""
     query = query_of(given, options.timeout_ms)
     most = min(options.max_candidates, len(candidates.tools))
-    return Request(given, query, candidates.tools, options.min_score, most)
+    return ScoreRequest(given, query, candidates.tools, options.min_score, most)
 
 
-async def ranked_in_time(scorer: Scorer, request: Request) -> Ranking | None:
+async def ranked_in_time(scorer: Scorer, request: ScoreRequest) -> Ranking | None:
     """The ranking, or None once the query's deadline has passed."""
     if not request.tools:
         return []
@@ -219,7 +219,7 @@ def results_of(
             definition=tools[position].get_definition(),
             score=float(score.score),
             reason=score.reason,
-            provenance=Provenance(
+            provenance=PickProvenance(
                 scorer=name,
                 details=score.details,
                 timed_out=timed_out,

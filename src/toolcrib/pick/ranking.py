@@ -40,7 +40,7 @@ _AT_ONCE = 16
 _NO_HIT = Score(0.0)
 
 
-class Request(NamedTuple):
+class ScoreRequest(NamedTuple):
     """One question to a scorer: the input as given and as a query, and which scores are wanted.
 
     For a report, which wants all scores, only the best are `explained`; None means all that are
@@ -59,7 +59,7 @@ Ranking: TypeAlias = list[tuple[int, Score]]
 """Positions in `Request.tools` with their scores, best first, equal ones in registration order."""
 
 
-async def ranked(scorer: Scorer, request: Request) -> Ranking:
+async def ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
     """The best of `request.tools`, scored.
 
     Raises PickError, naming the scorer and where it can the tool, for a scorer that raises or whose
@@ -74,7 +74,7 @@ async def ranked(scorer: Scorer, request: Request) -> Ranking:
         raise _raised(scorer_name(scorer), error) from error  # nobody has cancelled this
 
 
-async def _ranked(scorer: Scorer, request: Request) -> Ranking:
+async def _ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
     if hasattr(scorer, "hits"):
         ranker = await in_answer(cast("Ranker", scorer), request.query, request.tools)
         return await in_thread(lambda: _with_reasons(ranker, request, _ranking(ranker, request)))
@@ -91,7 +91,7 @@ async def _ranked(scorer: Scorer, request: Request) -> Ranking:
     return _best(scores, request)
 
 
-async def all_awaited(scorer: BatchScorer | ToolScorer, request: Request) -> list[Score]:
+async def all_awaited(scorer: BatchScorer | ToolScorer, request: ScoreRequest) -> list[Score]:
     """A score for each tool, of a scorer that is asynchronous. Raises PickError as `ranked` does."""
     if not hasattr(scorer, "score"):
         return await _each_awaited(scorer, request)
@@ -99,12 +99,12 @@ async def all_awaited(scorer: BatchScorer | ToolScorer, request: Request) -> lis
     return _checked(batch, request, partial(_same, await _awaited(batch, request)))
 
 
-async def _awaited(scorer: BatchScorer, request: Request) -> object:
+async def _awaited(scorer: BatchScorer, request: ScoreRequest) -> object:
     with _blamed(scorer_name(scorer)):
         return await cast("Any", scorer).score(request.query, request.tools)
 
 
-def _ranking(ranker: Ranker, request: Request) -> Ranking:
+def _ranking(ranker: Ranker, request: ScoreRequest) -> Ranking:
     name, tools, most = scorer_name(ranker), request.tools, request.max_candidates
     with _blamed(name):
         hits = ranker.hits(request.query, tools, request.explained or most)
@@ -121,17 +121,17 @@ def _ranking(ranker: Ranker, request: Request) -> Ranking:
     return [(position, score) for position, score in found if score.score >= request.min_score]
 
 
-def _scored(scorer: BatchScorer, request: Request, ask: Callable[[], Any]) -> Ranking:
+def _scored(scorer: BatchScorer, request: ScoreRequest, ask: Callable[[], Any]) -> Ranking:
     return _best(_checked(scorer, request, ask), request)
 
 
-def _checked(scorer: BatchScorer, request: Request, ask: Callable[[], Any]) -> list[Score]:
+def _checked(scorer: BatchScorer, request: ScoreRequest, ask: Callable[[], Any]) -> list[Score]:
     name, tools = scorer_name(scorer), request.tools
     answer = _answers(name, ask, len(tools))
     return [checked_score(each, name, tool) for each, tool in zip(answer, tools, strict=True)]
 
 
-def _with_reasons(scorer: Ranker | BatchScorer, request: Request, best: Ranking) -> Ranking:
+def _with_reasons(scorer: Ranker | BatchScorer, request: ScoreRequest, best: Ranking) -> Ranking:
     if not isinstance(scorer, ExplainingScorer) or not best:
         return best
     name, tools = scorer_name(scorer), request.tools
@@ -163,7 +163,7 @@ def _answers(name: str, ask: Callable[[], Any], count: int) -> list[object]:
     return answers
 
 
-def _each_called(function: ToolScorer, request: Request) -> list[Score]:
+def _each_called(function: ToolScorer, request: ScoreRequest) -> list[Score]:
     name = scorer_name(function)
     scores = []
     for tool in request.tools:
@@ -179,7 +179,7 @@ def _each_called(function: ToolScorer, request: Request) -> list[Score]:
     return scores
 
 
-async def _each_awaited(function: ToolScorer, request: Request) -> list[Score]:
+async def _each_awaited(function: ToolScorer, request: ScoreRequest) -> list[Score]:
     name = scorer_name(function)
     scores: list[Score] = [_NO_HIT] * len(request.tools)
     waiting = iter(enumerate(request.tools))
@@ -206,12 +206,12 @@ async def _each_awaited(function: ToolScorer, request: Request) -> list[Score]:
     return scores
 
 
-def _is_late(request: Request) -> bool:
+def _is_late(request: ScoreRequest) -> bool:
     """Whether no answer counts any more, so that none needs to be asked for."""
     return monotonic() >= request.query.deadline
 
 
-def _best(scores: Sequence[Score], request: Request) -> Ranking:
+def _best(scores: Sequence[Score], request: ScoreRequest) -> Ranking:
     found = [(i, score) for i, score in enumerate(scores) if score.score >= request.min_score]
     found.sort(key=lambda pair: -pair[1].score)
     return found[: request.max_candidates]

@@ -16,7 +16,7 @@ import msgspec
 from toolcrib.pick.options import Excluded, PickOptions
 from toolcrib.pick.pick import PickResult, candidates_of, ranked_in_time, request_for, results_of
 from toolcrib.pick.query import Query
-from toolcrib.pick.ranking import Ranking, Request
+from toolcrib.pick.ranking import Ranking, ScoreRequest
 from toolcrib.pick.scorer import Score, scorer_name
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject, JsonValue
@@ -158,7 +158,7 @@ async def explain_pick(
     )
 
 
-def _for_all(request: Request, deadline: float) -> Request:
+def _for_all(request: ScoreRequest, deadline: float) -> ScoreRequest:
     return request._replace(
         query=msgspec.structs.replace(request.query, deadline=deadline),
         min_score=0.0,

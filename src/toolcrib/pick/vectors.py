@@ -131,7 +131,7 @@ class _Words(dict[str, bytes]):
         return found
 
 
-class _Model(NamedTuple):
+class _WordModel(NamedTuple):
     words: _Words
     table: NDArray[np.float16]
 
@@ -146,7 +146,9 @@ class _Batch(NamedTuple):
     parts: NDArray[np.int64]
 
 
-def _batches(model: _Model, documents: Iterable[Sequence[tuple[float, str]]]) -> Iterator[_Batch]:
+def _batches(
+    model: _WordModel, documents: Iterable[Sequence[tuple[float, str]]]
+) -> Iterator[_Batch]:
     read: list[bytes] = []
     weights: list[float] = []
     parts: list[int] = []
@@ -200,7 +202,7 @@ def _lengths(rows: Vectors) -> Vectors:
     return np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-9)[:, None]  # type: ignore[no-any-return]
 
 
-def _tokens(model: _Model, text: str) -> bytes:
+def _tokens(model: _WordModel, text: str) -> bytes:
     """A text's tokens, as 16-bit numbers. Read word by word they are what this tokenizer reads in the
     whole text, but for blanks in a row; a batch of texts would start threads, which complain on stderr
     after a fork."""
@@ -216,7 +218,7 @@ def _package_folder() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _model(folder: Path) -> _Model:
+def _model(folder: Path) -> _WordModel:
     try:
         from safetensors.numpy import load_file
         from tokenizers import Tokenizer
@@ -231,7 +233,7 @@ def _model(folder: Path) -> _Model:
         raise SourceError(f"the vectors in {folder} do not fit their tokenizer")
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return _Model(_Words(tokenizer), table)
+    return _WordModel(_Words(tokenizer), table)
 
 
 # A catalog's vectors under one another, and how near a request lies to them.

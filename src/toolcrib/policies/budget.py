@@ -64,7 +64,7 @@ def budget(
     return _Budget(_limits(limits, _spent_in_run(per, named), per), named)
 
 
-class _Limit(NamedTuple):
+class _BudgetLimit(NamedTuple):
     """`ahead` is what one more call certainly spends; without any, nothing may be left to spend."""
 
     spent: Spent
@@ -92,9 +92,11 @@ def _price(definition: ToolDefinition, _context: PolicyContext) -> float:
 _AHEAD: Mapping[str, Spent] = {"calls": _one, "cost": _price}
 
 
-def _limits(limits: Mapping[str, float], spent: Mapping[str, Spent], per: Per) -> list[_Limit]:
+def _limits(
+    limits: Mapping[str, float], spent: Mapping[str, Spent], per: Per
+) -> list[_BudgetLimit]:
     return [
-        _Limit(
+        _BudgetLimit(
             spent[unit],
             _AHEAD.get(unit),
             limit * ROUNDING if unit == "cost" else limit,
@@ -113,7 +115,7 @@ class _Budget:
 
     __name__ = "budget"
 
-    def __init__(self, limits: list[_Limit], named: frozenset[str]) -> None:
+    def __init__(self, limits: list[_BudgetLimit], named: frozenset[str]) -> None:
         self._limits = limits
         self._named = named
 

@@ -43,7 +43,7 @@ from toolcrib.runner.idempotency import (
 from toolcrib.runner.limiter import Limiter
 from toolcrib.runner.output import Unusable, check_output, report_unusable, views
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
-from toolcrib.runner.recorder import CallFacts, Recorder, Written, own_record
+from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult, own_record
 from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
 from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Reporter, Stopped, accepted
 from toolcrib.threads import MOST_LEFT_BEHIND, has_room
@@ -385,7 +385,7 @@ class Call(msgspec.Struct):
                 if record is None:
                     break
                 written = recorder.begin_write(sink, record, self.facts)
-                if not isinstance(written, Written):
+                if not isinstance(written, SinkResult):
                     written = await written
                 trouble = trouble or written.error or written.cancelled
         finally:

@@ -32,8 +32,8 @@ from toolcrib.runner.process import (
     Ending,
     ExtraMissing,
     NoResult,
+    ProcessRequest,
     Raised,
-    Request,
     SafeText,
     Unguarded,
     frame,
@@ -56,7 +56,7 @@ def main() -> None:
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     with open(incoming, "rb", closefd=False) as pipe:
-        request = msgspec.json.decode(pipe.readline(), type=Request)
+        request = msgspec.json.decode(pipe.readline(), type=ProcessRequest)
     watch = threading.Thread(target=_end_with_parent, args=(incoming,), daemon=True)
     watch.start()
     if sys.platform == "linux":
@@ -113,7 +113,7 @@ class _Answers:
                 self._pipe.flush()
 
 
-def _answer(request: Request, answers: _Answers) -> tuple[bytes, bytes]:
+def _answer(request: ProcessRequest, answers: _Answers) -> tuple[bytes, bytes]:
     try:
         value = _run(request, answers)
         try:
@@ -139,7 +139,7 @@ def _ending(raised: BaseException) -> Ending:
     return Raised(type(raised).__name__, encodable(places[-1] if places else "an unknown place"))
 
 
-def _run(request: Request, answers: _Answers) -> Any:
+def _run(request: ProcessRequest, answers: _Answers) -> Any:
     process.while_loading = answers.unguarded
     module = _loaded(request)
     process.while_loading = None
@@ -160,7 +160,7 @@ def _run(request: Request, answers: _Answers) -> Any:
     return tool.invoke(made.instance, given)
 
 
-def _found(module: ModuleType, request: Request) -> Tool[..., Any]:
+def _found(module: ModuleType, request: ProcessRequest) -> Tool[..., Any]:
     """Return the tool, or make one of the function if the program made its tool elsewhere."""
     thing: Any = module
     for name in request.qualname.split("."):
@@ -178,7 +178,7 @@ def _found(module: ModuleType, request: Request) -> Tool[..., Any]:
     return make_function_tool(thing, options, {})
 
 
-def _loaded(request: Request) -> ModuleType:
+def _loaded(request: ProcessRequest) -> ModuleType:
     """Import the module by its name, or load its file if it cannot be imported."""
     if request.module != "__main__" and _importable(request.module):
         return importlib.import_module(request.module)

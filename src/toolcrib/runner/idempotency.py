@@ -80,7 +80,7 @@ def text_of(outcome: Completed | Failed) -> OutcomeText:
     return OutcomeText(arguments, json_bytes(outcome.model), json_bytes(outcome.public))
 
 
-class _Known(msgspec.Struct):
+class _CachedCall(msgspec.Struct):
     """One call: running, until it is kept or held; a held one is `taken` while it is written."""
 
     fingerprint: Fingerprint
@@ -104,7 +104,7 @@ class IdempotencyCache:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedCall] = {}
         self._finished: deque[str] = deque()
         self._lock = threading.Lock()
         self._pinned: dict[str, tuple[ToolCall, dict[str, JsonValue]]] = {}
@@ -132,7 +132,7 @@ class IdempotencyCache:
         One that is not written yet is claimed by whoever gets it. Raises Stopped if the call is running
         or the key is another call's.
         """
-        mine = _Known(fingerprint)
+        mine = _CachedCall(fingerprint)
         known = self._known.setdefault(key, mine)  # one step: another thread may ask
         if known is mine:
             return None

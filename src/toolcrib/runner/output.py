@@ -49,7 +49,7 @@ _NOTHING_CONVERTED = (
 _WRONG = (PydanticSerializationError, ValueError, TypeError, RecursionError)
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One step of the path to a value; `declared` where its name is in the code, not in the data."""
 
     name: str
@@ -62,7 +62,7 @@ class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is giv
     `kind` says of what type the value at `path` is, if it is that which cannot be used.
     """
 
-    def __init__(self, why: str, kind: str = "", path: tuple[Step, ...] = ()) -> None:
+    def __init__(self, why: str, kind: str = "", path: tuple[PathStep, ...] = ()) -> None:
         super().__init__(why, kind, path)
         self.why = why
         self.kind = kind
@@ -95,7 +95,7 @@ NO_JSON = "it is not JSON"
 _DEEPEST = 50
 
 
-class Checked(Veiled, msgspec.Struct, frozen=True):
+class CheckedOutput(Veiled, msgspec.Struct, frozen=True):
     """A result as valid JSON, and its text."""
 
     veiled: ClassVar[tuple[str, ...]] = ("value", "text")
@@ -106,13 +106,13 @@ class Checked(Veiled, msgspec.Struct, frozen=True):
 
 def check_output(
     tool: Tool[..., Any], value: object, max_bytes: int = MAX_RESULT_BYTES
-) -> Checked | Unusable:
+) -> CheckedOutput | Unusable:
     """Return the result as JSON that is valid by the output schema, or what is wrong with it."""
     try:
         checked = _as_it_is(value, max_bytes) if value.__class__ in _PLAIN else None
         if checked is None:
             plain = as_json(value, max_bytes)
-            checked = Checked(plain, json_bytes(plain))
+            checked = CheckedOutput(plain, json_bytes(plain))
     except Unusable as unusable:
         return unusable
     except NOT_ITS_OWN:
@@ -127,7 +127,7 @@ def check_output(
     return checked
 
 
-def _as_it_is(value: Any, max_bytes: int) -> Checked | None:
+def _as_it_is(value: Any, max_bytes: int) -> CheckedOutput | None:
     """Return a copy of a value that is JSON already, as most results are; None where it may not be.
 
     What was written and read, and is equal to what it was, has lost nothing: NaN would be null, and a
@@ -138,7 +138,7 @@ def _as_it_is(value: Any, max_bytes: int) -> Checked | None:
     except TypeError:
         return None
     copy: JsonValue = orjson.loads(text)
-    return Checked(copy, text) if copy == value and len(text) <= max_bytes else None
+    return CheckedOutput(copy, text) if copy == value and len(text) <= max_bytes else None
 
 
 def report_unusable(
@@ -176,7 +176,7 @@ def as_json(value: object, max_bytes: int) -> JsonValue:
 
 def not_json(value: object) -> Unusable:
     """Find the innermost part of a value that JSON has no form for, and say where it is."""
-    path: list[Step] = []
+    path: list[PathStep] = []
     try:
         while len(path) < _DEEPEST:
             parts = ((step, part) for step, part in _parts(value) if not _has_a_form(part))
@@ -200,18 +200,18 @@ def _has_a_form(value: object) -> bool:
     return True
 
 
-def _parts(value: object) -> Iterator[tuple[Step, object]]:
+def _parts(value: object) -> Iterator[tuple[PathStep, object]]:
     """Yield the parts that a value is written as."""
     if isinstance(value, Mapping):
-        yield from ((Step(str(key), declared=False), part) for key, part in value.items())
+        yield from ((PathStep(str(key), declared=False), part) for key, part in value.items())
     elif isinstance(value, list | tuple | set | frozenset):
-        yield from ((Step(str(at), declared=True), part) for at, part in enumerate(value))
+        yield from ((PathStep(str(at), declared=True), part) for at, part in enumerate(value))
     else:
         kind = type(value)
         names = getattr(kind, "__struct_fields__", None) or getattr(kind, "model_fields", None)
         if names is None and dataclasses.is_dataclass(value):
             names = [field.name for field in dataclasses.fields(value)]
-        yield from ((Step(name, declared=True), getattr(value, name)) for name in names or ())
+        yield from ((PathStep(name, declared=True), getattr(value, name)) for name in names or ())
 
 
 def _kind(value: object) -> str:

@@ -29,7 +29,7 @@ from pydantic_core import to_json
 from toolcrib.errors import CapabilityError, MissingExtraError, ToolError
 from toolcrib.failures import Explained
 from toolcrib.runner.execute import until_done
-from toolcrib.runner.output import Step, Unusable, read_json, too_large
+from toolcrib.runner.output import PathStep, Unusable, read_json, too_large
 from toolcrib.tools import Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import CallContext
@@ -93,12 +93,12 @@ def _flags() -> list[str]:
 
 def _request(
     tool: Tool[..., Any], hydrated: Hydrated, context: CallContext, max_bytes: int
-) -> Request:
+) -> ProcessRequest:
     function = tool.__wrapped__
     module, spec = sys.modules.get(function.__module__), None
     if function.__module__ == "__main__":
         spec = getattr(module, "__spec__", None)  # of `python -m name`
-    return Request(
+    return ProcessRequest(
         module=function.__module__ if spec is None else spec.name,
         qualname=function.__qualname__,
         file=os.path.abspath(getattr(module, "__file__", None) or ""),  # noqa: PTH100
@@ -127,7 +127,7 @@ class _Talk(asyncio.SubprocessProtocol):
         self._closed: asyncio.Future[None] = loop.create_future()
         self._exited = False
         self._context = context
-        self._frames = Frames(max_bytes)
+        self._frames = PipeFrames(max_bytes)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
@@ -198,7 +198,7 @@ _HEAD = struct.Struct(">cQ")
 _ENDING_BYTES = 1_048_576  # an ending is a sentence, whatever the limit for results
 
 
-class Request(Veiled, msgspec.Struct, frozen=True):
+class ProcessRequest(Veiled, msgspec.Struct, frozen=True):
     """Says which function to run, and for what call; `file` is where its module was loaded from.
 
     `arguments` and `pinned` are JSON text: what was sent, validated already, and what default factories
@@ -278,7 +278,7 @@ def error_of(ending: Ending) -> Exception:
         case ExtraMissing():
             return MissingExtraError(ending.extra, ending.feature)
         case NoResult():
-            return Unusable(ending.why, ending.kind, tuple(Step(*step) for step in ending.path))
+            return Unusable(ending.why, ending.kind, tuple(PathStep(*step) for step in ending.path))
         case Raised():
             return ProcessFailed(f"{ending.kind} was raised at {ending.where}")
         case Unguarded():
@@ -292,7 +292,7 @@ def frame(kind: bytes, body: bytes) -> bytes:
     return _HEAD.pack(kind, len(body)) + body
 
 
-class Frames:
+class PipeFrames:
     """Turns the bytes of a pipe into whole frames."""
 
     def __init__(self, max_bytes: int) -> None:

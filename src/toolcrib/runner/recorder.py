@@ -166,7 +166,7 @@ class CallFacts(msgspec.Struct, gc=False):
             yield f"{attachment.run_id}/{attachment.digest}", partial(_as_it_is, attachment)
 
 
-class Written(NamedTuple):
+class SinkResult(NamedTuple):
     """What a sink gave, or raised; and, if the caller was cancelled meanwhile, what it has to raise."""
 
     given: object = None
@@ -181,7 +181,7 @@ class Written(NamedTuple):
             raise self.error
 
 
-_WRITTEN = Written()
+_WRITTEN = SinkResult()
 
 
 class Recorder:
@@ -226,7 +226,7 @@ class Recorder:
 
     def begin_write(
         self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts
-    ) -> Written | Awaitable[Written]:
+    ) -> SinkResult | Awaitable[SinkResult]:
         """Give a sink a record: what it did at once, or what is awaited to the end."""
         attached = self._attached.get(id(sink))
         if attached is not None and (
@@ -236,9 +236,9 @@ class Recorder:
         ):
             return self.write(sink, record, facts)
         written = _begun(sink, record)
-        return written if isinstance(written, Written) else to_the_end(written)
+        return written if isinstance(written, SinkResult) else to_the_end(written)
 
-    async def write(self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts) -> Written:
+    async def write(self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts) -> SinkResult:
         """Give a sink a record, and before it what the record refers to, to the end.
 
         The record is written also where what it refers to could not be. What a sink had lost, as it
@@ -246,18 +246,18 @@ class Recorder:
         """
         attached = await self.attach(sink, facts) if self._may_lack(sink, facts) else _WRITTEN
         written = _begun(sink, record)
-        if not isinstance(written, Written):
+        if not isinstance(written, SinkResult):
             written = await to_the_end(written)
         if attached is _WRITTEN and not self._has_lost(sink):
             return written
         lost = await self.attach(sink, facts)
-        return Written(
+        return SinkResult(
             written.given,
             written.error or attached.error or lost.error,
             written.cancelled or attached.cancelled or lost.cancelled,
         )
 
-    async def attach(self, sink: Sink, facts: CallFacts) -> Written:
+    async def attach(self, sink: Sink, facts: CallFacts) -> SinkResult:
         """Give a sink what the record of a call will refer to, if it keeps that and has it not yet."""
         error = cancelled = None
         for name, make in self._missing(sink, facts):
@@ -266,7 +266,7 @@ class Recorder:
             if attached.error is None:
                 self._keeps(sink, name)
             error, cancelled = error or attached.error, cancelled or attached.cancelled
-        return Written(None, error, cancelled)
+        return SinkResult(None, error, cancelled)
 
     async def plan(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> None:
         """Write down, in every sink, a call that nobody is asked to run. It has no idempotency key, and
@@ -364,35 +364,35 @@ def public_name(call: HydrationResult) -> str:
     return name if call.definition or _NAME.fullmatch(name) else "*"
 
 
-def _begun(sink: Sink, record: ToolInvocationRecord) -> Written | Awaitable[object]:
+def _begun(sink: Sink, record: ToolInvocationRecord) -> SinkResult | Awaitable[object]:
     """Give a sink a record of its own; what it did at once, or what has to be awaited."""
     try:
         pending = sink.write(own_record(record))
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # noqa: BLE001  a sink may raise anything
-        return Written(error=raised)
+        return SinkResult(error=raised)
     return _WRITTEN if pending is None else pending
 
 
-async def to_the_end(pending: Awaitable[object]) -> Written:
+async def to_the_end(pending: Awaitable[object]) -> SinkResult:
     """Await something that cancelling the caller, however often, must not interrupt."""
     task = asyncio.ensure_future(pending)
     cancelled = await until_done(task)
     try:
-        return Written(task.result(), None, cancelled)
+        return SinkResult(task.result(), None, cancelled)
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # noqa: BLE001  a sink may raise anything
-        return Written(None, raised, cancelled)
+        return SinkResult(None, raised, cancelled)
 
 
-async def _to_the_end(work: Callable[[], Awaitable[object] | None]) -> Written:
+async def _to_the_end(work: Callable[[], Awaitable[object] | None]) -> SinkResult:
     """Start work that may be done at once, and await the rest of it to the end."""
     try:
         pending = work()
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # noqa: BLE001  likewise
-        return Written(error=raised)
-    return Written() if pending is None else await to_the_end(pending)
+        return SinkResult(error=raised)
+    return SinkResult() if pending is None else await to_the_end(pending)

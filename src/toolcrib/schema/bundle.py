@@ -163,7 +163,7 @@ def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObje
     return made
 
 
-class _Taken(NamedTuple):
+class _AdoptedDefinition(NamedTuple):
     """A definition that is taken in: where it comes from, and what it is called in the whole."""
 
     file: SchemaFile
@@ -196,7 +196,7 @@ class _Bundle:
             raise files.main.error(f"{self._shelf} is no object", (None, self._shelf))
         self._names: set[str] = set(own)
         self._places = {id(node) for _, node in subschemas(files.main.schema)}
-        self._taken: dict[tuple[Path, object], _Taken] = {}
+        self._taken: dict[tuple[Path, object], _AdoptedDefinition] = {}
         self._copied = 0
 
     def whole(self) -> JsonObject:
@@ -263,7 +263,7 @@ class _Bundle:
             return f"#{fragment}"
         return f"#/{self._shelf}/{self._take(target, node, fragment).name}"
 
-    def _take(self, file: SchemaFile, node: Any, fragment: str) -> _Taken:
+    def _take(self, file: SchemaFile, node: Any, fragment: str) -> _AdoptedDefinition:
         key = (file.path, id(node) if isinstance(node, dict) else fragment)
         if key not in self._taken:
             last = unquote(fragment.rpartition("/")[2]).replace("~1", "/") or file.path.stem
@@ -276,7 +276,7 @@ class _Bundle:
             place: Place = None
             for token in fragment.split("/")[1:]:
                 place = (place, token)
-            self._taken[key] = _Taken(file, node, place, name)
+            self._taken[key] = _AdoptedDefinition(file, node, place, name)
         return self._taken[key]
 
     def _check_dialect(self, key: str, value: Any, at: _At) -> None:

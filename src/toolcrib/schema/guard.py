@@ -334,7 +334,7 @@ class Expanded(NamedTuple):
     matches: int
 
 
-class _Open:
+class _ExpandingPart:
     """A part that is being expanded: the `$ref`s that are still to be followed, and the sum."""
 
     __slots__ = ("depth", "matches", "part", "refs", "total")
@@ -349,7 +349,7 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> E
     """Raise SchemaError for `$ref`s that lead nowhere, in a circle, or to too much."""
     parts: dict[int, Surveyed] = {id(whole.node): whole}
     known: dict[int, tuple[int, int, int]] = {}
-    path = [_Open(whole)]
+    path = [_ExpandingPart(whole)]
     opened = {id(whole.node)}
     visited = 0
     while path:
@@ -368,7 +368,7 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> E
             visited += part.visited
             if visited > MAX_VISITED:
                 raise SchemaError("its $refs point into one another too often")
-            path.append(_Open(part))
+            path.append(_ExpandingPart(part))
             opened.add(id(node))
             continue
         current.refs.pop()
@@ -382,7 +382,7 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> E
     return Expanded(patterns, known[id(whole.node)][2])
 
 
-def _check_size(current: _Open, whole: Surveyed) -> None:
+def _check_size(current: _ExpandingPart, whole: Surveyed) -> None:
     limit = MAX_EXPANDED if current.part is whole else MAX_EXPANSIONS
     where = pointer_to(current.part.place)
     if current.total > limit:

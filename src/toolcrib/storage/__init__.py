@@ -1,12 +1,12 @@
 """The database: engine, migrations, transactions. Knows no meaning."""
 
 from toolcrib.storage.cache_folder import OWNERS, create_private, mode_of
-from toolcrib.storage.database import Database, Row, Transaction, UnreachableError
+from toolcrib.storage.database import Row, SqlDatabase, Transaction, UnreachableError
 
 __all__ = [
     "OWNERS",
-    "Database",
     "Row",
+    "SqlDatabase",
     "Transaction",
     "UnreachableError",
     "create_private",

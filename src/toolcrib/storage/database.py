@@ -378,7 +378,7 @@ class Transaction:
             raise
 
 
-class Database:
+class SqlDatabase:
     """Opened at first use. Raises MissingExtraError without SQLAlchemy, SourceError if unusable.
 
     Its connections belong to the process that opened it: a child that is forked meanwhile may not use
@@ -389,7 +389,7 @@ class Database:
     def __init__(self, url: str, *, mode: int = OWNERS) -> None:
         self._url = url
         self._mode = mode  # of a SQLite file that is made
-        self._open: _Open | None = None
+        self._open: _OpenEngine | None = None
         self.renew()
         renewed_in_children(self)
 
@@ -434,7 +434,7 @@ class Database:
             transaction.when_committed()
         return found
 
-    def _opened(self) -> _Open:
+    def _opened(self) -> _OpenEngine:
         with self._opening:
             if self._open is None:
                 engine = open_engine(self._url, self._mode)
@@ -443,7 +443,7 @@ class Database:
                 except BaseException:
                     engine.dispose()
                     raise
-                self._open = _Open(engine, file_behind(engine), os.getpid())
+                self._open = _OpenEngine(engine, file_behind(engine), os.getpid())
             if self._open.process != os.getpid():
                 raise UnreachableError(
                     "the database was open when this process was forked: close it before, or open it"
@@ -459,7 +459,7 @@ class Database:
                 self._open = None
 
 
-class _Open(NamedTuple):
+class _OpenEngine(NamedTuple):
     """An engine, the file that it was opened on, if it is one, and by which process."""
 
     engine: Engine

@@ -43,7 +43,7 @@ _ANEW = "record it anew"
 _LINE = re.compile(r"[^\n]*\n+|[^\n]+")
 
 
-class Asked(
+class RecordedRequest(
     Veiled,
     msgspec.Struct,
     frozen=True,
@@ -61,7 +61,7 @@ class Asked(
     base64: str = ""
 
 
-class Answer(
+class RecordedResponse(
     Veiled,
     msgspec.Struct,
     frozen=True,
@@ -86,7 +86,9 @@ class Answer(
     delimited: bool = True
 
     @staticmethod
-    def of(status: int, headers: dict[str, str], chunks: list[bytes], **more: Any) -> Answer:
+    def of(
+        status: int, headers: dict[str, str], chunks: list[bytes], **more: Any
+    ) -> RecordedResponse:
         """The answer with this body; `more` are the other members."""
         body = b"".join(chunks)
         sizes = [len(chunk) for chunk in chunks] if len(chunks) > 1 else []
@@ -94,8 +96,10 @@ class Answer(
             text = _LINE.findall(body.decode())
         except UnicodeDecodeError:
             coded = base64.b64encode(body).decode()
-            return Answer(status=status, headers=headers, base64=coded, chunks=sizes, **more)
-        return Answer(status=status, headers=headers, text=text, chunks=sizes, **more)
+            return RecordedResponse(
+                status=status, headers=headers, base64=coded, chunks=sizes, **more
+            )
+        return RecordedResponse(status=status, headers=headers, text=text, chunks=sizes, **more)
 
     def pieces(self) -> list[bytes]:
         """The body in the pieces in which it came. Raises ValueError where that cannot be."""
@@ -118,13 +122,13 @@ class Exchange(
 ):
     """A request, and its answer or the `error` that there was instead of one."""
 
-    request: Asked
-    response: Answer | None = None
+    request: RecordedRequest
+    response: RecordedResponse | None = None
     error: str = ""
     retryable: bool = True
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _CassetteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     toolcrib_cassette: int
     exchanges: list[Exchange]
 
@@ -139,7 +143,7 @@ def read(path: Path) -> list[Exchange]:
                 f"{path} was recorded by a newer toolcrib: its format is {version}, and this one "
                 f"reads {_VERSION}. Upgrade toolcrib, or {_ANEW}"
             )
-        exchanges = msgspec.convert(data, _File).exchanges
+        exchanges = msgspec.convert(data, _CassetteFile).exchanges
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, not in this form
@@ -206,22 +210,24 @@ _LONGEST = 60
 _MISSING = object()
 
 
-def asked(request: Outgoing, secrets: Iterable[str]) -> Asked:
+def asked(request: Outgoing, secrets: Iterable[str]) -> RecordedRequest:
     """The request as a file may hold it."""
     body = b"".join(masked([request.body], secrets))
     url = masked_url(request.url, secrets)
     try:
-        return Asked(method=request.method, url=url, body=json.loads(body) if body else None)
+        return RecordedRequest(
+            method=request.method, url=url, body=json.loads(body) if body else None
+        )
     except (ValueError, RecursionError):
         coded = base64.b64encode(body).decode()
-        return Asked(method=request.method, url=url, base64=coded)
+        return RecordedRequest(method=request.method, url=url, base64=coded)
 
 
-def path_of(request: Asked) -> str:
+def path_of(request: RecordedRequest) -> str:
     return urlsplit(request.url)._replace(scheme="", netloc="").geturl()
 
 
-def key_of(request: Asked, compare: Compare | None) -> tuple[str, str, str]:
+def key_of(request: RecordedRequest, compare: Compare | None) -> tuple[str, str, str]:
     """What two requests share if they are the same. Raises ToolcribError for a useless `compare`."""
     try:
         body = json.dumps(_compared(request, compare), sort_keys=True, separators=(",", ":"))
@@ -230,7 +236,9 @@ def key_of(request: Asked, compare: Compare | None) -> tuple[str, str, str]:
     return request.method, path_of(request), body + request.base64
 
 
-def differences(recorded: Asked, now: Asked, compare: Compare | None) -> list[str]:
+def differences(
+    recorded: RecordedRequest, now: RecordedRequest, compare: Compare | None
+) -> list[str]:
     """Return one line per difference: `/messages/0/content: recorded "a", now "b"`."""
     pairs = [("method", recorded.method, now.method), ("path", path_of(recorded), path_of(now))]
     lines = [_line(name, old, new) for name, old, new in pairs if old != new]
@@ -245,7 +253,7 @@ def shortened(lines: list[str]) -> str:
     return "; ".join(lines[:_SHOWN]) + more
 
 
-def _compared(request: Asked, compare: Compare | None) -> Any:
+def _compared(request: RecordedRequest, compare: Compare | None) -> Any:
     if compare is None or request.body is None:
         return request.body
     compared = compare(copy.deepcopy(request.body))
@@ -328,7 +336,7 @@ class Player:
         self.missed = self.missed or error
         return error
 
-    def _told(self, now: Asked, key: tuple[str, str, str]) -> str:
+    def _told(self, now: RecordedRequest, key: tuple[str, str, str]) -> str:
         request = f"{now.method} {path_of(now)}"
         if not self._exchanges:
             there = "holds nothing" if self._path.exists() else "does not exist"
@@ -354,7 +362,7 @@ def _broken(text: str, *, retryable: bool) -> ConnectionFailed:
 class _Played:
     """A recorded answer."""
 
-    def __init__(self, answer: Answer, player: Player) -> None:
+    def __init__(self, answer: RecordedResponse, player: Player) -> None:
         self.status = answer.status
         self.headers = {name.lower(): value for name, value in answer.headers.items()}
         self.delimited = answer.delimited
@@ -388,7 +396,7 @@ _HEADERS = frozenset(
 _BROKEN = "the connection broke"
 
 
-class Recorder:
+class RecordingTransport:
     """Sends requests on and keeps what comes back, in the order in which they were sent."""
 
     def __init__(self, transport: Transport, secrets: Iterable[str] = ()) -> None:
@@ -475,7 +483,7 @@ class _Take:
         if self._response is None:
             return Exchange(request=sent, error=error, retryable=self._retryable)
         said = [chunk for chunk in self._chunks if chunk]
-        answer = Answer.of(
+        answer = RecordedResponse.of(
             self.status,
             {name: masked_text(value, secrets) for name, value in self._kept.items()},
             masked(unspelled(said, secrets), secrets),
@@ -560,7 +568,7 @@ class Cassette:
         self._transport = transport or AiohttpTransport()
         self._compare = compare
         self._secrets = _texts(secrets)
-        self._state: Recorder | Player | None = None
+        self._state: RecordingTransport | Player | None = None
         self._placed: list[str] = []
 
     @property
@@ -582,7 +590,7 @@ class Cassette:
         there = self.path.exists()
         if self._record == "all" or (self._record == "once" and not there):
             check_writable(self.path)  # rather than when all has been asked
-            self._state = Recorder(self._transport, self._secrets)
+            self._state = RecordingTransport(self._transport, self._secrets)
             return self
         self._state = Player(self.path, read(self.path) if there else [], self._compare)
         self._placed = [name for name in _KEYS if not os.environ.get(name, "").strip()]
@@ -596,7 +604,7 @@ class Cassette:
         self.discard()
         if kind is not None:
             return
-        if isinstance(state, Recorder) and (exchanges := state.exchanges()):
+        if isinstance(state, RecordingTransport) and (exchanges := state.exchanges()):
             write(self.path, exchanges)
         elif isinstance(state, Player) and state.missed is not None:
             raise state.missed  # also where somebody between here and the client caught it
@@ -621,7 +629,7 @@ class Cassette:
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    def _within(self) -> Recorder | Player:
+    def _within(self) -> RecordingTransport | Player:
         if self._state is None:
             raise ToolcribError(
                 f"the cassette {self.path} is not in use: with cassette(…) as tape: …"

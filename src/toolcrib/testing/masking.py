@@ -167,7 +167,7 @@ _TELLING = 12
 """What begins as a long key does is one too: providers repeat a key cut short."""
 
 
-class Change(NamedTuple):
+class Replacement(NamedTuple):
     """Bytes from `start` to `end` that become others."""
 
     start: int
@@ -195,10 +195,12 @@ def masked_text(text: str, secrets: Iterable[str]) -> str:
 
 def masked(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
     """The chunks without the secrets, also those that a cut goes through; others end where they did."""
-    return changed(chunks, [Change(*span, _MASK) for span in places(b"".join(chunks), secrets)])
+    return changed(
+        chunks, [Replacement(*span, _MASK) for span in places(b"".join(chunks), secrets)]
+    )
 
 
-def changed(chunks: list[bytes], changes: list[Change]) -> list[bytes]:
+def changed(chunks: list[bytes], changes: list[Replacement]) -> list[bytes]:
     """The chunks with these changes, which are in order and apart."""
     if not changes:
         return chunks
@@ -213,7 +215,7 @@ def changed(chunks: list[bytes], changes: list[Change]) -> list[bytes]:
     return [piece for start, end in itertools.pairwise(cuts) if (piece := text[start:end])]
 
 
-def _moved(cuts: Iterable[int], changes: list[Change]) -> Iterator[int]:
+def _moved(cuts: Iterable[int], changes: list[Replacement]) -> Iterator[int]:
     """Where cuts are after the changes; one within a change moves to its end."""
     at = shift = past = 0
     for cut in cuts:
@@ -307,7 +309,7 @@ def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
     return changed(chunks, [_change(event) for event in events if id(event) in touched])
 
 
-class _Event(NamedTuple):
+class _LocatedValue(NamedTuple):
     """A JSON value and where it is. Of a frame, `head` are the bytes between its head and it."""
 
     start: int
@@ -319,20 +321,20 @@ class _Event(NamedTuple):
 class _Leaf(NamedTuple):
     """A text in an event: `holder[key]`."""
 
-    event: _Event
+    event: _LocatedValue
     place: tuple[Any, ...]
     holder: Any
     key: Any
 
 
-def _lines(body: bytes) -> Iterator[_Event]:
+def _lines(body: bytes) -> Iterator[_LocatedValue]:
     for found in _LINE.finditer(body):
         value = _value(found[1])
         if value is not None:
-            yield _Event(*found.span(1), value)
+            yield _LocatedValue(*found.span(1), value)
 
 
-def _frames(body: bytes) -> Iterator[_Event]:
+def _frames(body: bytes) -> Iterator[_LocatedValue]:
     """Those that are whole: https://smithy.io/2.0/aws/amazon-eventstream.html"""
     at = 0
     while at + _HEAD_SIZE <= len(body):
@@ -342,7 +344,7 @@ def _frames(body: bytes) -> Iterator[_Event]:
             return
         value = _value(body[payload:end])
         if value is not None:
-            yield _Event(at, at + size, value, body[at + _HEAD_SIZE : payload])
+            yield _LocatedValue(at, at + size, value, body[at + _HEAD_SIZE : payload])
         at += size
 
 
@@ -354,7 +356,7 @@ def _value(data: bytes) -> Any:
     return value if isinstance(value, dict | list) else None
 
 
-def _leaves(event: _Event) -> Iterator[_Leaf]:
+def _leaves(event: _LocatedValue) -> Iterator[_Leaf]:
     left: list[tuple[Any, tuple[Any, ...]]] = [(event.value, ())]
     while left:
         holder, place = left.pop()
@@ -366,7 +368,7 @@ def _leaves(event: _Event) -> Iterator[_Leaf]:
                 left.append((value, (*place, key)))
 
 
-def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_Event]:
+def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_LocatedValue]:
     """The events whose texts it changes: a secret is masked in its first piece, cut from the others."""
     pieces = [leaf.holder[leaf.key].encode("utf-8", "surrogatepass") for leaf in leaves]
     spans = places(b"".join(pieces), secrets)
@@ -379,7 +381,9 @@ def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_Event]:
         inside = spans[bisect_right(ends, at) : bisect_left(starts, until)]
         if inside:
             cuts = [
-                Change(max(start - at, 0), min(end - at, len(piece)), _MASK if start >= at else b"")
+                Replacement(
+                    max(start - at, 0), min(end - at, len(piece)), _MASK if start >= at else b""
+                )
                 for start, end in inside
             ]
             text = b"".join(changed([piece], cuts))
@@ -388,11 +392,11 @@ def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_Event]:
         at = until
 
 
-def _change(event: _Event) -> Change:
+def _change(event: _LocatedValue) -> Replacement:
     text = json.dumps(event.value, separators=(",", ":"))
     if event.head is None:
-        return Change(event.start, event.end, text.encode())
+        return Replacement(event.start, event.end, text.encode())
     size = _HEAD_SIZE + len(event.head) + len(text) + _CRC_SIZE
     prelude = _HEAD.pack(size, len(event.head))
     frame = prelude + zlib.crc32(prelude).to_bytes(4) + event.head + text.encode()
-    return Change(event.start, event.end, frame + zlib.crc32(frame).to_bytes(4))
+    return Replacement(event.start, event.end, frame + zlib.crc32(frame).to_bytes(4))

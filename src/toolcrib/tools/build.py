@@ -33,7 +33,7 @@ _AS_IT_IS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _TOP = "tool '{}': the top of input_schema must be type 'object'"
 
 
-class Checked(NamedTuple):
+class CheckedSchema(NamedTuple):
     """A schema that was checked: the text that is kept, and an object made of that text alone."""
 
     text: str
@@ -41,7 +41,7 @@ class Checked(NamedTuple):
     inspected: Inspected
 
 
-def check_given(name: str, what: str, schema: JsonObject | None) -> Checked | None:
+def check_given(name: str, what: str, schema: JsonObject | None) -> CheckedSchema | None:
     """Takes what will be stored, so that nothing that changes the original changes the tool.
 
     Raises SchemaError, naming the tool and the place, for what is not safe to use.
@@ -53,12 +53,12 @@ def check_given(name: str, what: str, schema: JsonObject | None) -> Checked | No
     try:
         text = schema_text(schema)
         copy = json_copy(text)
-        return Checked(text, copy, inspect_schema(copy))
+        return CheckedSchema(text, copy, inspect_schema(copy))
     except SchemaError as error:
         raise SchemaError(f"tool '{name}', {what}: {error.message}", error.pointer) from None
 
 
-def check_derived(name: str, what: str, schema: JsonObject | None) -> Checked | None:
+def check_derived(name: str, what: str, schema: JsonObject | None) -> CheckedSchema | None:
     """Check a schema derived from hints: most hold nothing expensive and no outside reference."""
     try:
         text = orjson.dumps(schema, option=_AS_IT_IS | orjson.OPT_PASSTHROUGH_DATACLASS).decode()
@@ -67,7 +67,7 @@ def check_derived(name: str, what: str, schema: JsonObject | None) -> Checked | 
     copy = json_copy(text)
     if copy is None or copy != schema or not _is_harmless(text):
         return check_given(name, what, schema)
-    return Checked(text, copy, Inspected(Draft.D2020))
+    return CheckedSchema(text, copy, Inspected(Draft.D2020))
 
 
 def _is_harmless(text: str) -> bool:
@@ -80,7 +80,7 @@ def _is_harmless(text: str) -> bool:
 def make_validator(
     name: str,
     what: str,
-    checked: Checked | None,
+    checked: CheckedSchema | None,
     *,
     factory: ValidatorFactory | None = None,
     lazy: bool = False,
@@ -102,7 +102,7 @@ def make_validator(
         raise SchemaError(f"tool '{name}', {what}: no validator can be made ({kind})") from None
 
 
-def _compiled(checked: Checked, *, may_share: bool) -> Validator:
+def _compiled(checked: CheckedSchema, *, may_share: bool) -> Validator:
     """Most results are described in few ways, and short: equal texts share one validator."""
     if not may_share or len(checked.text) > _SHORT:
         return JsonSchemaValidator(checked.schema, checked.inspected)
@@ -132,7 +132,7 @@ def compile_schema(
     return make_validator(name, what, checked, factory=factory, lazy=lazy)
 
 
-def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> Checked:
+def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> CheckedSchema:
     """Checks what the arguments are judged by, which are an object by the schema's own word."""
     check = check_derived if derived else check_given
     checked = check(name, "input_schema", schema) if isinstance(schema, dict) else None
@@ -142,7 +142,7 @@ def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> Chec
     return checked
 
 
-def check_top(name: str, checked: Checked) -> None:
+def check_top(name: str, checked: CheckedSchema) -> None:
     """Raises DefinitionError unless the top is an object, in words that say so."""
     start = _TOP.format(name)
     schema = checked.schema
@@ -171,7 +171,9 @@ _REFS = ("$ref", "$dynamicRef")
 _OTHERS = ("additionalProperties", "unevaluatedProperties")
 
 
-def secret_properties(tool: str, given: Checked | None, named: Sequence[str]) -> tuple[str, ...]:
+def secret_properties(
+    tool: str, given: CheckedSchema | None, named: Sequence[str]
+) -> tuple[str, ...]:
     """Top-level properties named by the author, or holding a secret anywhere.
 
     A secret is `writeOnly`, as pydantic says of a `SecretStr`, or has the format `password`.
@@ -289,8 +291,8 @@ def with_feature(options: ToolOptions, feature: str) -> ToolOptions:
 def build_definition(
     name: str,
     description: str,
-    given: Checked | None,
-    output: Checked | None,
+    given: CheckedSchema | None,
+    output: CheckedSchema | None,
     options: ToolOptions,
 ) -> ToolDefinition:
     """Check what an author declared apart from the schemas. Raises DefinitionError."""
@@ -328,7 +330,7 @@ def build_definition(
 
 
 def with_defaults(
-    definition: ToolDefinition, given: Checked | None, defaults: Mapping[str, Default]
+    definition: ToolDefinition, given: CheckedSchema | None, defaults: Mapping[str, Default]
 ) -> ToolDefinition:
     """The definition with the defaults that its schema does not tell, so that its digest pins them."""
     properties: Any = {} if given is None else given.schema.get("properties", {})

@@ -21,7 +21,7 @@ from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import UNCHANGED_TYPES, Converter, Default, Validator, ValidatorFactory
-from toolcrib.schema.derive.reading import Reader
+from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import At, Differs, Findings, steps
 from toolcrib.schema.references import pointer_of, put_at
 from toolcrib.tools.build import compile_schema
@@ -64,7 +64,7 @@ def value_faults(error: ValidationError, *prefix: str | int) -> tuple[Fault, ...
 __all__ = [
     "ATTRIBUTE",
     "BoundCall",
-    "Made",
+    "BuiltArguments",
     "NotAcceptedError",
     "Tool",
     "ToolComponent",
@@ -134,7 +134,7 @@ class BoundCall(Veiled, msgspec.Struct, frozen=True):
         return last
 
 
-class Made(Veiled, msgspec.Struct, frozen=True):
+class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     """The effective arguments of one call, and the instance that was built from them.
 
     `canonical` are the effective arguments; `defaults`, `normalised` and `pinned` point into them: to
@@ -150,10 +150,10 @@ class Made(Veiled, msgspec.Struct, frozen=True):
     pinned: dict[str, JsonValue] = {}
 
 
-def _made(instance: Any, canonical: bytes, found: Findings) -> Made:
+def _made(instance: Any, canonical: bytes, found: Findings) -> BuiltArguments:
     if not (found.defaults or found.normalised or found.pinned):
-        return Made(instance, canonical)
-    return Made(
+        return BuiltArguments(instance, canonical)
+    return BuiltArguments(
         instance,
         canonical,
         tuple(pointer_of(steps(at)) for at in found.defaults),
@@ -162,7 +162,7 @@ def _made(instance: Any, canonical: bytes, found: Findings) -> Made:
     )
 
 
-def _read(reader: Reader, sent: JsonValue, at: At, found: Findings) -> tuple[Any, Any]:
+def _read(reader: TypedReader, sent: JsonValue, at: At, found: Findings) -> tuple[Any, Any]:
     """A typed value and the JSON that it is. Raises NotAcceptedError."""
     try:
         return reader.read(sent, at, found)
@@ -176,7 +176,7 @@ def _read(reader: Reader, sent: JsonValue, at: At, found: Findings) -> tuple[Any
 
 def read_typed(converter: Converter, sent: JsonValue, name: str) -> Any:
     """The typed value of valid JSON, as a parameter called `name` gets it. Raises NotAcceptedError."""
-    if isinstance(converter, Reader):
+    if isinstance(converter, TypedReader):
         return _read(converter, sent, (None, name), Findings())[0]
     try:
         return converter(sent)
@@ -227,7 +227,7 @@ class Tool(Generic[P, R]):
         output_validator: Validator | None = None,
         converters: Mapping[str, Converter] | None = None,
         defaults: Mapping[str, Default] | None = None,
-        takes_object: Reader | None = None,
+        takes_object: TypedReader | None = None,
         accepts: frozenset[str] | None = None,
         needs: tuple[Need, ...] = (),
         context_parameter: str | None = None,
@@ -320,7 +320,9 @@ class Tool(Generic[P, R]):
         made: dict[str, Any] = {**kept, "original": self._original, **changes}
         return Tool(made.pop("definition", self.definition), self._target, **made)
 
-    def make(self, arguments: JsonObject, pinned: Mapping[str, JsonValue] = _NOTHING) -> Made:
+    def make(
+        self, arguments: JsonObject, pinned: Mapping[str, JsonValue] = _NOTHING
+    ) -> BuiltArguments:
         """An instance for one call, and the effective arguments that it was made of.
 
         `arguments` are valid and become the instance's own: nobody else may hold them. `pinned` has,
@@ -328,7 +330,7 @@ class Tool(Generic[P, R]):
         and what the author's validators, factories and constructor raise.
         """
         if self._target is None:
-            return Made(None, canonical_bytes(arguments))
+            return BuiltArguments(None, canonical_bytes(arguments))
         if self.accepts is not None and not self.accepts.issuperset(arguments):
             raise NotAcceptedError(
                 tuple(
@@ -338,7 +340,7 @@ class Tool(Generic[P, R]):
                 )
             )
         if self._as_it_is and self._kept(arguments):
-            return Made(self._instance(arguments), canonical_bytes(arguments))
+            return BuiltArguments(self._instance(arguments), canonical_bytes(arguments))
         found = Findings()
         for pointer, value in pinned.items():
             found.pins.add(put_at(arguments, pointer, value))
@@ -372,7 +374,7 @@ class Tool(Generic[P, R]):
                 continue
             if typed is None:
                 typed = dict(arguments)
-            if isinstance(converter, Reader):
+            if isinstance(converter, TypedReader):
                 shown = dict(arguments) if shown is None else shown
                 typed[name], shown[name] = _read(converter, arguments[name], (None, name), found)
                 continue

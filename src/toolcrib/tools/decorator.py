@@ -26,7 +26,7 @@ from toolcrib.schema.derive import (
 )
 from toolcrib.tools.build import (
     MODES,
-    Checked,
+    CheckedSchema,
     ToolOptions,
     build_definition,
     check_derived,
@@ -311,7 +311,7 @@ def _define(
     return definition, checks
 
 
-def _output(name: str, signature: Signature, options: ToolOptions) -> Checked | None:
+def _output(name: str, signature: Signature, options: ToolOptions) -> CheckedSchema | None:
     if options.output_schema is not None:
         return check_given(name, "output_schema", options.output_schema)
     said = signature.returns_description
@@ -325,7 +325,7 @@ def _output(name: str, signature: Signature, options: ToolOptions) -> Checked | 
 
 
 def validators(
-    name: str, given: Checked | None, output: Checked | None, options: ToolOptions
+    name: str, given: CheckedSchema | None, output: CheckedSchema | None, options: ToolOptions
 ) -> tuple[Validator | None, Validator | None]:
     """Make the validators of a tool's two schemas, as the options ask. Raises SchemaError."""
     made = partial(make_validator, name, factory=options.validator, lazy=options.lazy)
@@ -334,7 +334,7 @@ def validators(
 
 def _input(
     name: str, signature: Signature, options: ToolOptions, sole: Any
-) -> tuple[Checked | None, dict[str, Any]]:
+) -> tuple[CheckedSchema | None, dict[str, Any]]:
     """The schema, and what turns valid arguments into typed ones."""
     if options.input_schema is not None:
         given = check_input(name, options.input_schema)

@@ -134,7 +134,7 @@ def _closed_below(schema: JsonObject) -> list[tuple[JsonObject, str]]:
     return found
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _LockFile(msgspec.Struct, forbid_unknown_fields=True):
     toolcrib_lock: int
     tools: dict[str, LockedTool]
 
@@ -172,7 +172,9 @@ class Lock(msgspec.Struct, frozen=True):
                 "upgrade toolcrib, or write the lock anew with `toolcrib tools lock`"
             )
         try:
-            return Lock(msgspec.convert(value, _File).tools, was_open=value[MARK] == OPEN_FORMAT)
+            return Lock(
+                msgspec.convert(value, _LockFile).tools, was_open=value[MARK] == OPEN_FORMAT
+            )
         except msgspec.ValidationError as error:
             raise SourceError(f"the lock is damaged: {error}; {_MEND}") from None
 

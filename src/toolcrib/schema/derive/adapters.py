@@ -35,7 +35,7 @@ from toolcrib.schema.derive.hints import (
     show,
     with_lists,
 )
-from toolcrib.schema.derive.reading import Reader
+from toolcrib.schema.derive.reading import TypedReader
 
 # Build the core schema of a simple dataclass from those of its fields.
 #
@@ -308,9 +308,9 @@ UNCHANGED_TYPES: Mapping[Converter, type] = {whole: int, real: float, text: str,
 """What a converter gives back as it came, which saves the call of most of them."""
 
 
-def reader(adapter: Adapter) -> Reader:
+def reader(adapter: Adapter) -> TypedReader:
     """Return what makes a typed value of valid JSON."""
-    return Reader(adapter.core_schema, adapter.validator.validate_json)
+    return TypedReader(adapter.core_schema, adapter.validator.validate_json)
 
 
 def whole_numbers(value: Any) -> Any:

@@ -29,7 +29,7 @@ from toolcrib.schema.derive.defaults import (
 )
 from toolcrib.schema.derive.generator import Mode, SchemaGenerator
 from toolcrib.schema.derive.hints import direct, is_plain
-from toolcrib.schema.derive.reading import Reader
+from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.unions import bounded
 from toolcrib.schema.references import References
 from toolcrib.schema.validator import kind_of
@@ -65,7 +65,7 @@ class DerivedObject(NamedTuple):
     """`schema` of one object that is all the arguments; `convert` makes it of them."""
 
     schema: JsonObject
-    convert: Reader
+    convert: TypedReader
 
 
 def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:

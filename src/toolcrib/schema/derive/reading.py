@@ -1,6 +1,6 @@
 """Read JSON as a typed value by a plan, which is made once from pydantic's core schema of a hint.
 
-`Reader` is the only way from JSON to a typed value; `roundtrip` says what it may and may not change.
+`TypedReader` is the only way from JSON to a typed value; `roundtrip` says what it may change.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def _shown_default(node: Part, value: Any) -> Any:
         return MISSING
 
 
-class Reader:
+class TypedReader:
     """What makes a typed value of valid JSON; called, it gives the value alone.
 
     Where a hint is made of plain fields only, pydantic's own dump of the value tells at once whether
@@ -602,7 +602,7 @@ def _has_factory(core: Any) -> bool:
     return True
 
 
-class Made:
+class FactoryValue:
     """Stands for what a factory made for a constructor, which nobody else can see."""
 
 
@@ -610,7 +610,7 @@ def _constant_default(core: Any) -> Any:
     """Return what a constructor gets for a field that was not sent; MISSING if it has to be sent."""
     while "default" not in core:
         if "default_factory" in core:
-            return Made()
+            return FactoryValue()
         core = core.get("schema")
         if not isinstance(core, dict):
             return MISSING

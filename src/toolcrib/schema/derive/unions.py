@@ -133,7 +133,7 @@ class _Choosing:
         """
         cores = [choice[0] if isinstance(choice, tuple) else choice for choice in union["choices"]]
         schemas = [self._generator.generate_inner(core) for core in cores]
-        chooser = Chooser(schemas, self._generator.definitions)
+        chooser = BranchChooser(schemas, self._generator.definitions)
         choices = [
             (self._named(choice[0]), choice[1])
             if isinstance(choice, tuple)
@@ -154,7 +154,7 @@ class _Choosing:
         return core_schema.definition_reference_schema(ref)
 
 
-class Chooser:
+class BranchChooser:
     """Which branch of a union a value is of: its number as text, or _ANY if the schemas do not tell."""
 
     def __init__(self, branches: Sequence[Any], shared: Mapping[Any, Any]) -> None:

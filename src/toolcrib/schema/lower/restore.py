@@ -204,7 +204,7 @@ class _Converted(NamedTuple):
     undeclared: int
 
 
-class _Candidate(NamedTuple):
+class _Alternative(NamedTuple):
     """An alternative: the value as it would come out, and what applies in it."""
 
     converted: _Converted
@@ -262,11 +262,11 @@ class _Conversion:
         self, others: list[JsonObject], branches: Any, value: Any, seen: set[int]
     ) -> list[JsonObject]:
         """Return what applies in the alternative that the value was made for."""
-        found: list[_Candidate] = []
+        found: list[_Alternative] = []
         for branch in branches:
             if may_be(self._author.references, branch, value):
                 parts = self._parts(branch, value, seen)
-                found.append(_Candidate(self._shaped([*others, *parts], value), branch, parts))
+                found.append(_Alternative(self._shaped([*others, *parts], value), branch, parts))
         if not found:
             return []
         fewest = min(candidate.converted.undeclared for candidate in found)
@@ -275,7 +275,7 @@ class _Conversion:
             return best[0].parts
         return self._judged(best, value).parts
 
-    def _judged(self, found: list[_Candidate], value: Any) -> _Candidate:
+    def _judged(self, found: list[_Alternative], value: Any) -> _Alternative:
         """Return the alternative under which the value is valid as it is, else as it comes out."""
         self._choices += 1
         if self._choices > MAX_CHOICES:
