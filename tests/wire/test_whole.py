@@ -515,6 +515,11 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         sse(added(), finished(A), completed({"type": "message", "id": "m", "content": []})),
         CONTRADICTORY,
     ),
+    "the end, made of a piece": (
+        "openai-responses",
+        sse(added(), pieces(A), settled(A) | {"type": "response.completed"}),
+        TRUNCATED,
+    ),
     "a call that failed": (
         "openai-responses",
         sse(added(), finished(A, status="failed"), completed()),

@@ -5,6 +5,10 @@ no piece of arguments: beginnings, names, stops, reasons, ends. Where a wire say
 of Responses) the pieces and the copies of them, too. What runs of it must be among what the whole
 recording gives to run, by name and by arguments as JSON, and not more often.
 
+Besides, each event of the wires that say of each event what it is becomes one of another type, or at
+another index, and each nameless piece of a chat's call goes to another choice: a piece that no call can
+have ends those that are open.
+
 A seeded sample runs with the other tests; all of it does with TOOLCRIB_FUZZ=all.
 """
 
@@ -23,6 +27,7 @@ from typing import Any, NamedTuple
 import pytest
 from rows import each_row
 from samples import WHOLE
+from servers.bedrock import frame
 from wire.recorded_helpers import Row, recorded
 
 from toolcrib.errors import ClientError
@@ -158,6 +163,105 @@ def mutants(recording: Recording) -> Iterator[tuple[str, list[bytes]]]:
             yield f"twice {at}", [*events[:at], event, *events[at:]]
         if at and not (pieces[at - 1] and pieces[at]):
             yield f"swapped {at}", [*events[: at - 1], event, events[at - 1], *events[at + 1 :]]
+
+
+TYPES = {
+    "anthropic": (
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "ping",
+        "later",
+    ),
+    "cohere": (
+        "message-start",
+        "content-delta",
+        "tool-plan-delta",
+        "tool-call-start",
+        "tool-call-delta",
+        "tool-call-end",
+        "citation-end",
+        "message-end",
+        "later",
+    ),
+    "bedrock-converse": (
+        "messageStart",
+        "contentBlockStart",
+        "contentBlockDelta",
+        "contentBlockStop",
+        "messageStop",
+        "metadata",
+        "later",
+    ),
+    "openai-responses": (
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_text.delta",
+        "response.completed",
+        "response.later",
+    ),
+    "openai-chat": (),
+    "mistral": (),
+}
+PLACES = ("index", "contentBlockIndex", "output_index")
+
+
+def mistaken(wire: str, event: bytes) -> Iterator[tuple[str, bytes]]:
+    """The event under another type, or at another place, with a name for it."""
+    if wire == "bedrock-converse":
+        size = int.from_bytes(event[4:8])
+        said = json.loads(event[12 + size : -4] or b"{}")
+        (kind,) = [kind for kind in TYPES[wire] if f"{kind}\r".encode() in event[: 12 + size]]
+    else:
+        said, kind = says(event), ""
+    for other in TYPES[wire] if said else ():
+        made = {key: value for key, value in said.items() if key != "p"}
+        if wire == "bedrock-converse":
+            yield f"as {other}", frame(made, event_type=other)
+        else:
+            yield f"as {other}", b"data: " + json.dumps(made | {"type": other}).encode() + b"\n\n"
+    for place in (0, 1, 7, None):
+        if choices := said.get("choices"):
+            calls = (choices[0].get("delta") or {}).get("tool_calls") or [{"id": "x"}]
+            if place and not any(call.get("id") or call["function"].get("name") for call in calls):
+                moved = said | {"choices": [choices[0] | {"index": place}]}
+                yield f"at choice {place}", b"data: " + json.dumps(moved).encode() + b"\n\n"
+        for key in PLACES:
+            if key in said and said[key] != place:
+                moved = said | {key: place}
+                if wire == "bedrock-converse":
+                    yield f"at {place}", frame(moved, event_type=kind)
+                else:
+                    yield f"at {place}", b"data: " + json.dumps(moved).encode() + b"\n\n"
+
+
+def has_one_choice(recording: Recording) -> bool:
+    """Whether there is no other choice whose calls could have a piece of the first one's."""
+    choices = [
+        choice for event in recording.events for choice in says(event).get("choices") or ()
+    ] if recording.wire.name in ("openai-chat", "mistral") else []  # fmt: skip
+    return len({choice.get("index", 0) for choice in choices}) < 2
+
+
+@each_row("wire", TYPES)
+def test_a_piece_that_no_call_can_have_ends_those_that_may_lack_it(
+    wire: str, shared_data: Path
+) -> None:
+    random_ = random.Random(f"{SEED} {wire} mistaken")  # noqa: S311
+    known = [r for r in recordings(shared_data, wire) if has_one_choice(r)]
+    calling = [(r, whole) for r in known if (whole := runs(r.wire, b"".join(r.events)))]
+    for _ in range(1500 if WHOLE else 60):
+        recording, whole = random_.choice(calling)
+        at = random_.randrange(len(recording.events))
+        events = recording.events
+        for name, event in mistaken(wire, events[at]):
+            more = too_much(recording, whole, b"".join([*events[:at], event, *events[at + 1 :]]))
+            assert not more, (recording.id, at, name)
 
 
 def too_much(recording: Recording, whole: Runs, body: bytes) -> Runs:

@@ -692,6 +692,8 @@ class ResponsesReply:
                 self._output.listed(response, parts, streamed=True)
                 self._end(response, _status(response, _ENDS[kind]))
         elif kind in _ENDS:
+            if "output_index" in event or "item_id" in event:
+                self._ending.sign("incomplete")  # it is what is left of a piece of an item
             self._end({}, _ENDS[kind])
 
     def _end(self, response: dict[str, Any], status: Any) -> None:
