@@ -55,7 +55,7 @@ def cassette_options() -> dict[str, Any]:
 def cassette(
     request: pytest.FixtureRequest, cassette_options: dict[str, Any]
 ) -> Generator[Cassette]:
-    """A transport whose file is `cassettes/<module>/<test>.json`, beside the test's module.
+    """Give a test a transport that plays the file `cassettes/<module>/<test>.json` next to its module.
 
     A test that failed leaves the file as it was.
     """

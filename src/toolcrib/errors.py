@@ -1,6 +1,6 @@
 """Everything that can go wrong, named.
 
-Two families, kept apart:
+Two families:
 
 * `ErrorCode` is what may stop *a tool call*. It is a value, not an exception: a model's mistake is
   data that goes back to the model, never a traceback. The set is closed; each code has its stage,
@@ -311,7 +311,7 @@ class WireError(ClientError):
 
 
 class ToolError(Exception):
-    """Raised by a tool's author; `safe_text` goes to the model and to records as it stands.
+    """Raised by a tool's author; `safe_text` goes to the model and to records unchanged.
 
     Any other exception reaches neither: its text may hold secrets. `retryable` says whether the same
     call may be made again; left out, it may if its tool is marked `idempotent` or `read_only`.

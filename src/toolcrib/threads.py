@@ -1,4 +1,4 @@
-"""Blocking work beside an event loop, in a daemon thread of its own.
+"""Runs blocking work of an event loop in daemon threads.
 
 A thread cannot be killed. One that is given up (its call timed out or was cancelled) is left behind: it
 goes on until it returns. It serves no later call, and unlike an executor's it does not keep the process

@@ -15,7 +15,7 @@ from toolcrib.values.json import JsonObject, JsonValue, encodable
 from toolcrib.values.message import Message, Reply
 from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
 
-# What the model is told of its calls: results and errors as the content of tool messages.
+# What the model reads of its calls: results and errors as the content of tool messages.
 
 _MALFORMED = (ErrorCode.INVALID_JSON, ErrorCode.TOO_LARGE, ErrorCode.TRUNCATED)
 _UNREAD = (ErrorCode.UNKNOWN_TOOL, ErrorCode.NOT_OFFERED)
@@ -72,7 +72,7 @@ def result_message(
 
 
 def _known(failed: Failed) -> CallError:
-    """The error as it stands; of a call that was cancelled when it had begun, that nobody knows what
+    """Return the error; of a call that was cancelled when it had begun, that nobody knows what
     it did: a model that reads `cancelled` would make it once more."""
     begun = failed.record.idempotency_key != ""
     if failed.error.code is not ErrorCode.CANCELLED or not begun:
@@ -88,7 +88,7 @@ def _with(notice: str, content: str) -> str:
 
 
 class ConversationHistory:
-    """Messages in order; the last assistant's message and what follows it is the turn at hand.
+    """Messages in order; the last assistant's message and what follows it is the current turn.
 
     `text_of` gives the arguments of a call as they were judged, which may be repaired ones.
     """

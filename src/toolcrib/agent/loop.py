@@ -79,7 +79,7 @@ class Origins:
         )
 
     def scope(self, scope: CallScope, messages: Sequence[Message], toolbox: Toolbox) -> CallScope:
-        """The scope of the calls of the reply at hand; `messages` are those up to it.
+        """Return the scope of the calls of the current reply; `messages` are those up to it.
 
         What a run that goes on had been asked for before keeps the origin that it had.
         """
@@ -209,7 +209,7 @@ class Run:
             status, limit = await self._outcome()
             await self._write_run(status, limit)
         except Exception as error:
-            with suppress(Exception):  # what failed first is what is told
+            with suppress(Exception):  # the first error is the one that is raised
                 await self._write_run("failed")
             self._fail(error)
             raise

@@ -1,4 +1,4 @@
-"""A typed answer: what the model is told to write, and what its text is read as.
+"""Typed answers: the instruction for the model, and how its text is read.
 
 Rule: an answer is read as arguments are. The text is whole JSON, the schema that the model was told
 judges it, and the reader of tools reads it, strictly: no key is dropped, no kind becomes another. A

@@ -77,11 +77,11 @@ class Toolbox:
         return msgspec.structs.replace(told, known=told.known | self.known(others))
 
     def known(self, names: Iterable[str]) -> frozenset[str]:
-        """Return those of the names that the model may be told belong to tools."""
+        """Return the names that belong to tools and may be named to the model."""
         return frozenset(name for name in names if name in self._catalog)
 
     def definition(self, name: str) -> ToolDefinition | None:
-        """Return the definition of a tool that the model may be told about."""
+        """Return the definition of a tool that may be shown to the model, None for any other name."""
         return self._catalog[name].get_definition() if self.known([name]) else None
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ _NOTHING = (Offer(), Offer())
 """What a client said that it offered, and what that means."""
 
 OpenToolbox: TypeAlias = Callable[[PolicyContext], Awaitable[Toolbox]]
-"""Makes the toolbox of a run, of whose caller and spending it is told."""
+"""Makes the toolbox of one run from the run's caller and its spending so far."""
 
 
 # `search_tools`: the tool by which a model asks for more tools, where only some are offered.
@@ -167,7 +167,7 @@ _CARRIED = 4
 """So many times what is picked may gather over the runs of a session, before they are sorted out."""
 
 _DEEPER = 8
-"""Where policies left too few of those picked, so many times as many are looked at next."""
+"""Where policies left too few of the picked tools, the next look takes this many times as many."""
 
 
 _SEARCH = "the search for more tools"
@@ -301,7 +301,7 @@ class AgentPicking:
     def _at_first(
         self, before: Iterable[str], wanted: Iterable[str], context: PolicyContext
     ) -> list[str]:
-        """Return what was offered before, in its order, then what is wanted besides, best first.
+        """Return what was offered before, in its order, then what is newly wanted, best first.
 
         Where too much has gathered only what is wanted stays: what was picked, and what was called,
         for a model goes by what it has seen itself do. Where nothing is added nothing is taken away,

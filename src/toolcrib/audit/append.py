@@ -5,11 +5,11 @@ a key that nobody has claimed when the transaction looks cannot be claimed befor
 claimed by an entry of status `started`, or `completed` once that one is pruned.
 
 A final outcome is final: the first under a key stands, whatever is written there later, and whoever
-writes later is told of it in the same transaction.
+writes later finds it in the same transaction.
 
 What decides whether a call runs is checked before it does, up to the seal of the state (`entry`): what
 a key has for entries, or that it has none, by the index of keys; and each entry that is given, by its
-own hash and its place in the tree. The columns beside a record decide nothing: they are for questions.
+own hash and its place in the tree. The other columns of a row decide nothing: they are for queries.
 The state that is found follows from the newest one that this log has read or written while it is open
 (`Seal.newest`), else it is an error: an older copy of the database was put back.
 (In a log of format 1, which has no index, the entries of a key are found by their column, and checked
@@ -108,9 +108,9 @@ _PUT_BACK = (
 
 
 class CallKeys(msgspec.Struct, frozen=True):
-    """Whose entries are looked for: those under `key`, and of this run and call those under `earlier`.
+    """Names one call in the log: by `key`, and by run and call among the entries under `earlier`.
 
-    Without a key nothing is looked for.
+    With an empty key nothing is searched.
     """
 
     key: str
@@ -120,13 +120,13 @@ class CallKeys(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(record: ToolInvocationRecord) -> CallKeys:
-        """Of the call of a record."""
+        """Return the keys under which the call of this record may have entries."""
         key, run_id, call_id = record.idempotency_key, record.run_id, record.id
         return CallKeys(key, (key and earlier_key_of(run_id, call_id)) or key, run_id, call_id)
 
     @staticmethod
     def under(key: str) -> CallKeys:
-        """Under that key alone."""
+        """Return the keys for a search by this key alone."""
         return CallKeys(key, key)
 
 
@@ -181,7 +181,7 @@ def generation_of(transaction: Transaction) -> tuple[Any, ...]:
 
 
 def state_of(transaction: Transaction, seal: Seal) -> State | None:
-    """What the log says of itself, None if it was never begun.
+    """Return the stored state of the log, None if the log was never begun.
 
     Raises SourceError if this log's key did not seal that, or if it is gone.
     """
@@ -229,7 +229,7 @@ def _check_untouched(transaction: Transaction) -> None:
 
 
 class CheckedLog:
-    """What a log says, as far as it leads up to the seal of its state."""
+    """Reads entries of a log, and raises for any that does not lead up to the seal of its state."""
 
     def __init__(self, transaction: Transaction, seal: Seal, state: State) -> None:
         self._transaction = transaction
@@ -239,14 +239,15 @@ class CheckedLog:
         self._tree = tree.stored(transaction, state.size)
 
     def know(self, asked: Iterable[CallKeys]) -> None:
-        """Read what the index says of these keys."""
+        """Load the index rows of these keys."""
         if self.state.format > 1:
             self._index.load({key for one in asked for key in (one.key, one.earlier) if key})
 
     def kinds(self, asked: CallKeys) -> list[int]:
-        """Of each entry about a known call, what it says (`kind_of`).
+        """Return the kind (`kind_of`) of each entry about this call.
 
-        The index knows, but not of whose calls the entries are that are under an earlier key.
+        The index answers for `key`. Several calls may have entries under an earlier
+        key, so those are read.
         """
         if self.state.format == 1:
             return [kind_of(entry.record) for entry in self.about(asked)]
@@ -658,10 +659,10 @@ def _settle(
 
 
 def _of_its_own(error: ToolcribError) -> ToolcribError:
-    """The same error for one who waits: of one object all would share a traceback.
+    """Return a copy of the error for one waiting caller: a shared object would share its traceback.
 
-    It is made without its class's `__init__`, whose parameters differ: `copy.copy` would fail for
-    some, and nobody would be told.
+    The copy is made without its class's `__init__`, whose parameters differ: `copy.copy` would fail
+    for some classes, and the caller would get no error at all.
     """
     kind = type(error)
     own = kind.__new__(kind, *error.args)

@@ -3,9 +3,10 @@
 A checkpoint is a note of the log's name, the number of its entries and the root of the tree over them
 (`tree`), in the form of https://c2sp.org/tlog-checkpoint, signed with Ed25519 as
 https://c2sp.org/signed-note says. Keys are written as Go's `sumdb/note` writes them: `NAME+ID+KEY` is
-public, `PRIVATE+KEY+NAME+ID+KEY` is not; NAME is the log's name, its origin. The signing key is apart
-from the log and from its HMAC key, and who verifies brings the public key: none is ever taken from what
-is verified, except that a checkpoint which the old key and the new one have signed names the new one.
+public, `PRIVATE+KEY+NAME+ID+KEY` is not; NAME is the log's name, its origin. The signing key is
+separate from the log and from its HMAC key, and who verifies brings the public key: none is ever taken
+from what is verified, except that a checkpoint which the old key and the new one have signed names the
+new one.
 
 What is read has one spelling: base64 with spare bits set, a line more or a signature line that is none
 is refused, also where nothing would depend on it. Two texts that differ are never one checkpoint.
@@ -86,7 +87,7 @@ class PublicKey(msgspec.Struct, frozen=True):
 
 
 class SigningKey:
-    """Signs checkpoints; of a `sign` of one's own (a key that never leaves its device) too."""
+    """Signs checkpoints. `sign` may be any function, so the key need not leave its device."""
 
     def __init__(self, public: PublicKey, sign: Callable[[bytes], bytes]) -> None:
         check_type("public", public, PublicKey, "a PublicKey")

@@ -41,7 +41,7 @@ FORMAT = 2  # of logs that are begun now; 1 has neither a sealed start nor a sea
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """One record as it was written: number `seq` in the log, `at` in seconds since the epoch.
+    """Holds one record as it was written: number `seq` in the log, `at` in seconds since the epoch.
 
     `hash` is over all of it and over `previous`, the hash of the entry before. An entry is `intact` if
     that is so: else somebody changed it, or the log has another key than the one it is read with.
@@ -95,7 +95,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """The first thing that is wrong, and at which entry, where that can be told."""
+    """Says what the first error of a log is, and at which entry, None where that is not known."""
 
     seq: int | None
     what: str
@@ -265,7 +265,7 @@ _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 b
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """What stands in place of a record where old entries were removed: up to which one, its hash."""
+    """Takes the place of the entries that were pruned: up to entry `through`, whose hash is `hash`."""
 
     through: int
     hash: str
@@ -274,7 +274,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 class Genesis(msgspec.Struct, frozen=True):
-    """What stands in place of a record where a log of this format begins: its format, a random id.
+    """Is the first entry of a log of this format, with the log's random id.
 
     Where an older log was brought to this format, `through` is the last entry before that, `hash` its
     hash, and `first` the oldest one that was there.
@@ -361,7 +361,7 @@ def columns_of(told: Summary) -> tuple[str, ...]:
 
 
 def says_its_columns(row: Sequence[Any]) -> bool:
-    """Whether the record of a row of ROW says what the columns beside it say, which no hash is over."""
+    """Return whether a row's columns say what its record says. No hash covers the columns."""
     try:
         return columns_of(summary_of(row[2])) == tuple(row[5:])
     except (*UNREADABLE, TypeError, ValueError):

@@ -84,7 +84,7 @@ _ATTACHED = (
     f" WHERE call_id IN :digests AND status IN ({', '.join(repr(k) for k in ATTACHMENTS)})"
 )
 # What says less than another entry of the same call does: that it was begun, or that somebody did not
-# know how it ended, beside how it ended; that it waits, beside whatever came later.
+# know how it ended, next to how it ended; that it waits, next to whatever came later.
 _OTHER = """EXISTS (SELECT 1 FROM audit_entries AS other
     WHERE other.run_id = audit_entries.run_id AND other.call_id = audit_entries.call_id"""
 _FINAL = (
@@ -175,7 +175,7 @@ class AuditLog(Closing):
         return None if found is None else found.record
 
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
-        """What `begin` would give for that entry, or stands under that key, without claiming it."""
+        """Return the record that `begin` would return for this call or key, and claim nothing."""
         check_type("call", call, ToolInvocationRecord | str, f"{_RECORD}, or its key")
         asked = CallKeys.under(call) if isinstance(call, str) else CallKeys.of(call)
         found = await self._database.transact(
@@ -201,13 +201,13 @@ class AuditLog(Closing):
         return [entry async for entry in self.stream(filter)]
 
     async def stream(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[AuditEntry]:  # noqa: A002
-        """The same, page by page: for logs of any size."""
+        """Yield the entries that `entries` would return, read page by page, for logs of any size."""
         check_type("filter", filter, AuditFilter, "an AuditFilter")
         async for row, intact in self._pages(filter, calls=True):
             yield entry_of(row[:5], intact=intact)
 
     async def entry(self, seq: int) -> AuditEntry | None:
-        """The entry of that number."""
+        """Return the entry of that number, None if there is none."""
         check_type("seq", seq, int, "an entry's number")
         found = await self.entries(AuditFilter(after=seq - 1, limit=1))
         return found[0] if found and found[0].seq == seq else None
@@ -223,7 +223,7 @@ class AuditLog(Closing):
         return [record for record, _ in found]
 
     async def checked_runs(self, run_id: str) -> list[tuple[RunRecord, bool]]:
-        """The same, each with whether it is as it was written, where it is to be seen all the same."""
+        """Return the records of a run, each with whether it is as it was written; changed ones, too."""
         check_type("run_id", run_id, str, "a text, a run's id")
         rows = await self._database.transact(
             lambda t: t.tuples(_OF_RUN, run_id=column(run_id)), write=False
@@ -232,8 +232,11 @@ class AuditLog(Closing):
         return [(run_of((row[0], row[2])), fits(row)) for row in rows]
 
     async def attachments(self, digests: Iterable[str]) -> dict[str, Attachment]:
-        """What records refer to by these digests (`definition_digest`, those of their `origin`), as
-        far as the log has it. Raises SourceError for one that is not as it was written."""
+        """Return the attachments of these digests that the log has.
+
+        A record has digests in `definition_digest` and in its `origin`. Raises SourceError for an
+        attachment that is not as it was written.
+        """
         given = check_each("digests", digests, str, "a list of digests")
         wanted = list(dict.fromkeys(digest for digest in given if digest))
         if not wanted:
@@ -426,7 +429,7 @@ class AuditLog(Closing):
 
 
 class _Neighbours:
-    """Checks rows of one reading by what is at hand: their own hash, their columns, and the hash of a
+    """Checks the rows of one reading by what they hold: their hash, their columns, and the hash of a
     neighbour."""
 
     def __init__(self, seal: Seal) -> None:

@@ -229,7 +229,7 @@ class LabelledSet(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a system reached on a set."""
+    """Holds the figures that one system reached on one labelled set."""
 
     of: LabelledSet
     system: str

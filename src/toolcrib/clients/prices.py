@@ -24,7 +24,7 @@ def cost_of(
 
     `model` defaults to the one that the reply says was asked. `provider` is a name as `client_for` and
     genai-prices have them ("openai", "bedrock", "openrouter"), or a base URL; without it the model's
-    name alone must tell, and a server of one's own that uses a known name is charged for.
+    name alone decides, and a private server that uses a known name is charged for.
 
     A long request may cost more by the token than a short one: add up what replies cost, do not price
     the sum of their tokens. Raises MissingExtraError.

@@ -228,7 +228,7 @@ class OllamaClient(WireClient):
 
     `base_url` (what comes before `/api/chat`) defaults to `OLLAMA_HOST`, then to
     `http://localhost:11434`. Without a scheme it is taken as Ollama's own programs take it:
-    `gpu-box` is `http://gpu-box:11434`. A server of one's own asks for no key; ollama.com does: pass
+    `gpu-box` is `http://gpu-box:11434`. A local server asks for no key; ollama.com does: pass
     `api_key`.
 
     The server drops the beginning of a conversation that is longer than its context, without a word:

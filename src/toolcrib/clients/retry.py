@@ -38,7 +38,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
-        if self.attempts.__class__ is not float:  # NaN is told as the number that it is
+        if self.attempts.__class__ is not float:  # NaN is checked as the number that it is
             check_fields(self)
         waits = 0 <= self.first_wait <= self.longest_wait and self.first_wait < math.inf
         if not (self.attempts >= 1 and waits):  # NaN is neither

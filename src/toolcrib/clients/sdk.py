@@ -1,7 +1,7 @@
 """A provider's own client object as the transport: its connections, its way to authenticate.
 
 What is asked and how the answer is read stay ours. The object is used by what it documents for paths
-of one's own only: `post(path, cast_to=Response, body=…, options=…, stream=True)`. It is not closed
+that you made only: `post(path, cast_to=Response, body=…, options=…, stream=True)`. It is not closed
 here, and does not retry: that is the caller's to do, once. Redirects are not followed: of its headers
 with a key, httpx takes only `Authorization` out of a request to another server.
 """

@@ -127,7 +127,7 @@ HARMLESS = frozenset(
 
 _SHORTEST = 6
 _LONG, _TELLING = 16, 8
-"""Of a secret of so many characters, so many tell what it is, though the others be missing."""
+"""A secret of this many characters is identified by this many of them, the others missing."""
 _PIECE = 4
 _HIDDEN = re.compile(r"\[key\](?:[^\s\"'<>,)]*[A-Za-z0-9][^\s\"'<>,)]*)?(?:\s[^\s\"'<>,)]+)*")
 """What stands for a secret, what goes on with it in one word, and the words after it."""

@@ -175,7 +175,7 @@ def open_session() -> aiohttp.ClientSession:
         connector=_connector_class()(),
         cookie_jar=library.DummyCookieJar(),
         headers={"User-Agent": "toolcrib", "Accept-Encoding": ASKED_CODINGS},
-        auto_decompress=False,  # it is not told there that a packed body was cut
+        auto_decompress=False,  # aiohttp does not notice that a packed body was cut
         trace_configs=[steps],
     )
     return session

@@ -254,8 +254,8 @@ def _not_built(
 ) -> tuple[HydrationError, ...]:
     """What a schema cannot say (an author's own checks) is judged by the author's own code.
 
-    A `ToolError` is text for the model. That of anything else may hold values: only the faults of
-    converters are told.
+    A `ToolError` is text for the model. The text of any other
+    error may hold values: only the faults of converters are passed on.
     """
     if isinstance(raised, TooMuchWorkError):
         return (_error(ErrorCode.TOO_LARGE, raised.text),)

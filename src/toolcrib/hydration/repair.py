@@ -51,8 +51,8 @@ class RepairRequest(msgspec.Struct, frozen=True):
 class Repairer(Protocol):
     """Makes another text of the arguments of a rejected call; `name` says in the records who did.
 
-    None: there is nothing that it can mend. What it raises ends as `invalid_repair`, and its text is
-    told to nobody.
+    None: there is nothing that it can mend. An exception ends as `invalid_repair`, and
+    no message has its text.
     """
 
     @property

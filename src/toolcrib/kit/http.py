@@ -139,7 +139,7 @@ class GuardedHttp:
 
     An entry of `allow` is a host (`api.example.com`: HTTPS at its own port) or an origin
     (`https://api.example.com:8443`). `private` are networks that may be reached though they are not
-    public: for a server of one's own, or of a test (`allow=["http://127.0.0.1:8000"],
+    public: for a private server, or one of a test (`allow=["http://127.0.0.1:8000"],
     private=["127.0.0.0/8"]`). The proxies of the environment are not used: a proxy does the
     resolving itself. Raises MissingExtraError without the extra `http`, SourceError for a wrong entry.
     """

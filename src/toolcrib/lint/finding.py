@@ -30,7 +30,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     `tool` is "" for what is true of all of them together. `provider` is "" for what is so whoever
     the provider is, and "toolcrib" for what toolcrib itself refuses. `refused`: the request or the
-    registration fails; `lost`: the model is told less than the definition says; `doubtful`: it
+    registration fails; `lost`: the model sees less than the definition says; `doubtful`: it
     works, and a model or a reader may be misled. `message` says what, and what to do.
     """
 

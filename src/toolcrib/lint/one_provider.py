@@ -86,7 +86,7 @@ def _fault(form: ToolForm, view: ToolView, loss: Loss) -> RuleFault:
 def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
     """True of nearly every tool, and nothing to be done about it.
 
-    That an object takes no other properties, no model needs to be told; and `strict` is asked for
+    A model need not read that an object takes no other properties; and `strict` is asked for
     where there is a strict mode.
     """
     if loss.effect == "refused":

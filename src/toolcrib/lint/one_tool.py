@@ -26,7 +26,7 @@ from toolcrib.values.json import JsonObject, JsonValue
 
 # Rule `text`: what a description hides from a reader, or tells a model to do.
 #
-# A description goes into the model's context as it stands ("tool poisoning"). Characters that a
+# A description goes into the model's context unchanged ("tool poisoning"). Characters that a
 # reader cannot see, and sentences that speak to the model about other instructions or about keeping
 # something from the user, are worth a look. These are patterns: what they do not find may still be
 # harmful, and the lock file is what keeps a text that was read from changing.

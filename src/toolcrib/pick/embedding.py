@@ -449,7 +449,7 @@ class _LoopThread:
             await asyncio.wait(closing, timeout=_LAST_WORDS / 5)
 
 
-# Any embedding function as an embedder: a provider's endpoint, a model of one's own.
+# Any embedding function as an embedder: a provider's endpoint, your own model.
 #
 # Rule: the function is never trusted. What it answers is checked and brought to length 1, and what it
 # raises becomes a PickError that names the embedder; errors of toolcrib (a ClientError) pass as they

@@ -1,6 +1,6 @@
 """The default scorer: words that a request and a definition share, weighed by BM25F.
 
-Rule: needs nothing beside the standard library, and reads a request as words only: there is no syntax
+Rule: needs nothing but the standard library, and reads a request as words only: there is no syntax
 in it. Every bound on cost (characters, words) is fixed, not the caller's.
 """
 

@@ -148,7 +148,7 @@ def _model(file: Path) -> _LoadedModel:
 
 @lru_cache(maxsize=1)
 def _loaded(file: Path) -> _LoadedModel:
-    # Its builds report on themselves over the network, unless told not to before they are imported.
+    # Its builds report on themselves over the network, unless that is turned off before the import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         np, onnxruntime, tokenizers = map(import_module, _MODULES[:3])

@@ -314,7 +314,7 @@ def query_of(request: object, timeout_ms: float | None = None) -> Query:
 # Rule: a text depends on the definition alone, so one digest has one set of vectors.
 
 _PARAMETERS = 0.3
-"""What a tool's parameters weigh beside its name and description."""
+"""The weight of a tool's parameters, relative to its name and description."""
 
 
 def parts_of(definition: ToolDefinition) -> list[tuple[float, str]]:

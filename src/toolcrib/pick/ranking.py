@@ -44,7 +44,7 @@ class ScoreRequest(NamedTuple):
     """One question to a scorer: the input as given and as a query, and which scores are wanted.
 
     For a report, which wants all scores, only the best are `explained`; None means all that are
-    wanted. The best so many are also what a ranker is asked for, so that it does what it always does.
+    wanted. A ranker is asked for that number of tools, too, so that it works as it always does.
     """
 
     input: object

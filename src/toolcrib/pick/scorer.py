@@ -90,9 +90,9 @@ class Score(msgspec.Struct, frozen=True):
 class Ranker(Protocol):
     """Weighs a whole catalog at once and hands over numbers, not objects: fit for 100,000 tools.
 
-    `hits` is synchronous, runs in a thread and may be called from several at once. Who asks with a
-    `limit` takes the best so many only; without one all are wanted. Equal input gives equal hits,
-    unless the query's deadline has passed.
+    `hits` is synchronous, runs in a thread and may be called from several at once. With
+    a `limit` it returns the best hits, at most that many; without one, all. Equal input gives equal
+    hits, unless the query's deadline has passed.
     """
 
     @property

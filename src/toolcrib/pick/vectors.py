@@ -380,7 +380,7 @@ def _cosines(rows: Vectors, vector: Vectors) -> Vectors:
 def best_of(weights: Any, count: int) -> Any:
     """The positions of the `count` highest of an array, ascending; of equal ones the first.
 
-    Of at most so many, all.
+    If there are no more, all positions.
     """
     np = numpy()
     if len(weights) <= count:

@@ -1,4 +1,4 @@
-"""`budget`: so many calls, tokens, cost or seconds; in a run, of each tool in it, or of each caller.
+"""`budget`: a limit on calls, tokens, cost or seconds; in a run, of each tool in it, or of each caller.
 
 What a run has spent is in its tally, and goes on with it in another process. What a caller has spent
 is kept here, in this process. An account is never dropped to save room: its caller would begin anew.

@@ -1,4 +1,4 @@
-"""`rate_limit`: so many calls in any stretch of time, by the library `limits`, an extra.
+"""`rate_limit`: a limit on calls in any stretch of time, by the library `limits`, an extra.
 
 The notation and the strategy are the library's. What it needs to keep is kept here: its own memory
 starts a thread at a call and goes through all keys it ever saw (10,000 callers took half a core).

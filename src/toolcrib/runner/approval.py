@@ -132,7 +132,7 @@ def mismatch(differences: Iterable[str]) -> ErrorCode:
 
 
 def check_approver(approver: object) -> None:
-    """Raises ApprovalError for what can be told beforehand to be no approver.
+    """Raise ApprovalError for an object that certainly is no approver.
 
     A plain function is none: while it asked somebody, everything else in the event loop would wait.
     What wraps an async function (`functools.wraps`) is taken for what it wraps.
@@ -156,7 +156,7 @@ def _function_of(approver: Callable[..., object]) -> Callable[..., object]:
 
 
 class NotAnAnswer(ApprovalError, Explained):  # noqa: N818  said of a value, not of what went wrong
-    """What an approver gave is neither a yes nor a no; the log may say why, since no value is told."""
+    """Says that an answer is neither a yes nor a no. Its text holds no value, so a log may have it."""
 
 
 def checked_answer(answer: object) -> Answer:

@@ -12,7 +12,7 @@ that state alone (`ENDS`). Every call that comes in has exactly one end.
 | unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
 | ended     | its outcome is settled                          |                       |         |
 
-What the caller is told is what the ledger has: an outcome that cannot be written is not known.
+The caller gets the outcome that the ledger has: an outcome that cannot be written is unknown.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ NEXT: dict[State, dict[Event, State]] = {
 
 
 class End(NamedTuple):
-    """What the end of a call changes: its idempotency key, the policies' counts, the run's taint."""
+    """Says what the end of a call changes: its idempotency key, policies' counts, the run's taint."""
 
     key: Literal["not its own", "released", "kept"]
     settles: bool = False
@@ -125,7 +125,7 @@ class Setup(NamedTuple):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """The outcome that stands, what sinks but the ledger are told, and what is raised in the end."""
+    """Holds the final outcome, the record for sinks other than the ledger, and the error to raise."""
 
     outcome: Outcome
     record: ToolInvocationRecord | None
@@ -146,7 +146,7 @@ class Call(msgspec.Struct):
     async def run(
         self, task: asyncio.Task[Any] | None, cancels: int, repairer: Repairer | None
     ) -> Outcome:
-        """Return the outcome, recorded and told. Raises what a sink raises, SourceError where an
+        """Return the outcome, once it is recorded. Raises what a sink raises, SourceError where an
         approver's store cannot be used, and CancelledError.
 
         `task` is the one that runs, and `cancels` how often it had been asked to stop before.
@@ -366,7 +366,7 @@ class Call(msgspec.Struct):
         return Recorded(outcome, outcome.record, written.error or written.cancelled)
 
     def _unrecorded(self, raised: BaseException) -> Failed:
-        """Return what the caller is told of a call that ran when its outcome could not be written."""
+        """Return `outcome_unknown` for a call that ran and whose outcome could not be written."""
         why = str(raised) if isinstance(raised, ToolcribError) else type(raised).__name__
         _log.warning(
             "a call of %s ran, and its outcome could not be recorded: %s. It is kept in this process,"

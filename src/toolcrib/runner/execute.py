@@ -76,7 +76,7 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
 
 
 class _Deadline:
-    """Stops a suspended tool at its time limit, and says when one that was told to stop had its time.
+    """Cancels a suspended tool at its time limit, and says when a cancelled tool used up its grace.
 
     `stopping` from the moment when CancelledError reached the tool on behalf of somebody outside of it
     until its grace is over. A task group or a timeout within the tool cancels the task, too, and takes
@@ -96,7 +96,7 @@ class _Deadline:
         self.stopping = False
 
     def is_ignored(self) -> bool:
-        """Whether a tool that was told to stop has had its time, and goes on."""
+        """Return whether a cancelled tool goes on after its grace."""
         if not self.stopping or self._grace is not None:
             return False
         self.stopping = self.passed or self._is_cancelled()

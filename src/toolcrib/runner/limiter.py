@@ -97,7 +97,7 @@ class Limiter:
             self._wake()
 
     def _wake(self) -> None:
-        """Admit waiting calls, each told in its own loop; one whose loop is closed is passed over."""
+        """Admit waiting calls, each in its own event loop; a call whose loop is closed is skipped."""
         while self._queue and self._fits(self._queue[0][0]):
             exclusive, ticket = self._queue.popleft()
             with suppress(RuntimeError):

@@ -4,7 +4,7 @@ The views are allowlists: what is not named does not show. The application's vie
 the model's is the whole validated result unless the tool narrows it; the public one is what `visible`
 names, as the public view of arguments is what is declared and not secret.
 
-A model is told that a result cannot be used. Its author is told where and why: of what type the value
+A model reads that a result cannot be used. Its author reads where and why: of what type the value
 is that JSON has no form for, and the path to it; in the log only by names that the definition or a
 class declares (`*` for others: the keys of a dictionary are data), whole in the exception that
 `on_exception` is given.

@@ -242,11 +242,11 @@ _DOUBTS: Final = {
     "empty_arguments": "the reply had no arguments for it, and the tool has parameters",
     "streamed_otherwise": "its arguments were streamed otherwise than they arrived in the end",
 }
-"""The notes on a call that ask for a person, and what that person is told."""
+"""The notes on a call that ask for a person, and the reason that this person reads."""
 
 
 class Standard(msgspec.Struct, frozen=True):
-    """The standard policy as a value: give a runner another one to change what it may be told.
+    """The standard policy as a value: give a runner another one to change its options.
 
     A call whose arguments were repaired asks. With `repaired_reads="allow"` it does not if its tool
     is marked as read-only. Raises ToolcribError for any other word.

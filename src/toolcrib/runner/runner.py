@@ -303,7 +303,7 @@ def check_numbers(
 
 
 def checked_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
-    """Raises ToolcribError for what is no sink: it could not be told of a call that has run."""
+    """Return the sinks. Raises ToolcribError for an object that is none, before any call has run."""
     if not isinstance(sinks, Iterable):
         raise ToolcribError("sinks is a list: sinks=[sink]")
     given = tuple(sinks)

@@ -21,10 +21,10 @@ from toolcrib.values.origin import Attachment, Choice, Origin
 
 
 class CallScope(msgspec.Struct, frozen=True):
-    """What a run adds to a call: its tally, who watches, answers that were given beforehand.
+    """Holds what a run adds to its calls: a tally, a watcher, and approvers' answers given beforehand.
 
-    `asked` are the requests that those answer, by id: they lapse when they said they would, and a call
-    that somebody was asked about does not run without an answer. `origin` is the turn that made the
+    `asked` are the requests of these answers, by id: a request lapses at its own time limit, and a call
+    that has one does not run without an answer. `origin` is the turn that made the
     call, `choice` why its tools were on offer, and `attachments` the long texts that the two refer to.
     """
 

@@ -36,7 +36,7 @@ _TYPE = re.compile(r"[\w.]+(?:\[[^\n]*\])?(?:[ \t]*\|[ \t]*[\w.]+(?:\[[^\n]*\])?
 
 
 class DocumentedSignature(NamedTuple):
-    """What a docstring says: the text before its sections, a line for each parameter, the result."""
+    """Holds the parts of a docstring: the text before its sections, a line a parameter, the result."""
 
     description: str
     parameters: Mapping[str, str]

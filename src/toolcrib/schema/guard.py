@@ -446,7 +446,7 @@ MAX_PATTERNS = 1000
 
 
 class Inspected(NamedTuple):
-    """What a check found: the dialect, the patterns, and how many of them one text may meet."""
+    """Holds the dialect of a checked schema, its patterns, and how many of them one text may meet."""
 
     draft: Draft
     patterns: frozenset[str] = frozenset()

@@ -31,7 +31,7 @@ class Draft(StrEnum):
 
 
 class Role(IntEnum):
-    """What stands under a keyword."""
+    """Says what kind of value a keyword has."""
 
     ONE = 1  # a schema (`items` may be a list of them, in draft 7)
     MANY = 2  # a list of schemas

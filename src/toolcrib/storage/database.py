@@ -63,7 +63,7 @@ _UNREACHABLE = {
 def open_engine(url: str, mode: int = OWNERS) -> Engine:
     """An engine of which nothing has been asked yet; raises SQLAlchemyError for an unusable URL.
 
-    A SQLite file that is not there is made with that mode, and so are the files beside it.
+    A SQLite file that does not exist is made with that mode, and so are its -wal and -shm files.
     """
     sa = sqlalchemy()
     try:
@@ -142,7 +142,7 @@ def prepared(connection: Connection, *, write: bool) -> Connection:
 
 
 def damage(connection: Connection) -> str:
-    """What the database itself finds wrong with its file; empty if nothing, or if it cannot tell."""
+    """Return the first error of SQLite's integrity check; empty without one or on other databases."""
     if connection.dialect.name != "sqlite":
         return ""
     found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
@@ -150,7 +150,7 @@ def damage(connection: Connection) -> str:
 
 
 def advice(error: Exception) -> str:
-    """What is wrong, or where to look."""
+    """Return a hint at what is wrong, or where to look."""
     if type(error).__name__ in _NO_URL:
         return "its URL must be such as sqlite:///crib.db or postgresql+psycopg://HOST/NAME"
     known = (said for code, said in _UNREACHABLE.items() if code_of(error).startswith(code))
@@ -209,7 +209,7 @@ def _set_pragmas(connection: Any, _record: object) -> None:
 
 
 def _switch_to_wal(cursor: sqlite3.Cursor, deadline: float) -> None:
-    """While two connections switch, one is told that the file is busy: here SQLite does not wait."""
+    """Switch to WAL, and retry while another connection switches: SQLite does not wait by itself."""
     while True:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
@@ -341,15 +341,15 @@ class Transaction:
         self.failed = False  # then it cannot be committed, whoever caught the error
 
     def rows(self, sql: str, /, **values: object) -> list[Row]:
-        """The rows of a SELECT, as mappings by column name."""
+        """Return the rows of a SELECT, as mappings by column name."""
         return self._ask(sql, values, lambda found: [dict(row) for row in found.mappings()])
 
     def tuples(self, sql: str, /, **values: object) -> Sequence[tuple[Any, ...]]:
-        """The same, bare: for many rows."""
+        """Return the rows as plain tuples, which is faster than `rows` where there are many."""
         return self._ask(sql, values, lambda found: found.fetchall())
 
     def execute(self, sql: str, /, **values: object) -> int:
-        """How many rows it changed."""
+        """Run a statement and return how many rows it changed."""
         return self._ask(sql, values, lambda found: int(found.rowcount))
 
     def execute_many(self, sql: str, values: Sequence[Row], /) -> None:
@@ -358,11 +358,11 @@ class Transaction:
 
     @property
     def for_update(self) -> str:
-        """What ends a SELECT whose rows nobody else may change before this transaction ends."""
+        """Return the clause that locks a SELECT's rows for the transaction; SQLite needs none."""
         return "" if self._connection.dialect.name == "sqlite" else " FOR UPDATE"
 
     def damage(self) -> str:
-        """What the database itself finds wrong with its file; empty if nothing."""
+        """Return the first error of SQLite's integrity check, empty if it finds none."""
         return self._run(lambda: damage(self._connection))
 
     def _ask(self, sql: str, values: Row, take: Callable[[Any], T]) -> T:
@@ -413,7 +413,7 @@ class SqlDatabase:
         return await asyncio.to_thread(self.transact_here, work, write=write)
 
     def transact_here(self, work: Callable[[Transaction], T], *, write: bool = True) -> T:
-        """The same in this thread, which must not be an event loop's."""
+        """Do as `transact` in the calling thread, which must not run an event loop."""
         return _quietly(lambda: self._transact(work, write=write))
 
     async def aclose(self) -> None:
@@ -476,7 +476,7 @@ def _to_newest(engine: Engine) -> None:
 
 
 def _quietly(work: Callable[[], T]) -> T:
-    """What `work` returns; what goes wrong with the database is told by code, never by its text."""
+    """Return what `work` returns. Raises SourceError with the database's error code, never its text."""
     kind: type[SourceError] = SourceError
     try:
         return work()

@@ -201,7 +201,7 @@ def masked(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
 
 
 def changed(chunks: list[bytes], changes: list[Replacement]) -> list[bytes]:
-    """The chunks with these changes, which are in order and apart."""
+    """Return the chunks with these replacements, which are in order and do not overlap."""
     if not changes:
         return chunks
     body = b"".join(chunks)
@@ -227,7 +227,7 @@ def _moved(cuts: Iterable[int], changes: list[Replacement]) -> Iterator[int]:
 
 
 def places(body: bytes, secrets: Iterable[str]) -> list[tuple[int, int]]:
-    """Where secrets are, in order and apart."""
+    """Return where secrets are, in order and without overlap."""
     spans = [
         found.span() for pattern in _patterns(body, secrets) for found in pattern.finditer(body)
     ]

@@ -295,7 +295,7 @@ def build_definition(
     output: CheckedSchema | None,
     options: ToolOptions,
 ) -> ToolDefinition:
-    """Check what an author declared apart from the schemas. Raises DefinitionError."""
+    """Check what an author declared outside of the schemas. Raises DefinitionError."""
     if given is None and (not options.allow_no_schema or options.no_schema_mode is None):
         raise DefinitionError(
             f"tool '{name}' has no schema: give it one, or opt out with allow_no_schema=True "

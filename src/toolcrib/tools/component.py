@@ -1,6 +1,6 @@
 """`ToolComponent`, what a decorated class becomes, and `Tool`, the runtime half of a definition.
 
-A definition is a value and knows nothing of code; a `Tool` holds what stands beside it: the
+A definition is a value and knows nothing of code; a `Tool` holds the rest: the
 validators compiled from its schemas, what it needs injected, and how an instance is built and run.
 Only `ToolRunner` calls `Tool.invoke`.
 """
@@ -76,7 +76,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 ATTRIBUTE = "__toolcrib_tool__"
 _NOTHING: Mapping[str, JsonValue] = MappingProxyType({})
-# What a copy of a tool keeps, beside its definition, its target and its original.
+# What a copy of a tool shares, apart from its definition, its target and its original.
 _KEPT = (
     "accepts",
     "blocking",

@@ -1,8 +1,8 @@
 """Tools and dictionaries: `{name, description, input_schema, output_schema?}`, both ways.
 
-The forms in which OpenAI (Chat Completions and Responses) and Anthropic are told of a tool are taken,
-too: what is written for a request anyway need not be written twice. So is MCP's, as imported: a server
-brought it. What Anthropic's form says of a request (`cache_control`) is no part of a tool: left out.
+The forms of a tool in requests to OpenAI (Chat Completions and Responses) and Anthropic are taken,
+too: what is written for a request anyway need not be written twice. So is MCP's, as imported, since a
+server sent it. Members about the request (Anthropic's `cache_control`) are left out.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def tool_from_dict(
     `marks` are the annotations of tools by name. One that was imported (`ImportedForm`) asks and taints
     besides, and is no less strict than it claims. `factory` makes its validators, in place of the
     default one; with `lazy` at their first use. `frame_locals` has the types that the hints of handlers
-    may name beside those of their modules.
+    may name in addition to those of their modules.
     """
     if not isinstance(given, Mapping):
         raise DefinitionError(f"a definition is a dictionary, not a {type(given).__name__}")

@@ -2,7 +2,7 @@
 
 A tool that comes from elsewhere can change its description after it was approved ("rug pull",
 CVE-2025-54136). A lock holds digests only, one for each part of a definition, so that a change says
-which part it is in. Rule: what is not in the lock as it stands was not read by anybody.
+which part it is in. Rule: what is not in the lock unchanged was not read by anybody.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def write_lock(lock: Lock, path: str | Path) -> None:
             file.write(lock.to_json())
             file.flush()
             os.fsync(file.fileno())
-        part.chmod(0o644)  # it is kept beside the source, for everybody to read
+        part.chmod(0o644)  # it is stored with the source, for everybody to read
         part.replace(target)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else type(error).__name__

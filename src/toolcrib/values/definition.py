@@ -1,7 +1,7 @@
 """What a tool says of itself: a frozen `ToolDefinition`, the single authority on its schema.
 
 Schemas are kept as JSON text and handed out as fresh copies, so that nothing can change one after
-registration. What is derived from a definition (validators, embeddings) lives beside it, never in it.
+registration. What is derived from a definition (validators, embeddings) is never stored in it.
 """
 
 from __future__ import annotations

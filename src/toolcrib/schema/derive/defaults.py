@@ -77,7 +77,7 @@ class Factory(msgspec.Struct, frozen=True):
 
 
 class Default(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool gets for one parameter that was not sent.
+    """Holds what a tool gets for one parameter that was not sent.
 
     `value` is what the tool gets; `shown` is what policies, approvers and records see, as JSON. If
     `is_json` is False, `shown` is `{"default": "<type>"}` and takes no part in comparisons. With a
@@ -317,7 +317,7 @@ def can_be_shown(value: Any, schema: Mapping[str, Any], definitions: Mapping[Any
 
 
 def _judge(value: Any, schema: Mapping[str, Any]) -> bool | None:
-    """Judge what can be told without a validator, as nearly all defaults can; None for the rest."""
+    """Return whether the schema accepts a default; None if only a validator can say, which is rare."""
     if "anyOf" in schema and schema.keys() <= _UNION:
         judged = [_judge(value, part) for part in schema["anyOf"]]
         return True if True in judged else None if None in judged else False

@@ -207,7 +207,7 @@ class TooMuchWorkError(Exception):
 
 
 class Findings:
-    """What was found on the way: places that were not sent, and places that an author changed.
+    """Collects places that were not sent, and places that an author's validator changed.
 
     `defaults` point into what is shown, where the items of a set are sorted and keys have a canonical
     form; `normalised`, `pinned` and `pins` point into what was sent. `made` is True of a value that an
@@ -397,7 +397,7 @@ class ChoicePart(Part):
 
 
 class AnythingPart(Part):
-    """What no hint says anything of: it stays the JSON that it was."""
+    """Keeps a value without a type hint as the JSON that was sent."""
 
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if sent is not MISSING and same_json(value, sent):

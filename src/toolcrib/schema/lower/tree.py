@@ -166,10 +166,10 @@ Effect: TypeAlias = Literal["refused", "lost", "doubtful"]
 
 
 class Loss(NamedTuple):
-    """What a view cannot say, or not in the same way.
+    """Names a keyword that a view leaves out or says in another way.
 
     `pointer` is a JSON Pointer into the author's schema; `keyword` is the keyword there. `refused`:
-    the endpoint would refuse the tool. `lost`: the model is told less than the schema says, which
+    the endpoint would refuse the tool. `lost`: the view says less than the author's schema, which
     still judges the arguments. `doubtful`: it works, and may surprise.
     """
 
@@ -188,7 +188,7 @@ class Lowered(NamedTuple):
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """What an endpoint takes of JSON Schema, as data; None for a set means everything.
+    """Says which part of JSON Schema an endpoint takes; None for a set means everything.
 
     `keywords` and `formats` are those it keeps: what can be said with the kept ones is (`oneOf` as
     `anyOf`, `const` as `enum`, `allOf` merged), the rest moves into descriptions where it can.
@@ -196,7 +196,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     property. `refs`: `any` local one, only `#` and `#/$defs/x` (`plain`), or `none` (they are
     inlined, recursion to `unroll` levels). `ref_siblings`: whether `$ref` may have neighbours.
     `closed`: every object is closed and every part typed, and what cannot be is refused, recursion
-    that would be cut too; `all_required`: every property is required besides, what is optional
+    that would be cut too; `all_required`: every property is also required, what is optional
     being nullable. `booleans`: whether `true` and `false` are known as schemas.
     `need_items`: whether an array must say its items. `lookaround`: whether patterns may have it.
     `property_names`: a pattern for the names at the top. `max_…` limit the whole view; `max_names`
