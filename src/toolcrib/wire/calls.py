@@ -120,6 +120,7 @@ class CallAssembler:
         self._by_id: dict[str, _Open] = {}
         self._last: _Open | None = None
         self._chunk = 0
+        self._judged = 0  # of so many calls a stray has been told
 
     @property
     def last_id(self) -> str:
@@ -169,10 +170,14 @@ class CallAssembler:
         return call is not self._calls[-1] and bool(text.strip(SPACE)) and call.whole()
 
     def stray(self) -> None:
-        """A piece came that no call can have: each one that is open may lack it."""
-        for call in self._calls:
-            if not call.ended and call.name:
-                call.fault = call.fault or CONTRADICTORY
+        """A piece came that no call can have: each one that is open may lack it.
+
+        Each call is looked at once: after that it is in doubt, or was whole before.
+        """
+        for call in self._calls[self._judged :]:
+            if not call.ended:
+                call.fault = call.fault or (CONTRADICTORY if call.name else NAMELESS)
+        self._judged = len(self._calls)
 
     @property
     def nameless(self) -> bool:
