@@ -28,10 +28,16 @@ def pytest_configure() -> None:
     use_profile()
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Keep the garbage collector from looking at thousands of tests again and again."""
-    gc.collect()
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_report_collectionfinish(items: list[pytest.Item]) -> str:

@@ -462,6 +462,7 @@ def test_a_log_that_nobody_could_check_is_no_changed_one(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_PRAGMAS", ("busy_timeout=50",))
+    monkeypatch.setattr(database, "_PATIENCE", 0.05)
     written(record())
     with closing(sqlite3.connect("crib.db", isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode=EXCLUSIVE")

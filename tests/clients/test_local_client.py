@@ -278,6 +278,7 @@ class TestReal:
             ("read_file", {"path": "docs/guide.md"})
         ]
 
+    @pytest.mark.exhaustive  # the model reads for seconds
     async def test_two_at_once_and_one_given_up(self, real: LocalClient) -> None:
         given_up = asyncio.create_task(real.tool_call("What is 1 + 2?", KIT))
         await asyncio.sleep(0)
@@ -293,6 +294,7 @@ class TestReal:
         with pytest.raises(asyncio.CancelledError):
             await given_up
 
+    @pytest.mark.exhaustive  # likewise
     def test_across_event_loops_and_after_closing(self, real: LocalClient) -> None:
         for _ in range(2):
             plan = asyncio.run(real.tool_call("What time is it in Asia/Tokyo?", KIT))

@@ -13,7 +13,9 @@ import asyncio
 import inspect
 import io
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -131,6 +133,12 @@ def main(
     """Keep an agent's tools, pick them, check their calls, run them and write down what happened."""
 
 
+@cache
+def _command() -> Callable[..., object]:
+    """Make the command once: a program may run many."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line; return the exit code. `--debug` may stand before or after the command."""
     given = sys.argv[1:] if arguments is None else arguments
@@ -141,7 +149,7 @@ def run(arguments: list[str] | None = None) -> int:
     _let_streams_take_all_text()
     before = SHOWS_TRACEBACKS.set(debug)
     try:
-        code = app(args=arguments, prog_name="toolcrib", standalone_mode=False)
+        code = _command()(args=arguments, prog_name="toolcrib", standalone_mode=False)
     except UnusableError as error:
         return _failed(error, 2, debug=debug, as_json=as_json)
     except UncheckedError as error:
