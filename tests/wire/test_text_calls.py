@@ -18,7 +18,7 @@ from toolcrib.errors import RequestError
 from toolcrib.values.message import Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, SYNTAXES, TextSyntax, decode, decoder
-from toolcrib.wire.text_calls import Block, Cursor
+from toolcrib.wire.text_calls import Cursor, FoundCalls
 
 
 @each_row(("syntax", "case"), [(name, case) for name, cases in CASES.items() for case in cases])
@@ -344,7 +344,7 @@ def test_the_syntaxes_have_their_names() -> None:
     assert repr(SYNTAXES["qwen"]) == "TextSyntax('qwen')"
 
 
-def kimi(cursor: Cursor, block: Block):  # type: ignore[no-untyped-def]
+def kimi(cursor: Cursor, block: FoundCalls):  # type: ignore[no-untyped-def]
     """Kimi K2: `functions.name:0`, and JSON."""
     yield from cursor.expect("functions.")
     name = yield from cursor.name()

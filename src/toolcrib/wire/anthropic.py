@@ -72,7 +72,7 @@ def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
     return _DELTAS["input_json_delta"] if is_input else ("", "")
 
 
-class Block:
+class ContentBlock:
     """A block that may still grow; `form` is what it began as, `number` its place in the reply.
 
     Of a call, `given` is the input that came with its beginning, as text, and `input` that of its
@@ -144,7 +144,7 @@ class Block:
         return form
 
 
-def kept(blocks: Iterable[Block], *, cut: bool) -> list[dict[str, Any]]:
+def kept(blocks: Iterable[ContentBlock], *, cut: bool) -> list[dict[str, Any]]:
     """What has to be sent back of these blocks: all of them, or none if text and calls say it all."""
     forms = [block.whole() for block in blocks]
     if all(map(_plain, forms)):
@@ -277,20 +277,20 @@ _EVENTS: dict[str, tuple[str, ...]] = {
 _INPUT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-class _Block(msgspec.Struct):
+class _RawBlock(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Body(msgspec.Struct):
-    content: list[_Block]
+class _RawMessage(msgspec.Struct):
+    content: list[_RawBlock]
 
 
-class _Event(msgspec.Struct):
-    content_block: _Block
+class _RawBlockStart(msgspec.Struct):
+    content_block: _RawBlock
 
 
-_BODY_SLICES = msgspec.json.Decoder(_Body)
-_EVENT_SLICES = msgspec.json.Decoder(_Event)
+_BODY_SLICES = msgspec.json.Decoder(_RawMessage)
+_EVENT_SLICES = msgspec.json.Decoder(_RawBlockStart)
 
 
 class AnthropicReply:
@@ -303,8 +303,8 @@ class AnthropicReply:
         self._whole = False
         self._id: object = None
         self._ending = Ending(wire, offer)
-        self._blocks: list[Block] = []
-        self._by_index: dict[object, Block] = {}
+        self._blocks: list[ContentBlock] = []
+        self._by_index: dict[object, ContentBlock] = {}
         self._text: list[str] = []
         self._calls = CallAssembler(offer, ids, marked=True)
         self._usage: dict[str, Any] = {}
@@ -388,11 +388,11 @@ class AnthropicReply:
         elif value is not None:
             raise WireError(f"the `{member}` of a delta is not text")
 
-    def _begin(self, form: Any, index: object, given: bytes, parts: Parts) -> Block:
+    def _begin(self, form: Any, index: object, given: bytes, parts: Parts) -> ContentBlock:
         """Begin a block; its text is shown at once, its input only when it ends."""
         if not isinstance(form, dict):
             raise WireError("a content block is not an object")
-        block = Block(len(self._blocks), form)
+        block = ContentBlock(len(self._blocks), form)
         self._blocks.append(block)
         self._by_index[index] = block
         if block.kind == "tool_use":
@@ -409,7 +409,7 @@ class AnthropicReply:
             self._tell(text, parts)
         return block
 
-    def _at(self, index: object, kind: str, parts: Parts) -> Block:
+    def _at(self, index: object, kind: str, parts: Parts) -> ContentBlock:
         """The block that a delta adds to; one that nobody has announced begins with it."""
         block = self._by_index.get(index)
         if block is None and index is None and self._blocks:
@@ -418,7 +418,7 @@ class AnthropicReply:
             block = self._begin({"type": kind or "unknown"}, index, b"", parts)
         return block
 
-    def _add(self, block: Block, member: str, text: str, parts: Parts) -> None:
+    def _add(self, block: ContentBlock, member: str, text: str, parts: Parts) -> None:
         if block.kind == "tool_use" and member == "partial_json":
             if text:
                 self._ending.called()
@@ -432,13 +432,13 @@ class AnthropicReply:
         if block.kind == "text" and text:
             self._tell(text, parts)
 
-    def _stop(self, block: Block, parts: Parts) -> None:
+    def _stop(self, block: ContentBlock, parts: Parts) -> None:
         """The end of a block, by its own event."""
         self._settle(block, parts)
         block.stopped = True
         self._calls.end(block.number)
 
-    def _settle(self, block: Block, parts: Parts) -> None:
+    def _settle(self, block: ContentBlock, parts: Parts) -> None:
         """Input that came with the beginning counts if none followed (gajae-code#1895); if both came,
         they are copies."""
         given, block.given = block.given, ""

@@ -63,7 +63,7 @@ _OURS = (None, "tool_use")
 """What a call for us says of its type, if anything; of any other type it is the provider's own."""
 
 
-class Block:
+class ConverseBlock:
     """A block that may still grow; `form` is what it began as, `number` its place in the reply.
 
     `ours` is whether it is a call, and not one that the provider has run itself; `stopped` is whether
@@ -152,7 +152,7 @@ class Block:
         return {"reasoningText": {"text": "", **joined}}
 
 
-def kept(blocks: Iterable[Block], *, cut: bool) -> list[dict[str, Any]]:
+def kept(blocks: Iterable[ConverseBlock], *, cut: bool) -> list[dict[str, Any]]:
     """What has to be sent back of these blocks: all of them, or none if text and calls say it all.
 
     Of a reply that was cut, reasoning without its signature is no use.
@@ -348,27 +348,27 @@ class _Use(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Block(msgspec.Struct, rename="camel"):
+class _RawConverseBlock(msgspec.Struct, rename="camel"):
     tool_use: _Use | None = None
 
 
-class _Message(msgspec.Struct):
-    content: list[_Block]
+class _RawConverseMessage(msgspec.Struct):
+    content: list[_RawConverseBlock]
 
 
 class _Output(msgspec.Struct):
-    message: _Message
+    message: _RawConverseMessage
 
 
-class _Body(msgspec.Struct):
+class _RawConverseBody(msgspec.Struct):
     output: _Output
 
 
 class _Start(msgspec.Struct):
-    start: _Block
+    start: _RawConverseBlock
 
 
-_BODY_SLICES = msgspec.json.Decoder(_Body)
+_BODY_SLICES = msgspec.json.Decoder(_RawConverseBody)
 _START_SLICES = msgspec.json.Decoder(_Start)
 
 
@@ -381,8 +381,8 @@ class BedrockReply:
         self.torn = False
         self._begun = False
         self._ending = Ending(wire, offer)
-        self._blocks: list[Block] = []
-        self._by_index: dict[object, Block] = {}
+        self._blocks: list[ConverseBlock] = []
+        self._by_index: dict[object, ConverseBlock] = {}
         self._text: list[str] = []
         self._calls = CallAssembler(offer, ids, marked=True)
         self._usage: dict[str, Any] = {}
@@ -450,11 +450,11 @@ class BedrockReply:
         elif before is not None and before.ours and not before.announced:
             self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
 
-    def _begin(self, form: Any, index: object, given: str, parts: Parts) -> Block:
+    def _begin(self, form: Any, index: object, given: str, parts: Parts) -> ConverseBlock:
         """Begin a block, whose text is shown at once; `given` is the input that came with it."""
         if not isinstance(form, dict) or not isinstance(form.get("toolUse", form), dict):
             raise WireError("a content block is not an object")
-        block = Block(len(self._blocks), dict(form))
+        block = ConverseBlock(len(self._blocks), dict(form))
         self._blocks.append(block)
         self._by_index[index] = block
         if text := text_of(form):
@@ -488,14 +488,14 @@ class BedrockReply:
         else:
             block.add_other(kind, value)
 
-    def _at(self, index: object, kind: str, parts: Parts) -> Block:
+    def _at(self, index: object, kind: str, parts: Parts) -> ConverseBlock:
         """The block that a delta adds to; without an announcement, as text has none, it begins."""
         block = self._by_index.get(index)
         if block is None or not block.takes(kind):
             block = self._begin({"toolUse": {}} if kind == "toolUse" else {}, index, "", parts)
         return block
 
-    def _take_input(self, block: Block, value: Any, parts: Parts) -> None:
+    def _take_input(self, block: ConverseBlock, value: Any, parts: Parts) -> None:
         text = value.get("input") if isinstance(value, dict) else None
         if not isinstance(text, str):
             raise WireError("the input of a delta is not text")
@@ -557,7 +557,7 @@ def _input_at_start(form: Any, data: bytes) -> str:
         return _again(form)
 
 
-def _slice(block: _Block) -> str:
+def _slice(block: _RawConverseBlock) -> str:
     return "" if block.tool_use is None else bytes(block.tool_use.input).decode()
 
 

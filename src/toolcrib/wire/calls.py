@@ -51,7 +51,7 @@ _KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
 CONTRADICTORY = CallFault(ErrorCode.CONTRADICTORY)
 
 
-class _Open:
+class _OpenCall:
     """A call that may still grow. `named_in` is the number of the chunk that gave its name.
 
     `ended` is whether the wire has said that the call came to its end.
@@ -115,10 +115,10 @@ class CallAssembler:
         self._ids = ids
         self._marked = marked
         self._closed = False
-        self._calls: list[_Open] = []
-        self._by_index: dict[object, _Open] = {}
-        self._by_id: dict[str, _Open] = {}
-        self._last: _Open | None = None
+        self._calls: list[_OpenCall] = []
+        self._by_index: dict[object, _OpenCall] = {}
+        self._by_id: dict[str, _OpenCall] = {}
+        self._last: _OpenCall | None = None
         self._chunk = 0
         self._judged = 0  # of so many calls a stray has been told
 
@@ -162,7 +162,7 @@ class CallAssembler:
         call.fragments.append(text)
         return ArgumentsPart(call.id, call.own, text)
 
-    def _is_stray(self, call: _Open, text: str) -> bool:
+    def _is_stray(self, call: _OpenCall, text: str) -> bool:
         """Whether the call that a piece points at cannot have it. Where no mark ends a call, its name
         may still come, which `finish` sees."""
         if self._marked:
@@ -218,7 +218,7 @@ class CallAssembler:
             self.stray()
         return tuple(_cut(c, text) if cut else self._made(c, text) for c, text in read), cut
 
-    def _made(self, call: _Open, text: str) -> ToolCall:
+    def _made(self, call: _OpenCall, text: str) -> ToolCall:
         """The call of a reply that was not cut."""
         arguments, notes, same = settled(text)
         fault = call.fault
@@ -239,8 +239,8 @@ class CallAssembler:
         )
 
     def _target(
-        self, index: object, call: _Open | None, provider_id: str, name: str, text: str
-    ) -> _Open:
+        self, index: object, call: _OpenCall | None, provider_id: str, name: str, text: str
+    ) -> _OpenCall:
         if call is None:
             call = self._by_id.get(provider_id)
             if index is not None and name:
@@ -268,8 +268,8 @@ class CallAssembler:
             return False
         return bool(self._last.fragments) and not self._last.whole()
 
-    def _open(self, index: object) -> _Open:
-        call = _Open(f"{self._ids}{len(self._calls)}")
+    def _open(self, index: object) -> _OpenCall:
+        call = _OpenCall(f"{self._ids}{len(self._calls)}")
         if self._closed:
             call.fault = LATE
         self._calls.append(call)
@@ -277,7 +277,7 @@ class CallAssembler:
             self._by_index[index] = call
         return call
 
-    def _continue(self, call: _Open, provider_id: str, name: str) -> None:
+    def _continue(self, call: _OpenCall, provider_id: str, name: str) -> None:
         if provider_id and not call.provider_id:
             call.provider_id = provider_id
             self._by_id[provider_id] = call
@@ -297,7 +297,7 @@ class CallAssembler:
         """Whether a name that follows the first arguments is not that of the call they belong to."""
         return joined_name != before or (name != before and self._knows(name))
 
-    def _begins(self, call: _Open, provider_id: str, name: str, text: str) -> bool:
+    def _begins(self, call: _OpenCall, provider_id: str, name: str, text: str) -> bool:
         """Whether the piece is the beginning of another call than the one that it points at."""
         another_name = bool(name) and name not in call.name
         if provider_id and provider_id == call.provider_id:
@@ -326,13 +326,13 @@ class CallAssembler:
         return self._offer.own_name(name) in self._offer.tools
 
 
-def _is_renamed(call: _Open, provider_id: str, name: str) -> bool:
+def _is_renamed(call: _OpenCall, provider_id: str, name: str) -> bool:
     """Whether the beginning of that call is said again, with another name."""
     same = bool(provider_id) and provider_id == call.provider_id
     return same and bool(name) and bool(call.name) and name != call.name
 
 
-def _cut(call: _Open, text: str) -> ToolCall:
+def _cut(call: _OpenCall, text: str) -> ToolCall:
     return ToolCall(
         call.id,
         mended(call.own),

@@ -123,7 +123,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
 _SAID = ("text", "thinking")
 
 
-class _Block:
+class _ContentPart:
     """A part of the content: what it began as, and the pieces of the member that is its kind."""
 
     __slots__ = ("begun", "kind", "pieces")
@@ -155,8 +155,8 @@ class CohereReply:
         self._text: list[str] = []
         self._plan: list[str] = []
         self._citations: list[Any] = []
-        self._blocks: list[_Block] = []
-        self._by_index: dict[object, _Block] = {}
+        self._blocks: list[_ContentPart] = []
+        self._by_index: dict[object, _ContentPart] = {}
         self._calls = CallAssembler(offer, ids, marked=True)
         self._usage: JsonObject = {}
 
@@ -242,11 +242,11 @@ class CohereReply:
                 self._text.append(text)
                 parts.append(TextPart(mended(text)))
 
-    def _at(self, index: object, kind: str) -> _Block:
+    def _at(self, index: object, kind: str) -> _ContentPart:
         """The block that a piece adds to; one that nobody has announced begins with it."""
         block = self._by_index.get(index)
         if block is None or (kind and kind != block.kind):
-            block = self._by_index[index] = _Block(kind)
+            block = self._by_index[index] = _ContentPart(kind)
             self._blocks.append(block)
         return block
 

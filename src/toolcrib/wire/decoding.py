@@ -102,7 +102,7 @@ class WholeDecoder:
         return self._builder.finish(ended=False, raw=chunks)
 
 
-class _Taken:
+class _TakenEvents:
     """The data of the events that a reply was made of: a digest of all, and as many as are kept."""
 
     __slots__ = ("_digest", "_kept", "_size")
@@ -162,7 +162,7 @@ class StreamDecoder:
         self._failure: ClientError | None = None
         self._ended = self._more = False
         self._foreign = self._size = 0
-        self._taken = _Taken()
+        self._taken = _TakenEvents()
         self._head: dict[str, Any] = {}
         self._any = False
 

@@ -66,7 +66,7 @@ _DEEPEST = 64
 _VALUES = ("stringValue", "numberValue", "boolValue")
 
 
-class _Text:
+class _GrowingText:
     """A text that may still grow."""
 
     __slots__ = ("grows", "pieces")
@@ -115,12 +115,12 @@ class PartialArguments:
             self._settle(holder, last, _scalar(value))
             return
         text = None if _is_new(holder, last) else holder[last]
-        if isinstance(text, _Text) and not text.grows and not value.get("willContinue"):
+        if isinstance(text, _GrowingText) and not text.grows and not value.get("willContinue"):
             self.contradictory |= "".join(text.pieces) != value["stringValue"]
             return
-        if not isinstance(text, _Text) or not text.grows:
+        if not isinstance(text, _GrowingText) or not text.grows:
             self.contradictory |= text is not None or not _is_new(holder, last)
-            _put(holder, last, text := _Text())
+            _put(holder, last, text := _GrowingText())
             self._growing += 1
         text.pieces.append(value["stringValue"])
         if not value.get("willContinue"):
@@ -182,7 +182,7 @@ def _scalar(value: dict[str, Any]) -> Any:
 
 
 def _settled(value: Any) -> Any:
-    if isinstance(value, _Text):
+    if isinstance(value, _GrowingText):
         return mended("".join(value.pieces))
     if isinstance(value, dict):
         return {mended(key): _settled(item) for key, item in value.items()}
@@ -362,27 +362,27 @@ _INPUT_TOKENS = ("promptTokenCount", "toolUsePromptTokenCount")
 _OUTPUT_TOKENS = ("candidatesTokenCount", "thoughtsTokenCount")
 
 
-class _Call(msgspec.Struct):
+class _RawFunctionCall(msgspec.Struct):
     args: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Part(msgspec.Struct, rename="camel"):
-    function_call: _Call | None = None
+    function_call: _RawFunctionCall | None = None
 
 
 class _Content(msgspec.Struct):
     parts: list[_Part] | None = None
 
 
-class _Candidate(msgspec.Struct):
+class _RawCandidate(msgspec.Struct):
     content: _Content | None = None
 
 
-class _Body(msgspec.Struct):
-    candidates: list[_Candidate]
+class _RawGenerateBody(msgspec.Struct):
+    candidates: list[_RawCandidate]
 
 
-_SLICES = msgspec.json.Decoder(_Body)
+_SLICES = msgspec.json.Decoder(_RawGenerateBody)
 
 
 class _Partial:

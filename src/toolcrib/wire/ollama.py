@@ -113,23 +113,23 @@ def _image(image: Image) -> str:
 # A reply that is not streamed is a single line. Calls come whole, with arguments that are an object.
 
 
-class _Function(msgspec.Struct):
+class _RawOllamaFunction(msgspec.Struct):
     arguments: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Call(msgspec.Struct):
-    function: _Function
+class _RawOllamaCall(msgspec.Struct):
+    function: _RawOllamaFunction
 
 
-class _Message(msgspec.Struct):
-    tool_calls: list[_Call]
+class _RawOllamaMessage(msgspec.Struct):
+    tool_calls: list[_RawOllamaCall]
 
 
-class _Line(msgspec.Struct):
-    message: _Message
+class _RawLine(msgspec.Struct):
+    message: _RawOllamaMessage
 
 
-_SLICES = msgspec.json.Decoder(_Line)
+_SLICES = msgspec.json.Decoder(_RawLine)
 
 
 class OllamaReply:

@@ -106,39 +106,39 @@ def _member(holder: Any, key: str) -> JsonObject:
 # The bytes of arguments that come as a value and not as text, cut out of the chunk they are in.
 
 
-class _Function(msgspec.Struct):
+class _RawFunction(msgspec.Struct):
     arguments: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Call(_Function):
-    function: _Function | None = None
+class _RawToolCall(_RawFunction):
+    function: _RawFunction | None = None
 
 
-class _Message(msgspec.Struct):
-    tool_calls: list[_Call | None] | _Call | None = None
-    function_call: _Function | None = None
+class _RawChatMessage(msgspec.Struct):
+    tool_calls: list[_RawToolCall | None] | _RawToolCall | None = None
+    function_call: _RawFunction | None = None
 
 
-class _Choice(msgspec.Struct):
-    delta: _Message | None = None
-    message: _Message | None = None
+class _RawChoice(msgspec.Struct):
+    delta: _RawChatMessage | None = None
+    message: _RawChatMessage | None = None
 
 
-class _Body(msgspec.Struct):
-    choices: list[_Choice]
+class _RawChatBody(msgspec.Struct):
+    choices: list[_RawChoice]
 
 
-_SLICES = msgspec.json.Decoder(_Body)
+_SLICES = msgspec.json.Decoder(_RawChatBody)
 
 
-class Source:
+class ChatSource:
     """One chunk or body; `point` says which message in it is read: that of a choice, under a key."""
 
     __slots__ = ("_at", "_body", "_data", "_key")
 
     def __init__(self, data: bytes = b"") -> None:
         self._data = data
-        self._body: _Body | None = None
+        self._body: _RawChatBody | None = None
         self._at = 0
         self._key = ""
 
@@ -183,17 +183,17 @@ class Source:
 # ways means the same. A stream of 50,000 chunks takes half the time in this way.
 
 
-class Function(msgspec.Struct, gc=False):
+class ChunkFunction(msgspec.Struct, gc=False):
     """Arguments that are no text are unusual."""
 
     name: str | None = None
     arguments: str | None = None
 
 
-class Call(msgspec.Struct, gc=False):
+class ChunkCall(msgspec.Struct, gc=False):
     """A piece of a call."""
 
-    function: Function
+    function: ChunkFunction
     index: int | None = None
     id: str | None = None
     extra_content: None = None
@@ -203,7 +203,7 @@ class Call(msgspec.Struct, gc=False):
 class Delta(msgspec.Struct):
     """The piece that a chunk adds to its choice's message."""
 
-    tool_calls: list[Call] | None = None
+    tool_calls: list[ChunkCall] | None = None
     content: str | None = None
     function_call: None = None
     refusal: Literal[""] | None = None
@@ -215,7 +215,7 @@ class Delta(msgspec.Struct):
     provider_specific_fields: None = None
 
 
-class Choice(msgspec.Struct):
+class ChunkChoice(msgspec.Struct):
     """A choice that goes on."""
 
     delta: Delta
@@ -229,7 +229,7 @@ class Choice(msgspec.Struct):
 class Chunk(msgspec.Struct):
     """A chunk with one choice, and nothing of usage or errors."""
 
-    choices: tuple[Choice]
+    choices: tuple[ChunkChoice]
     usage: None = None
     error: None = None
     x_groq: None = None
@@ -431,7 +431,7 @@ class ChatReply:
         self._choice: object = None
         self._refused = False
         self._usage: dict[str, Any] = {}
-        self._source = Source()
+        self._source = ChatSource()
         self._patience = _PATIENCE
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -476,7 +476,7 @@ class ChatReply:
         if choices is None:
             return
         self.known = True
-        self._source = Source(data)
+        self._source = ChatSource(data)
         self._calls.next_chunk()
         own = []
         for at, choice in enumerate(choices):

@@ -75,7 +75,7 @@ class _RawBody(_RawCall):
 _SLICES = msgspec.json.Decoder(_RawBody)
 
 
-class Source:
+class ResponsesSource:
     """The bytes that an event or a body was read from, for arguments that are no text."""
 
     __slots__ = ("_body", "_of", "data")
@@ -470,7 +470,7 @@ class Output:
         self.items = Items()
         self.calls: list[Item] = []
         self.refused = False
-        self.source = Source()
+        self.source = ResponsesSource()
         self._offer = offer
         self._ids = ids
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from toolcrib.errors import RequestError
 from toolcrib.values.typed import names_wrong_types
-from toolcrib.wire.text_calls.reading import Block, Cursor, EndedError, NoCallError
+from toolcrib.wire.text_calls.reading import Cursor, EndedError, FoundCalls, NoCallError
 from toolcrib.wire.text_calls.syntaxes import (
     DEEPSEEK,
     GEMMA,
@@ -21,7 +21,15 @@ SYNTAXES: Mapping[str, TextSyntax] = {
     syntax.name: syntax for syntax in (HERMES, LLAMA, MISTRAL_TEXT, QWEN, GEMMA, DEEPSEEK)
 }
 
-__all__ = ["SYNTAXES", "Block", "Cursor", "EndedError", "NoCallError", "TextSyntax", "syntax_of"]
+__all__ = [
+    "SYNTAXES",
+    "Cursor",
+    "EndedError",
+    "FoundCalls",
+    "NoCallError",
+    "TextSyntax",
+    "syntax_of",
+]
 
 
 @names_wrong_types

@@ -273,7 +273,7 @@ _DEEPEST_LITERAL = 200  # what is deeper is refused as arguments anyway
 _TRIPLE = {quote: Marks((quote * 3,)) for quote in _QUOTES}
 
 
-class _Open:
+class _OpenBracket:
     """A list or dictionary that is not closed; `between` is what comes after a key, if it has keys."""
 
     __slots__ = ("between", "closer", "end", "filled")
@@ -288,7 +288,7 @@ class _Open:
 def keywords(cursor: Cursor, sink: Sink) -> Asking[None]:
     """The rest of a Python call, `name="x", n=3)`, as a JSON object. Raises NoCallError, EndedError."""
     sink("{")
-    yield from _filled(cursor, sink, [_Open(")", "=", "}")], "")
+    yield from _filled(cursor, sink, [_OpenBracket(")", "=", "}")], "")
 
 
 def dictionary(cursor: Cursor, sink: Sink, quote: str = "") -> Asking[None]:
@@ -298,12 +298,12 @@ def dictionary(cursor: Cursor, sink: Sink, quote: str = "") -> Asking[None]:
     """
     yield from cursor.expect("{")
     sink("{")
-    yield from _filled(cursor, sink, [_Open("}", ":", "}")], quote)
+    yield from _filled(cursor, sink, [_OpenBracket("}", ":", "}")], quote)
 
 
 def json_of(text: str) -> str | None:
     """A Python literal that is the whole text, as JSON; None if it is none."""
-    cursor, pieces, open_ = Cursor(text, ended=True), list[str](), list[_Open]()
+    cursor, pieces, open_ = Cursor(text, ended=True), list[str](), list[_OpenBracket]()
     try:
         for _ in _whole(cursor, pieces.append, open_):
             return None  # never: the text is at its end
@@ -312,7 +312,7 @@ def json_of(text: str) -> str | None:
     return "".join(pieces)
 
 
-def _whole(cursor: Cursor, sink: Sink, open_: list[_Open]) -> Asking[None]:
+def _whole(cursor: Cursor, sink: Sink, open_: list[_OpenBracket]) -> Asking[None]:
     yield from cursor.space()
     yield from _value(cursor, sink, open_, "")
     yield from _filled(cursor, sink, open_, "")
@@ -321,7 +321,7 @@ def _whole(cursor: Cursor, sink: Sink, open_: list[_Open]) -> Asking[None]:
         raise NoCallError
 
 
-def _filled(cursor: Cursor, sink: Sink, open_: list[_Open], quote: str) -> Asking[None]:
+def _filled(cursor: Cursor, sink: Sink, open_: list[_OpenBracket], quote: str) -> Asking[None]:
     """Read on until everything that is open is closed. A comma may stand before a closer."""
     while open_:
         last = open_[-1]
@@ -357,14 +357,14 @@ def _key(cursor: Cursor, between: str, quote: str) -> Asking[str]:
     return (yield from string(cursor))
 
 
-def _value(cursor: Cursor, sink: Sink, open_: list[_Open], quote: str) -> Asking[None]:
+def _value(cursor: Cursor, sink: Sink, open_: list[_OpenBracket], quote: str) -> Asking[None]:
     char = yield from cursor.char()
     if char in ("[", "{"):
         if len(open_) > _DEEPEST_LITERAL:
             raise NoCallError
         cursor.at += 1
         sink(char)
-        open_.append(_Open("]", "", "]") if char == "[" else _Open("}", ":", "}"))
+        open_.append(_OpenBracket("]", "", "]") if char == "[" else _OpenBracket("}", ":", "}"))
     elif quote and (yield from cursor.take(quote)):
         sink(written((yield from _quoted(cursor, quote))))
     elif not quote and char in _QUOTES:
@@ -464,7 +464,7 @@ class Written:
         return given._replace(text=text)
 
 
-class Block:
+class FoundCalls:
     """What a reader finds. With `strict`, a name that is not on offer ends it at once."""
 
     def __init__(self, offer: Offer, *, strict: bool = False) -> None:

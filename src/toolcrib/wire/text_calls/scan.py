@@ -15,9 +15,9 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.json_text import SPACE
 from toolcrib.wire.text_calls.reading import (
     Asking,
-    Block,
     Cursor,
     EndedError,
+    FoundCalls,
     Marks,
     NoCallError,
     Written,
@@ -375,7 +375,7 @@ class Scanner:
 
     def _alone(self) -> Asking[bool]:
         """Take calls that are all of the text, bare or in one fence; or else read nothing."""
-        cursor, block, fence = self._cursor, Block(self._offer), ""
+        cursor, block, fence = self._cursor, FoundCalls(self._offer), ""
         cursor.start()
         whole = marked = bool((yield from self._mark()))
         try:
@@ -407,7 +407,7 @@ class Scanner:
                 return fence + "".join(more)
         return ""
 
-    def _only_calls(self, block: Block) -> Asking[None]:
+    def _only_calls(self, block: FoundCalls) -> Asking[None]:
         """Calls at marks, or else one value that is a call, or several."""
         cursor, more = self._cursor, True
         while more:
@@ -438,7 +438,7 @@ class Scanner:
 
     def _unmarked(self, reader: Reader) -> Asking[None]:
         """Take calls that the syntax has without a mark; or else read nothing."""
-        cursor, block = self._cursor, Block(self._offer, strict=True)
+        cursor, block = self._cursor, FoundCalls(self._offer, strict=True)
         cursor.start()
         try:
             yield from reader(cursor, block)
@@ -452,7 +452,7 @@ class Scanner:
 
     def _marked(self, mark: str) -> Asking[None]:
         """Take the calls at a mark, unless they are quoted."""
-        cursor, quotes, block = self._cursor, self._quotes, Block(self._offer)
+        cursor, quotes, block = self._cursor, self._quotes, FoundCalls(self._offer)
         quoted, native = quotes.here(), quotes.said_in_words()
         cursor.start(len(mark))
         read = True
@@ -491,14 +491,14 @@ class Scanner:
         cursor.rewind()
         self._quotes.look(found if found in closers else "")
 
-    def _cut(self, block: Block) -> None:
+    def _cut(self, block: FoundCalls) -> None:
         """The text ends inside a block: what it has of calls may not run, nor may those before it."""
         cursor = self._cursor
         cursor.at = len(cursor.text)
         block.calls = [call for call in block.calls if call.name]
         self.cut = self._take(block, cursor.stop(), native=False) or bool(self.calls)
 
-    def _take(self, block: Block, raw: str, *, native: bool) -> bool:
+    def _take(self, block: FoundCalls, raw: str, *, native: bool) -> bool:
         """Whether a block that was read is calls; otherwise its text is said."""
         if not block.usable():
             self._say(raw)

@@ -1,7 +1,7 @@
 """What a syntax of calls in text is: a value that says by which marks they begin, and who reads them.
 
-A reader is a generator that goes through a `Cursor` and fills a `Block`. It raises `NoCallError` where
-the text is not the syntax's, and lets `EndedError` pass where it ends too early.
+A reader is a generator that goes through a `Cursor` and fills a `FoundCalls`. It raises `NoCallError`
+where the text is not the syntax's, and lets `EndedError` pass where it ends too early.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from toolcrib.errors import RequestError
 from toolcrib.values.typed import check_fields
 from toolcrib.wire.text_calls.reading import (
     Asking,
-    Block,
     Cursor,
     EndedError,
+    FoundCalls,
     Marks,
     NoCallError,
     Parameters,
@@ -31,7 +31,7 @@ from toolcrib.wire.text_calls.reading import (
 
 
 class Reader(Protocol):
-    def __call__(self, cursor: Cursor, block: Block, /) -> Generator[None, None, None]: ...
+    def __call__(self, cursor: Cursor, block: FoundCalls, /) -> Generator[None, None, None]: ...
 
 
 class TextSyntax(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ _ARGUMENTS = ("arguments", "parameters")
 _JSON = msgspec.json.Decoder(msgspec.Raw)
 
 
-def json_call(cursor: Cursor, block: Block) -> Asking[None]:
+def json_call(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     """`{"name": …, "arguments": {…}}`, or with `parameters`; the order is free.
 
     A `type` and an `id` may be there. In a strict block nothing else may, and the arguments have to
@@ -109,7 +109,7 @@ def json_call(cursor: Cursor, block: Block) -> Asking[None]:
         raise NoCallError
 
 
-def python_call(cursor: Cursor, block: Block) -> Asking[None]:
+def python_call(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     """`name(key="value", n=3)`: arguments by keyword only."""
     name = yield from cursor.name()
     call = block.call(name)
@@ -117,7 +117,7 @@ def python_call(cursor: Cursor, block: Block) -> Asking[None]:
     yield from keywords(cursor, call.pieces.append)
 
 
-def some_calls(cursor: Cursor, block: Block) -> Asking[None]:
+def some_calls(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     """JSON calls with `;` between them, a list of JSON or Python calls, or one Python call."""
     char = yield from cursor.char()
     if char == "[":
@@ -139,7 +139,7 @@ def object_arguments(cursor: Cursor, sink: Sink) -> Asking[None]:
     yield from cursor.value(sink)
 
 
-def function_tag(cursor: Cursor, block: Block) -> Asking[None]:
+def function_tag(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     """The rest of `<function=name>`: a JSON object, or `<parameter=key>` tags, and `</function>`.
 
     The line breaks next to a value's tags are theirs. A value may hold what closes it, as long as
@@ -212,7 +212,7 @@ def _json(text: str) -> str:
     return bare
 
 
-def _listed(cursor: Cursor, block: Block) -> Asking[None]:
+def _listed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     while True:
         yield from cursor.space()
         is_json = (yield from cursor.char()) == "{"
@@ -246,7 +246,7 @@ _CLOSER = "</tool_call>"
 
 
 def _json_until(closer: str) -> Reader:
-    def read(cursor: Cursor, block: Block) -> Asking[None]:
+    def read(cursor: Cursor, block: FoundCalls) -> Asking[None]:
         yield from cursor.space()
         yield from json_call(cursor, block)
         yield from cursor.space()
@@ -258,7 +258,7 @@ def _json_until(closer: str) -> Reader:
     return read
 
 
-def _unopened(cursor: Cursor, block: Block) -> Asking[None]:
+def _unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     """A call whose opening tag was swallowed, as by what separates thinking from text."""
     try:
         yield from json_call(cursor, block)
@@ -268,7 +268,7 @@ def _unopened(cursor: Cursor, block: Block) -> Asking[None]:
         raise NoCallError from None
 
 
-def _qwen(cursor: Cursor, block: Block) -> Asking[None]:
+def _qwen(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from cursor.space()
     if not (yield from cursor.sees("<function=")):
         yield from _json_until(_CLOSER)(cursor, block)
@@ -278,12 +278,12 @@ def _qwen(cursor: Cursor, block: Block) -> Asking[None]:
     yield from cursor.expect(_CLOSER)
 
 
-def _qwen_unopened(cursor: Cursor, block: Block) -> Asking[None]:
+def _qwen_unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from function_tag(cursor, block)
     yield from then(cursor, _CLOSER)
 
 
-def _bracketed(cursor: Cursor, block: Block) -> Asking[None]:
+def _bracketed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     """`[Calling tool: name({"key": "value"})]`, which Qwen3 falls into over long conversations."""
     yield from cursor.space()
     call = block.call((yield from cursor.name()))
@@ -321,7 +321,7 @@ QWEN = TextSyntax(
 _ENDINGS = ("<|python_end|>", "<|eom_id|>", "<|eot_id|>", "<|eot|>")
 
 
-def _llama_tagged(cursor: Cursor, block: Block) -> Asking[None]:
+def _llama_tagged(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from cursor.space()
     yield from some_calls(cursor, block)
     for call in block.calls:  # a tool that is built in is written `brave_search.call(query="…")`
@@ -349,7 +349,7 @@ LLAMA = TextSyntax(
 _MISTRAL_END = "</s>"
 
 
-def _mistral_tagged(cursor: Cursor, block: Block) -> Asking[None]:
+def _mistral_tagged(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from cursor.space()
     if (yield from cursor.char()) in "[{":
         yield from some_calls(cursor, block)
@@ -375,7 +375,7 @@ MISTRAL_TEXT = TextSyntax(
 # templates of FunctionGemma (`<escape>` around texts) and Gemma 4 (`<|"|>` around them).
 
 
-def _fenced(cursor: Cursor, block: Block) -> Asking[None]:
+def _fenced(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from cursor.space()
     while not (yield from cursor.take("```")):
         yield from some_calls(cursor, block)
@@ -385,7 +385,7 @@ def _fenced(cursor: Cursor, block: Block) -> Asking[None]:
 def _noted(quote: str, closer: str) -> Reader:
     """`call:name{key:value}`, with `quote` around texts."""
 
-    def read(cursor: Cursor, block: Block) -> Asking[None]:
+    def read(cursor: Cursor, block: FoundCalls) -> Asking[None]:
         yield from cursor.space()
         yield from cursor.expect("call:")
         call = block.call((yield from cursor.name()))
@@ -422,17 +422,17 @@ _INVOKE, _INVOKED = '<｜DSML｜invoke name="', "</｜DSML｜invoke>"
 _PARAMETER, _GIVEN = '<｜DSML｜parameter name="', "</｜DSML｜parameter>"
 
 
-def _deepseek_listed(cursor: Cursor, block: Block) -> Asking[None]:
+def _deepseek_listed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     while (yield from then(cursor, _BEGIN)):
         yield from _one(cursor, block)
 
 
-def _unlisted(cursor: Cursor, block: Block) -> Asking[None]:
+def _unlisted(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from _one(cursor, block)
     yield from _deepseek_listed(cursor, block)
 
 
-def _one(cursor: Cursor, block: Block) -> Asking[None]:
+def _one(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     """`function`, the name, and JSON in a fence (V2.5, V3, R1), or the name and JSON (V3.1)."""
     name = yield from cursor.name()
     yield from cursor.expect(_SEPARATOR)
@@ -452,7 +452,7 @@ def _one(cursor: Cursor, block: Block) -> Asking[None]:
 
 
 def _dsml(closer: str) -> Reader:
-    def read(cursor: Cursor, block: Block) -> Asking[None]:
+    def read(cursor: Cursor, block: FoundCalls) -> Asking[None]:
         while (yield from then(cursor, _INVOKE)):
             name = yield from cursor.name()
             yield from cursor.expect('">')
