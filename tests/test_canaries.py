@@ -255,7 +255,7 @@ async def _run(plant: Plant, folder: Path) -> dict[str, str]:
         return DOWN
 
     released.clear()
-    with _logged() as logged, _hooks_of_python():
+    with _young(), _logged() as logged, _hooks_of_python():
         async with (
             openai_server([plant.turn, down]) as server,
             OpenAIClient("m", base_url=server.url, retries=None) as client,
@@ -269,7 +269,7 @@ async def _run(plant: Plant, folder: Path) -> dict[str, str]:
             files = _bytes_of(folder)
         released.set()
         await asyncio.sleep(0)
-        gc.collect()
+        gc.collect(0)
     files += _bytes_of(folder)
     assert isinstance(raised, Exception)
     messages = [m for body in server.requests for m in body["messages"]]
@@ -338,6 +338,16 @@ def _whole(raised: BaseException, seen: frozenset[int] = frozenset()) -> str:
     texts += traceback.format_exception(raised)
     below = [raised.__cause__, raised.__context__, *getattr(raised, "exceptions", ())]
     return "\n".join([*texts, *(_whole(error, seen) for error in below if error is not None)])
+
+
+@contextmanager
+def _young() -> Iterator[None]:
+    """Keep all that a run makes in the youngest generation, where it is quickly collected."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextmanager
