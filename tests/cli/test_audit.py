@@ -461,8 +461,7 @@ def test_an_id_that_looks_like_another_hides_nothing(toolcrib: Toolcrib) -> None
 def test_a_log_that_nobody_could_check_is_no_changed_one(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_PRAGMAS", ("busy_timeout=50",))
-    monkeypatch.setattr(database, "_PATIENCE", 0.05)
+    monkeypatch.setattr(database, "PATIENCE", 0.05)
     written(record())
     with closing(sqlite3.connect("crib.db", isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode=EXCLUSIVE")

@@ -199,7 +199,7 @@ async def test_a_connection_that_the_server_has_dropped_is_made_again(
 async def test_a_lock_that_is_not_let_go_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.storage.database._PRAGMAS", ("busy_timeout=10",))
+    monkeypatch.setattr("toolcrib.storage.database.PATIENCE", 0.01)
     database = SqlDatabase(f"sqlite:///{tmp_path}/crib.db")
     await database.read("SELECT 1")
     with closing(sqlite3.connect(tmp_path / "crib.db")) as other:

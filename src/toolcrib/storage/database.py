@@ -38,13 +38,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Row: TypeAlias = Mapping[str, Any]
-_PATIENCE = 10.0  # seconds to wait for another connection's lock
-_PRAGMAS = (
-    f"busy_timeout={_PATIENCE * 1000:.0f}",
-    "synchronous=FULL",
-    "fullfsync=ON",
-    "foreign_keys=ON",
-)
+PATIENCE = 10.0  # seconds to wait for another connection's lock
+_PRAGMAS = ("synchronous=FULL", "fullfsync=ON", "foreign_keys=ON")
 _IN_MEMORY = (None, "", ":memory:")
 _SCHEMA_LOCK = 7_665_646_001  # any number that no other program takes for its advisory lock
 _NO_URL = ("ArgumentError", "NoSuchModuleError")
@@ -202,9 +197,9 @@ def _make_file(
 def _set_pragmas(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # the driver would begin by itself, and later than we do
     cursor = connection.cursor()
-    for pragma in _PRAGMAS:
+    for pragma in (f"busy_timeout={PATIENCE * 1000:.0f}", *_PRAGMAS):
         cursor.execute(f"PRAGMA {pragma}")
-    _switch_to_wal(cursor, time.monotonic() + _PATIENCE)
+    _switch_to_wal(cursor, time.monotonic() + PATIENCE)
     cursor.close()
 
 
