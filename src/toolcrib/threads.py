@@ -66,7 +66,8 @@ class Work:
 
     @classmethod
     def left_behind(cls) -> int:
-        """How many pieces of work go on in this process, though nobody waits for them any more."""
+        """Return how many pieces of work go on in this process, though
+        nobody waits for them any more."""
         return cls._left
 
     @classmethod
@@ -112,7 +113,7 @@ CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
 
 
 def has_room() -> bool:
-    """Whether one more tool may be started: many that were given up go on till they return."""
+    """Return whether one more tool may be started: many that were given up go on till they return."""
     return Work._left < MOST_LEFT_BEHIND  # noqa: SLF001  of this module
 
 
@@ -128,7 +129,8 @@ def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """What `work()` returns or raises, in a copy of this context. On cancellation it is given up."""
+    """Return what `work()` returns or raises, in a copy of this context. On
+    cancellation it is given up."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()

@@ -196,7 +196,7 @@ class Session:
 
 
 def checked_key(key: bytes | None) -> bytes | None:
-    """A key for signing. Raises ToolcribError for what is none."""
+    """Return a key for signing. Raises ToolcribError for what is none."""
     if key is not None and (not isinstance(key, bytes) or len(key) < _SHORTEST_KEY):
         raise ToolcribError(f"state_key is at least {_SHORTEST_KEY} random bytes: os.urandom(32)")
     return key
@@ -216,7 +216,7 @@ def _call_ids(messages: Iterable[Message]) -> list[str]:
 
 
 def _is_older(messages: tuple[Message, ...], known: tuple[Message, ...]) -> bool:
-    """Whether a conversation has all of these already, and knows how their calls ended."""
+    """Return whether a conversation has all of these already, and knows how their calls ended."""
     waits, ended = _results(messages)
     known_waits, known_ended = _results(known)
     if ended & known_waits:
@@ -226,20 +226,20 @@ def _is_older(messages: tuple[Message, ...], known: tuple[Message, ...]) -> bool
 
 
 def _results(messages: Iterable[Message]) -> tuple[set[str | None], set[str | None]]:
-    """The calls whose result says that they wait, and those that have another one."""
+    """Return the calls whose result says that they wait, and those that have another one."""
     results = [message for message in messages if message.role == "tool"]
     waits = {message.call_id for message in results if message.content == _WAITING_TEXT}
     return waits, {message.call_id for message in results} - waits
 
 
 def _goes_on(known: tuple[Message, ...], messages: tuple[Message, ...]) -> bool:
-    """Whether `messages` begin with those that are known, whatever the results are by now."""
+    """Return whether `messages` begin with those that are known, whatever the results are by now."""
     old, new = ([_place(m) for m in each if m.role != "system"] for each in (known, messages))
     return new[: len(old)] == old
 
 
 def _place(message: Message) -> tuple[str, ...]:
-    """What a message is known by in its conversation."""
+    """Return what a message is known by in its conversation."""
     if message.role == "tool":
         return "tool", message.call_id or ""
     return message.role, message.content, *_call_ids([message])
@@ -248,7 +248,8 @@ def _place(message: Message) -> tuple[str, ...]:
 def _waiting_turn(
     known: tuple[Message, ...], messages: tuple[Message, ...]
 ) -> tuple[int | None, int]:
-    """Where the turn that waits stands in `known`, and where in `messages`; None if there is none."""
+    """Return where the turn that waits stands in `known`, and where in
+    `messages`; None if there is none."""
     calls = set(_call_ids(messages))
     waits = {m.call_id for m in known if m.role == "tool" and m.content == _WAITING_TEXT} & calls
     for at, message in enumerate(known):
@@ -419,7 +420,7 @@ class Agent:
         return keyed_digest(self._state_key, "toolcrib session", *saved)
 
     def session(self, messages: tuple[Message, ...] = ()) -> Session:
-        """A conversation with this agent."""
+        """Return a conversation with this agent."""
         return Session(self, messages)
 
     def _streamed(self, drive: _Drive) -> RunStream:
@@ -453,7 +454,7 @@ class Agent:
         return self._driven(state, self._begun(state), {})
 
     def _is_untrusted(self, past: Iterable[Message]) -> bool:
-        """Whether there is untrusted content in a history, of whichever agent.
+        """Return whether there is untrusted content in a history, of whichever agent.
 
         That is what is marked so, and the result of a tool that is untrusted here, or that nobody here
         knows: who knows what it has read? Errors in our own fixed words are nobody's content.
@@ -493,7 +494,8 @@ class Agent:
         return self._driven(state, opened, answers)
 
     def _begun(self, state: RunState) -> OpenToolbox:
-        """All tools, or those picked for what was said; `state` names what was offered before it."""
+        """Return all tools, or those picked for what was said; `state` names
+        what was offered before it."""
         catalog, picking = self._runner.catalog, self._picking
 
         async def opened(context: PolicyContext) -> Toolbox:

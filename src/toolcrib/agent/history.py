@@ -40,7 +40,8 @@ def error_content(error: CallError) -> str:
 
 
 def readable_call(call: ToolCall, outcome: Outcome | None) -> ToolCall:
-    """The call as history keeps it: arguments that are no JSON are not sent back to a provider."""
+    """Return the call as history keeps it: arguments that are no JSON are
+    not sent back to a provider."""
     code = outcome.error.code if isinstance(outcome, Failed) else None
     malformed = code in _MALFORMED or (
         code in _UNREAD and isinstance(parse_arguments(call.arguments), ParseFailure)
@@ -58,7 +59,7 @@ def _encodable(call: ToolCall) -> ToolCall:
 def result_message(
     call: ToolCall, outcome: Outcome | None, error: CallError | None
 ) -> Message | None:
-    """The message that answers a call, or None while it waits."""
+    """Return the message that answers a call, or None while it waits."""
     match outcome:
         case Completed():
             return Message.tool(call, _with(outcome.notice, content_of(outcome.model)))
@@ -83,7 +84,7 @@ def _known(failed: Failed) -> CallError:
 
 
 def _with(notice: str, content: str) -> str:
-    """What the model has to know first; then what it asked for."""
+    """Return what the model has to know first; then what it asked for."""
     return f"{notice}\n\n{content}" if notice else content
 
 
@@ -129,7 +130,7 @@ class ConversationHistory:
         return msgspec.structs.replace(reply, message=message)
 
     def unanswered(self) -> list[ToolCall]:
-        """The calls of this turn that have no result yet."""
+        """Return the calls of this turn that have no result yet."""
         position = self._last_assistant()
         if position < 0:
             return []
@@ -171,7 +172,7 @@ class ConversationHistory:
         return readable_call(call, outcome)
 
     def _last_assistant(self) -> int:
-        """Where the assistant's message is that this turn is about, or -1."""
+        """Return where the assistant's message is that this turn is about, or -1."""
         position = len(self._messages) - 1
         while position >= 0 and self._messages[position].role == "tool":
             position -= 1

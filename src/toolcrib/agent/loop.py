@@ -199,7 +199,8 @@ class Run:
         self._scope = CallScope(self._tally, answers, asked, self._watch)
 
     async def drive(self) -> RunResult:
-        """The result. Raises what the provider's failure is, with `.state`, and CancelledError."""
+        """Return the result. Raises what the provider's failure is, with
+        `.state`, and CancelledError."""
         self._cancels = cancel_requests()
         self._emit(RunStarted(self._run_id, self._label.name, self._label.version))
         if self._tally.tainted:
@@ -226,7 +227,7 @@ class Run:
         return self._end(status, limit)
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
-        """How the run ended, and the limit that ended it. Raises what `drive` does."""
+        """Return how the run ended, and the limit that ended it. Raises what `drive` does."""
         limit = asyncio.timeout(self._seconds_left())
         try:
             async with limit:
@@ -370,7 +371,7 @@ class Run:
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
 
     def _over_budget(self, calls: list[HydrationResult]) -> str | None:
-        """The name of the limit that these calls would exceed."""
+        """Return the name of the limit that these calls would exceed."""
         runnable = sum(call.success for call in calls)
         limits, tally = self._limits, self._tally
         if limits.calls is not None and runnable and tally.calls + runnable > limits.calls:

@@ -63,7 +63,8 @@ class Toolbox:
         return False
 
     def offer(self, offer: Offer, asked: Iterable[ToolCall]) -> Offer:
-        """What was offered; of names that were not, those of tools that there are have their own code.
+        """Return what was offered; of names that were not, those of tools that
+        there are have their own code.
 
         A client that does not say what it offered, offered all that it was given.
         """
@@ -126,7 +127,7 @@ class FoundTools(TypedDict):
 
 @cache
 def search_tools() -> Tool[..., Any]:
-    """The tool; made when it is first wanted."""
+    """Return the tool; made when it is first wanted."""
 
     @tool(visible=["tools[].name"], read_only=True, idempotent=True, name=NAME)
     async def search(
@@ -149,7 +150,7 @@ def search_tools() -> Tool[..., Any]:
 
 
 def names_found(result: JsonValue) -> list[str]:
-    """The names in a record's result: what is visible of it."""
+    """Return the names in a record's result: what is visible of it."""
     tools = result.get("tools") if isinstance(result, dict) else None
     entries = tools if isinstance(tools, list) else []
     named = [entry.get("name") for entry in entries if isinstance(entry, dict)]
@@ -184,7 +185,7 @@ class Best(NamedTuple):
 
 
 def candidate(picked: PickResult) -> Candidate:
-    """A pick as records hold it."""
+    """Return a pick as records hold it."""
     return Candidate.of(picked.definition.name, picked.score, picked.reason)
 
 
@@ -236,7 +237,7 @@ class AgentPicking:
     def reopen(
         self, names: Iterable[str], context: PolicyContext, choice: Choice | None = None
     ) -> PickedToolbox:
-        """The toolbox of a saved run, which was offered these; the runner has them all."""
+        """Return the toolbox of a saved run, which was offered these; the runner has them all."""
         tools = tuple(self.runner.catalog[name] for name in names)
         toolbox = PickedToolbox(self, tools, context)
         toolbox.choice = choice
@@ -251,7 +252,7 @@ class AgentPicking:
             del self._open[run_id]
 
     async def best(self, request: object, context: PolicyContext, count: int) -> Best:
-        """The best tools for a request, best first, of those that the caller may ever call.
+        """Return the best tools for a request, best first, of those that the caller may ever call.
 
         Policies are asked about the few that were picked, not about a whole catalog.
         """
@@ -271,7 +272,7 @@ class AgentPicking:
             options = msgspec.structs.replace(options, max_candidates=deeper)
 
     def permits(self, name: str, context: PolicyContext) -> bool:
-        """Whether there is such a tool, and this caller may call it under some circumstances."""
+        """Return whether there is such a tool, and this caller may call it under some circumstances."""
         entry = self.runner.catalog.entry(name)
         return (
             entry is not None and self.runner.never_allows(entry.tool.definition, context) is None
@@ -282,7 +283,8 @@ class AgentPicking:
         return sorted(names, key=self._place.__getitem__)
 
     def _choice(self, best: Best, offered: Iterable[str], called: Iterable[str]) -> Choice:
-        """Why these are offered: the score of those that were picked, where the others come from."""
+        """Return why these are offered: the score of those that were picked,
+        where the others come from."""
         on_offer, used = dict.fromkeys(offered), frozenset(called)
         candidates = [c for c in map(candidate, best.kept) if c.name in on_offer]
         picked = {c.name for c in candidates}
@@ -327,7 +329,7 @@ class AgentPicking:
     def _as_registered(
         self, late: PickResult, context: PolicyContext, count: int
     ) -> list[PickResult]:
-        """The first of the tools in the order of registration, marked as `late` is."""
+        """Return the first of the tools in the order of registration, marked as `late` is."""
         left, _ = candidates_of(self._catalog, self._options.filters(), self._options.quota)
         permitted = (t for t in left if self.permits(t.get_definition().name, context))
         return [
@@ -384,7 +386,7 @@ class PickedToolbox(Toolbox):
         self._picking.close(self, self._context.run.run_id)
 
     async def find(self, query: str, limit: int) -> list[ToolDefinition]:
-        """The best tools, those that are offered already too, as far as there is room for them.
+        """Return the best tools, those that are offered already too, as far as there is room for them.
 
         Raises ToolError.
         """
@@ -401,6 +403,6 @@ class PickedToolbox(Toolbox):
         return [p.definition for p in found if p.definition.name in self._names]
 
     def _new(self, names: Iterable[str]) -> list[str]:
-        """Those that are neither offered nor promised yet, as many as there is room for."""
+        """Return those that are neither offered nor promised yet, as many as there is room for."""
         room = max(0, self._picking.most - len(self._names))
         return [name for name in names if name not in self._names][:room]

@@ -98,7 +98,8 @@ def _approval_in(record: ToolInvocationRecord) -> ToolApproval:
 
 
 def _is_another_turn(state: RunState) -> bool:
-    """Whether calls were made in a turn that had not begun, or those that wait in another one."""
+    """Return whether calls were made in a turn that had not begun, or
+    those that wait in another one."""
     made = [record.origin.turn for record in state.records if record.origin is not None]
     asked = 0 if state.origin is None else state.origin.turn
     is_other = bool(state.pending and asked) and asked != state.turn
@@ -106,7 +107,8 @@ def _is_another_turn(state: RunState) -> bool:
 
 
 def _is_anothers(record: ToolInvocationRecord, caller: Caller) -> bool:
-    """Whether a record names another caller; records without an origin are older than roles in them."""
+    """Return whether a record names another caller; records without an origin
+    are older than roles in them."""
     return record.caller != caller.id or (
         record.origin is not None and record.caller_roles != caller.roles
     )
@@ -132,7 +134,7 @@ def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
 
 
 def _differing(request: ApprovalRequest, call: HydrationResult, state: RunState) -> list[str]:
-    """The fields of a question that do not fit its call, what follows from others first."""
+    """Return the fields of a question that do not fit its call, what follows from others first."""
     shown = request.arguments_digest in ("", digest(request.arguments))
     definition = call.definition
     if definition is None or definition.name != request.tool:
@@ -159,7 +161,8 @@ class _RestoredBefore(msgspec.Struct, frozen=True):
     arguments: JsonObject
 
     def restore(self, arguments: JsonObject) -> JsonObject:
-        """What it was restored to, which has been judged once; a copy, for a tool may change it."""
+        """Return what it was restored to, which has been judged once; a
+        copy, for a tool may change it."""
         return copy.deepcopy(self.arguments)
 
     def to_view(self, arguments: JsonObject) -> JsonObject:
@@ -220,7 +223,7 @@ class Restored:
         return {call.id: self._pinned[call.id] for call in calls if call.id in self._pinned}
 
     def text(self, call: ToolCall) -> str:
-        """The arguments as they were judged: what a provider can be sent again."""
+        """Return the arguments as they were judged: what a provider can be sent again."""
         known = self._repaired.get(call.id)
         return call.arguments if known is None else known.text
 

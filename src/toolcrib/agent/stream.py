@@ -51,7 +51,7 @@ class RunStream:
         self._ended = ended
 
     async def result(self) -> RunResult:
-        """How the run ended, a cancelled one too. Raises what the provider's failure was."""
+        """Return how the run ended, a cancelled one too. Raises what the provider's failure was."""
         try:
             return await asyncio.shield(self._task)
         except asyncio.CancelledError:

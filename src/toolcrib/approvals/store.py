@@ -50,7 +50,7 @@ class ApprovalStore(Closing):
         self._database = SqlDatabase(url, mode=mode)
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
-        """The answer; None while there is none. A yes is given out once, a no stays a no.
+        """Return the answer; None while there is none. A yes is given out once, a no stays a no.
 
         A yes is spent when it is given out, before the tool begins: a process that is killed in
         between has spent it, and that call does not run any more. Raises ApprovalError:
@@ -63,7 +63,7 @@ class ApprovalStore(Closing):
     async def pending(
         self, *, run_id: str | None = None, caller: str | None = None
     ) -> list[ApprovalRequest]:
-        """The questions that nobody has answered and that have not lapsed, next to lapse first.
+        """Return the questions that nobody has answered and that have not lapsed, next to lapse first.
 
         Of one run or one caller (by their ids), if named. Raises ApprovalError if one cannot be read.
         """
@@ -133,7 +133,7 @@ def _take(transaction: Transaction, request: ApprovalRequest) -> Answer | None:
 
 
 def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
-    """The answer in a row, if it is one to this very question and may still be used."""
+    """Return the answer in a row, if it is one to this very question and may still be used."""
     asked = _stored(row, "request", _REQUEST)
     differences = differing(asked, request)
     if row["expires_at"] != asked.expires_at:
@@ -170,8 +170,8 @@ def _answer_each(transaction: Transaction, texts: Mapping[str, str]) -> None:
 
 
 def _column(value: str) -> str:
-    """An id as every database can hold and index it, and different for different ids: PostgreSQL has
-    no NUL in its texts. What is asked about has it as it is."""
+    """Return an id as every database can hold and index it, and different for different ids: PostgreSQL
+    has no NUL in its texts. What is asked about has it as it is."""
     text = encodable(value).replace("\0", "?")
     if text == value and len(value) <= _LONGEST:
         return value

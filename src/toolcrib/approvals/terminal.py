@@ -64,7 +64,7 @@ class TerminalApprover:
             return self._asked(text, given_up)
 
     def _asked(self, text: str, given_up: threading.Event) -> str | None:
-        """What was typed, None if the question was shown to nobody, or the input has ended."""
+        """Return what was typed, None if the question was shown to nobody, or the input has ended."""
         source = self._source or sys.stdin
         if source is None or (self._source is None and not source.isatty()) or given_up.is_set():
             return None
@@ -105,7 +105,7 @@ def question(request: ApprovalRequest) -> str:
 
 
 def shown_request(request: ApprovalRequest) -> str:
-    """The arguments, and which of them were not sent and are defaults, all in ASCII."""
+    """Return the arguments, and which of them were not sent and are defaults, all in ASCII."""
     places = [json.dumps(place)[1:-1] for place in request.defaults[:_MAX_PLACES]]
     more = len(request.defaults) - len(places)
     rest = f" and {more} more" if more else ""

@@ -158,7 +158,8 @@ class NewEntry(msgspec.Struct, frozen=True):
 
 
 def stored_state(transaction: Transaction, *, lock: bool = False) -> tuple[State, str] | None:
-    """What the database has as the log's state, and as its seal; None if the log was never begun.
+    """Return what the database has as the log's state, and as its seal;
+    None if the log was never begun.
 
     Of a log of format 1 only the head is sealed, so nothing else in its row is read.
     """
@@ -255,7 +256,8 @@ class CheckedLog:
         return found + [kind_of(entry.record) for entry in self._earlier(asked)]
 
     def about(self, asked: CallKeys) -> list[AuditEntry]:
-        """All entries about a known call, oldest first; raises SourceError if one was changed."""
+        """Return all entries about a known call, oldest first; raises
+        SourceError if one was changed."""
         entries = [*self._under(asked.key), *self._earlier(asked)]
         return sorted(entries, key=lambda entry: entry.seq)
 
@@ -280,7 +282,7 @@ class CheckedLog:
         return [self._checked(row) for row in rows]
 
     def _checked(self, row: tuple[Any, ...]) -> AuditEntry:
-        """The entry of a row, if it is as it was written, and in this log at this place."""
+        """Return the entry of a row, if it is as it was written, and in this log at this place."""
         seq, at, text, _, _ = self.unchanged(row)
         if self.state.format > 1:
             index = seq - self.state.first
@@ -293,7 +295,7 @@ class CheckedLog:
         return entry_of(row)
 
     def unchanged(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The row, if it is as it was written; raises SourceError if not."""
+        """Return the row, if it is as it was written; raises SourceError if not."""
         if not self._seal.fits(row):
             raise SourceError(f"entry {row[0]} of the audit log was changed: verify the log")
         return row
@@ -367,7 +369,7 @@ class Tail(CheckedLog):
         return removed - len(carried)
 
     def _is_needed(self, attachment: Attachment, through: int) -> bool:
-        """Whether entries behind a number may refer to an attachment."""
+        """Return whether entries behind a number may refer to an attachment."""
         run = attachment.run_id
         return not run or bool(self._transaction.tuples(_LATER, run_id=column(run), seq=through))
 
@@ -465,7 +467,8 @@ def append(
 
 
 def standing_under(transaction: Transaction, seal: Seal, asked: CallKeys) -> AuditEntry | None:
-    """The entry that stands for a call, if its key has been claimed: that call is not made again.
+    """Return the entry that stands for a call, if its key has been
+    claimed: that call is not made again.
 
     Raises SourceError if an entry about it is not as it was written.
     """
@@ -478,7 +481,8 @@ def standing_under(transaction: Transaction, seal: Seal, asked: CallKeys) -> Aud
 
 
 def grown(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, bytes | None]:
-    """The size of the log's tree, its root, and the root that it had when it was of an earlier size."""
+    """Return the size of the log's tree, its root, and the root that it had
+    when it was of an earlier size."""
     state = state_of(transaction, seal)
     if state is None or state.format == 1:
         raise SourceError("the audit log has no tree: it is empty, or is to be migrated first")
@@ -490,7 +494,8 @@ def grown(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, b
 def proved(
     transaction: Transaction, seal: Seal, seq: int, checkpoint: Checkpoint
 ) -> tuple[str, int, tuple[bytes, ...]]:
-    """The text of an entry, its place in the tree, and the hashes from there to a checkpoint's root."""
+    """Return the text of an entry, its place in the tree, and the hashes from
+    there to a checkpoint's root."""
     state = state_of(transaction, seal)
     if state is None or state.format == 1 or not state.first <= seq <= state.head.seq:
         raise SourceError(f"there is no entry {seq} in the audit log's tree")
@@ -514,7 +519,7 @@ def proved(
 
 
 def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[tuple[Any, ...]]]:
-    """The rows of ENTRY behind one number and up to another, page by page."""
+    """Yield the rows of ENTRY behind one number and up to another, page by page."""
     while True:
         rows = list(transaction.tuples(_PAGE, after=after, through=through, limit=PAGE))
         if not rows:
@@ -524,7 +529,8 @@ def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[t
 
 
 def _settled(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry]]) -> bool:
-    """Whether a claim comes too late, or an outcome after a final one; also if nobody can tell."""
+    """Return whether a claim comes too late, or an outcome after a final
+    one; also if nobody can tell."""
     asked = draft.asked
     try:
         kinds = tail.kinds(asked)
@@ -558,7 +564,7 @@ def _standing_or_error(tail: Tail, asked: CallKeys) -> AuditEntry | SourceError 
 
 
 def _there(transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]) -> set[int]:
-    """Which of the drafts are in the log already, or come earlier in the same batch.
+    """Return which of the drafts are in the log already, or come earlier in the same batch.
 
     An entry that only its columns call the same does not count: anybody can have changed those.
     """

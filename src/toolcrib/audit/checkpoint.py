@@ -77,7 +77,7 @@ class PublicKey(msgspec.Struct, frozen=True):
         return sha256(self.name.encode() + b"\n" + _ED25519 + self.key).digest()[:_ID]
 
     def signed(self, text: str, signature: bytes) -> bool:
-        """Whether that is this key's signature of the text."""
+        """Return whether that is this key's signature of the text."""
         ed25519, invalid = _ed25519()
         try:
             ed25519.Ed25519PublicKey.from_public_bytes(self.key).verify(signature, text.encode())
@@ -170,7 +170,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return f"{self.origin}\n{self.size}\n{_text(self.root)}\n{more}"
 
     def signed(self, *keys: SigningKey) -> str:
-        """The note, with a line for each signature.
+        """Return the note, with a line for each signature.
 
         Raises SourceError if what a key's `sign` gives is not its signature: a note that nobody can
         check would be no evidence.
@@ -185,14 +185,15 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @staticmethod
     def read(note: str) -> Checkpoint:
-        """What a note says, whoever has signed it; raises SourceError if it is no checkpoint."""
+        """Return what a note says, whoever has signed it; raises SourceError if it is no checkpoint."""
         check_type("checkpoint", note, str, "a text, the signed note")
         _signatures(note)
         return _parsed(f"{note.rpartition(_END)[0]}\n")
 
     @staticmethod
     def opened(note: str, *keys: PublicKey) -> Checkpoint:
-        """The checkpoint of a note that all these keys have signed, whose log has the name of one.
+        """Return the checkpoint of a note that all these keys have signed,
+        whose log has the name of one.
 
         A rotation must be signed by the new key, too. Raises SourceError if it is not so.
         """
@@ -247,7 +248,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def verify_inclusion(proof: str, *keys: PublicKey) -> str:
-    """The entry (JSON text: time, record, number) that a proof is about, if it is in the log.
+    """Return the entry (JSON text: time, record, number) that a proof is about, if it is in the log.
 
     Nothing but the proof and the public key is needed. Raises SourceError if the checkpoint in it
     is not signed by that key, or if the entry is not in its tree.
@@ -337,7 +338,8 @@ def _told(error: Exception) -> str:
 
 
 def _in_folder(folder: Path) -> Callable[[str], object]:
-    """A folder that has one file for each size; of two logs' checkpoints of one size it keeps both."""
+    """Return a folder that has one file for each size; of two logs'
+    checkpoints of one size it keeps both."""
 
     def keep(note: str) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -420,7 +422,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _ed25519() -> tuple[Any, type[Exception]]:
-    """The library's module; raises MissingExtraError without it."""
+    """Return the library's module; raises MissingExtraError without it."""
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric import ed25519

@@ -148,7 +148,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         return self.head.seq - self.first + 1
 
     def told(self) -> dict[str, Any]:
-        """What the seal is over, as JSON."""
+        """Return what the seal is over, as JSON."""
         head = {"hash": self.head.hash, "seq": self.head.seq}
         if self.format == 1:
             return head
@@ -195,19 +195,21 @@ class Seal:
                 self.newest[state.log] = state
 
     def subkey(self, purpose: str) -> bytes | None:
-        """A key for something else, of the log's own: what it makes can never pass for a seal, whose
-        texts all begin with a brace. None for a log without a key."""
+        """Return a key for something else, of the log's own: what it makes can never pass for a seal,
+        whose texts all begin with a brace. None for a log without a key."""
         if self._key is None:
             return None
         return hmac.digest(self._key, f"toolcrib {purpose}".encode(), "sha256")
 
     def entry(self, previous: Head, at: float, record: str) -> Head:
-        """The head that an entry makes, with the canonical text of its record, after `previous`."""
+        """Return the head that an entry makes, with the canonical text of
+        its record, after `previous`."""
         number = previous.seq + 1
         return Head(number, self(_members(number, at, previous.hash, record, "")))
 
     def fits(self, row: tuple[Any, ...]) -> bool:
-        """Whether the hash of an entry (number, time, text, previous hash, hash) is of what it says."""
+        """Return whether the hash of an entry (number, time, text, previous
+        hash, hash) is of what it says."""
         seq, at, text, previous, own = row
         try:
             return bool(self.entry(Head(seq - 1, previous), at, text).hash == own)
@@ -215,14 +217,14 @@ class Seal:
             return False
 
     def fits_state(self, state: State, sealed: str) -> bool:
-        """Whether a seal is over that state, made with this key."""
+        """Return whether a seal is over that state, made with this key."""
         try:
             return self.state(state) == sealed
         except (TypeError, ValueError):
             return False
 
     def state(self, state: State) -> str:
-        """What only a holder of the key can say about a log: that this is all of it.
+        """Return what only a holder of the key can say about a log: that this is all of it.
 
         Raises TypeError or ValueError if there is something in it that is no JSON.
         """
@@ -230,12 +232,13 @@ class Seal:
 
 
 def line(head: Head, at: float, previous: str, record: str) -> str:
-    """An entry as one line of an export: RFC 8785 text. Without its `hash`, it is what was hashed."""
+    """Return an entry as one line of an export: RFC 8785 text. Without its
+    `hash`, it is what was hashed."""
     return _members(head.seq, at, previous, record, f'"hash":"{head.hash}",')
 
 
 def leaf(seq: int, at: float, record: str) -> str:
-    """An entry as a leaf of the tree: RFC 8785 text, without the links of the chain."""
+    """Return an entry as a leaf of the tree: RFC 8785 text, without the links of the chain."""
     return f'{{"at":{_seconds(at)},"record":{record},"seq":{seq}}}'
 
 
@@ -337,7 +340,8 @@ _DECODERS: dict[type, Any] = {
 
 
 def text_of(record: Kept) -> str:
-    """The RFC 8785 text. Raises SourceError if the record holds what is not JSON, or not a record's."""
+    """Return the RFC 8785 text. Raises SourceError if the record holds what is
+    not JSON, or not a record's."""
     try:
         text = _sorted(record)
         if not text.isascii() or b"null" in text or _EXPONENT.search(text) or _WHOLE.search(text):
@@ -355,7 +359,7 @@ def summary_of(text: str) -> Summary:
 
 
 def columns_of(told: Summary) -> tuple[str, ...]:
-    """What the columns of a record have to say, in the order of COLUMNS."""
+    """Return what the columns of a record have to say, in the order of COLUMNS."""
     named = (told.run_id, told.id, told.idempotency_key, told.name, told.caller)
     return tuple(map(column, (*named, told.status, told.code)))
 
@@ -369,20 +373,21 @@ def says_its_columns(row: Sequence[Any]) -> bool:
 
 
 def kind_of(record: Summary | ToolInvocationRecord) -> int:
-    """What an entry says of its key: that it is claimed, how it ended for good, both or neither."""
+    """Return what an entry says of its key: that it is claimed, how it
+    ended for good, both or neither."""
     code = "" if record.error is None else record.error.code
     claims = record.status in ("started", "completed")
     return CLAIMS * claims + FINAL * (record.status in ENDED and code != UNKNOWN)
 
 
 def column(value: str) -> str:
-    """The value as every database can hold and index it: PostgreSQL has no NUL in its texts."""
+    """Return the value as every database can hold and index it: PostgreSQL has no NUL in its texts."""
     text = value if value.isprintable() else encodable(value).replace("\0", "?")
     return text if len(text) <= _LONGEST else f"{text[:100]}…{sha256_hex(text)}"
 
 
 def seconds(at: float) -> float:
-    """The time as every database compares it. Raises ToolcribError for NaN, which one takes for
+    """Return the time as every database compares it. Raises ToolcribError for NaN, which one takes for
     NULL and another for later than all."""
     if math.isnan(at):
         raise ToolcribError("NaN is no time")
@@ -390,7 +395,7 @@ def seconds(at: float) -> float:
 
 
 def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
-    """The entry of a row of ENTRY; raises SourceError if nothing can be read there."""
+    """Return the entry of a row of ENTRY; raises SourceError if nothing can be read there."""
     seq, at, text, previous, own = row
     try:
         return AuditEntry(seq, at, _record.decode(text), previous, own, intact)
@@ -400,7 +405,8 @@ def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
 
 
 def attached(row: tuple[Any, ...]) -> Attachment:
-    """The attachment of a row (number, text); raises SourceError if it is not the one of its digest."""
+    """Return the attachment of a row (number, text); raises SourceError if it
+    is not the one of its digest."""
     seq, text = row
     with suppress(*UNREADABLE, TypeError, ValueError):
         attachment = _attachment.decode(text)

@@ -43,7 +43,7 @@ class ChangedIndexError(SourceError):
 
 
 def digest_of(key: str) -> str:
-    """The name of an idempotency key in the index."""
+    """Return the name of an idempotency key in the index."""
     return sha256_hex(key)
 
 
@@ -70,7 +70,7 @@ class Index:
             depth += 1
 
     def under(self, key: str) -> list[int]:
-        """The numbers of the entries under a key that was loaded, in order."""
+        """Return the numbers of the entries under a key that was loaded, in order."""
         digest = digest_of(key)
         node = self._nodes.get(self._place(digest))
         return list(node.get(digest, ())) if isinstance(node, dict) else []
@@ -115,7 +115,7 @@ class Index:
         return self._hashes[""]
 
     def _place(self, digest: str) -> str:
-        """The prefix of the last node on the way to a digest."""
+        """Return the prefix of the last node on the way to a digest."""
         depth = 0
         while isinstance(self._nodes.get(digest[:depth]), list):
             depth += 1
@@ -172,7 +172,7 @@ class Index:
 
 
 def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str, int]]:
-    """Every key's digest with every number under it; raises SourceError if a node was changed.
+    """Yield every key's digest with every number under it; raises SourceError if a node was changed.
 
     Nodes are read in the order of their prefixes: each comes after the one above it.
     """

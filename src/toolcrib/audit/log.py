@@ -184,7 +184,7 @@ class AuditLog(Closing):
         return None if found is None else found.record
 
     def mac(self, *parts: str) -> str:
-        """A digest of texts that nobody can try out who has not the log's key.
+        """Return a digest of texts that nobody can try out who has not the log's key.
 
         It is how two calls with different secrets under one idempotency key are told apart. Without a
         key of the log's own it holds in this process only.
@@ -192,7 +192,7 @@ class AuditLog(Closing):
         return keyed_digest(self._macs, *parts)
 
     async def entries(self, filter: AuditFilter = EVERYTHING) -> list[AuditEntry]:  # noqa: A002
-        """The entries that fit, oldest first (unless `newest`), all at once: set a `limit`.
+        """Return the entries that fit, oldest first (unless `newest`), all at once: set a `limit`.
 
         An entry is not `intact` whose hash is not of what it says, whose columns say something else, or
         that does not follow from the one that is given before it. Which entries fit is asked of those
@@ -213,8 +213,8 @@ class AuditLog(Closing):
         return found[0] if found and found[0].seq == seq else None
 
     async def runs(self, run_id: str) -> list[RunRecord]:
-        """How a run ended; before that, each time that it waited. Raises SourceError for what cannot be
-        read, or is not as it was written."""
+        """Return how a run ended; before that, each time that it waited. Raises SourceError for what
+        cannot be read, or is not as it was written."""
         found = await self.checked_runs(run_id)
         if not all(intact for _, intact in found):
             raise SourceError(
@@ -247,7 +247,7 @@ class AuditLog(Closing):
         return {found.digest: found for found in map(attached, rows)}
 
     async def last(self, call_id: str, *, run_id: str | None = None) -> AuditEntry | None:
-        """The entry that tells what became of a call: its first final outcome, if it has one.
+        """Return the entry that tells what became of a call: its first final outcome, if it has one.
 
         Without a run it is about the newest run that made such a call.
         """
@@ -262,7 +262,7 @@ class AuditLog(Closing):
         return next(entry for entry in entries if entry.record is stands)
 
     async def export(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[str]:  # noqa: A002
-        """The entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them.
+        """Yield the entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them.
 
         A whole export is of one log. Raises SourceError if entries were pruned meanwhile, or another
         log was put in its place: the export would look like that of a log that somebody changed.
@@ -274,8 +274,8 @@ class AuditLog(Closing):
         self,
         filter: AuditFilter = EVERYTHING,  # noqa: A002
     ) -> AsyncIterator[tuple[str, bool]]:
-        """The same, each line with whether it is as it was written, as far as that is cheap to tell:
-        see `entries`."""
+        """Yield the same, each line with whether it is as it was written, as far as that is
+        cheap to tell: see `entries`."""
         check_type("filter", filter, AuditFilter, "an AuditFilter")
         if filter != EVERYTHING:
             notes = filter == AuditFilter(after=filter.after)
@@ -301,7 +301,7 @@ class AuditLog(Closing):
     async def checkpoint(
         self, key: SigningKey, *, after: str | None = None, rotates_to: SigningKey | None = None
     ) -> str:
-        """A checkpoint of the log as it is, as a signed note.
+        """Return a checkpoint of the log as it is, as a signed note.
 
         Raises SourceError if the log does not begin with what an earlier one (`after`) was about. One
         that `rotates_to` another key is signed by both, and names the new one.
@@ -319,7 +319,7 @@ class AuditLog(Closing):
         return Checkpoint(key.public.name, size, root, rotated).signed(*keys)
 
     async def prove(self, seq: int, checkpoint: str) -> str:
-        """A proof that entry `seq` is in the log of a checkpoint, for `verify_inclusion`.
+        """Return a proof that entry `seq` is in the log of a checkpoint, for `verify_inclusion`.
 
         Raises SourceError if there is no such entry, or if it is not in that checkpoint's log.
         """
@@ -349,7 +349,7 @@ class AuditLog(Closing):
             return Verification(0, Head(0, ""), Fault(None, str(error)))
 
     async def head(self) -> Head:
-        """The last entry's number and hash, to be kept elsewhere."""
+        """Return the last entry's number and hash, to be kept elsewhere."""
         state = await self._database.transact(lambda t: state_of(t, self._seal), write=False)
         return GENESIS if state is None else state.head
 
@@ -413,8 +413,8 @@ class AuditLog(Closing):
     async def _pages(
         self, asked: AuditFilter, *, calls: bool
     ) -> AsyncIterator[tuple[tuple[Any, ...], bool]]:
-        """Each row with whether it is as it was written. Keyset paging: each page is a transaction of
-        its own, so that no reader holds up pruning."""
+        """Yield each row with whether it is as it was written. Keyset paging: each page is a
+        transaction of its own, so that no reader holds up pruning."""
         fits = _Neighbours(self._seal)
         left, behind = asked.limit, None
         while left is None or left > 0:
@@ -496,8 +496,8 @@ def _migrated(transaction: Transaction, seal: Seal) -> bool:
 def _with_end(
     query: tuple[str, dict[str, Any]], transaction: Transaction
 ) -> tuple[Sequence[tuple[Any, ...]], tuple[State, str] | None, tuple[Any, ...]]:
-    """A page of rows; the state and the seal with which a whole export ends, if this page is the last;
-    and which log that is."""
+    """Return a page of rows; the state and the seal with which a whole export ends, if this page is the
+    last; and which log that is."""
     found = stored_state(transaction)
     end = None if found is None or found[0].format == 1 else found
     return _rows(query, transaction), end, generation_of(transaction)

@@ -199,7 +199,7 @@ class OpenTelemetry:
             top = _OPEN.get()
 
     def _known_first(self, record: ToolInvocationRecord) -> _Attributes:
-        """What is known when a span begins: what a sampler may go by."""
+        """Return what is known when a span begins: what a sampler may go by."""
         attributes: _Attributes = {
             "gen_ai.operation.name": OPERATION,
             "gen_ai.tool.name": record.name,
@@ -218,7 +218,8 @@ class OpenTelemetry:
 
 
 def _of_origin(origin: Origin, agent_name: str) -> dict[str, str]:
-    """The agent, the model and the prompt that a call comes from; an agent's own name comes first."""
+    """Return the agent, the model and the prompt that a call comes from; an
+    agent's own name comes first."""
     wire, _, server = origin.provider.partition(" at ")
     known = (name for end, name in _PROVIDERS.items() if server.endswith(end))
     return {
@@ -321,7 +322,8 @@ def _measured(record: ToolInvocationRecord) -> _Attributes:
 
 
 def _code(record: ToolInvocationRecord) -> ErrorCode | None:
-    """Why the call failed. One that completed, and whose result may not be shown, did not fail."""
+    """Return why the call failed. One that completed, and whose result may
+    not be shown, did not fail."""
     return record.error.code if record.error is not None and record.status == "failed" else None
 
 

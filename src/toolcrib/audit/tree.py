@@ -57,11 +57,11 @@ class Tree:
         return self._range(0, self.size) if self.size else EMPTY
 
     def root_at(self, size: int) -> bytes:
-        """The root that the tree had when it was smaller."""
+        """Return the root that the tree had when it was smaller."""
         return Tree(size, self._read).root()
 
     def inclusion(self, index: int) -> list[bytes]:
-        """The proof that leaf `index` is in the tree: RFC 9162, 2.1.3.1, from the leaf up."""
+        """Return the proof that leaf `index` is in the tree: RFC 9162, 2.1.3.1, from the leaf up."""
         self.need([*_edge(self.size), *_above(index, self.size)])
         proof = []
         low, high = 0, self.size
@@ -76,7 +76,8 @@ class Tree:
         return proof[::-1]
 
     def consistency(self, old: int) -> list[bytes]:
-        """The proof that the first `old` leaves are those of an earlier tree: RFC 9162, 2.1.4.1."""
+        """Return the proof that the first `old` leaves are those of an
+        earlier tree: RFC 9162, 2.1.4.1."""
         proof = []
         low, high, whole = 0, self.size, True
         while old != high:
@@ -109,14 +110,14 @@ class Tree:
             level, start = level + 1, number
 
     def changed(self) -> dict[Place, bytes]:
-        """The tiles that `extend` made since this was last asked; only the edge is kept."""
+        """Return the tiles that `extend` made since this was last asked; only the edge is kept."""
         made = {place: self._tiles[place] for place in self._changed}
         self._changed = set()
         self._tiles = {place: self._tiles[place] for place in _edge(self.size)}
         return made
 
     def edge(self) -> dict[Place, bytes]:
-        """The tiles at the right end that are not full."""
+        """Return the tiles at the right end that are not full."""
         return {place: self._tile(*place) for place in _edge(self.size)}
 
     def need(self, places: Iterable[Place]) -> None:
@@ -126,7 +127,7 @@ class Tree:
             self._tiles.update(self._read(missing))
 
     def _range(self, low: int, high: int) -> bytes:
-        """The hash over leaves `low` up to `high`, a subtree of the tree of that size."""
+        """Return the hash over leaves `low` up to `high`, a subtree of the tree of that size."""
         width = high - low
         if width & (width - 1) == 0 and low % width == 0:
             return self._node(width.bit_length() - 1, low // width)
@@ -147,12 +148,12 @@ class Tree:
 
 
 def stored(transaction: Transaction, size: int) -> Tree:
-    """The tree of a log's first entries, as it is in the database: check what is read of it."""
+    """Return the tree of a log's first entries, as it is in the database: check what is read of it."""
     return Tree(size, lambda places: tiles(transaction, places))
 
 
 def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, bytes]:
-    """Those that are there, and can be read."""
+    """Return those that are there, and can be read."""
     names = {f"{level}/{number}": (level, number) for level, number in places}
     if not names:
         return {}
@@ -166,7 +167,8 @@ def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, byte
 
 
 def leaves(transaction: Transaction, first: int, last: int) -> list[bytes]:
-    """The stored hashes of the leaves `first` up to `last`; `first` is the first one of a tile."""
+    """Return the stored hashes of the leaves `first` up to `last`; `first`
+    is the first one of a tile."""
     places = [(0, number) for number in range(first // WIDTH, -(-last // WIDTH))]
     found = tiles(transaction, places)
     run = b"".join(found.get(place, b"") for place in places)
@@ -186,7 +188,7 @@ def save(transaction: Transaction, made: Mapping[Place, bytes]) -> None:
 
 
 def count_of_tiles(size: int) -> int:
-    """How many tiles a tree has."""
+    """Return how many tiles a tree has."""
     count = 0
     while size:
         count += -(-size // WIDTH)
@@ -195,7 +197,7 @@ def count_of_tiles(size: int) -> int:
 
 
 def root_of_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes | None:
-    """The root of the tree of which this is a proof (RFC 9162, 2.1.3.2); None if it is none."""
+    """Return the root of the tree of which this is a proof (RFC 9162, 2.1.3.2); None if it is none."""
     if not 0 <= index < size:
         return None
     found, at, last = leaf, index, size - 1
@@ -213,7 +215,7 @@ def root_of_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes]
 
 
 def consistent(old: int, new: int, roots: tuple[bytes, bytes], proof: Sequence[bytes]) -> bool:
-    """Whether the tree of `new` leaves begins with that of `old` ones (RFC 9162, 2.1.4.2)."""
+    """Return whether the tree of `new` leaves begins with that of `old` ones (RFC 9162, 2.1.4.2)."""
     before, after = roots
     if old == new:
         return before == after and not proof
@@ -240,12 +242,12 @@ def consistent(old: int, new: int, roots: tuple[bytes, bytes], proof: Sequence[b
 
 
 def _split(width: int) -> int:
-    """The largest power of two below `width`."""
+    """Return the largest power of two below `width`."""
     return 1 << ((width - 1).bit_length() - 1)
 
 
 def _edge(size: int) -> list[Place]:
-    """The tiles at the right end that are not full: all that a root is made of."""
+    """Return the tiles at the right end that are not full: all that a root is made of."""
     found = []
     level = 0
     while size:
@@ -256,7 +258,7 @@ def _edge(size: int) -> list[Place]:
 
 
 def _above(index: int, size: int) -> list[Place]:
-    """The tiles on the way from a leaf to the root."""
+    """Return the tiles on the way from a leaf to the root."""
     found = []
     level = 0
     while size:
@@ -266,7 +268,7 @@ def _above(index: int, size: int) -> list[Place]:
 
 
 def _folded(hashes: bytes) -> bytes:
-    """The node over a power of two of nodes."""
+    """Return the node over a power of two of nodes."""
     while len(hashes) > _BYTES:
         pairs = range(0, len(hashes), 2 * _BYTES)
         hashes = b"".join(sha256(b"\1" + hashes[at : at + 2 * _BYTES]).digest() for at in pairs)

@@ -74,7 +74,7 @@ class Checker:
         self.last = Summary()  # what the entry says that was taken last
 
     def take(self, seq: Any, at: Any, text: Any, previous: Any, own: Any) -> tuple[str, ...]:
-        """The columns that such an entry must have."""
+        """Return the columns that such an entry must have."""
         known = self.head.seq + 1 if self.checked else None
         if type(seq) is not int or seq < 0:
             raise FaultFound("an entry's number is not a number", known)
@@ -306,7 +306,8 @@ def _pages(transaction: Transaction) -> Iterator[Sequence[tuple[Any, ...]]]:
 
 
 def _state(transaction: Transaction, seal: Seal) -> State | FaultFound | None:
-    """What the log says of itself; what is wrong with that is said after what is wrong before it."""
+    """Return what the log says of itself; what is wrong with that is said
+    after what is wrong before it."""
     try:
         return state_of(transaction, seal)
     except UnreachableError:
@@ -338,7 +339,7 @@ def _check_count(transaction: Transaction, checker: Checker) -> None:
 
 
 def end_line(state: State, seal: str) -> str:
-    """The last line of a whole export: the state, and its seal."""
+    """Return the last line of a whole export: the state, and its seal."""
     return canonical_json({**state.told(), "seal": seal})
 
 
@@ -383,8 +384,8 @@ _decode_end = msgspec.json.Decoder(_End).decode
 
 
 def _line(text: str) -> tuple[Any, ...] | _End | None:
-    """An entry, or the end, or None: it must be written as it was exported, so that all read the same
-    in it."""
+    """Return an entry, or the end, or None: it must be written as it was exported, so
+    that all read the same in it."""
     known: tuple[Any, ...] | _End
     try:
         if text.startswith(_STARTS[1]):
@@ -401,7 +402,8 @@ def _line(text: str) -> tuple[Any, ...] | _End | None:
 
 
 def _is_cut(text: str) -> bool:
-    """Whether a text can be the beginning of a line; what is whole, and no entry, was changed."""
+    """Return whether a text can be the beginning of a line; what is
+    whole, and no entry, was changed."""
     if text.endswith("\n") or all(text[: len(start)] != start[: len(text)] for start in _STARTS):
         return False
     try:

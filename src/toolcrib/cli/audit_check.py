@@ -411,7 +411,7 @@ def _verify_file(
 
 
 def _is_part_of(file: Path, url: str) -> bool:
-    """Whether a file is that of a SQLite database, or its write-ahead log or shared memory."""
+    """Return whether a file is that of a SQLite database, or its write-ahead log or shared memory."""
     log = existing_file(url)
     own = () if log is None else (f"{os.path.realpath(log)}{end}" for end in ("", "-wal", "-shm"))
     return os.path.realpath(file) in own

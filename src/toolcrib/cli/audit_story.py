@@ -93,7 +93,7 @@ class CallStory:
         return any(record.status in ("started", "completed") for record in self._records)
 
     def why(self) -> str:
-        """Why the call ran, or did not, in one sentence."""
+        """Return why the call ran, or did not, in one sentence."""
         record = self.record
         if record.status in _PLANS:
             return f"It has not run: {_planned(record)}."

@@ -355,7 +355,8 @@ def _old(file: Path) -> Lock | None:
 
 
 def _was_a_lock(file: Path) -> bool:
-    """Whether a file is empty or a lock that cannot be read, such as one with merge conflicts."""
+    """Return whether a file is empty or a lock that cannot be read, such
+    as one with merge conflicts."""
     try:
         text = file.read_bytes()
     except OSError:

@@ -60,7 +60,7 @@ _SAYS = {"true": True, "false": False}
 
 
 async def refusal(response: Response) -> ClientError:
-    """The error, with as much of its text as can be had.
+    """Return the error, with as much of its text as can be had.
 
     `x-should-retry` is how OpenAI and Anthropic tell their own clients whether to.
     """
@@ -81,7 +81,8 @@ async def refusal(response: Response) -> ClientError:
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds that an answer's headers, with lower-case names, say to wait; None if they do not.
+    """Return the seconds that an answer's headers, with lower-case names,
+    say to wait; None if they do not.
 
     `retry-after-ms` is Azure's and OpenAI's; `retry-after` is seconds, or a date (RFC 9110, 10.2.3),
     which counts from `now`, in seconds since 1970; one without a zone is in UTC (5.6.7).
@@ -149,7 +150,8 @@ Tools: TypeAlias = Iterable[Any] | ToolLike
 
 @names_wrong_types
 def request_of(prompt: str | ChatRequest, tools: Tools) -> ChatRequest:
-    """The request for a prompt and tools in any form: classes, functions, catalogs, dictionaries.
+    """Return the request for a prompt and tools in any form: classes,
+    functions, catalogs, dictionaries.
 
     A `ChatRequest` keeps its own tools if `tools` is empty.
     """
@@ -165,7 +167,7 @@ def _asked(prompt: str) -> ChatRequest:
 
 @names_wrong_types
 def plan_of(reply: Reply, request: ChatRequest | None = None) -> Plan:
-    """The reply's calls, hydrated against what was offered. Nothing runs."""
+    """Return the reply's calls, hydrated against what was offered. Nothing runs."""
     return Plan([hydrate(call, reply.offer) for call in reply.tool_calls], reply, request)
 
 
@@ -184,7 +186,7 @@ class Options(TypedDict, total=False):
 
 
 def with_headers(own: Mapping[str, str], options: Options) -> Options:
-    """The options with these headers, where they do not have others of the same name."""
+    """Return the options with these headers, where they do not have others of the same name."""
     return {**options, "headers": merged(own, checked_headers(options.get("headers") or {}))}
 
 
@@ -195,7 +197,8 @@ def _trusting(wire: Wire) -> Wire:
 
 
 def _with_output(wire: Wire, native: bool | None) -> Wire:
-    """The wire with its own form for typed answers, or without; None leaves it to what is known."""
+    """Return the wire with its own form for typed answers, or without; None
+    leaves it to what is known."""
     if native is None:
         return wire
     if not native:
@@ -206,7 +209,7 @@ def _with_output(wire: Wire, native: bool | None) -> Wire:
 
 
 def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
-    """The wire with these natural reasons, too. Raises RequestError for a bare text."""
+    """Return the wire with these natural reasons, too. Raises RequestError for a bare text."""
     if isinstance(reasons, str):
         raise RequestError(f"natural_reasons is a list of reasons: [{reasons!r}]")
     added = frozenset(reason.lower() for reason in reasons)
@@ -276,11 +279,11 @@ class WireClient(Closing):
         return self._model
 
     async def chat(self, request: ChatRequest) -> Reply:
-        """The whole reply. Raises ClientError; see its subclasses for what went wrong."""
+        """Return the whole reply. Raises ClientError; see its subclasses for what went wrong."""
         return await retried(self._retries, lambda: self._reply(request))
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
-        """Text and arguments as they come, and the whole `Reply` last. Raises ClientError."""
+        """Yield text and arguments as they come, and the whole `Reply` last. Raises ClientError."""
         attempts = Attempts(self._retries)
         while True:
             begun = False
@@ -327,7 +330,7 @@ class WireClient(Closing):
         yield reply
 
     async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        """What the model wants to call, hydrated; nothing is run. Raises ClientError."""
+        """Return what the model wants to call, hydrated; nothing is run. Raises ClientError."""
         request = request_of(prompt, tools)
         return plan_of(await self.chat(request), request)
 
@@ -341,7 +344,7 @@ class WireClient(Closing):
     def _encoded(
         self, request: ChatRequest, *, stream: bool
     ) -> tuple[Outgoing, Callable[[Response], Decoder]]:
-        """The request as it is sent, and what reads its answer."""
+        """Return the request as it is sent, and what reads its answer."""
         request = self._completed(request)
         memo = self._own.memo
         sent = encode(self.wire, request, model=self._model, stream=stream, memo=memo)
@@ -368,7 +371,7 @@ class WireClient(Closing):
         return msgspec.structs.replace(reply, model=self._model, provider=self._provider)
 
     def _completed(self, request: ChatRequest) -> ChatRequest:
-        """The request with this client's settings where it leaves them open."""
+        """Return the request with this client's settings where it leaves them open."""
         own, asked = self.settings, request.settings
         if own != Settings():
             asked = Settings(

@@ -76,7 +76,7 @@ class EmbeddingsClient(Closing):
         return await retried(self._retries, lambda: self._embedded(texts))
 
     async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
-        """The same: a client is an embedding function."""
+        """Return the same: a client is an embedding function."""
         return await self.embed(texts)
 
     async def aclose(self) -> None:

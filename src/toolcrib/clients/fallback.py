@@ -59,7 +59,7 @@ class FallbackClient(Closing):
         return self._clients[0].model
 
     async def chat(self, request: ChatRequest) -> Reply:
-        """The first whole reply. Raises the last client's error, with a note of all of them."""
+        """Return the first whole reply. Raises the last client's error, with a note of all of them."""
         failures: list[ClientError] = []
         for client in self._clients:
             try:
@@ -90,7 +90,7 @@ class FallbackClient(Closing):
         raise self._all(failures)
 
     async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        """What the model wants to call, hydrated; nothing is run. Raises ClientError."""
+        """Return what the model wants to call, hydrated; nothing is run. Raises ClientError."""
         request = request_of(prompt, tools)
         return plan_of(await self.chat(request), request)
 
@@ -104,7 +104,8 @@ class FallbackClient(Closing):
         return f"fallback({list(self._clients)!r})"
 
     def _all(self, failures: list[ClientError]) -> ClientError:
-        """The last failure. Its note names every client, since the first one's is often the reason."""
+        """Return the last failure. Its note names every client, since the
+        first one's is often the reason."""
         for client, failure in zip(self._clients, failures, strict=True):
             failures[-1].add_note(f"{client.model}: {type(failure).__name__}: {failure}")
         return failures[-1]

@@ -83,12 +83,13 @@ class OpenAIClient(WireClient):
 
 
 def base_of(base_url: str | None) -> str:
-    """The address given, or that of the environment, or OpenAI's own."""
+    """Return the address given, or that of the environment, or OpenAI's own."""
     return base_url or os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL
 
 
 def key_for(base: str, base_url: str | None, api_key: str | None) -> str:
-    """The key for the server at `base`, which is what `base_of` made of `base_url`; it may be empty.
+    """Return the key for the server at `base`, which is what `base_of` made
+    of `base_url`; it may be empty.
 
     The environment's is for the environment's server, and OpenAI's own. Raises AuthenticationError
     where that is meant, and there is none.
@@ -146,7 +147,7 @@ class AnthropicClient(WireClient):
 
 
 def _auth(api_key: str | None, *, looked_up: bool, needed: bool) -> dict[str, str]:
-    """The header for a key; else that for a token, as Anthropic's own client does it."""
+    """Return the header for a key; else that for a token, as Anthropic's own client does it."""
     token = key_of(None, "ANTHROPIC_AUTH_TOKEN", looked_up=looked_up, needed=False)
     needed = needed and not token
     key = key_of(api_key, "ANTHROPIC_API_KEY", looked_up=looked_up, needed=needed)
@@ -255,7 +256,7 @@ class OllamaClient(WireClient):
 
 
 def _url(host: str) -> str:
-    """The base URL for what `OLLAMA_HOST` may hold. Raises RequestError.
+    """Return the base URL for what `OLLAMA_HOST` may hold. Raises RequestError.
 
     `:8080`, `gpu-box`, `gpu-box/ollama`, a URL; the address that means every interface is this
     machine.
@@ -372,7 +373,7 @@ _FORMS = f"local, local:FILE.gguf, {_MODELS}, or URL#MODEL for a server that spe
 
 @names_wrong_types
 def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
-    """The client that a name stands for.
+    """Return the client that a name stands for.
 
     * `PROVIDER:MODEL`, such as `gemini:gemini-2.5-flash`, asks a provider, whose key and server come
       from the usual environment variables: anthropic, bedrock, cohere, gemini, mistral, ollama,

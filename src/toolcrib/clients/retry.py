@@ -45,7 +45,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("Retries: at least one attempt, and 0 <= first_wait <= longest_wait")
 
     def allow(self, error: BaseException | None) -> bool:
-        """Whether another attempt is worth its while, were there one left."""
+        """Return whether another attempt is worth its while, were there one left."""
         if not isinstance(error, ClientError) or not error.retryable:
             return False
         return error.retry_after is None or error.retry_after <= self.longest_wait
@@ -85,7 +85,7 @@ class Attempts:
 
 
 async def retried(retries: Retries | None, ask: Callable[[], Awaitable[T]]) -> T:
-    """What `ask()` gives, asked again where its ClientError is worth it. Raises the last one."""
+    """Return what `ask()` gives, asked again where its ClientError is worth it. Raises the last one."""
     attempts = Attempts(retries)
     while True:
         try:

@@ -61,7 +61,7 @@ class SdkClient(Protocol):
 
 
 def over_sdk(sdk: SdkClient, options: Options, **given: str | None) -> tuple[str, Options]:
-    """The base URL of the SDK's client, and the options with it as their transport.
+    """Return the base URL of the SDK's client, and the options with it as their transport.
 
     Raises RequestError if it is no asynchronous client of a known SDK, or if what it has itself is
     `given` too, or among the options.
@@ -89,7 +89,7 @@ class SdkTransport:
         self._answer: Any = self._http.Response
 
     async def send(self, request: Outgoing) -> Response:
-        """The beginning of the answer. Raises ConnectionFailed, AuthenticationError."""
+        """Return the beginning of the answer. Raises ConnectionFailed, AuthenticationError."""
         path = request.url.removeprefix(self.base)
         headers = merged({"Accept-Encoding": ASKED_CODINGS}, request.headers)
         options = {"headers": headers, "max_retries": 0, "follow_redirects": False}

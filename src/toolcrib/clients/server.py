@@ -22,7 +22,7 @@ def joined(base: str, path: str) -> str:
 
 
 def names_server(url: str) -> bool:
-    """Whether it is an http:// or https:// URL with a host, without `#` or spaces."""
+    """Return whether it is an http:// or https:// URL with a host, without `#` or spaces."""
     try:
         parts = urlsplit(url)
         whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
@@ -32,7 +32,8 @@ def names_server(url: str) -> bool:
 
 
 def checked_url(url: str) -> str:
-    """The URL, without white space around it. Raises RequestError if none can be requested below it."""
+    """Return the URL, without white space around it. Raises RequestError if
+    none can be requested below it."""
     url = url.strip()
     if not names_server(url):
         raise RequestError(
@@ -42,7 +43,7 @@ def checked_url(url: str) -> str:
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """A copy of them. Raises RequestError for a name or a value that no header can have."""
+    """Return a copy of them. Raises RequestError for a name or a value that no header can have."""
     for name, value in headers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise RequestError(f"{name!r} is not the name of a header")
@@ -54,7 +55,8 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def merged(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
-    """All `others`, and those `headers` of which they have no other: names differ not by their case."""
+    """Return all `others`, and those `headers` of which they have no other:
+    names differ not by their case."""
     names = {name.lower() for name in others}
     return {name: value for name, value in headers.items() if name.lower() not in names} | dict(
         others
@@ -67,7 +69,7 @@ _HERE = ("localhost", "::1")
 
 
 def proxy_of(url: str) -> str | None:
-    """The proxy for a URL, None for none. Raises RequestError for one that cannot be used.
+    """Return the proxy for a URL, None for none. Raises RequestError for one that cannot be used.
 
     `proxy:3128` is `http://proxy:3128`, as curl has it. This machine is asked without one.
     """
@@ -94,12 +96,13 @@ def proxy_of(url: str) -> str | None:
 
 
 def same_server(url: str, other: str) -> bool:
-    """Whether two URLs name one host."""
+    """Return whether two URLs name one host."""
     return urlsplit(url).hostname == urlsplit(other).hostname
 
 
 def key_of(given: str | None, *names: str, looked_up: bool, needed: bool) -> str:
-    """The key given, else, if it is to be `looked_up`, that of the first variable that holds one.
+    """Return the key given, else, if it is to be `looked_up`, that of the
+    first variable that holds one.
 
     Empty without any; raises AuthenticationError instead where one is `needed`.
     """
@@ -136,8 +139,8 @@ _PUBLIC = frozenset(("api-version", "alt"))
 
 
 def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
-    """The values of headers that may hold one, with and without a scheme such as `Bearer`, and those
-    in a URL.
+    """Return the values of headers that may hold one, with and without a scheme such
+    as `Bearer`, and those in a URL.
     """
     parts = urlsplit(url)
     members = (member.partition("=") for member in parts.query.split("&"))
@@ -150,7 +153,7 @@ def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets. What has less than six characters is none."""
+    """Return the text without the secrets. What has less than six characters is none."""
     secrets = sorted(set(secrets), key=len, reverse=True)
     for secret in secrets:
         begun = _spelled(secret[:_TELLING])  # the whole of a long token takes 0.1 s to compile
@@ -189,7 +192,7 @@ def _spelled(secret: str) -> str:
 
 
 def _forms(character: str) -> str:
-    """A character as it is, escaped in JSON, in a URL, or in HTML."""
+    """Return a character as it is, escaped in JSON, in a URL, or in HTML."""
     if character.isalnum():
         return character
     code = f"{ord(character):02x}"

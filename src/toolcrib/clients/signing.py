@@ -68,7 +68,8 @@ class SigningTransport:
         return dict(sending.headers.items())
 
     def _frozen(self) -> Any:
-        """The credentials as they are now. An error says what kind it is, and nothing of them."""
+        """Return the credentials as they are now. An error says what kind
+        it is, and nothing of them."""
         try:
             if self._credentials is None:
                 self._credentials = self._library.session.get_session().get_credentials()

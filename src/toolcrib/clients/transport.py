@@ -115,7 +115,7 @@ def aiohttp_library() -> ModuleType:
 
 
 def is_closed(error: Exception) -> bool:
-    """Whether the other side had gone, before it answered anything (RFC 9112, 9.3.1)."""
+    """Return whether the other side had gone, before it answered anything (RFC 9112, 9.3.1)."""
     known = aiohttp_library()
     gone = (known.ServerDisconnectedError, known.ClientOSError, ConnectionError)
     return isinstance(error, gone) and not isinstance(error, TimeoutError)
@@ -281,16 +281,17 @@ class Response(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body, as it arrives. Raises ConnectionFailed if it breaks off."""
+        """Return the body, as it arrives. Raises ConnectionFailed if it breaks off."""
 
     async def aclose(self, *, whole: bool) -> None:
         """Be done with it; `whole` says that nothing of interest can follow."""
 
 
 def is_delimited(headers: Mapping[str, str]) -> bool:
-    """Whether a body over HTTP/1.1 says where it ends (RFC 9112, 6.3): `chunked` has to be the last of
-    its transfer codings, and with any other one its length says nothing. What only looks like the word
-    to Python (other white space, other letters that have the same small ones) nobody decoded."""
+    """Return whether a body over HTTP/1.1 says where it ends (RFC 9112, 6.3): `chunked` has to
+    be the last of its transfer codings, and with any other one its length says nothing. What
+    only looks like the word to Python (other white space, other letters that have the same
+    small ones) nobody decoded."""
     if coding := headers.get("transfer-encoding", ""):
         last = coding.rpartition(",")[2].strip(" \t")
         return last.isascii() and last.lower() == "chunked"
@@ -298,7 +299,7 @@ def is_delimited(headers: Mapping[str, str]) -> bool:
 
 
 def is_bounded(response: Response) -> bool:
-    """Whether the end of the body is the end of the answer, and cannot be a cut."""
+    """Return whether the end of the body is the end of the answer, and cannot be a cut."""
     return bool(getattr(response, "delimited", True))
 
 
@@ -328,7 +329,8 @@ class Unpacked:
         return all(layer.whole for layer in self._layers)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What these bytes hold, in pieces of a limited size. Raises ValueError if they are broken."""
+        """Return what these bytes hold, in pieces of a limited size. Raises
+        ValueError if they are broken."""
         pieces = iter((data,))
         for layer in self._layers:
             pieces = layer.feed(pieces)
@@ -375,8 +377,8 @@ class _Layer:
 
 
 def is_large(piece: bytes) -> bool:
-    """Whether a piece may be one of very many that little data was unpacked to: whoever gives it lets
-    others have their turn before the next one."""
+    """Return whether a piece may be one of very many that little data was unpacked to: whoever gives it
+    lets others have their turn before the next one."""
     return len(piece) >= _LARGE
 
 
@@ -386,7 +388,7 @@ class Transport(Protocol):
     """
 
     async def send(self, request: Outgoing) -> Response:
-        """The beginning of the answer. Raises ConnectionFailed."""
+        """Return the beginning of the answer. Raises ConnectionFailed."""
 
     async def aclose(self) -> None: ...
 
@@ -488,8 +490,8 @@ def _body(data: bytes) -> bytes | io.BytesIO:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancelled the running task: aiohttp ends its own waits by the same exception
-    when a session is closed.
+    """Return whether somebody cancelled the running task: aiohttp ends its own waits by the same
+    exception when a session is closed.
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -129,7 +129,7 @@ class _Build:
         return self._anew(self._tool).instance
 
     def to_run(self, hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
-        """The instance that runs, if it is that of the very arguments that were decided on.
+        """Return the instance that runs, if it is that of the very arguments that were decided on.
 
         Raises OtherArguments if it is not, and what the author's constructor raises.
         """
@@ -149,7 +149,8 @@ class _Build:
 
 @names_wrong_types
 def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
-    """The instance of a call that is about to run, by the tool as it is registered where it runs.
+    """Return the instance of a call that is about to run, by the tool as
+    it is registered where it runs.
 
     Raises OtherArguments if it is not one of the arguments that were decided on, and what the author's
     constructor raises.
@@ -163,7 +164,8 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
 def _restored(
     restorer: ArgumentRestorer, validator: Validator, sent: JsonObject
 ) -> JsonObject | None:
-    """What was sent for a provider's view, as the author's schema has it; None to take it as sent.
+    """Return what was sent for a provider's view, as the author's schema
+    has it; None to take it as sent.
 
     The view decides first: arguments wrapped for it could happen to fit the author's schema too. A
     model that answered in the author's terms all the same is understood.
@@ -237,7 +239,7 @@ def _violations(
 
 
 def _without(made: BuiltArguments) -> JsonObject:
-    """What an author's validators made of what was sent: defaults are for no schema to judge."""
+    """Return what an author's validators made of what was sent: defaults are for no schema to judge."""
     arguments = fresh(made.canonical)
     for pointer in reversed(made.defaults):  # from the end of an array
         remove_at(arguments, pointer)
@@ -282,7 +284,7 @@ def _not_built(
 def _path(
     location: tuple[int | str, ...], arguments: JsonObject, definition: ToolDefinition
 ) -> str:
-    """A pointer in which only names that the schema itself holds appear.
+    """Return a pointer in which only names that the schema itself holds appear.
 
     Steps that lead nowhere in the arguments are pydantic's own: the branch of a union, a key.
     """

@@ -139,7 +139,7 @@ class ParseFailure(NamedTuple):
 
 
 def read_short(text: str) -> Parsed | None:
-    """What `parse_arguments` says of most texts, at once; None: it has to look closer.
+    """Return what `parse_arguments` says of most texts, at once; None: it has to look closer.
 
     Only what the fast path takes, and too short to be too deep, or to hold too many values.
     """
@@ -254,7 +254,7 @@ def _jiter_failure(message: str) -> ParseFailure:
 
 
 def _walk(value: JsonValue) -> ParseFailure | None:
-    """What is wrong with a value that was read, level by level; keys count as values, too."""
+    """Return what is wrong with a value that was read, level by level; keys count as values, too."""
     level: list[Any] = [value]
     nodes = 0
     for _ in range(MAX_DEPTH + 1):

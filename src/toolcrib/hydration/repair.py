@@ -88,7 +88,8 @@ def check_repairer(repairer: object) -> str:
 
 @names_wrong_types
 def repairable(result: HydrationResult) -> bool:
-    """Whether the arguments are at fault: their form, or what they hold. Nothing else is repaired."""
+    """Return whether the arguments are at fault: their form, or what they
+    hold. Nothing else is repaired."""
     return (
         isinstance(result, Rejected)
         and result.call.complete
@@ -146,7 +147,7 @@ async def repair(
 
 
 async def _text_of(repairer: Repairer, request: RepairRequest) -> object:
-    """What the repairer gives, whatever it is; `_NOTHING_USABLE` if it raised."""
+    """Return what the repairer gives, whatever it is; `_NOTHING_USABLE` if it raised."""
     try:
         return await repairer(request)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit) as error:
@@ -219,7 +220,8 @@ def _question(request: RepairRequest) -> str:
 
 
 def _answer(reply: Reply) -> str | None:
-    """The object in the reply's text, whatever surrounds it; all of the text is there to be judged."""
+    """Return the object in the reply's text, whatever surrounds it; all of the
+    text is there to be judged."""
     if reply.finish != "stop" or reply.tool_calls:
         return None
     text = reply.text
@@ -287,7 +289,8 @@ class Sanitizer:
 
 
 def mend(text: str) -> str | None:
-    """The one object that a text can be read as, as JSON; None if there is none, or nothing to mend."""
+    """Return the one object that a text can be read as, as JSON; None if there
+    is none, or nothing to mend."""
     start, end = text.find("{"), text.rfind("}") + 1
     if not 0 <= start < end or not _is_around(text[:start], text[end:]):
         return None
@@ -300,7 +303,7 @@ def mend(text: str) -> str | None:
 
 
 def _is_around(before: str, after: str) -> bool:
-    """Whether this is a fence, or prose: nothing that the object between could be a part of."""
+    """Return whether this is a fence, or prose: nothing that the object between could be a part of."""
     if _STRUCTURE.search(before) or _STRUCTURE.search(after):
         return False
     if "=" in before:  # it is given to some name: `filter={…}`, `<parameter=filter>`
@@ -337,7 +340,8 @@ def _mended(token: re.Match[str]) -> str:
 
 
 def _quoted(token: str, content: str) -> str:
-    """The same text in double quotes; as it was where it has no end, or escapes a control character."""
+    """Return the same text in double quotes; as it was where it has no end, or
+    escapes a control character."""
     if len(token) == len(content) + 1:
         return token
     if "\\" not in content:

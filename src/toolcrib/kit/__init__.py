@@ -71,7 +71,7 @@ def catalog(
     database: str | Path | None = None,
     weather: bool | None = None,
 ) -> Catalog:
-    """The tools, bound to what they need: time, arithmetic, units, and the files below `root`.
+    """Return the tools, bound to what they need: time, arithmetic, units, and the files below `root`.
 
     With `database`, a SQLite file, also two that read it. With `weather`, by default if the extra
     `http` is installed, also one that asks Open-Meteo: the only one that needs a network. Raises

@@ -95,7 +95,8 @@ async def calculate(expression: str) -> Result:
 
 
 def evaluate(expression: str) -> Number:
-    """The value of an expression. Raises ToolError, never with a part of the expression in it."""
+    """Return the value of an expression. Raises ToolError, never with a
+    part of the expression in it."""
     text = expression.strip().translate(_SPOKEN)
     if len(text) > MAX_CHARACTERS:
         raise ToolError(_TOO_LONG)
@@ -207,7 +208,7 @@ _NODES = (ast.Name, ast.UnaryOp, ast.BinOp, ast.Call)
 
 @cache
 def _evaluator() -> Any:
-    """The library's `SimpleEval`, left with handlers for the syntax of arithmetic and no other.
+    """Return the library's `SimpleEval`, left with handlers for the syntax of arithmetic and no other.
 
     It keeps nothing between calls but the expression, which is not given to it.
     """

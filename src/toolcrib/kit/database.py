@@ -72,10 +72,10 @@ class Database(Protocol):
     """
 
     def describe(self) -> DatabaseTables:
-        """The tables and views, with their columns."""
+        """Return the tables and views, with their columns."""
 
     def query(self, sql: str, parameters: Sequence[Cell] = ()) -> QueryResult:
-        """The rows of one SELECT; `parameters` are the values of its `?`, in their order."""
+        """Return the rows of one SELECT; `parameters` are the values of its `?`, in their order."""
 
 
 @tool(
@@ -216,7 +216,8 @@ _OF_DATABASE: Mapping[str, str] = {
 
 
 def error_of(name: str, message: str, sql: str) -> ToolError:
-    """The error for what SQLite calls `name`; a CapabilityError where the statement is not at fault."""
+    """Return the error for what SQLite calls `name`; a CapabilityError where
+    the statement is not at fault."""
     known = [k for k in (*_OF_STATEMENT, *_OF_DATABASE) if name.startswith(k)]
     if known:
         found = max(known, key=len)
@@ -310,7 +311,8 @@ class ReadOnlyDatabase:
         return answer
 
     def _answer(self, question: Mapping[str, Any]) -> Any:
-        """What the process says, or what became of it. Raises CapabilityError if there is none."""
+        """Return what the process says, or what became of it. Raises
+        CapabilityError if there is none."""
         asked = {
             **question,
             "uri": f"{self.path.as_uri()}?mode=ro",  # as_uri() quotes what a URI takes as its own

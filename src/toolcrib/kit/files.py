@@ -87,13 +87,13 @@ class FileRoot(Protocol):
     """
 
     def list_folder(self, path: str) -> FolderListing:
-        """What is directly in a folder."""
+        """Return what is directly in a folder."""
 
     def read_text(self, path: str) -> TextFile:
-        """A text file, decoded."""
+        """Return a text file, decoded."""
 
     def search(self, query: str, path: str) -> FileMatches:
-        """The lines with a text in them, ignoring case: of a file, or of all below a folder."""
+        """Return the lines with a text in them, ignoring case: of a file, or of all below a folder."""
 
 
 @tool(
@@ -367,7 +367,7 @@ class JailedFolder:
         return {"matches": found.matches, "truncated": found.truncated}
 
     def _resolved(self, path: str, missing: str) -> tuple[str, ...]:
-        """The names that lead from the root to where a path goes, links followed."""
+        """Return the names that lead from the root to where a path goes, links followed."""
         if "\0" in path or len(path) > _LONGEST_PATH:
             raise CapabilityError(missing)
         try:

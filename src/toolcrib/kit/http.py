@@ -86,7 +86,8 @@ def is_public(address: Address) -> bool:
 
 
 def may_reach(host: str, private: tuple[Network, ...]) -> bool:
-    """Whether the address that a connection is about to go to is public, or in one of `private`."""
+    """Return whether the address that a connection is about to go to is
+    public, or in one of `private`."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -182,7 +183,8 @@ class GuardedHttp:
         raise CapabilityError(f"{target.host} {failure}", retryable=not gate.refused)
 
     def _target(self, url: str, query: Mapping[str, str]) -> URL:
-        """The URL as it will be asked: what is judged here is what is used, not another reading."""
+        """Return the URL as it will be asked: what is judged here is what
+        is used, not another reading."""
         parsed = _url(url)
         if parsed is None or _origin_of(parsed) not in self._allowed:
             raise CapabilityError(_NOT_ALLOWED, retryable=False)

@@ -134,7 +134,8 @@ class _Descriptors:
             return len(self._left)
 
     def settle(self) -> frozenset[_Identity]:
-        """The files that others have open in this process; what was left and is none, is closed."""
+        """Return the files that others have open in this process; what was
+        left and is none, is closed."""
         with self._lock:
             open_ = _open_files()
             ours = self._reading | self._left
@@ -180,7 +181,7 @@ def printable(text: str) -> str:
 
 
 def _open_files() -> dict[int, _Identity]:
-    """The regular files that this process has open, by descriptor. Raises OSError."""
+    """Return the regular files that this process has open, by descriptor. Raises OSError."""
     found: dict[int, _Identity] = {}
     for number in _numbers():
         try:

@@ -47,7 +47,7 @@ class _Refused(Exception):  # noqa: N818  an answer
 
 
 def answer(asked: Answer) -> Answer:
-    """The result, or `error` (SQLite's name of it, or one of ours) and SQLite's `message`.
+    """Return the result, or `error` (SQLite's name of it, or one of ours) and SQLite's `message`.
 
     `asked`: `uri` of the database, the `limits`, and either `sql` with `parameters`, or neither.
     """

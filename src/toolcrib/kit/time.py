@@ -34,7 +34,7 @@ class Clock(Protocol):
     """Tells the time."""
 
     def now(self) -> datetime:
-        """The present moment, aware, in UTC."""
+        """Return the present moment, aware, in UTC."""
 
 
 class SystemClock:
@@ -86,7 +86,7 @@ def current_time(timezone: str = "UTC", *, clock: Clock) -> ZoneTime:
 
 
 def find_zone(name: str) -> str:
-    """The IANA name of a zone, given that or its city in any case, accents and spaces allowed.
+    """Return the IANA name of a zone, given that or its city in any case, accents and spaces allowed.
 
     Raises ToolError for a zone that is not known, MissingExtraError where the machine has no zones.
     """

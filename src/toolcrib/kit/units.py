@@ -60,7 +60,7 @@ def read_factors(text: str) -> list[Factor] | None:
 
 
 def _spelled(name: str) -> Factor:
-    """The words of a name, without those that say a power or only how the rest is meant."""
+    """Return the words of a name, without those that say a power or only how the rest is meant."""
     words = re.split(r"[\s_-]+", name.strip().removeprefix("°") or name)
     power = 1
     if len(words) > 1 and words[0].lower() in _POWERS_BEFORE:
@@ -192,7 +192,7 @@ def _registry() -> Registry:
 
 
 def _readings(registry: Registry, parameter: str, text: str) -> list[_Measure]:
-    """The ways to read a unit, the likeliest first. Raises ToolError if there is none."""
+    """Return the ways to read a unit, the likeliest first. Raises ToolError if there is none."""
     factors = read_factors(text)
     if factors is None:
         raise ToolError(
@@ -216,7 +216,7 @@ def _readings(registry: Registry, parameter: str, text: str) -> list[_Measure]:
 
 
 def _factor_readings(registry: Registry, factor: Factor) -> list[Reading]:
-    """The units that a name may stand for, each with its power (`m2` is m^2)."""
+    """Return the units that a name may stand for, each with its power (`m2` is m^2)."""
     words, power = factor
     for name in ("_".join(words), "".join(words)):
         if names := _unit_names(registry, name):
@@ -256,7 +256,7 @@ def _merged(factors: Iterable[Reading]) -> Reading:
 
 
 def _matching(sources: list[_Measure], targets: list[_Measure]) -> tuple[_Measure, _Measure]:
-    """The likeliest two readings that measure the same. Raises ToolError if none do."""
+    """Return the likeliest two readings that measure the same. Raises ToolError if none do."""
     ranks = product(range(len(sources)), range(len(targets)))
     for i, j in sorted(ranks, key=sum):
         if sources[i].dimension == targets[j].dimension:

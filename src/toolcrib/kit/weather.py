@@ -253,7 +253,7 @@ class OpenMeteo:
         }
 
     async def _find(self, place: str) -> _Place:
-        """The first place of the name that lies where the rest says. Raises ToolError."""
+        """Return the first place of the name that lies where the rest says. Raises ToolError."""
         name, *regions = (part.strip() for part in _COMMA.split(place))
         if not name:
             raise ToolError(_UNKNOWN_PLACE)
@@ -322,7 +322,7 @@ def _shown(place: _Place) -> str:
 
 
 def _plain(text: str) -> str:
-    """The service's own text, in a form that a terminal can show."""
+    """Return the service's own text, in a form that a terminal can show."""
     return printable(text[:_LONGEST_NAME])
 
 

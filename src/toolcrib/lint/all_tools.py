@@ -30,7 +30,7 @@ _DIRECTIONS = frozenset(
 
 
 def check_names(names: Sequence[str]) -> Iterator[tuple[int, RuleFault]]:
-    """Each name that is easily taken for an earlier one, with its place."""
+    """Yield each name that is easily taken for an earlier one, with its place."""
     told: set[int] = set()
     for key, how in _KEYS:
         seen: dict[object, int] = {}
@@ -77,7 +77,8 @@ _KEYS: tuple[tuple[Callable[[str], Iterator[object]], str], ...] = (
 
 
 def _slip(name: str, other: str) -> bool:
-    """Whether a letter was added, changed or swapped with its neighbour, other than for a plural."""
+    """Return whether a letter was added, changed or swapped with its
+    neighbour, other than for a plural."""
     pairs = zip(name_words(name), name_words(other), strict=True)
     ((one, two),) = [(a, b) for a, b in pairs if a != b]
     if len(one) != len(two):
@@ -106,7 +107,7 @@ _Words: TypeAlias = frozenset[str]
 
 
 def check_similar(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
-    """Each description that is nearly an earlier one's, with the place of its tool."""
+    """Yield each description that is nearly an earlier one's, with the place of its tool."""
     texts = [frozenset(words(d.description)) for d in definitions]
     counts = Counter(word for text in texts for word in text)
     index: defaultdict[str, list[int]] = defaultdict(list)
@@ -228,7 +229,7 @@ class _ParameterMeasure(NamedTuple):
 
 
 def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
-    """Each parameter that is not the same thing everywhere, with the place of the odd tool."""
+    """Yield each parameter that is not the same thing everywhere, with the place of the odd tool."""
     schemas = [definition.input_schema or {} for definition in definitions]
     uses: defaultdict[str, list[_Use]] = defaultdict(list)
     spelled: defaultdict[str, dict[str, list[_Use]]] = defaultdict(dict)
@@ -294,7 +295,7 @@ def _unit_of(kind: str) -> Callable[[Property, References], str | None]:
     units = _UNITS[kind]
 
     def unit(found: Property, _root: References) -> str | None:
-        """The unit that its description names, if it names just one."""
+        """Return the unit that its description names, if it names just one."""
         text = found.schema.get("description")
         if not isinstance(text, str):
             return None

@@ -81,7 +81,7 @@ def _unnamed(message: str) -> str:
 
 
 def check_tools(tools: Tools, providers: Iterable[str] | None = None) -> list[Finding]:
-    """What is refused, lost or doubtful about each tool, whoever the provider is and for each.
+    """Return what is refused, lost or doubtful about each tool, whoever the provider is and for each.
 
     `tools`: a catalog, or a list of tools, catalogs and definition dictionaries, where a dictionary
     that is no definition becomes a finding and the others are checked all the same. `providers`:

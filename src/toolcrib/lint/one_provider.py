@@ -21,7 +21,7 @@ _MOST_TOOLS = {
 
 
 def chosen_forms(providers: Iterable[str] | None) -> tuple[ToolForm, ...]:
-    """The forms of these names, or all; `openai` stands for both of OpenAI's.
+    """Return the forms of these names, or all; `openai` stands for both of OpenAI's.
 
     Raises RequestError for a name that nobody knows.
     """

@@ -66,7 +66,7 @@ _ORDERS: dict[str, re.Pattern[str]] = {
 
 
 def check_texts(form: JsonObject) -> Iterator[RuleFault]:
-    """Every string of a tool's dictionary form, keys included."""
+    """Yield every string of a tool's dictionary form, keys included."""
     for pointer, text in _strings(form):
         yield from _hidden(pointer, text)
         yield from _ordering(pointer, text)
@@ -137,7 +137,7 @@ _PYTHON: dict[str, tuple[type, ...]] = {
 
 
 def check_single(definition: ToolDefinition) -> Iterator[RuleFault]:
-    """All faults of one definition, whoever the provider is."""
+    """Yield all faults of one definition, whoever the provider is."""
     yield from _description(definition)
     schema = definition.input_schema
     if schema is not None:
@@ -238,7 +238,7 @@ def _fits(node: JsonObject, shelves: JsonObject) -> bool:
 
 
 def _plainly(kind: JsonValue, value: JsonValue) -> bool | None:
-    """The verdict on a schema that is a type and nothing else, without compiling it."""
+    """Return the verdict on a schema that is a type and nothing else, without compiling it."""
     if kind is None:
         return True
     if not isinstance(kind, str) or kind not in _PYTHON:

@@ -35,7 +35,7 @@ def name_words(name: str) -> tuple[str, ...]:
 
 
 def told(text: str) -> frozenset[str]:
-    """The words that tell something, without endings: those that a name may repeat."""
+    """Return the words that tell something, without endings: those that a name may repeat."""
     return frozenset(stem(word) for word in words(text) if word not in _EMPTY)
 
 
@@ -48,7 +48,8 @@ def stem(word: str) -> str:
 
 
 def spaceless(text: str) -> bool:
-    """Whether it is in a script that puts no spaces between words, so that words tell no length."""
+    """Return whether it is in a script that puts no spaces between words,
+    so that words tell no length."""
     return any(
         "\u3040" <= c <= "\u9fff" or "\uac00" <= c <= "\ud7af" or "\u0e00" <= c <= "\u0eff"
         for c in text
@@ -69,12 +70,12 @@ class Property(NamedTuple):
 
 
 def subschemas(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    """Each subschema that is an object with its pointer, itself first, in document order."""
+    """Return each subschema that is an object with its pointer, itself first, in document order."""
     return ((pointer_to(place), node) for place, node in references.subschemas(schema))
 
 
 def properties(schema: JsonObject) -> Iterator[Property]:
-    """Each property of each object in it that is a schema of its own (not True or False)."""
+    """Yield each property of each object in it that is a schema of its own (not True or False)."""
     for pointer, node in subschemas(schema):
         found = node.get("properties")
         if isinstance(found, dict):
@@ -85,7 +86,7 @@ def properties(schema: JsonObject) -> Iterator[Property]:
 
 
 def described(schema: JsonObject, root: References) -> bool:
-    """Whether it is described: itself, or by each property within it."""
+    """Return whether it is described: itself, or by each property within it."""
     if _said(schema, root):
         return True
     within = list(properties(schema))
@@ -97,7 +98,7 @@ def _holds_more(schema: JsonObject) -> bool:
 
 
 def _said(schema: JsonObject, root: References) -> bool:
-    """Whether it, what its `$ref` leads to, or one of its variants has a description."""
+    """Return whether it, what its `$ref` leads to, or one of its variants has a description."""
     if _ref_has_text(schema, root) or _has_text(schema) or "const" in schema:
         return True
     variants = [v for key in ("anyOf", "oneOf", "allOf") for v in _list(schema.get(key))]
@@ -116,7 +117,8 @@ def _has_text(schema: JsonObject) -> bool:
 
 
 def types(schema: JsonObject) -> frozenset[str] | None:
-    """The JSON types that it takes, without null, integers as numbers; None if it does not say."""
+    """Return the JSON types that it takes, without null, integers as
+    numbers; None if it does not say."""
     given = schema.get("type")
     if isinstance(given, str):
         given = [given]

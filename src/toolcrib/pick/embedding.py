@@ -115,7 +115,8 @@ class EmbeddingScorer:
         self._asked: OrderedDict[tuple[str, ...], QueryVectors] = OrderedDict()
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """Every tool's weight; with a `limit`, of a large catalog only those that may be the best."""
+        """Return every tool's weight; with a `limit`, of a large catalog only
+        those that may be the best."""
         if not tools:
             return Hits([], None, similarity)
         glance = None if limit is None else self.glance(query, tools)
@@ -123,13 +124,14 @@ class EmbeddingScorer:
         return Hits(self.weights(query, tools, positions), positions, similarity)
 
     def glance(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
-        """What each tool's weight is at a first look, as an array; None for a small catalog, which
-        needs none."""
+        """Return what each tool's weight is at a first look, as an array; None for a
+        small catalog, which needs none."""
         matrix, asked = self._both(query, tools)
         return matrix.glance(asked)
 
     def weights(self, query: Query, tools: Sequence[HasDefinition], positions: Any = None) -> Any:
-        """The weights of the tools at these positions, an array of them, or of all; as an array."""
+        """Return the weights of the tools at these positions, an array of
+        them, or of all; as an array."""
         matrix, asked = self._both(query, tools)
         return matrix.nearness(asked, positions)
 
@@ -226,7 +228,7 @@ class EmbeddingScorer:
 
 
 def similarity(weight: float) -> float:
-    """The score of a cosine."""
+    """Return the score of a cosine."""
     return min(max((weight - _UNRELATED) / (1 - _UNRELATED), 0.0), 1.0)
 
 
@@ -400,7 +402,7 @@ class OwnLoop:
         self._served: _LoopThread | None = None
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What `await work()` gives or raises."""
+        """Return what `await work()` gives or raises."""
         return asyncio.run_coroutine_threadsafe(work(), self._running().loop).result()
 
     def _running(self) -> _LoopThread:

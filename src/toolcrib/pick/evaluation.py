@@ -98,7 +98,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_questions(path: Path, tools: Collection[str]) -> tuple[Question, ...]:
-    """The lines `{"query": "…", "gold": ["name", …]}` of a JSONL file; other keys are not read.
+    """Return the lines `{"query": "…", "gold": ["name", …]}` of a JSONL file; other keys are not read.
 
     Raises SourceError, naming file and line, for what is no such line and for a gold that is not
     among `tools`; likewise for a file without any.
@@ -193,7 +193,7 @@ def figures(
     build_ms: float,
     min_score: float,
 ) -> Figures:
-    """The figures of answers given to these questions, one each (at least one)."""
+    """Return the figures of answers given to these questions, one each (at least one)."""
     pairs = list(zip(questions, answers, strict=True))
     needing = [(question, answer) for question, answer in pairs if question.gold]
     scored = all(answer.scores is not None for answer in answers)
@@ -250,7 +250,8 @@ def _threshold(pairs: Sequence[tuple[Question, ScorerAnswer]], min_score: float)
 
 
 def _auc(above: Sequence[float], below: Sequence[float]) -> float:
-    """The part of all pairs in which `above` wins, ties at half (Mann-Whitney's U by its maximum)."""
+    """Return the part of all pairs in which `above` wins, ties at half
+    (Mann-Whitney's U by its maximum)."""
     ordered = sorted(below)
     wins = sum(bisect_left(ordered, a) + bisect_right(ordered, a) for a in above) / 2
     return wins / (len(above) * len(below))

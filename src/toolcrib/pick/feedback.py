@@ -91,7 +91,7 @@ class Feedback:
         return {tool: _STRENGTH * (1 - miss) for tool, miss in missed.items()}
 
     def to_json(self) -> JsonObject:
-        """All that is kept, oldest first, for `from_json`."""
+        """Return all that is kept, oldest first, for `from_json`."""
         with self._lock:
             saved = _SavedFeedback(tuple(self._served.values()))
         return cast("JsonObject", msgspec.to_builtins(saved))
@@ -127,7 +127,7 @@ class Feedback:
                 del self._having[word]
 
     def _nearest(self, asked: tuple[str, ...]) -> list[tuple[int, float]]:
-        """The requests nearest by cosine, the latest first of equal ones.
+        """Return the requests nearest by cosine, the latest first of equal ones.
 
         The cosine is taken of those that have most in common, which is nearly all that can be near.
         """
@@ -197,7 +197,7 @@ class WithFeedback:
         return has_to_be_awaited(self._scorer)
 
     async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> WithFeedback:
-        """The same with a scorer that has its answers."""
+        """Return the same with a scorer that has its answers."""
         return WithFeedback(await in_answer(self._scorer, query, tools), self._feedback)
 
     @property
@@ -205,7 +205,7 @@ class WithFeedback:
         return f"{scorer_name(self._scorer)}+feedback"
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """The scorer's hits, the nudged tools among them."""
+        """Return the scorer's hits, the nudged tools among them."""
         nudges = self._nudges(query, tools)
         if not nudges:
             return self._scorer.hits(query, tools, limit)
@@ -221,7 +221,7 @@ class WithFeedback:
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
-        """The scorer's reasons, and with them how much a tool was nudged."""
+        """Return the scorer's reasons, and with them how much a tool was nudged."""
         reasons: Sequence[Score] = [Score(0.0)] * len(picked)
         if isinstance(self._scorer, ExplainingScorer):
             reasons = self._scorer.explain(query, tools, picked)

@@ -42,7 +42,7 @@ from toolcrib.values.typed import names_wrong_types
 
 
 def as_ranker(scorer: Scorer) -> Ranker:
-    """A ranker that does what this scorer does; a function is given the request's text.
+    """Return a ranker that does what this scorer does; a function is given the request's text.
 
     Of one that is asynchronous, the scores are awaited before the ranker is asked: `AwaitedRanker`.
     Raises PickError for what is no scorer.
@@ -61,7 +61,7 @@ def as_ranker(scorer: Scorer) -> Ranker:
 async def all_in_answer(
     rankers: Sequence[Ranker], query: Query, tools: Sequence[HasDefinition]
 ) -> list[Ranker]:
-    """Those to ask in a thread; what has to be awaited is awaited together."""
+    """Return those to ask in a thread; what has to be awaited is awaited together."""
     tasks = [asyncio.ensure_future(in_answer(ranker, query, tools)) for ranker in rankers]
     try:
         return await asyncio.gather(*tasks)
@@ -139,7 +139,7 @@ class _Scores:
 
 
 def column_of(ranker: Ranker, hits: Hits, count: int, *, missing: float = 0.0) -> Any:
-    """The weights of `count` tools, as an array; `missing` for those that are no hit.
+    """Return the weights of `count` tools, as an array; `missing` for those that are no hit.
 
     Raises PickError, naming the ranker, where one is not a finite number, or is for no tool.
     """
@@ -229,12 +229,12 @@ class Hybrid:
         return any(map(has_to_be_awaited, self._rankers))
 
     async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Hybrid:
-        """The same with parts that have their answers, all awaited together."""
+        """Return the same with parts that have their answers, all awaited together."""
         rankers = await all_in_answer(self._rankers, query, tools)
         return Hybrid(list(zip(rankers, self._weights, strict=True)), name=self.name)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """Every tool's sum."""
+        """Return every tool's sum."""
         if not tools:
             return Hits([], None, float)
         columns = self._columns(query, tools)
@@ -277,7 +277,7 @@ class _Column(NamedTuple):
     added: Any
 
     def score(self, position: int) -> float:
-        """The part's own score of a tool."""
+        """Return the part's own score of a tool."""
         places = self.hits.positions
         if places is not None:
             rows = numpy().nonzero(numpy().asarray(places) == position)[0]
@@ -332,14 +332,15 @@ class Cascade:
         return has_to_be_awaited(self._first) or has_to_be_awaited(self._then)
 
     async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Cascade:
-        """The same with two that have their answers: `then` is asked about what `first` picked."""
+        """Return the same with two that have their answers: `then` is
+        asked about what `first` picked."""
         first = await in_answer(self._first, query, tools)
         kept = await in_thread(lambda: self._best(first, query, tools))
         then = await in_answer(self._then, query, tuple([tools[i] for i in kept]))
         return Cascade(_Chosen(first.name, kept), then, keep=self._keep, name=self.name)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """The tools that `first` picked, by the weights that `then` gives them."""
+        """Return the tools that `first` picked, by the weights that `then` gives them."""
         kept = self._kept(query, tools)
         hits = self._then.hits(query, tuple([tools[i] for i in kept]), limit)
         rows = range(len(kept)) if hits.positions is None else hits.positions
@@ -348,7 +349,7 @@ class Cascade:
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
-        """The reasons of `then`."""
+        """Return the reasons of `then`."""
         kept = self._kept(query, tools)
         row_of = {position: row for row, position in enumerate(kept)}
         known = [position for position in picked if position in row_of]
@@ -412,7 +413,7 @@ class Light:
         self._keyword = KeywordScorer()
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """Every tool's weight; with a `limit`, of a large catalog those that may be the best."""
+        """Return every tool's weight; with a `limit`, of a large catalog those that may be the best."""
         if not tools:
             return Hits([], None, float)
         positions = None if limit is None else self._likely(query, tools, max(_LIKELY, 2 * limit))
@@ -429,7 +430,7 @@ class Light:
     def summands(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> list[list[Summand]]:
-        """What the weights of the tools at these positions are made of."""
+        """Return what the weights of the tools at these positions are made of."""
         words, near = self._added(query, tools, numpy().array(picked, "int64"))
         by_word = self._keyword.explain(query, tools, picked)
         by_meaning = self._embedding.explain(query, tools, picked)
@@ -449,7 +450,7 @@ class Light:
         return words, _NEARNESS * self._embedding.weights(query, tools, positions).astype("float64")
 
     def _likely(self, query: Query, tools: Sequence[HasDefinition], count: int) -> Any:
-        """The `count` best at a first look; None where all are to be weighed."""
+        """Return the `count` best at a first look; None where all are to be weighed."""
         near = self._embedding.glance(query, tools)
         if near is None or count >= len(tools):
             return None

@@ -61,7 +61,7 @@ def read_judgement(answer: str, count: int) -> dict[int, float]:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """The JSON objects and lists in a text, in order, none from inside of another one."""
+    """Yield the JSON objects and lists in a text, in order, none from inside of another one."""
     at, tries = 0, 0
     while at < len(text) and tries < _MAX_TRIES:
         if text[at] not in "{[":
@@ -166,7 +166,7 @@ class JudgeScorer:
         self._judged: dict[tuple[Any, ...], dict[int, float]] = {}
 
     async def score(self, query: Query, tools: Sequence[HasDefinition]) -> list[Score]:
-        """A score for each tool, 0 for those that were not judged or left out of the answer."""
+        """Return a score for each tool, 0 for those that were not judged or left out of the answer."""
         scores = [Score(0.0)] * len(tools)
         asked = await self._candidates(query, tools) if query.text.strip() else []
         if asked:

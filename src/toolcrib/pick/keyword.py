@@ -93,7 +93,8 @@ def asked_words(query: Query) -> AskedWords:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """What is written in one, of several words ("get_user", "getUser"); a word only if it is all."""
+    """Return what is written in one, of several words ("get_user",
+    "getUser"); a word only if it is all."""
     found = dict.fromkeys(_NAME.findall(text))
     if len(found) == 1:
         return tuple(found)
@@ -163,7 +164,7 @@ class QueryPlan(NamedTuple):
 
 
 def plan_of(index: WordIndex, asked: AskedWords) -> QueryPlan:
-    """The words that the catalog has, weighed by how few of its tools have them."""
+    """Return the words that the catalog has, weighed by how few of its tools have them."""
     rarest = _idf(0, max(len(index.definitions), _FEWEST))
     worth, unknown = _worth(index, asked, rarest)
     pairs = {
@@ -191,7 +192,7 @@ def plan_of(index: WordIndex, asked: AskedWords) -> QueryPlan:
 def _worth(
     index: WordIndex, asked: AskedWords, rarest: float
 ) -> tuple[dict[str, float], list[float]]:
-    """The weights of the words that the catalog has, and of those that it has not."""
+    """Return the weights of the words that the catalog has, and of those that it has not."""
     weights: dict[str, float] = {}
     unknown: list[float] = []
     for word, weight in asked.weights.items():
@@ -218,7 +219,7 @@ def _idf(count: int, rows: int) -> float:
 
 
 def _by_name(index: WordIndex, names: Sequence[str]) -> Posting:
-    """The first tool of each of these names, as if they were words that it has."""
+    """Return the first tool of each of these names, as if they were words that it has."""
     positions = {index.by_name[name] for name in names if name in index.by_name}
     slots = array("I", sorted(index.slots[position] for position in positions))
     return Posting(slots, array("f", [1.0]) * len(slots), 1.0)
@@ -253,7 +254,7 @@ def check_time(deadline: float) -> None:
 
 
 def _best(found: dict[int, float], count: int) -> dict[int, float]:
-    """Those of the `count` highest weights: all that are equal to the last of them, too."""
+    """Return those of the `count` highest weights: all that are equal to the last of them, too."""
     if len(found) <= count:
         return found
     if count < 1:
@@ -374,7 +375,7 @@ class KeywordScorer:
         self._last_column: tuple[Query, Column] | None = None
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """The tools that share a word, by their weight: all of them, or the best `limit`.
+        """Return the tools that share a word, by their weight: all of them, or the best `limit`.
 
         Raises PickError once the query's deadline has passed; a build of an index that it stops is
         taken up again by the next request.
@@ -391,12 +392,13 @@ class KeywordScorer:
         )
 
     def glance(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
-        """What each tool has of its weight from single words, as an array. Needs numpy."""
+        """Return what each tool has of its weight from single words, as an array. Needs numpy."""
         index = self._indexes.get(tools, query.deadline)
         return self._column(query, index).singly
 
     def weights(self, query: Query, tools: Sequence[HasDefinition], positions: Any = None) -> Any:
-        """The weights of the tools at these positions, an array of them, or of all; as an array."""
+        """Return the weights of the tools at these positions, an array of
+        them, or of all; as an array."""
         index = self._indexes.get(tools, query.deadline)
         return self._column(query, index).weights(positions, query.deadline)
 

@@ -84,7 +84,8 @@ class WordIndex:
         return dict(zip(reversed(names), range(len(names) - 1, -1, -1), strict=True))
 
     def nearest(self, word: str) -> tuple[str, float] | None:
-        """The known word that an unknown one most likely stands for, and how alike they are, in 0..1.
+        """Return the known word that an unknown one most likely stands for,
+        and how alike they are, in 0..1.
 
         That is one with the same first letters (four, and four fifths of the word), or one that it
         begins with: "cryptocurrency" and "crypto". Alike is the part of the longer that they share.
@@ -119,7 +120,7 @@ _EMPTY = WordIndex((), array("i"), [], {})
 def index_steps(
     definitions: Sequence[ToolDefinition], kept: Sequence[WordIndex] = ()
 ) -> Iterator[WordIndex | None]:
-    """The index of these definitions, after a None every now and then.
+    """Yield the index of these definitions, after a None every now and then.
 
     It is derived from the one of `kept` that shares most with it, if that is at least half of it.
     """
@@ -192,7 +193,8 @@ def _changed(
 
 
 def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
-    """What an index holds of a tool: each stem's impact, and the text of its name and description."""
+    """Return what an index holds of a tool: each stem's impact, and the text
+    of its name and description."""
     columns = stems_by_field(definition)
     weighed: dict[str, float] = {}
     for column, weight, usual in zip(columns, _WEIGHTS, _USUAL, strict=True):
@@ -206,6 +208,6 @@ def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
 
 
 def stems_by_field(definition: ToolDefinition) -> list[list[str]]:
-    """The stems of each of the `Fields`: of the name all, of the others all but stop words."""
+    """Return the stems of each of the `Fields`: of the name all, of the others all but stop words."""
     text = fields(definition)
     return [stems(text.name, stop_words=True), *map(stems, text[1:])]

@@ -56,7 +56,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     used_up: frozenset[str] = frozenset()
 
     def checks(self) -> tuple[Check, ...]:
-        """What there is to check of each tool: a reason from one of these leaves it out."""
+        """Return what there is to check of each tool: a reason from one of these leaves it out."""
         return tuple(
             partial(check, self)
             for field, check in _CHECKS.items()
@@ -69,7 +69,7 @@ _EVERYTHING = Filters(allow_unsafe=True)
 
 
 def exclusion(checks: tuple[Check, ...], definition: ToolDefinition) -> str | None:
-    """Why this tool may not be picked, every reason; None where it may."""
+    """Return why this tool may not be picked, every reason; None where it may."""
     reasons = [reason for check in checks if (reason := check(definition)) is not None]
     return "; ".join(reasons) if reasons else None
 
@@ -146,7 +146,7 @@ def used_up(quota: Quota, names: Iterable[str]) -> frozenset[str]:
 
 
 def _entries(quota: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
-    """All at once, as another thread may change it meanwhile."""
+    """Return all at once, as another thread may change it meanwhile."""
     try:
         return [*quota.items()]
     except ToolcribError:
@@ -178,7 +178,7 @@ def _is_used_up(name: str, left: object) -> bool:
 
 
 def _auto() -> Ranker:
-    """The best that is installed, under its own name."""
+    """Return the best that is installed, under its own name."""
     for name in ("rerank", "light"):
         try:
             return scorer_named(name)
@@ -201,7 +201,8 @@ DEFAULT_SCORER = next(iter(SCORERS))
 
 @cache
 def scorer_named(name: str) -> Ranker:
-    """The shared scorer of that name; "auto" is "rerank", "light" or "keyword", the best installed.
+    """Return the shared scorer of that name; "auto" is "rerank", "light" or
+    "keyword", the best installed.
 
     Raises PickError for another name, MissingExtraError for one that needs what is not installed.
     """
@@ -268,13 +269,14 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, name, _names(name, given))
 
     def chosen_scorer(self) -> Scorer:
-        """The scorer itself. Raises MissingExtraError for one that needs what is not installed."""
+        """Return the scorer itself. Raises MissingExtraError for one that
+        needs what is not installed."""
         if self.scorer is None:
             return scorer_named(DEFAULT_SCORER)
         return scorer_named(self.scorer) if isinstance(self.scorer, str) else self.scorer
 
     def filters(self) -> Filters:
-        """What decides who is scored, but for the quota, which is another one at every pick."""
+        """Return what decides who is scored, but for the quota, which is another one at every pick."""
         return Filters(
             allow_unsafe=self.allow_unsafe,
             max_cost=self.max_cost,

@@ -106,7 +106,7 @@ def _known(given: Iterable[Any], *, held: tuple[Any, ...]) -> _KnownTools:
 
 
 def _each(given: Iterable[Any]) -> tuple[Any, ...]:
-    """The single tools; definitions and dictionaries as what has one."""
+    """Return the single tools; definitions and dictionaries as what has one."""
     return tuple(map(as_plain, tools_in(given)))
 
 
@@ -168,7 +168,7 @@ async def pick_tools(
     tools: Iterable[Any],
     options: PickOptions = PickOptions(),  # noqa: B008  frozen
 ) -> list[PickResult]:
-    """The best tools for `input`, best first, equal scores in registration order.
+    """Return the best tools for `input`, best first, equal scores in registration order.
 
     `input` is a string, a conversation (a ChatRequest, messages, or dictionaries of any provider's
     form: the user's last turn is what is asked for) or any JSON; see `query_of`. `tools` is a Catalog
@@ -190,14 +190,14 @@ async def pick_tools(
 
 
 def request_for(given: object, candidates: Candidates, options: PickOptions) -> ScoreRequest:
-    """The question to the scorer. Its time runs from here."""
+    """Return the question to the scorer. Its time runs from here."""
     query = query_of(given, options.timeout_ms)
     most = min(options.max_candidates, len(candidates.tools))
     return ScoreRequest(given, query, candidates.tools, options.min_score, most)
 
 
 async def ranked_in_time(scorer: Scorer, request: ScoreRequest) -> Ranking | None:
-    """The ranking, or None once the query's deadline has passed."""
+    """Return the ranking, or None once the query's deadline has passed."""
     if not request.tools:
         return []
     return await _until(request.query, ranked(scorer, request))
@@ -206,7 +206,8 @@ async def ranked_in_time(scorer: Scorer, request: ScoreRequest) -> Ranking | Non
 def results_of(
     ranking: Ranking | None, scorer: Scorer, candidates: Candidates, options: PickOptions
 ) -> list[PickResult]:
-    """What the caller gets of a ranking, and where there is none, of the order of registration."""
+    """Return what the caller gets of a ranking, and where there is none,
+    of the order of registration."""
     tools, excluded = candidates
     timed_out = ranking is None
     if ranking is None:

@@ -82,7 +82,7 @@ def _turns(given: object) -> list[Any] | None:
 
 
 def _held(body: Mapping[Any, Any]) -> list[Any] | None:
-    """The conversation in a request body."""
+    """Return the conversation in a request body."""
     for name in _HOLDERS:
         held = body.get(name)
         if isinstance(held, str) and name == "input" and "model" in body:
@@ -99,7 +99,7 @@ def _as_user(turn: Any) -> Any:
 
 
 def _dumped(turn: Any) -> Any:
-    """A pydantic model, as SDKs have for messages, as its dictionary."""
+    """Return a pydantic model, as SDKs have for messages, as its dictionary."""
     if isinstance(turn, type) or not callable(getattr(turn, "model_dump", None)):
         return turn
     try:
@@ -116,7 +116,8 @@ def _has_role(turn: object) -> bool:
 
 
 def _is_turn(turn: object) -> bool:
-    """Whether it may stand in a conversation: OpenAI Responses has items with a type and no role."""
+    """Return whether it may stand in a conversation: OpenAI Responses has
+    items with a type and no role."""
     if isinstance(turn, Mapping):
         role = turn.get("role")
         return (isinstance(role, str) and role in _ROLES) or isinstance(turn.get("type"), str)
@@ -238,7 +239,7 @@ def _inside(container: Any) -> Iterator[object]:
 
 
 def _leaf(leaf: object) -> Any:
-    """The piece that it is, or the plain value that it stands for."""
+    """Return the piece that it is, or the plain value that it stands for."""
     if isinstance(leaf, str):
         return _Piece("text", leaf[:MAX_CHARS])
     if isinstance(leaf, bytes | bytearray | memoryview):
@@ -277,7 +278,7 @@ class Query(msgspec.Struct, frozen=True):
 
 @names_wrong_types
 def query_of(request: object, timeout_ms: float | None = None) -> Query:
-    """A query from whatever a request is given as.
+    """Return a query from whatever a request is given as.
 
     A string is the request. Of a conversation (a ChatRequest, a `Message`, dictionaries as providers
     have them, a list of such or of strings) the user's last turn is; system text and tool results

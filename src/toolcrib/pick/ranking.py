@@ -60,7 +60,7 @@ Ranking: TypeAlias = list[tuple[int, Score]]
 
 
 async def ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
-    """The best of `request.tools`, scored.
+    """Return the best of `request.tools`, scored.
 
     Raises PickError, naming the scorer and where it can the tool, for a scorer that raises or whose
     answer is not one score in 0..1 for each tool. Other errors of toolcrib (a missing extra) pass.
@@ -92,7 +92,8 @@ async def _ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
 
 
 async def all_awaited(scorer: BatchScorer | ToolScorer, request: ScoreRequest) -> list[Score]:
-    """A score for each tool, of a scorer that is asynchronous. Raises PickError as `ranked` does."""
+    """Return a score for each tool, of a scorer that is asynchronous. Raises
+    PickError as `ranked` does."""
     if not hasattr(scorer, "score"):
         return await _each_awaited(scorer, request)
     batch = cast("BatchScorer", scorer)
@@ -207,7 +208,7 @@ async def _each_awaited(function: ToolScorer, request: ScoreRequest) -> list[Sco
 
 
 def _is_late(request: ScoreRequest) -> bool:
-    """Whether no answer counts any more, so that none needs to be asked for."""
+    """Return whether no answer counts any more, so that none needs to be asked for."""
     return monotonic() >= request.query.deadline
 
 
@@ -252,7 +253,8 @@ if TYPE_CHECKING:
 
 
 def numpy() -> Any:
-    """The numpy module, imported on the first call; MissingExtraError without the extra "pick"."""
+    """Return the numpy module, imported on the first call;
+    MissingExtraError without the extra "pick"."""
     try:
         return import_module("numpy")
     except ImportError:

@@ -65,7 +65,7 @@ class PickReport(msgspec.Struct, frozen=True, kw_only=True):
     timed_out: bool
 
     def to_json(self) -> JsonObject:
-        """All of it as JSON, each tool of the catalog once in `scored` or `excluded`."""
+        """Return all of it as JSON, each tool of the catalog once in `scored` or `excluded`."""
         picked: list[JsonValue] = [result.definition.name for result in self.results]
         return {
             "query": {
@@ -83,7 +83,7 @@ class PickReport(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def text(self) -> str:
-        """The same for a reader: the best twenty scores, and how many more there are."""
+        """Return the same for a reader: the best twenty scores, and how many more there are."""
         return "\n".join([*self._head(), *self._scores(), *self._left_out()])
 
     def _head(self) -> Iterator[str]:
@@ -129,7 +129,8 @@ async def explain_pick(
     tools: Iterable[Any],
     options: PickOptions = PickOptions(),  # noqa: B008  frozen
 ) -> PickReport:
-    """What `pick_tools` would pick, and why that: each tool's score, or the reason that it has none.
+    """Return what `pick_tools` would pick, and why that: each tool's score,
+    or the reason that it has none.
 
     A ranker is asked twice: as `pick_tools` does, and for the scores of all tools, which has no time
     limit. Raises what `pick_tools` raises.

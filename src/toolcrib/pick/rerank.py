@@ -50,7 +50,7 @@ class Rerank:
         self._keep = keep
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """The weights of the kept tools."""
+        """Return the weights of the kept tools."""
         if not tools:
             return Hits([], None, float)
         best = sorted(self._light.hits(query, tools, self._keep).best(self._keep))

@@ -52,7 +52,8 @@ class Hits(NamedTuple):
     calibrated: Callable[[float], float]
 
     def are_finite(self) -> bool:
-        """Whether every weight is a number: one that is not would make any order of them wrong."""
+        """Return whether every weight is a number: one that is not would
+        make any order of them wrong."""
         values: Any = self.values
         return isfinite(values.sum() if hasattr(values, "sum") else fsum(values))
 
@@ -164,13 +165,14 @@ async def in_answer(ranker: Ranker, query: Query, tools: Sequence[HasDefinition]
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Whether it has to be awaited: a coroutine function, or an object whose call is one."""
+    """Return whether it has to be awaited: a coroutine function, or an object whose call is one."""
     call = getattr(function, "__call__", None)  # noqa: B004  an object's own, to inspect
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def checked_score(given: object, scorer: str, tool: HasDefinition) -> Score:
-    """What a scorer gave for a tool, as a Score. Raises PickError, naming both, for what is none."""
+    """Return what a scorer gave for a tool, as a Score. Raises PickError,
+    naming both, for what is none."""
     score = given if isinstance(given, Score) else None
     value = given if score is None else score.score
     if isinstance(value, Real) and 0.0 <= cast("float", value) <= 1.0:  # NaN fails this
@@ -241,7 +243,7 @@ class CatalogCache(Generic[T]):
 
     @classmethod
     def in_steps(cls, steps: Steps[T], *, size: int = 8) -> CatalogCache[T]:
-        """A cache whose builds stop at a deadline, and may be derived from what is kept."""
+        """Return a cache whose builds stop at a deadline, and may be derived from what is kept."""
         made = cls(lambda _: None, size=size)  # type: ignore[arg-type, return-value]
         made._steps = steps
         return made

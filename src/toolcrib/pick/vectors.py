@@ -186,7 +186,7 @@ def _documents_with(batch: _Batch, tokens: int) -> NDArray[np.int64]:
 
 
 def _sums(rows: Vectors, counts: NDArray[np.int64]) -> Vectors:
-    """The first `counts[0]` rows added up, the next `counts[1]`, and so on; zeros for none."""
+    """Return the first `counts[0]` rows added up, the next `counts[1]`, and so on; zeros for none."""
     np = numpy()
     found: Vectors = np.empty((len(counts), rows.shape[1]), "float32")
     start = 0
@@ -197,15 +197,15 @@ def _sums(rows: Vectors, counts: NDArray[np.int64]) -> Vectors:
 
 
 def _lengths(rows: Vectors) -> Vectors:
-    """How long each row is, as a column; what has no length counts as 1e-9 long."""
+    """Return how long each row is, as a column; what has no length counts as 1e-9 long."""
     np = numpy()
     return np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-9)[:, None]  # type: ignore[no-any-return]
 
 
 def _tokens(model: _WordModel, text: str) -> bytes:
-    """A text's tokens, as 16-bit numbers. Read word by word they are what this tokenizer reads in the
-    whole text, but for blanks in a row; a batch of texts would start threads, which complain on stderr
-    after a fork."""
+    """Return a text's tokens, as 16-bit numbers. Read word by word they are what this tokenizer
+    reads in the whole text, but for blanks in a row; a batch of texts would start threads, which
+    complain on stderr after a fork."""
     return b"".join(map(model.words.__getitem__, clip(text).lower().split()))
 
 
@@ -322,7 +322,8 @@ class Matrix(NamedTuple):
         return int(self.rows.shape[1])
 
     def glance(self, asked: QueryVectors) -> Vectors | None:
-        """How near each tool is, estimated from the first dimensions; None for a small catalog."""
+        """Return how near each tool is, estimated from the first
+        dimensions; None for a small catalog."""
         if self.head is None:
             return None
         vector = asked.whole
@@ -354,7 +355,7 @@ class Matrix(NamedTuple):
         return found
 
     def texts_of(self, asked: QueryVectors, tool: int) -> Vectors:
-        """How near each text of one tool is."""
+        """Return how near each text of one tool is."""
         if self.starts is None:
             return _near(self.rows[tool : tool + 1], asked)
         end = self.starts[tool + 1] if tool + 1 < len(self.starts) else len(self.rows)
@@ -378,7 +379,7 @@ def _cosines(rows: Vectors, vector: Vectors) -> Vectors:
 
 
 def best_of(weights: Any, count: int) -> Any:
-    """The positions of the `count` highest of an array, ascending; of equal ones the first.
+    """Return the positions of the `count` highest of an array, ascending; of equal ones the first.
 
     If there are no more, all positions.
     """
@@ -437,7 +438,7 @@ class VectorFile:
         self._sole = sole
 
     def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """What is kept of these keys."""
+        """Return what is kept of these keys."""
         wanted = list(keys)
         return self._done(lambda connection: _read(connection, wanted))
 
@@ -548,7 +549,7 @@ def _write(connection: sqlite3.Connection, entries: Mapping[bytes, bytes], max_b
 
 
 def _pages(connection: sqlite3.Connection) -> int:
-    """Those in use; the others are used again before the file grows."""
+    """Return those in use; the others are used again before the file grows."""
     return _number(connection, "PRAGMA page_count") - _number(connection, "PRAGMA freelist_count")
 
 

@@ -55,7 +55,8 @@ def clip(text: str) -> str:
 
 
 def words(text: str, *, stop_words: bool = False) -> list[str]:
-    """The searchable words of `text`, in order, repeats kept; English stop words only on request.
+    """Return the searchable words of `text`, in order, repeats kept;
+    English stop words only on request.
 
     NFKC, lower case; camelCase and snake_case come apart (a camelCase word is kept whole beside its
     parts, for "YouTube" is also written "youtube"); runs of CJK become overlapping pairs.
@@ -71,13 +72,14 @@ def raw_words(text: str) -> list[str]:
 
 
 def parts(raw: str) -> tuple[str, ...]:
-    """The words that one of the `raw_words` stands for, longer ones than 64 characters left out."""
+    """Return the words that one of the `raw_words` stands for, longer ones
+    than 64 characters left out."""
     found = _humps(raw) if raw.isascii() else _pieces(raw)
     return tuple(word for word in found if len(word) <= _MAX_WORD)
 
 
 def spaced_name(name: str) -> str:
-    """A tool's or parameter's name as words: `getUser_byID` reads "get user by id"."""
+    """Return a tool's or parameter's name as words: `getUser_byID` reads "get user by id"."""
     return " ".join(
         [_spaced(raw) if len(raw) <= _MAX_WORD else _apart(raw) for raw in _raw_words(name)]
     )
@@ -128,7 +130,7 @@ class Fields(NamedTuple):
 
 
 def fields(definition: ToolDefinition) -> Fields:
-    """The five searchable fields; `parameter_text` is descriptions and the strings of enums."""
+    """Return the five searchable fields; `parameter_text` is descriptions and the strings of enums."""
     names: list[str] = []
     texts: list[str] = []
     for schema in _schemas(definition.input_schema):
@@ -151,7 +153,7 @@ def fields(definition: ToolDefinition) -> Fields:
 
 
 def _schemas(schema: JsonValue) -> list[dict[str, Any]]:
-    """The first `_MAX_SCHEMAS` subschemas in document order; no `$ref` is followed."""
+    """Return the first `_MAX_SCHEMAS` subschemas in document order; no `$ref` is followed."""
     found: list[dict[str, Any]] = []
     waiting: list[JsonValue] = [schema]
     for _ in range(_MAX_SCHEMAS):
@@ -206,7 +208,8 @@ _KEPT = {"sion": "s", "tion": "t"}  # step 4: (m>1 and (*S or *T)) ION, the lett
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """The stem of a lower-case word: "currencies" and "currency" have one, "zürich" and "zurich"."""
+    """Return the stem of a lower-case word: "currencies" and "currency" have
+    one, "zürich" and "zurich"."""
     if not word.isascii():
         plain = unicodedata.normalize("NFD", word).translate(_ACCENTS)
         word = unicodedata.normalize("NFC", plain) or word
@@ -220,13 +223,13 @@ def stem(word: str) -> str:
 
 
 def stems(text: str, *, stop_words: bool = False) -> list[str]:
-    """The stems of `text.words(text)`, in order."""
+    """Return the stems of `text.words(text)`, in order."""
     known = _STEMS_WITH_ALL if stop_words else _STEMS
     return [*chain.from_iterable(map(known.__getitem__, raw_words(text)))]
 
 
 def words_of(stems: frozenset[str], text: str, *, stop_words: bool = False) -> list[str]:
-    """Those of `text.words(text)` that have one of these stems, each once."""
+    """Return those of `text.words(text)` that have one of these stems, each once."""
     known, none = _STEMS_WITH_ALL if stop_words else _STEMS, stems.isdisjoint
     raws = raw_words(text)
     if none(chain.from_iterable(map(known.__getitem__, raws))):
@@ -301,7 +304,7 @@ def _step_1(word: str) -> str:
 
 
 def _mended(word: str) -> str:
-    """What remains without -ed or -ing, as the word is written without them."""
+    """Return what remains without -ed or -ing, as the word is written without them."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if _is_double(word) and word[-1] not in "lsz":
@@ -310,7 +313,8 @@ def _mended(word: str) -> str:
 
 
 def _replaced(word: str, endings: dict[str, str], *, above: int) -> str:
-    """The longest of these endings replaced, where what is before it has a measure above that."""
+    """Return the longest of these endings replaced, where what is before
+    it has a measure above that."""
     for length in range(min(7, len(word)), 1, -1):
         ending = word[-length:]
         if ending in endings:
@@ -343,7 +347,7 @@ _WORD = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+"
 
 
 def segments(text: str) -> list[str]:
-    """The parts of a request, one to eight, in order; none for a text without a word.
+    """Return the parts of a request, one to eight, in order; none for a text without a word.
 
     A text comes apart at the ends of sentences and lines and at commas, in any script, and before the
     English words that begin a further request ("and", "then", "also", …). What has fewer than four

@@ -133,7 +133,8 @@ class _Budget:
 
 
 def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
-    """Where a run's tally says what was spent: by the run, by the named tools, or by this one."""
+    """Return where a run's tally says what was spent: by the run, by the
+    named tools, or by this one."""
     if per == "run" and not named:
         return {
             "calls": lambda _, context: context.run.calls,
@@ -164,7 +165,7 @@ class _Account(msgspec.Struct):
     runs: dict[str, RunTally] = {}
 
     def tokens_with(self, run: RunTally) -> int:
-        """Those of all runs, this one included whether it is known yet or not."""
+        """Return those of all runs, this one included whether it is known yet or not."""
         runs = list(self.runs.items())  # in one step: a run may begin in another thread
         others = (known.tokens for name, known in runs if name != run.run_id)
         return self.tokens + sum(others) + run.tokens

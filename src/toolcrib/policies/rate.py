@@ -113,7 +113,7 @@ class _Windows:
 
 
 def _moving_window(limit: str) -> tuple[Any, Any]:
-    """The limit as the library reads it, and its strategy over a memory of our own."""
+    """Return the limit as the library reads it, and its strategy over a memory of our own."""
     try:
         from limits import parse_many
         from limits.storage import Storage

@@ -182,7 +182,7 @@ def checked_answer(answer: object) -> Answer:
 
 
 def _shows(name: str) -> bool:
-    """Whether somebody who reads a name sees any of it."""
+    """Return whether somebody who reads a name sees any of it."""
     return any(unicodedata.category(c)[0] in "LNPS" and c not in _FILLERS for c in name)
 
 
@@ -253,8 +253,9 @@ async def answer_to(
 def approved_call(
     hydrated: Hydrated, answer: Answer, catalog: Catalog, hook: ExceptionHook
 ) -> Hydrated:
-    """The call that may run: `hydrated` itself, or, hydrated anew, with the arguments that somebody
-    put in place of its own. `hook` is given what the author's code raises then. Raises Stopped."""
+    """Return the call that may run: `hydrated` itself, or, hydrated anew, with the
+    arguments that somebody put in place of its own. `hook` is given what the author's code
+    raises then. Raises Stopped."""
     if isinstance(answer, Refuse):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
     if answer.arguments is None:
@@ -286,7 +287,7 @@ def _check_left(read: HydrationResult, whole: JsonObject, left: tuple[str, ...])
 def _edited_call(
     edited: JsonObject, hydrated: Hydrated, catalog: Catalog, hook: ExceptionHook
 ) -> HydrationResult:
-    """The call with these arguments in place of its own, checked as a model's would be."""
+    """Return the call with these arguments in place of its own, checked as a model's would be."""
     text = canonical_json(edited)
     call = msgspec.structs.replace(hydrated.call, name=hydrated.definition.name, arguments=text)
     pinned = _still_pinned(edited, hydrated)
@@ -294,7 +295,7 @@ def _edited_call(
 
 
 def _is_whole(read: HydrationResult, whole: JsonObject, left_out: tuple[str, ...]) -> bool:
-    """Whether a call that was sent without defaults has them again, each where it was.
+    """Return whether a call that was sent without defaults has them again, each where it was.
 
     Items of an array may stand elsewhere when they are read: there all of it has to be the same.
     """

@@ -103,7 +103,7 @@ class _Deadline:
         return self.stopping
 
     def guards(self, pending: Any) -> bool:
-        """Whether the tool waits through `until_done`, since cancelling may not end the wait."""
+        """Return whether the tool waits through `until_done`, since cancelling may not end the wait."""
         if pending.__class__ in _ENDED_BY_CANCEL and not self.stopping:
             return False
         return asyncio.isfuture(pending) and pending.get_loop() is self._loop

@@ -336,7 +336,8 @@ class Opened:
         return outcome
 
     def _is_a_stop(self, raised: BaseException) -> bool:
-        """Whether the task was cancelled or is out of time; a CancelledError of the code's is not."""
+        """Return whether the task was cancelled or is out of time; a
+        CancelledError of the code's is not."""
         return isinstance(raised, asyncio.CancelledError) and cancel_requests() > self._cancels
 
     async def _open(self, factory: PerCall, context: CallContext) -> object:

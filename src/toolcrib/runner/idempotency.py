@@ -267,7 +267,7 @@ def _judged(
 
 
 def _same(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
-    """Whether two records under one key are of one call: the same tool, caller and arguments."""
+    """Return whether two records under one key are of one call: the same tool, caller and arguments."""
     return (
         known.definition_digest == asked.definition_digest
         and known.caller == asked.caller

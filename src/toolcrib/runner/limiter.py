@@ -77,7 +77,7 @@ class Limiter:
             self._lock.release()
 
     def _is_within(self) -> bool:
-        """Whether a tool that has a slot here makes the call, perhaps through another's tool."""
+        """Return whether a tool that has a slot here makes the call, perhaps through another's tool."""
         call = calling()
         while call is not None and (call.limiter is not self or call.left):
             call = call.outer

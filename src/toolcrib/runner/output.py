@@ -72,7 +72,7 @@ class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is giv
         return self._told(step.name for step in self.path)
 
     def for_the_log(self, definition: ToolDefinition) -> str:
-        """The same, with `*` for names that are neither the definition's nor a class's."""
+        """Return the same, with `*` for names that are neither the definition's nor a class's."""
         known = [definition.output_schema_json or ""]
         for paths in (definition.visible, definition.model_visible):
             named = paths if isinstance(paths, tuple) else ()
@@ -269,7 +269,7 @@ def project(value: JsonValue, visible: Visibility | None) -> JsonValue:
 
 
 def redaction_missing(value: JsonValue, visible: Visibility | None) -> bool:
-    """Whether something is withheld because nobody said whether such a value may be seen.
+    """Return whether something is withheld because nobody said whether such a value may be seen.
 
     There is no allowlist, or it names fields of an object where a list came, elements where an
     object came, either where a text or a number came: those only `ALL` shows. An empty allowlist
@@ -348,7 +348,7 @@ def own_copy(value: _Json) -> _Json:
 
 @lru_cache(maxsize=4096)
 def _all_declared(schema_json: str | None) -> bool:
-    """Whether valid arguments hold nothing but what the schema names."""
+    """Return whether valid arguments hold nothing but what the schema names."""
     schema = json_copy(schema_json) if schema_json else {}
     return schema.get("additionalProperties") is False and "patternProperties" not in schema
 

@@ -71,7 +71,8 @@ class ForeseeingPolicy(Protocol):
     def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Decision: ...
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext, /) -> Deny | None:
-        """The Deny of every call of this tool from now to the end of the run, whatever its arguments.
+        """Return the Deny of every call of this tool from now to the end of
+        the run, whatever its arguments.
 
         None where that depends on the call, or may pass. One that raises denies.
         """
@@ -259,7 +260,7 @@ class Standard(msgspec.Struct, frozen=True):
             raise ToolcribError("repaired_reads is 'ask' or 'allow'")
 
     def always_allows(self, definition: ToolDefinition) -> bool:
-        """Whether nothing about a tool itself asks or denies, whoever calls it.
+        """Return whether nothing about a tool itself asks or denies, whoever calls it.
 
         A call of it may still ask, for what was doubtful in how it arrived.
         """
@@ -321,7 +322,7 @@ class Standard(msgspec.Struct, frozen=True):
 
 
 def spared_for_run(definition: ToolDefinition, run: RunTally, caller: str) -> bool:
-    """Whether a yes for the run would end what the standard policy asks about a tool itself."""
+    """Return whether a yes for the run would end what the standard policy asks about a tool itself."""
     marks = definition.annotations
     if run.approval_of(definition.digest, caller):
         return False  # somebody said it already: what asks now is another matter

@@ -102,7 +102,7 @@ class CallFacts(msgspec.Struct, gc=False):
         return f"Whoever approved this call changed its arguments. It was made with: {ran}{marked}"
 
     def entry(self, key: str) -> ToolInvocationRecord:
-        """The write-ahead entry: the call is about to run under this key."""
+        """Return the write-ahead entry: the call is about to run under this key."""
         return msgspec.structs.replace(self.record("started"), idempotency_key=key)
 
     def record(
@@ -288,7 +288,8 @@ class Recorder:
             each.check()
 
     def _may_lack(self, sink: Sink, facts: CallFacts) -> bool:
-        """Whether a sink may lack something that a record refers to; mostly it is one definition."""
+        """Return whether a sink may lack something that a record refers to;
+        mostly it is one definition."""
         attached = self._attached.get(id(sink))
         if attached is None:
             return False
@@ -296,7 +297,7 @@ class Recorder:
         return not attached.has_definition(facts) or bool(facts.scope.attachments)
 
     def _has_lost(self, sink: Sink) -> bool:
-        """Whether a sink that says of which generation it is has become of another one."""
+        """Return whether a sink that says of which generation it is has become of another one."""
         attached = self._attached.get(id(sink))
         return attached is not None and attached.generation != getattr(sink, "generation", None)
 

@@ -37,7 +37,7 @@ class CallScope(msgspec.Struct, frozen=True):
     attachments: tuple[Attachment, ...] = ()
 
     def was_asked(self, call: ToolCall) -> bool:
-        """Whether somebody was asked about this call, with whatever arguments."""
+        """Return whether somebody was asked about this call, with whatever arguments."""
         run_id = self.tally.run_id
         return any(a.call_id == call.id and a.run_id == run_id for a in self.asked.values())
 
@@ -86,6 +86,6 @@ def taint(tally: RunTally) -> None:
 
 
 def is_tainted_here() -> bool:
-    """Whether the run whose tool's code this is has read untrusted content."""
+    """Return whether the run whose tool's code this is has read untrusted content."""
     call = _CALLING.get()
     return call is not None and call.tally.tainted

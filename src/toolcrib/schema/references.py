@@ -306,8 +306,8 @@ def lacks(value: JsonValue, pointer: str) -> bool:
 
 
 def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, ...]]:
-    """The list or object that a JSON Pointer points into, also within a text of JSON, and all its
-    steps. Raises LookupError, TypeError and ValueError where there is none."""
+    """Return the list or object that a JSON Pointer points into, also within a text of JSON, and all
+    its steps. Raises LookupError, TypeError and ValueError where there is none."""
     node: Any = value
     found: list[str | int] = []
     for token in _steps_of(pointer):

@@ -211,7 +211,7 @@ class Validator(Protocol):
     def is_valid(self, value: object, /) -> bool: ...
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
-        """Why a value is not valid; nothing where the reasons would take too long to list.
+        """Return why a value is not valid; nothing where the reasons would take too long to list.
 
         A message reaches the model and the records: it must not repeat the value.
         """

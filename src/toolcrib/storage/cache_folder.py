@@ -44,7 +44,8 @@ def create_private(path: Path, *, new: bool = False, mode: int = OWNERS) -> Bina
 
 @names_wrong_types
 def mode_of(path: Path) -> int:
-    """The mode of a file that is about to be replaced: it keeps its own, a new one is its owner's."""
+    """Return the mode of a file that is about to be replaced: it keeps its
+    own, a new one is its owner's."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:

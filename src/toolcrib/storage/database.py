@@ -56,7 +56,7 @@ _UNREACHABLE = {
 
 
 def open_engine(url: str, mode: int = OWNERS) -> Engine:
-    """An engine of which nothing has been asked yet; raises SQLAlchemyError for an unusable URL.
+    """Return an engine of which nothing has been asked yet; raises SQLAlchemyError for an unusable URL.
 
     A SQLite file that does not exist is made with that mode, and so are its -wal and -shm files.
     """
@@ -90,14 +90,15 @@ def _is_uri(url: URL) -> bool:
 
 
 def _path_in(url: URL) -> str:
-    """The path in SQLite's own form of an URI (`file:crib.db`), empty for a database in memory."""
+    """Return the path in SQLite's own form of an URI (`file:crib.db`),
+    empty for a database in memory."""
     path = unquote(urlsplit(url.database or "").path)
     return "" if path == ":memory:" or url.query.get("mode") == "memory" else path
 
 
 def _from_anywhere(url: URL) -> str:
-    """The name of a SQLite file by which every connection is to the same one, whatever becomes of the
-    working folder."""
+    """Return the name of a SQLite file by which every connection is to the same one, whatever
+    becomes of the working folder."""
     name = url.database or ""
     if not _is_uri(url):
         return os.path.abspath(name)  # noqa: PTH100  a link stays
@@ -113,7 +114,8 @@ def _is_no_row(told: logging.LogRecord) -> bool:
 
 
 def file_behind(engine: Engine) -> object:
-    """What tells the file of a SQLite database from any other; None where there is no such file."""
+    """Return what tells the file of a SQLite database from any other; None
+    where there is no such file."""
     if engine.dialect.name != "sqlite":
         return None
     name = engine.url.database or ""
@@ -153,7 +155,7 @@ def advice(error: Exception) -> str:
 
 
 def unreachable(error: Exception) -> bool:
-    """Whether an error is about reaching the database, rather than about what is in it."""
+    """Return whether an error is about reaching the database, rather than about what is in it."""
     if code_of(error).startswith(tuple(_UNREACHABLE)):
         return True
     if isinstance(getattr(error, "orig", None), sqlite3.Error):
@@ -162,7 +164,8 @@ def unreachable(error: Exception) -> bool:
 
 
 def code_of(error: Exception) -> str:
-    """The driver's own name or number for an error: never its text, which may hold what was written."""
+    """Return the driver's own name or number for an error: never its text,
+    which may hold what was written."""
     original = getattr(error, "orig", None)
     return str(
         getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", "") or ""
@@ -170,7 +173,7 @@ def code_of(error: Exception) -> str:
 
 
 def sqlalchemy() -> Any:
-    """The library; raises MissingExtraError without it."""
+    """Return the library; raises MissingExtraError without it."""
     try:
         import sqlalchemy
     except ImportError:
@@ -307,7 +310,7 @@ def migrate(connection: Connection) -> None:
 
 
 def version_of(connection: Connection) -> int:
-    """The version that the database says it is of, 0 if it says none."""
+    """Return the version that the database says it is of, 0 if it says none."""
     sa = sqlalchemy()
     if not sa.inspect(connection).has_table("toolcrib_schema"):
         return 0
@@ -393,7 +396,7 @@ class SqlDatabase:
         self._opening = threading.Lock()
 
     async def read(self, sql: str, /, **values: object) -> list[Row]:
-        """The rows of a SELECT, as mappings by column name; `:name` marks a value."""
+        """Return the rows of a SELECT, as mappings by column name; `:name` marks a value."""
         return await self.transact(lambda t: t.rows(sql, **values), write=False)
 
     async def write(self, sql: str, /, **values: object) -> int:
@@ -401,7 +404,7 @@ class SqlDatabase:
         return await self.transact(lambda t: t.execute(sql, **values))
 
     async def transact(self, work: Callable[[Transaction], T], *, write: bool = True) -> T:
-        """What `work` returns, committed; if it raises, nothing of it has happened.
+        """Return what `work` returns, committed; if it raises, nothing of it has happened.
 
         Without `write` all of its statements see one moment of the database.
         """

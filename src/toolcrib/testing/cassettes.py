@@ -89,7 +89,7 @@ class RecordedResponse(
     def of(
         status: int, headers: dict[str, str], chunks: list[bytes], **more: Any
     ) -> RecordedResponse:
-        """The answer with this body; `more` are the other members."""
+        """Return the answer with this body; `more` are the other members."""
         body = b"".join(chunks)
         sizes = [len(chunk) for chunk in chunks] if len(chunks) > 1 else []
         try:
@@ -102,7 +102,7 @@ class RecordedResponse(
         return RecordedResponse(status=status, headers=headers, text=text, chunks=sizes, **more)
 
     def pieces(self) -> list[bytes]:
-        """The body in the pieces in which it came. Raises ValueError where that cannot be."""
+        """Return the body in the pieces in which it came. Raises ValueError where that cannot be."""
         if self.text and self.base64:
             raise ValueError("a body is either text or base64")
         body = "".join(self.text).encode() or base64.b64decode(self.base64, validate=True)
@@ -134,7 +134,8 @@ class _CassetteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def read(path: Path) -> list[Exchange]:
-    """The exchanges in a file. Raises SourceError for one that cannot be read or is no cassette."""
+    """Return the exchanges in a file. Raises SourceError for one that
+    cannot be read or is no cassette."""
     try:
         data = json.loads(path.read_text(encoding="utf-8-sig"))
         version = data.get("toolcrib_cassette") if isinstance(data, dict) else None
@@ -211,7 +212,7 @@ _MISSING = object()
 
 
 def asked(request: Outgoing, secrets: Iterable[str]) -> RecordedRequest:
-    """The request as a file may hold it."""
+    """Return the request as a file may hold it."""
     body = b"".join(masked([request.body], secrets))
     url = masked_url(request.url, secrets)
     try:
@@ -228,7 +229,8 @@ def path_of(request: RecordedRequest) -> str:
 
 
 def key_of(request: RecordedRequest, compare: Compare | None) -> tuple[str, str, str]:
-    """What two requests share if they are the same. Raises ToolcribError for a useless `compare`."""
+    """Return what two requests share if they are the same. Raises
+    ToolcribError for a useless `compare`."""
     try:
         body = json.dumps(_compared(request, compare), sort_keys=True, separators=(",", ":"))
     except TypeError:
@@ -283,7 +285,7 @@ def _line(at: str, old: Any, new: Any) -> str:
 
 
 def _shown(value: Any, other: Any) -> str:
-    """The value as JSON; of a long text the part around where it differs from the other."""
+    """Return the value as JSON; of a long text the part around where it differs from the other."""
     if value is _MISSING:
         return "nothing"
     if isinstance(value, str) and isinstance(other, str) and len(value) > _LONGEST:
@@ -315,7 +317,8 @@ class Player:
         return len(self._unplayed)
 
     async def send(self, request: Outgoing) -> Response:
-        """The first unplayed answer to it, of its own server before others. Raises ConnectionFailed."""
+        """Return the first unplayed answer to it, of its own server before
+        others. Raises ConnectionFailed."""
         now = asked(request, secrets_of(request))
         key = key_of(now, self._compare)
         same = [at for at in self._unplayed if self._keys[at] == key]
@@ -419,7 +422,7 @@ class RecordingTransport:
         return take
 
     def exchanges(self) -> list[Exchange]:
-        """What is known by now. A secret of one request is one in all of them."""
+        """Return what is known by now. A secret of one request is one in all of them."""
         known = (take.secrets | secrets_of(take.request) for take in self._takes)
         of_transport: Iterable[str] = getattr(self._transport, "secrets", ())
         secrets = set(self._secrets).union(of_transport, *known)
@@ -623,7 +626,7 @@ class Cassette:
         return getattr(self._transport, "secrets", ())
 
     async def send(self, request: Outgoing) -> Response:
-        """The recorded answer, or the real one. Raises ConnectionFailed, recorded or real."""
+        """Return the recorded answer, or the real one. Raises ConnectionFailed, recorded or real."""
         return await self._within().send(request)
 
     async def aclose(self) -> None:

@@ -30,7 +30,7 @@ _ONLY_WITH_TOOLS = ("tool_choice", "parallel_tool_calls")
 
 
 def fault_of(body: Any) -> str | None:
-    """What is wrong with a request's body, or None."""
+    """Return what is wrong with a request's body, or None."""
     if not isinstance(body, dict):
         return "the body is not a JSON object"
     if not isinstance(body.get("model"), str):
@@ -114,7 +114,8 @@ def _message_fault(message: dict[str, Any], at: int) -> str | None:
 
 
 def _is_content(content: Any, *, of_user: bool) -> bool:
-    """A text, or parts: texts, and a user's images, each an address or data in the form of one."""
+    """Return a text, or parts: texts, and a user's images, each an address
+    or data in the form of one."""
     if isinstance(content, str):
         return True
     return (
@@ -172,20 +173,20 @@ ServerTurn: TypeAlias = (
 def raw(
     body: bytes | str, *, content_type: str = "text/event-stream", status: int = 200
 ) -> RawTurn:
-    """A body of your own; the connection ends after it, without an error."""
+    """Return a body of your own; the connection ends after it, without an error."""
     data = body.encode() if isinstance(body, str) else body
     return RawTurn(data, status, content_type)
 
 
 @names_wrong_types
 def cut(turn: Said) -> CutTurn:
-    """The turn, cut by the limit on tokens: finish reason `length`."""
+    """Return the turn, cut by the limit on tokens: finish reason `length`."""
     return CutTurn(turn)
 
 
 @names_wrong_types
 def die_after(n_bytes: int, turn: Said | CutTurn | RawTurn) -> DyingTurn:
-    """The turn, but the server dies after `n_bytes` of its body."""
+    """Return the turn, but the server dies after `n_bytes` of its body."""
     return DyingTurn(n_bytes, turn)
 
 
@@ -193,7 +194,7 @@ def die_after(n_bytes: int, turn: Said | CutTurn | RawTurn) -> DyingTurn:
 def http_error(
     status: int, message: str = "scripted", *, retry_after: float | None = None
 ) -> RawTurn:
-    """An error in OpenAI's form. `retry_after` in seconds, for the header of that name."""
+    """Return an error in OpenAI's form. `retry_after` in seconds, for the header of that name."""
     headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
     body = orjson.dumps({"error": {"message": message, "type": "scripted", "code": None}})
     return RawTurn(body, status, "application/json", headers)
@@ -219,20 +220,20 @@ class OpenAIServer:
         self._next = 0
 
     def fault(self, body: Any) -> str | None:
-        """Why the provider would refuse this request, or None."""
+        """Return why the provider would refuse this request, or None."""
         return fault_of(body)
 
     def refusal(self, fault: str) -> RawTurn:
-        """The answer to an illegal request."""
+        """Return the answer to an illegal request."""
         return http_error(400, fault)
 
     def streams(self, request: web.Request, body: Any) -> bool:
-        """Whether a stream is asked for."""
+        """Return whether a stream is asked for."""
         del request
         return bool(body.get("stream"))
 
     def answer(self, turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
-        """The body for a turn, the `number`th of the server."""
+        """Return the body for a turn, the `number`th of the server."""
         return _answer(turn, number=number, stream=stream)
 
     def _fault(self, body: Any) -> str | None:
@@ -377,7 +378,7 @@ def ending(turn: Said | Reply | CutTurn, *, calls: str, stop: str, cut: str) -> 
 
 
 def halved(said: Spoken) -> Spoken:
-    """What is left of a turn that was cut: half of its last call, or else of its text."""
+    """Return what is left of a turn that was cut: half of its last call, or else of its text."""
     if not said.calls:
         return Spoken(said.text[: len(said.text) // 2], ())
     last = said.calls[-1]

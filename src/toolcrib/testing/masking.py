@@ -52,7 +52,8 @@ _CONVERSATION = frozenset(
 
 
 def secrets_of(request: Outgoing) -> set[str]:
-    """What it is trusted with: in its headers, in the login and the query of its URL, in its body.
+    """Return what it is trusted with: in its headers, in the login and the
+    query of its URL, in its body.
 
     A body has keys for other servers where the provider is to ask them (remote MCP servers). What
     variables of the environment hold whose names end as those of secrets do is one too: a transport
@@ -101,7 +102,7 @@ def _in_query(query: str) -> set[str]:
 
 
 def _members(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """All members at all depths of what is no conversation; those of a list have its name."""
+    """Yield all members at all depths of what is no conversation; those of a list have its name."""
     left = [(name, value) for name, value in body.items() if name not in _CONVERSATION]
     while left:
         name, value = left.pop()
@@ -126,7 +127,8 @@ def _in_member(name: str, value: Any) -> set[str]:
 
 
 def _within(value: str) -> set[str]:
-    """A header's value, and what may be a secret in it: `Bearer KEY`, `a=KEY; b=KEY`, a login."""
+    """Return a header's value, and what may be a secret in it: `Bearer
+    KEY`, `a=KEY; b=KEY`, a login."""
     last = value.rpartition(" ")[2]
     found = {value, last, *(pair.partition("=")[2] for pair in re.split(r"[;,]\s*", value))}
     if value.lower().startswith("basic "):
@@ -176,7 +178,7 @@ class Replacement(NamedTuple):
 
 
 def masked_url(url: str, secrets: Iterable[str]) -> str:
-    """The URL without its login, and with its secret parameters masked, however short."""
+    """Return the URL without its login, and with its secret parameters masked, however short."""
     parts = urlsplit(url)
     pairs = (pair.partition("=") for pair in parts.query.split("&"))
     query = "&".join(
@@ -188,13 +190,14 @@ def masked_url(url: str, secrets: Iterable[str]) -> str:
 
 
 def masked_text(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets."""
+    """Return the text without the secrets."""
     body = b"".join(masked([text.encode("utf-8", "surrogatepass")], secrets))
     return body.decode("utf-8", "surrogatepass")
 
 
 def masked(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
-    """The chunks without the secrets, also those that a cut goes through; others end where they did."""
+    """Return the chunks without the secrets, also those that a cut goes
+    through; others end where they did."""
     return changed(
         chunks, [Replacement(*span, _MASK) for span in places(b"".join(chunks), secrets)]
     )
@@ -216,7 +219,7 @@ def changed(chunks: list[bytes], changes: list[Replacement]) -> list[bytes]:
 
 
 def _moved(cuts: Iterable[int], changes: list[Replacement]) -> Iterator[int]:
-    """Where cuts are after the changes; one within a change moves to its end."""
+    """Yield where cuts are after the changes; one within a change moves to its end."""
     at = shift = past = 0
     for cut in cuts:
         while at < len(changes) and changes[at].start < cut:
@@ -253,7 +256,7 @@ def _patterns(body: bytes, secrets: Iterable[str]) -> Iterator[re.Pattern[bytes]
 
 
 def _in_base64(secret: str) -> set[str]:
-    """Those of its characters that are the same whatever stands before and after it."""
+    """Return those of its characters that are the same whatever stands before and after it."""
     found = set()
     for before, unsure in ((0, 0), (1, 2), (2, 3)):
         data = bytes(before) + secret.encode("utf-8", "surrogatepass")
@@ -264,12 +267,13 @@ def _in_base64(secret: str) -> set[str]:
 
 
 def _longest_word(secret: str) -> bytes:
-    """A part that is written in one way only, to look for first."""
+    """Return a part that is written in one way only, to look for first."""
     return max(re.split(rb"[^A-Za-z0-9]+", secret.encode("utf-8", "surrogatepass")), key=len)
 
 
 def _character(character: str) -> bytes:
-    """A character; all but letters and digits also as JSON and URLs may write it, or both, twice."""
+    """Return a character; all but letters and digits also as JSON and URLs
+    may write it, or both, twice."""
     plain = character.encode("utf-8", "surrogatepass")
     if plain.isalnum():
         return plain
@@ -292,7 +296,8 @@ _HEAD_SIZE, _CRC_SIZE = 12, 4
 
 
 def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
-    """The chunks of an event stream without what its events spell; those of anything else as they are.
+    """Return the chunks of an event stream without what its events spell;
+    those of anything else as they are.
 
     An AWS event stream has no secret in it at all afterwards, and is whole.
     """
@@ -335,7 +340,7 @@ def _lines(body: bytes) -> Iterator[_LocatedValue]:
 
 
 def _frames(body: bytes) -> Iterator[_LocatedValue]:
-    """Those that are whole: https://smithy.io/2.0/aws/amazon-eventstream.html"""
+    """Yield those that are whole: https://smithy.io/2.0/aws/amazon-eventstream.html"""
     at = 0
     while at + _HEAD_SIZE <= len(body):
         size, headers = _HEAD.unpack_from(body, at)
@@ -369,7 +374,8 @@ def _leaves(event: _LocatedValue) -> Iterator[_Leaf]:
 
 
 def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_LocatedValue]:
-    """The events whose texts it changes: a secret is masked in its first piece, cut from the others."""
+    """Yield the events whose texts it changes: a secret is masked in its first
+    piece, cut from the others."""
     pieces = [leaf.holder[leaf.key].encode("utf-8", "surrogatepass") for leaf in leaves]
     spans = places(b"".join(pieces), secrets)
     if not spans:

@@ -55,7 +55,7 @@ class Spoken(msgspec.Struct, frozen=True):
 
 
 def call(name: str, /, **arguments: Any) -> ScriptedCall:
-    """A call of the tool `name`, with these arguments. Raises TypeError for what is no JSON."""
+    """Return a call of the tool `name`, with these arguments. Raises TypeError for what is no JSON."""
     try:
         return ScriptedCall(name, to_json(arguments, inf_nan_mode="null").decode())
     except PydanticSerializationError as error:
@@ -64,7 +64,7 @@ def call(name: str, /, **arguments: Any) -> ScriptedCall:
 
 @names_wrong_types
 def raw_call(name: str, arguments: str) -> ScriptedCall:
-    """A call whose arguments are this text, valid or not."""
+    """Return a call whose arguments are this text, valid or not."""
     return ScriptedCall(name, arguments)
 
 
@@ -74,7 +74,7 @@ def in_one_line(arguments: str) -> orjson.Fragment:
 
 
 def spoken(turn: Said | Reply) -> Spoken:
-    """The text and the calls of a turn. Raises TypeError for what is no turn."""
+    """Return the text and the calls of a turn. Raises TypeError for what is no turn."""
     if isinstance(turn, Reply):
         calls = tuple(ScriptedCall(c.name, c.arguments) for c in turn.tool_calls)
         return Spoken(turn.text, calls)
@@ -120,7 +120,7 @@ class ScriptedClient(Closing):
         return self._reply(request)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
-        """Text and arguments in small pieces, then the reply."""
+        """Yield text and arguments in small pieces, then the reply."""
         reply = self._reply(request)
         for piece in _pieces(reply.text):
             yield TextPart(piece)

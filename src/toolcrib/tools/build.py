@@ -207,7 +207,7 @@ def _hidden(schema: JsonObject, names: frozenset[str]) -> set[str]:
 
 
 def _about_arguments(references: References, schema: JsonObject) -> Iterator[dict[str, Any]]:
-    """The subschemas that judge the arguments as a whole, the schema itself among them."""
+    """Yield the subschemas that judge the arguments as a whole, the schema itself among them."""
     stack: list[Any] = [schema]
     seen: set[int] = set()
     while stack:
@@ -225,7 +225,7 @@ def _about_arguments(references: References, schema: JsonObject) -> Iterator[dic
 
 
 def _holding(references: References, schema: JsonObject) -> set[int]:
-    """The ids of all in a schema that a secret lies in, or below what it refers to."""
+    """Return the ids of all in a schema that a secret lies in, or below what it refers to."""
     above: dict[int, list[int]] = defaultdict(list)
     stack: list[Any] = [schema]
     seen: set[int] = set()
@@ -280,7 +280,8 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_feature(options: ToolOptions, feature: str) -> ToolOptions:
-    """The same options; what a tool does is among its features whether or not its author says so."""
+    """Return the same options; what a tool does is among its features
+    whether or not its author says so."""
     said = options.annotations.get("features", ())
     if not isinstance(said, list | tuple) or feature in said:  # what is wrong is refused later
         return options
@@ -332,7 +333,8 @@ def build_definition(
 def with_defaults(
     definition: ToolDefinition, given: CheckedSchema | None, defaults: Mapping[str, Default]
 ) -> ToolDefinition:
-    """The definition with the defaults that its schema does not tell, so that its digest pins them."""
+    """Return the definition with the defaults that its schema does not tell,
+    so that its digest pins them."""
     properties: Any = {} if given is None else given.schema.get("properties", {})
     hidden = {
         name: default.shown

@@ -55,7 +55,7 @@ class PerCall(msgspec.Struct, frozen=True, eq=False):
     positional: bool
 
     def make(self, context: CallContext | None) -> Any:
-        """What the factory returns; `context` is there if the factory takes one."""
+        """Return what the factory returns; `context` is there if the factory takes one."""
         if self.context_parameter is None:
             return self.factory()
         if self.positional:
@@ -121,12 +121,12 @@ def need_of(parameter: str, hint: Any, default: Any = inspect.Parameter.empty) -
 
 
 def interface_of(hint: Any) -> type | None:
-    """The interface that a hint asks to be injected, or None for an ordinary parameter."""
+    """Return the interface that a hint asks to be injected, or None for an ordinary parameter."""
     return _asked_for(hint)[0]
 
 
 def _asked_for(hint: Any) -> tuple[type | None, bool]:
-    """The interface, and whether None will do."""
+    """Return the interface, and whether None will do."""
     plain, takes_none = _without_none(hint)
     if get_origin(plain) is Annotated:
         inner, *extras = get_args(plain)
@@ -207,7 +207,8 @@ def check_may_implement(interface: type, cls: type, tool: str, who: str) -> None
 
 @lru_cache(maxsize=256)
 def members(protocol: type) -> tuple[str, ...]:
-    """The names that a Protocol and its Protocol bases declare, in order; special methods too."""
+    """Return the names that a Protocol and its Protocol bases declare, in
+    order; special methods too."""
     names: dict[str, None] = {}
     for base in reversed(protocol.__mro__):
         if getattr(base, "_is_protocol", False) and base.__module__ not in _TYPING:
@@ -222,7 +223,7 @@ _TYPING = ("typing", "typing_extensions")
 
 
 def _special(base: type, name: str) -> bool:
-    """A special method that stands in the class's own body."""
+    """Return a special method that stands in the class's own body."""
     thing = base.__dict__.get(name)
     if not name.endswith("__") or name in _MACHINERY or name.startswith("__annotate"):
         return False
@@ -261,7 +262,7 @@ def _check_member(protocol: type, implementation: object, member: str, where: st
 
 @lru_cache(maxsize=1024)
 def _mismatch(protocol: type, member: str, given: Callable[..., Any], bound: bool) -> str:
-    """What is surely wrong with a method, or "". Wrappers are taken at their own word.
+    """Return what is surely wrong with a method, or "". Wrappers are taken at their own word.
 
     `bound`: it is called with one argument more, which comes first and is the instance.
     """
@@ -278,7 +279,8 @@ def _mismatch(protocol: type, member: str, given: Callable[..., Any], bound: boo
 
 
 def _is_async(function: Any) -> bool:
-    """Whether it is a coroutine function; `inspect` says yes for any mock made by `create_autospec`."""
+    """Return whether it is a coroutine function; `inspect` says yes for any
+    mock made by `create_autospec`."""
     while isinstance(function, partial):
         function = function.func
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
@@ -319,7 +321,8 @@ def _signature(function: Callable[..., Any], bound: bool) -> inspect.Signature |
 def _cannot_take(
     wanted: inspect.Signature | None, given: inspect.Signature | None, protocol: type
 ) -> str:
-    """A call as the Protocol declares it, with all parameters and with the required ones only."""
+    """Return a call as the Protocol declares it, with all parameters and
+    with the required ones only."""
     if wanted is None or given is None:
         return ""
     declared = list(wanted.parameters.values())

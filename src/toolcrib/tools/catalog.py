@@ -90,7 +90,7 @@ def _check(interface: type, implementation: object, tool: str) -> None:
 
 
 def _made_by(factory: Any) -> type | None:
-    """The class that a factory's return hint promises, where that is one and says something."""
+    """Return the class that a factory's return hint promises, where that is one and says something."""
     if isinstance(factory, type):
         entered = hasattr(factory, "__aenter__") or hasattr(factory, "__enter__")
         return None if entered else factory
@@ -328,19 +328,19 @@ class Catalog:
         return self
 
     def only(self, *names: str) -> Catalog:
-        """The tools of these names, in the order of registration. Raises CatalogError."""
+        """Return the tools of these names, in the order of registration. Raises CatalogError."""
         self._check_known(names)
         wanted = frozenset(names)
         return self._of(e for n, e in self._entries.items() if n in wanted)
 
     def without(self, *names: str) -> Catalog:
-        """All tools but those of these names. Raises CatalogError."""
+        """Return all tools but those of these names. Raises CatalogError."""
         self._check_known(names)
         unwanted = frozenset(names)
         return self._of(e for n, e in self._entries.items() if n not in unwanted)
 
     def where(self, holds: Callable[[ToolDefinition], bool]) -> Catalog:
-        """The tools whose definition `holds`: `.where(lambda d: "mail" in d.tags)`."""
+        """Return the tools whose definition `holds`: `.where(lambda d: "mail" in d.tags)`."""
         if not callable(holds):
             raise TypeError(f"holds is a function of a ToolDefinition; {came(holds)}")
         return self._of(e for e in self._entries.values() if holds(e.tool.definition))
@@ -433,7 +433,8 @@ def _entries(tools: Tools, *, imported: bool = False) -> Iterator[Entry]:
 
 
 def _brought(entry: Entry) -> Entry:
-    """The same, imported where it has no code; what was imported before stays as it is trusted."""
+    """Return the same, imported where it has no code; what was imported
+    before stays as it is trusted."""
     tool = entry.tool
     if tool.runnable or tool.imported is not None:
         return entry

@@ -46,7 +46,7 @@ class NotAcceptedError(Exception):
 
 
 def value_faults(error: ValidationError, *prefix: str | int) -> tuple[Fault, ...]:
-    """The places and kinds of a pydantic error, without its text: that repeats the value.
+    """Return the places and kinds of a pydantic error, without its text: that repeats the value.
 
     A kind of the author's own is not shown: it is text that may be made of anything.
     """
@@ -163,7 +163,7 @@ def _made(instance: Any, canonical: bytes, found: Findings) -> BuiltArguments:
 
 
 def _read(reader: TypedReader, sent: JsonValue, at: At, found: Findings) -> tuple[Any, Any]:
-    """A typed value and the JSON that it is. Raises NotAcceptedError."""
+    """Return a typed value and the JSON that it is. Raises NotAcceptedError."""
     try:
         return reader.read(sent, at, found)
     except Differs as differs:
@@ -175,7 +175,8 @@ def _read(reader: TypedReader, sent: JsonValue, at: At, found: Findings) -> tupl
 
 
 def read_typed(converter: Converter, sent: JsonValue, name: str) -> Any:
-    """The typed value of valid JSON, as a parameter called `name` gets it. Raises NotAcceptedError."""
+    """Return the typed value of valid JSON, as a parameter called `name` gets
+    it. Raises NotAcceptedError."""
     if isinstance(converter, TypedReader):
         return _read(converter, sent, (None, name), Findings())[0]
     try:
@@ -290,14 +291,14 @@ class Tool(Generic[P, R]):
         return self
 
     def renamed(self, name: str) -> Tool[P, R]:
-        """The same tool under another name; its definition, and so its digest, is another."""
+        """Return the same tool under another name; its definition, and so its digest, is another."""
         definition, imported = self.definition.renamed(name), self.imported
         if imported is not None:
             imported = imported._replace(definition=imported.definition.renamed(name))
         return self._but(definition=definition, imported=imported)
 
     def brought(self, origin: str) -> Tool[P, R]:
-        """The same tool as one that was imported, which asks; `origin` is the digest of that."""
+        """Return the same tool as one that was imported, which asks; `origin` is the digest of that."""
         own = self.definition.annotations
         asks = msgspec.structs.replace(self.definition, annotations=asking(own))
         return self._but(definition=asks, imported=Imported(asks, origin, own))
@@ -323,7 +324,7 @@ class Tool(Generic[P, R]):
     def make(
         self, arguments: JsonObject, pinned: Mapping[str, JsonValue] = _NOTHING
     ) -> BuiltArguments:
-        """An instance for one call, and the effective arguments that it was made of.
+        """Return an instance for one call, and the effective arguments that it was made of.
 
         `arguments` are valid and become the instance's own: nobody else may hold them. `pinned` has,
         by JSON Pointer, what default factories made for this call before. Raises NotAcceptedError,
@@ -353,7 +354,7 @@ class Tool(Generic[P, R]):
         return _made(instance, canonical_bytes(shown), found)
 
     def _kept(self, arguments: JsonObject) -> bool:
-        """Whether the arguments are already what the hints promise."""
+        """Return whether the arguments are already what the hints promise."""
         for name, _, kept in self._converting:
             if name in arguments and arguments[name].__class__ is not kept:
                 return False
@@ -366,7 +367,7 @@ class Tool(Generic[P, R]):
     def _typed(
         self, arguments: JsonObject, found: Findings
     ) -> tuple[Mapping[str, Any], JsonObject]:
-        """The arguments as the author's hints promise them, and as everybody else sees them."""
+        """Return the arguments as the author's hints promise them, and as everybody else sees them."""
         typed: dict[str, Any] | None = None
         shown: JsonObject | None = None
         for name, converter, kept in self._converting:
@@ -399,7 +400,8 @@ class Tool(Generic[P, R]):
         shown: JsonObject | None,
         found: Findings,
     ) -> tuple[Mapping[str, Any], JsonObject]:
-        """The same with what was not sent; what a default factory made before is not made again."""
+        """Return the same with what was not sent; what a default factory
+        made before is not made again."""
         typed = dict(arguments) if typed is None else typed
         shown = dict(arguments) if shown is None else shown
         for name, declared in self.defaults.items():
@@ -427,7 +429,7 @@ class Tool(Generic[P, R]):
 
 @names_wrong_types
 def tool_of(thing: object) -> Tool[..., Any]:
-    """The runtime half of anything that has a definition.
+    """Return the runtime half of anything that has a definition.
 
     Raises DefinitionError for what is no tool.
     """

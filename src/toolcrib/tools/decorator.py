@@ -229,7 +229,7 @@ def tool(target: Any = None, /, **options: Any) -> Any:
 
 
 def _options(said: Mapping[str, Any]) -> ToolOptions:
-    """What was said by keyword; what is no option of a tool is an annotation."""
+    """Return what was said by keyword; what is no option of a tool is an annotation."""
     given = dict(said)
     parameters = given.pop("parameters", None)
     if parameters is not None:
@@ -250,7 +250,7 @@ def _options(said: Mapping[str, Any]) -> ToolOptions:
 def make_function_tool(
     function: Callable[..., Any], options: ToolOptions, frame_locals: Mapping[str, Any]
 ) -> Tool[..., Any]:
-    """A `Tool` of a plain function. Raises DefinitionError."""
+    """Return a `Tool` of a plain function. Raises DefinitionError."""
     check_function(function)
     signature = read_function(function, frame_locals, lenient=options.input_schema is not None)
     if options.subprocess:
@@ -335,7 +335,7 @@ def validators(
 def _input(
     name: str, signature: Signature, options: ToolOptions, sole: Any
 ) -> tuple[CheckedSchema | None, dict[str, Any]]:
-    """The schema, and what turns valid arguments into typed ones."""
+    """Return the schema, and what turns valid arguments into typed ones."""
     if options.input_schema is not None:
         given = check_input(name, options.input_schema)
         _check_accepts(name, signature, given.schema)

@@ -56,7 +56,7 @@ _MEANT = {
 def get_definition(
     thing: HasDefinition | type | Callable[..., Any] | Mapping[str, Any],
 ) -> ToolDefinition:
-    """The definition of a tool, a decorated class, a dictionary, or a definition itself.
+    """Return the definition of a tool, a decorated class, a dictionary, or a definition itself.
 
     Raises DefinitionError.
     """
@@ -66,7 +66,7 @@ def get_definition(
 
 
 def function_to_tool_definition(function: Callable[..., Any]) -> JsonObject:
-    """The dictionary form of a plain function, from its hints and docstring.
+    """Return the dictionary form of a plain function, from its hints and docstring.
 
     Raises DefinitionError, naming the parameter, for what JSON Schema cannot express.
     """
@@ -126,7 +126,7 @@ def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
 
 
 def _origin(form: ImportedForm) -> str:
-    """The digest of what was brought, and of nothing that is said of it here."""
+    """Return the digest of what was brought, and of nothing that is said of it here."""
     given, gives = form.get("input_schema"), form.get("output_schema")
     return ToolDefinition(
         name=form["name"],
@@ -139,7 +139,7 @@ def _origin(form: ImportedForm) -> str:
 
 
 def _checked_keys(given: Mapping[str, Any]) -> str:
-    """The name; what else there is has a known key and a value of its type."""
+    """Return the name; what else there is has a known key and a value of its type."""
     if "name" not in given:
         found = ", ".join(map(str, given))[:80] or "nothing"
         raise DefinitionError(
@@ -170,7 +170,7 @@ def _checked_keys(given: Mapping[str, Any]) -> str:
 
 @names_wrong_types
 def read_definitions(path: str | Path) -> list[ImportedForm]:
-    """The definitions of a `.json` or `.jsonl` file, as dictionaries that are not checked yet.
+    """Return the definitions of a `.json` or `.jsonl` file, as dictionaries that are not checked yet.
 
     A JSON file holds a list of them, a single one, or a saved MCP `tools/list` result
     `{"tools": [{name, description, inputSchema, …}]}` (also as the `result` of a JSON-RPC response);

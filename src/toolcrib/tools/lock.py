@@ -64,7 +64,8 @@ class LockedTool(
     trust: TrustName | Literal[""] = ""
 
     def differences(self, other: LockedTool) -> tuple[str, ...]:
-        """The parts in which they differ. `digest` alone: the parts agree, the whole does not."""
+        """Return the parts in which they differ. `digest` alone: the
+        parts agree, the whole does not."""
         if self.digest == other.digest and self.trust == other.trust:
             return ()
         parts = [part for part in PARTS if getattr(self, part) != getattr(other, part)]
@@ -91,7 +92,8 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
-    """Whether a definition differs from an earlier one only by what toolcrib closes and pins now.
+    """Return whether a definition differs from an earlier one only by
+    what toolcrib closes and pins now.
 
     Earlier versions left nested objects of an input schema open, and pinned no default that the
     schema does not tell. A digest cannot be read backwards, so the objects are opened again, in all
@@ -121,7 +123,8 @@ def _opened(definition: ToolDefinition) -> Iterator[ToolDefinition]:
 
 
 def _closed_below(schema: JsonObject) -> list[tuple[JsonObject, str]]:
-    """The objects below the top that take no undeclared property, and the keyword that says so."""
+    """Return the objects below the top that take no undeclared property,
+    and the keyword that says so."""
     found: list[tuple[JsonObject, str]] = []
     pending: list[JsonValue] = list(schema.values())
     while pending:
@@ -151,7 +154,7 @@ class Lock(msgspec.Struct, frozen=True):
     was_open: bool = False
 
     def to_json(self) -> str:
-        """Text that is the same for the same tools in any order; a line for each part."""
+        """Return text that is the same for the same tools in any order; a line for each part."""
         value = {MARK: FORMAT, "tools": msgspec.to_builtins(dict(self.tools))}
         return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -179,11 +182,11 @@ class Lock(msgspec.Struct, frozen=True):
             raise SourceError(f"the lock is damaged: {error}; {_MEND}") from None
 
     def origins(self) -> frozenset[str]:
-        """The digests of the imported definitions that were read, for `Catalog.trusting`."""
+        """Return the digests of the imported definitions that were read, for `Catalog.trusting`."""
         return frozenset(locked.origin for locked in self.tools.values() if locked.origin)
 
     def changes(self, catalog: Catalog) -> list[Change]:
-        """How the catalog differs from what was locked, sorted by tool."""
+        """Return how the catalog differs from what was locked, sorted by tool."""
         return self.changes_to(lock_catalog(catalog))
 
     def changes_to(self, new: Lock) -> list[Change]:
@@ -203,7 +206,7 @@ class Lock(msgspec.Struct, frozen=True):
 
 @names_wrong_types
 def lock_catalog(catalog: Catalog) -> Lock:
-    """The lock of what the catalog holds now."""
+    """Return the lock of what the catalog holds now."""
     tools = {entry.tool.definition.name: entry.tool for entry in catalog.entries}
     definitions = {
         name: tool.definition if tool.imported is None else tool.imported.definition
@@ -214,7 +217,7 @@ def lock_catalog(catalog: Catalog) -> Lock:
 
 @names_wrong_types
 def check_lock(catalog: Catalog, path: str | Path) -> Catalog:
-    """The catalog, if each of its tools is as the lock file has it; put it between load and use.
+    """Return the catalog, if each of its tools is as the lock file has it; put it between load and use.
 
     A tool that is in the lock only is no fault: it reaches no model. Raises CatalogError naming the
     tools and the parts that differ, SourceError for a lock file that is missing or damaged.

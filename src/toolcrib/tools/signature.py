@@ -263,7 +263,8 @@ def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = Fa
 
 
 def _with_factories(cls: type, taken: Sequence[Taken]) -> list[Taken]:
-    """The parameters of a constructor, with the factories that a dataclass has for its fields."""
+    """Return the parameters of a constructor, with the factories that a
+    dataclass has for its fields."""
     made_by: dict[str, Any] = {}
     if is_dataclass(cls):
         made_by = {field.name: field.default_factory for field in fields(cls)}
@@ -291,7 +292,7 @@ def _streaming(name: str, signature: Signature) -> Signature:
 
 
 def sole_object(signature: Signature) -> Any:
-    """The hint of the only parameter, where that is a model, a TypedDict or a dataclass."""
+    """Return the hint of the only parameter, where that is a model, a TypedDict or a dataclass."""
     if len(signature.parameters) != 1 or signature.undocumentable:
         return None
     hint = signature.parameters[0].hint
@@ -323,7 +324,8 @@ def _check_constructed(cls: type, constructor: Any) -> None:
 
 
 def _hinted(cls: type, constructor: Any) -> Any:
-    """What has the hints: a constructor, or the class where that one was generated from its fields.
+    """Return what has the hints: a constructor, or the class where that one
+    was generated from its fields.
 
     The fields of a class are read in the modules that they come from; a generated constructor
     knows only the module of the last class.

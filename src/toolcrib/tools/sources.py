@@ -57,7 +57,7 @@ def _is_tool(thing: object) -> bool:
 
 
 def of_thing(thing: Any, where: str) -> Tools:
-    """A tool, a list, a Catalog, or a function that gives one; a function is called."""
+    """Return a tool, a list, a Catalog, or a function that gives one; a function is called."""
     if callable(thing) and not _is_tool(thing) and not isinstance(thing, type):
         thing = guarded(thing, where)
     if inspect.iscoroutine(thing):
@@ -155,7 +155,7 @@ def discover(*where: Where, trust: Trusts | None = None, lock: str | Path | None
 
 @names_wrong_types
 def source_of(where: Where) -> ToolSource:
-    """The source that is meant. Raises SourceError. Nothing is loaded yet."""
+    """Return the source that is meant. Raises SourceError. Nothing is loaded yet."""
     if isinstance(where, ModuleType):
         return ModuleTools(where)
     if not isinstance(where, str | Path):
@@ -309,7 +309,8 @@ def _distribution(entry: EntryPoint) -> str:
 
 
 def _loaded(source: ToolSource) -> Catalog:
-    """The tools of one source; whatever is wrong with one of them is said with the source's name."""
+    """Return the tools of one source; whatever is wrong with one of them is
+    said with the source's name."""
     try:
         imported = not isinstance(source, ModuleTools | PythonFile | EntryPoints | _Installed)
         tools = guarded(source.tools, source.name)

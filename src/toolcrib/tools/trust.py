@@ -71,7 +71,7 @@ class Imported(NamedTuple):
 def trusted_by(
     definition: ToolDefinition, imported: Imported | None, trust: Trust, pins: Pins | None
 ) -> tuple[ToolDefinition, Imported]:
-    """The definition as the author trusts it, if the digest is the one that was read.
+    """Return the definition as the author trusts it, if the digest is the one that was read.
 
     If it is not, the trust has lapsed: the tool asks as before, and a warning is logged. Raises
     DefinitionError for a tool that was not imported, for what is no trust, and for one without a digest

@@ -136,7 +136,7 @@ class Building(Protocol):
     def normalised(self) -> tuple[str, ...]: ...
 
     def another(self) -> Any:
-        """An instance that nobody else has."""
+        """Return an instance that nobody else has."""
         ...
 
 

@@ -107,7 +107,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
         return json_copy(self.marks_json)
 
     def to_dict(self) -> JsonObject:
-        """All of them as JSON, as `@tool` and `marks=` take them.
+        """Return all of them as JSON, as `@tool` and `marks=` take them.
 
         `marks` and `allowed_roles` are there only where there are some.
         """
@@ -117,7 +117,8 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
         return plain
 
     def facts(self) -> JsonObject:
-        """All of them as JSON, as digests are over them: with `allowed_roles` that are empty, too."""
+        """Return all of them as JSON, as digests are over them: with
+        `allowed_roles` that are empty, too."""
         plain: JsonObject = msgspec.to_builtins(self)
         del plain["marks_json"]
         return plain if self.marks_json == NO_MARKS else {**plain, "marks": self.marks}
@@ -210,7 +211,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return msgspec.structs.replace(self, name=name)
 
     def to_dict(self) -> JsonObject:
-        """The dictionary form: `{name, description, input_schema, output_schema?}`."""
+        """Return the dictionary form: `{name, description, input_schema, output_schema?}`."""
         form: JsonObject = {"name": self.name, "description": self.description}
         if self.input_schema_json is not None:
             form["input_schema"] = json_copy(self.input_schema_json)
@@ -219,7 +220,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return form
 
     def _texts(self) -> list[str]:
-        """All text in it, whoever wrote it."""
+        """Return all text in it, whoever wrote it."""
         marks = self.annotations
         texts = [self.name, self.description, self.input_schema_json or ""]
         texts += [self.output_schema_json or "", self.defaults_json or "", *self.tags, *self.secret]
@@ -231,7 +232,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return texts
 
     def canonical(self) -> str:
-        """The RFC 8785 text of all fields, which the digest is over; absent schemas are left out."""
+        """Return the RFC 8785 text of all fields, which the digest is over;
+        absent schemas are left out."""
         examples: list[JsonValue] = [[e.request, e.arguments] for e in self.examples]
         schemas = (
             ("input_schema", self.input_schema_json),
@@ -282,7 +284,7 @@ class ImportedForm(dict[str, Any]):
         self.hints: Mapping[str, object] = hints if isinstance(hints, Mapping) else {}
 
     def strictness(self) -> AnnotationOptions:
-        """The marks that the claims make stricter."""
+        """Return the marks that the claims make stricter."""
         made: AnnotationOptions = {}
         if self.hints.get("destructiveHint") is True:
             made["safe"] = False
@@ -320,7 +322,7 @@ def mcp_form(given: Mapping[str, Any]) -> ImportedForm | None:
 
 
 def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The form of a tool of OpenAI, Anthropic or MCP as our own.
+    """Return the form of a tool of OpenAI, Anthropic or MCP as our own.
 
     That is `{name, description, input_schema, output_schema?, strict?, input_examples?}`. Anything
     else is given as it is. Raises DefinitionError for a tool that runs at its provider.
@@ -371,14 +373,14 @@ def examples_of_form(form: Mapping[str, Any]) -> list[tuple[str, Mapping[str, An
 
 
 def marks_of_form(form: Mapping[str, Any]) -> Annotations:
-    """The marks of a dictionary that says none: those of an imported one ask."""
+    """Return the marks of a dictionary that says none: those of an imported one ask."""
     if not isinstance(form, ImportedForm):
         return Annotations()
     return asking(msgspec.convert(form.strictness(), Annotations))
 
 
 def asking(annotations: Annotations) -> Annotations:
-    """The marks of an imported tool that nobody trusts."""
+    """Return the marks of an imported tool that nobody trusts."""
     return msgspec.structs.replace(annotations, requires_approval=True, untrusted_output=True)
 
 
@@ -392,7 +394,7 @@ class PlainTool(msgspec.Struct, frozen=True):
 
 
 def tools_in(tools: object, *, whole: type | None = None) -> Iterator[Any]:
-    """The single tools in whatever may hold some, in order: the one place that knows the forms.
+    """Yield the single tools in whatever may hold some, in order: the one place that knows the forms.
 
     A tool, a decorated class, a definition and the dictionary form of one are a tool each; a catalog
     and any other iterable hold tools, or what holds them. What is of `whole` is given as it is, not
@@ -426,7 +428,7 @@ def _is_one(thing: object) -> bool:
 def offered_tools(
     tools: object, text: Callable[[str, JsonObject], str] | None = None
 ) -> Iterator[HasDefinition]:
-    """The same, each with its definition: what an `Offer` holds.
+    """Yield the same, each with its definition: what an `Offer` holds.
 
     `text` is that of `definition_of_form`. Raises DefinitionError for what is no tool.
     """
@@ -438,7 +440,8 @@ def offered_tools(
 
 
 def as_plain(thing: Any, text: Callable[[str, JsonObject], str] | None = None) -> Any:
-    """What has a definition, for a definition or the dictionary form of one; all else as it is."""
+    """Return what has a definition, for a definition or the dictionary
+    form of one; all else as it is."""
     if isinstance(thing, Mapping):
         thing = definition_of_form(thing, text)
     return PlainTool(thing) if isinstance(thing, ToolDefinition) else thing
@@ -450,7 +453,7 @@ _MEANT = ("parameters", "inputSchema")  # what providers and MCP call the schema
 def definition_of_form(
     form: Mapping[str, Any], text: Callable[[str, JsonObject], str] | None = None
 ) -> ToolDefinition:
-    """The definition of `{name, description, input_schema}`; what else it holds is left alone.
+    """Return the definition of `{name, description, input_schema}`; what else it holds is left alone.
 
     `text` makes the JSON text of a schema (name, schema), and may refuse it. Raises DefinitionError
     for a form without a name, or whose schema is no JSON object or has another name.

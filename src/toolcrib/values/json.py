@@ -33,7 +33,7 @@ _WIDE = b"0" * 19  # orjson reads integers of more than 64 bits as floats
 
 
 def canonical_json(value: Any) -> str:
-    """The RFC 8785 text of a JSON value.
+    """Return the RFC 8785 text of a JSON value.
 
     Raises ValueError for NaN and infinities, TypeError for what is not JSON (lone surrogates too).
     """
@@ -64,7 +64,7 @@ def canonical_text(text: str) -> str:
 
 
 def canonical_bytes(value: JsonObject) -> bytes:
-    """The RFC 8785 text of a JSON object, in UTF-8. Raises as `canonical_json` does."""
+    """Return the RFC 8785 text of a JSON object, in UTF-8. Raises as `canonical_json` does."""
     try:
         written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # an integer of more than 64 bits
@@ -84,8 +84,8 @@ def json_bytes(value: JsonValue) -> bytes:
 
 
 def _otherwise(written: bytes) -> bool:
-    """Whether RFC 8785 may want another text than orjson's: of whole floats, of exponents, of the order
-    of keys beyond the first plane of Unicode. Within a text it may err."""
+    """Return whether RFC 8785 may want another text than orjson's: of whole floats, of exponents, of
+    the order of keys beyond the first plane of Unicode. Within a text it may err."""
     if b"." in written and _WHOLE.search(written) is not None:
         return True
     if _EXPONENT.search(written) is not None:
@@ -144,7 +144,7 @@ def sha256_hex(text: str | bytes) -> str:
 
 
 def keyed_digest(key: bytes, *parts: str) -> str:
-    """A digest of texts that only who has the key can make, or try out: `hmac:<key's id>:<hex>`.
+    """Return a digest of texts that only who has the key can make, or try out: `hmac:<key's id>:<hex>`.
 
     HMAC-SHA256 over the texts, each behind its length, so that no two lists of texts are alike. Digests
     by different keys have different ids: of those nobody can say whether the texts are the same.
@@ -158,7 +158,7 @@ def keyed_digest(key: bytes, *parts: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text with `?` for lone surrogates, which no provider and no file can hold."""
+    """Return the text with `?` for lone surrogates, which no provider and no file can hold."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -168,7 +168,7 @@ def digest(value: Any) -> str:
 
 
 def json_copy(text: str | bytes) -> JsonObject:
-    """A fresh object from JSON text of our own making."""
+    """Return a fresh object from JSON text of our own making."""
     return cast("JsonObject", orjson.loads(text))
 
 

@@ -44,7 +44,7 @@ class Image(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
             raise ValueError("an image with data needs its media type, such as image/png")
 
     def as_url(self) -> str:
-        """The address, or the data as one (RFC 2397)."""
+        """Return the address, or the data as one (RFC 2397)."""
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
 
@@ -98,7 +98,7 @@ class Message(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
     @staticmethod
     def tool(call: ToolCall, content: str, *, is_error: bool = False) -> Message:
-        """The one result of `call`; `content` is the model's view of it, as text."""
+        """Return the one result of `call`; `content` is the model's view of it, as text."""
         return Message("tool", content, call_id=call.id, name=call.name, is_error=is_error)
 
 

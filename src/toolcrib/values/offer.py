@@ -61,11 +61,11 @@ class Offer(msgspec.Struct, frozen=True):
         known: Iterable[str] = (),
         restorers: Mapping[str, ArgumentRestorer] | None = None,
     ) -> Offer:
-        """The offer of these tools, in any form. Raises DefinitionError for what is no tool."""
+        """Return the offer of these tools, in any form. Raises DefinitionError for what is no tool."""
         by_name = {tool.get_definition().name: tool for tool in offered_tools(tools)}
         absent = frozenset(known) - by_name.keys()
         return Offer(by_name, own_names or {}, absent, restorers or {})
 
     def own_name(self, wire_name: str) -> str:
-        """The tool's own name for the name that a provider knows it by."""
+        """Return the tool's own name for the name that a provider knows it by."""
         return self.own_names.get(wire_name, wire_name)

@@ -143,7 +143,7 @@ def earlier_key_of(run_id: str, call_id: str) -> str:
 
 
 def is_final(record: ToolInvocationRecord) -> bool:
-    """Whether a record says for good what became of its call: completed, failed or denied.
+    """Return whether a record says for good what became of its call: completed, failed or denied.
 
     `outcome_unknown` is never final, it fills a gap. Without a key the call has not begun, and the end
     of one attempt (`cancelled`, `not_recorded`, `duplicate_call`) says nothing of the others.

@@ -99,7 +99,8 @@ def check_type(
 def check_each(
     name: str, values: object, kind: type | tuple[type, ...], wanted: str
 ) -> tuple[Any, ...]:
-    """The values of a list or another iterable. Raises TypeError unless each of them is a `kind`."""
+    """Return the values of a list or another iterable. Raises TypeError
+    unless each of them is a `kind`."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} is {wanted}; {came(values)}")
     given = tuple(values)
@@ -145,7 +146,8 @@ _PYTHONS_OWN = (AttributeError, LookupError, TypeError, ValueError)
 def _told(
     function: Callable[..., Any], error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Exception:
-    """The sentence about the first argument that is not what its hint says; else the error itself."""
+    """Return the sentence about the first argument that is not what its hint
+    says; else the error itself."""
     if isinstance(error, ToolcribError):
         return error
     signature = inspect.signature(function)
@@ -169,7 +171,7 @@ def _told(
 
 
 def _odd_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _FieldKind]]:
-    """The elements of a list or a tuple that are not what the hint of a collection says."""
+    """Yield the elements of a list or a tuple that are not what the hint of a collection says."""
     kinds = get_args(hint)
     if len(kinds) != 1 or get_origin(hint) is type or not isinstance(value, list | tuple):
         return
@@ -180,7 +182,7 @@ def _odd_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _Fiel
 
 
 def _is_meant(kind: _FieldKind, value: object) -> bool:
-    """Whether a value fits; a text is a sequence to Python, and is never meant as one."""
+    """Return whether a value fits; a text is a sequence to Python, and is never meant as one."""
     if isinstance(value, str | bytes) and type(value) not in kind.types:
         return False
     return kind.fits(value)

@@ -64,7 +64,8 @@ _DIRECT = ({"type": "direct"}, None)
 
 
 def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
-    """The kind of block that a delta adds to, and the member that it brings; empty if unknown."""
+    """Return the kind of block that a delta adds to, and the member that
+    it brings; empty if unknown."""
     kind = delta.get("type")
     if isinstance(kind, str) and kind in _DELTAS:
         return _DELTAS[kind]
@@ -93,7 +94,7 @@ class ContentBlock:
         self._citations: list[Any] = []
 
     def is_again(self, form: Any) -> bool:
-        """Whether a beginning at the same index is that of this call, said again."""
+        """Return whether a beginning at the same index is that of this call, said again."""
         if self.kind != "tool_use" or not isinstance(form, dict):
             return False
         if self.stopped and not self.form.get("id"):
@@ -101,7 +102,7 @@ class ContentBlock:
         return all(form.get(key) == self.form.get(key) for key in ("type", "id", "name"))
 
     def is_other(self, form: Any) -> bool:
-        """Whether a beginning at the same index gives the id of this call to another tool."""
+        """Return whether a beginning at the same index gives the id of this call to another tool."""
         given = self.form.get("id")
         is_call = (
             self.kind == "tool_use" and isinstance(form, dict) and form.get("type") == self.kind
@@ -114,7 +115,7 @@ class ContentBlock:
         return bool(self.form.get("name")) or self.stopped
 
     def takes(self, kind: str) -> bool:
-        """Whether a delta for blocks of that kind may be for this one."""
+        """Return whether a delta for blocks of that kind may be for this one."""
         return not kind or kind == self.kind or self.kind not in _KINDS
 
     def add(self, member: str, value: Any) -> None:
@@ -127,7 +128,7 @@ class ContentBlock:
             self.form = self.form | value | {"type": self.kind}
 
     def whole(self) -> dict[str, Any]:
-        """The block as it would have come in one piece; that of a call without its input."""
+        """Return the block as it would have come in one piece; that of a call without its input."""
         form = dict(self.form)
         for member, pieces in self._pieces.items():
             text = "".join(pieces)
@@ -145,7 +146,8 @@ class ContentBlock:
 
 
 def kept(blocks: Iterable[ContentBlock], *, cut: bool) -> list[dict[str, Any]]:
-    """What has to be sent back of these blocks: all of them, or none if text and calls say it all."""
+    """Return what has to be sent back of these blocks: all of them, or none
+    if text and calls say it all."""
     forms = [block.whole() for block in blocks]
     if all(map(_plain, forms)):
         return []
@@ -153,7 +155,8 @@ def kept(blocks: Iterable[ContentBlock], *, cut: bool) -> list[dict[str, Any]]:
 
 
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
-    """An assistant's content: text and calls, at their places among the blocks that were kept."""
+    """Return an assistant's content: text and calls, at their places
+    among the blocks that were kept."""
     known = state if isinstance(state, list) else []
     forms = [form for form in known if isinstance(form, dict) and _usable(form, cut=False)]
     said = "".join(form["text"] for form in forms if form.get("type") == "text")
@@ -185,7 +188,7 @@ def _plain(form: dict[str, Any]) -> bool:
 
 
 def _usable(form: dict[str, Any], *, cut: bool) -> bool:
-    """Whether Anthropic would take the block back: not so thinking or a call that was cut."""
+    """Return whether Anthropic would take the block back: not so thinking or a call that was cut."""
     kind = form.get("type")
     if kind == "text":
         return isinstance(form.get("text"), str)
@@ -410,7 +413,7 @@ class AnthropicReply:
         return block
 
     def _at(self, index: object, kind: str, parts: Parts) -> ContentBlock:
-        """The block that a delta adds to; one that nobody has announced begins with it."""
+        """Return the block that a delta adds to; one that nobody has announced begins with it."""
         block = self._by_index.get(index)
         if block is None and index is None and self._blocks:
             block = self._blocks[-1]
@@ -468,7 +471,7 @@ class AnthropicReply:
             self._usage |= {key: count for key, count in usage.items() if count}
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """The reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` is whether the provider said that this was all of it."""
         for block in self._blocks:
             self._settle(block, [])
         said_how = self._whole or bool(self._ending.reason)  # without, a cut may have been lost
@@ -491,7 +494,7 @@ def _has_input(form: Any) -> bool:
 
 
 def _inputs(content: list[Any], data: bytes) -> list[bytes]:
-    """The inputs of all blocks of a body, as the very bytes."""
+    """Return the inputs of all blocks of a body, as the very bytes."""
     try:
         return [bytes(block.input) for block in _BODY_SLICES.decode(data).content]
     except (ValueError, RecursionError):
@@ -506,7 +509,7 @@ def _input_at_start(form: Any, data: bytes) -> bytes:
 
 
 def _again(form: Any) -> bytes:
-    """An input out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    """Return an input out of JSON that strict parsers refuse, such as half a surrogate pair."""
     try:
         return json.dumps(form["input"]).encode() if _has_input(form) else b""
     except RecursionError:
@@ -529,7 +532,7 @@ _MODES = {"auto": "auto", "none": "none", "required": "any", "tool": "tool"}
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be sent.
 
     A choice among some tools has no form here: the others are not sent with that request, which
     costs its cache, and the model cannot call them. Where calls were made and no tool is on offer any
@@ -568,7 +571,8 @@ def _system(instructions: list[str]) -> str | list[dict[str, str]]:
 def _narrowed(
     wire: Wire, request: ChatRequest, tools: SentTools, choice: ToolChoice
 ) -> tuple[SentTools, ToolChoice]:
-    """The tools and the choice that say which are allowed; as they are where there is no need."""
+    """Return the tools and the choice that say which are allowed; as they
+    are where there is no need."""
     own = frozenset(request.tool_choice.allowed)
     if choice.mode not in ("auto", "required") or own == tools.names.keys():
         return tools, choice

@@ -54,9 +54,9 @@ class Decoder(Protocol):
         """Parts that became known with `data`. Never raises for what the provider sent."""
 
     def finish(self, *, clean: bool = True) -> Reply:
-        """The reply. `clean` is whether the transport came to its own end: the last chunk, or the
-        length that it had announced; a body that a closed connection ended has none, and may have been
-        cut there. Raises ProviderError for a reported error, WireError for another format."""
+        """Return the reply. `clean` is whether the transport came to its own end: the last chunk, or
+        the length that it had announced; a body that a closed connection ended has none, and may have
+        been cut there. Raises ProviderError for a reported error, WireError for another format."""
 
 
 class Memo:
@@ -135,7 +135,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name} at {self.server}" if self.server else self.name
 
     def meaning(self, reason: str) -> FinishReason:
-        """What that reason for the end of a reply says, in whatever case it is written.
+        """Return what that reason for the end of a reply says, in whatever case it is written.
 
         What follows a colon is detail of a cut: `content_filter: PROHIBITED_CONTENT`.
         """
@@ -144,7 +144,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         return listed or ("stop" if word in self.natural_reasons else "doubtful")
 
     def at(self, host: str) -> Wire:
-        """The wire as the server of that host name speaks it; a dot at its end names the same."""
+        """Return the wire as the server of that host name speaks it; a
+        dot at its end names the same."""
         host = host.rstrip(".")
         known = any(host == name or host.endswith(f".{name}") for name in self.done_servers)
         return msgspec.structs.replace(
@@ -159,7 +160,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_offered(tools: object) -> Iterator[HasDefinition]:
-    """The tools that an `Offer` holds, of tools in any form; a dictionary's schema is checked.
+    """Return the tools that an `Offer` holds, of tools in any form; a dictionary's schema is checked.
 
     Raises DefinitionError for what is no tool, and for a dictionary without a name, or whose schema is
     none, is not safe to use, or has another name.
@@ -168,7 +169,8 @@ def as_offered(tools: object) -> Iterator[HasDefinition]:
 
 
 def _checked_text(name: str, schema: JsonObject) -> str:
-    """A schema's text, its keys in their own order, which is the order that a model answers in."""
+    """Return a schema's text, its keys in their own order, which is the
+    order that a model answers in."""
     try:
         text = schema_text(schema)
         _check(text)

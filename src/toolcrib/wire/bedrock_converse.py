@@ -82,7 +82,7 @@ class ConverseBlock:
         self._citations: list[Any] = []
 
     def is_again(self, form: Any) -> bool:
-        """Whether a beginning at the same index is that of this call, said again."""
+        """Return whether a beginning at the same index is that of this call, said again."""
         use = form.get("toolUse") if isinstance(form, dict) else None
         if not self.ours or not isinstance(use, dict):
             return False
@@ -92,7 +92,7 @@ class ConverseBlock:
         return all(use.get(key) == own.get(key) for key in ("toolUseId", "name"))
 
     def is_other(self, form: Any) -> bool:
-        """Whether a beginning at the same index gives the id of this call to another tool."""
+        """Return whether a beginning at the same index gives the id of this call to another tool."""
         use = form.get("toolUse") if isinstance(form, dict) else None
         given = self.form["toolUse"].get("toolUseId") if self.ours else None
         return isinstance(use, dict) and bool(given) and use.get("toolUseId") == given
@@ -103,7 +103,7 @@ class ConverseBlock:
         return bool(self.form["toolUse"].get("name")) or self.stopped
 
     def takes(self, kind: str) -> bool:
-        """Whether a delta of that kind may be for this block."""
+        """Return whether a delta of that kind may be for this block."""
         if kind == "citation":
             return self.kind in ("", "text")
         return self.kind == kind or (not self.kind and kind != "toolUse")
@@ -129,7 +129,8 @@ class ConverseBlock:
             self.form[kind] = value
 
     def whole(self) -> dict[str, Any]:
-        """The block as it would have come in one piece; that of a call of ours without its input."""
+        """Return the block as it would have come in one piece; that of a
+        call of ours without its input."""
         if self.ours:
             use = self.form["toolUse"]
             return {"toolUse": {key: use[key] for key in use if key != "input"}}
@@ -153,7 +154,8 @@ class ConverseBlock:
 
 
 def kept(blocks: Iterable[ConverseBlock], *, cut: bool) -> list[dict[str, Any]]:
-    """What has to be sent back of these blocks: all of them, or none if text and calls say it all.
+    """Return what has to be sent back of these blocks: all of them, or
+    none if text and calls say it all.
 
     Of a reply that was cut, reasoning without its signature is no use.
     """
@@ -164,7 +166,7 @@ def kept(blocks: Iterable[ConverseBlock], *, cut: bool) -> list[dict[str, Any]]:
 
 
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
-    """An assistant's content: text and calls, at their places among the blocks that were kept.
+    """Return an assistant's content: text and calls, at their places among the blocks that were kept.
 
     Reasoning that nobody has signed goes back only beside calls, whose results it is for: DeepSeek's
     models refuse it (langchain-ai/langchain-aws#401), and no other needs it.
@@ -213,7 +215,7 @@ def _call(call: SentCall) -> dict[str, Any]:
 
 
 def _is_call(form: dict[str, Any]) -> bool:
-    """Whether a block is a call for us to run."""
+    """Return whether a block is a call for us to run."""
     use = form.get("toolUse")
     return isinstance(use, dict) and use.get("type") in _OURS
 
@@ -225,7 +227,8 @@ def _is_unsigned(form: dict[str, Any]) -> bool:
 
 
 def _usable(form: dict[str, Any]) -> bool:
-    """Whether Bedrock would take the block back: not so a text that is none, or half of an input."""
+    """Return whether Bedrock would take the block back: not so a text that
+    is none, or half of an input."""
     use = form.get("toolUse")
     if "toolUse" in form:
         return isinstance(use, dict) and isinstance(use.get("input", {}), dict)
@@ -277,7 +280,7 @@ class BedrockHistory(History):
         return _message("user", [_result(result) for result in results])
 
     def encoded(self, last: bytes = b"") -> bytes:
-        """The JSON text of the list; `last` is a block to be added to the last message."""
+        """Return the JSON text of the list; `last` is a block to be added to the last message."""
         pieces: list[bytes] = []
         before = b""
         for item in self._encoded:
@@ -489,7 +492,8 @@ class BedrockReply:
             block.add_other(kind, value)
 
     def _at(self, index: object, kind: str, parts: Parts) -> ConverseBlock:
-        """The block that a delta adds to; without an announcement, as text has none, it begins."""
+        """Return the block that a delta adds to; without an announcement,
+        as text has none, it begins."""
         block = self._by_index.get(index)
         if block is None or not block.takes(kind):
             block = self._begin({"toolUse": {}} if kind == "toolUse" else {}, index, "", parts)
@@ -522,7 +526,7 @@ class BedrockReply:
             self._usage |= {key: count for key, count in usage.items() if count is not None}
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """The reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` is whether the provider said that this was all of it."""
         self._ending.stopped(ended=ended, torn=self.torn)
         calls = self._ending.calls(self._calls)
         state = kept(self._blocks, cut=self._ending.cut is not None)
@@ -542,7 +546,7 @@ def _has_input(form: Any) -> bool:
 
 
 def _inputs(content: list[Any], data: bytes) -> list[str]:
-    """The inputs of all blocks of a body, in the very bytes; empty where there are none."""
+    """Return the inputs of all blocks of a body, in the very bytes; empty where there are none."""
     try:
         return list(map(_slice, _BODY_SLICES.decode(data).output.message.content))
     except (ValueError, RecursionError):
@@ -562,7 +566,7 @@ def _slice(block: _RawConverseBlock) -> str:
 
 
 def _again(form: Any) -> str:
-    """An input out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    """Return an input out of JSON that strict parsers refuse, such as half a surrogate pair."""
     try:
         return json.dumps(form["toolUse"]["input"]) if _has_input(form) else ""
     except RecursionError:
@@ -586,7 +590,7 @@ _GONE = "Not available any more: do not call it."
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be sent.
 
     A choice of no tool, or among some, has no form here: the others are not sent with that request,
     which costs its cache. Where calls were made and no tool is left, the tools that were called are
@@ -646,7 +650,7 @@ def _path(wire: Wire, model: str, *, stream: bool) -> str:
 def _chosen(
     wire: Wire, request: ChatRequest, tools: SentTools
 ) -> tuple[SentTools, ToolChoice | None]:
-    """The tools to send and the choice among them, which is None where nothing need be said."""
+    """Return the tools to send and the choice among them, which is None where nothing need be said."""
     choice = checked_choice(request.tool_choice, tools)
     if choice is None or choice.mode == "tool":
         return tools, choice

@@ -87,14 +87,15 @@ class _OpenCall:
         self._blank = 0
 
     def has_arguments(self) -> bool:
-        """Whether its arguments have begun; every blank fragment is looked at once."""
+        """Return whether its arguments have begun; every blank fragment is looked at once."""
         fragments = self.fragments
         while self._blank < len(fragments) and not fragments[self._blank].strip(SPACE):
             self._blank += 1
         return self._blank < len(fragments)
 
     def whole(self) -> bool:
-        """Whether the arguments so far are balanced; every fragment is looked at once, if asked."""
+        """Return whether the arguments so far are balanced; every fragment
+        is looked at once, if asked."""
         if self._balance is None:
             self._balance = Balance()
         for fragment in self.fragments[self._scanned :]:
@@ -163,8 +164,8 @@ class CallAssembler:
         return ArgumentsPart(call.id, call.own, text)
 
     def _is_stray(self, call: _OpenCall, text: str) -> bool:
-        """Whether the call that a piece points at cannot have it. Where no mark ends a call, its name
-        may still come, which `finish` sees."""
+        """Return whether the call that a piece points at cannot have it. Where no mark ends a call, its
+        name may still come, which `finish` sees."""
         if self._marked:
             return call.ended or not call.name
         return call is not self._calls[-1] and bool(text.strip(SPACE)) and call.whole()
@@ -204,7 +205,7 @@ class CallAssembler:
         return ArgumentsPart(call.id, call.own, text)
 
     def finish(self, *, cut: bool) -> tuple[tuple[ToolCall, ...], bool]:
-        """The calls, and whether the reply was cut: known before, or seen by its last arguments.
+        """Return the calls, and whether the reply was cut: known before, or seen by its last arguments.
 
         A piece that brought neither name nor arguments is no call.
         """
@@ -219,7 +220,7 @@ class CallAssembler:
         return tuple(_cut(c, text) if cut else self._made(c, text) for c, text in read), cut
 
     def _made(self, call: _OpenCall, text: str) -> ToolCall:
-        """The call of a reply that was not cut."""
+        """Return the call of a reply that was not cut."""
         arguments, notes, same = settled(text)
         fault = call.fault
         if fault is None and not call.name:
@@ -260,8 +261,8 @@ class CallAssembler:
         return call
 
     def _goes_on(self, index: object, provider_id: str, name: str) -> bool:
-        """Whether a piece that points at no call is more of the last one: an index alone is no sign
-        of another call while the last one is not whole."""
+        """Return whether a piece that points at no call is more of the last one: an index alone is no
+        sign of another call while the last one is not whole."""
         if index is None:
             return True
         if provider_id or name or self._last is None or self._last.ended:
@@ -294,11 +295,12 @@ class CallAssembler:
             call.named_in = self._chunk
 
     def _is_another(self, before: str, name: str, joined_name: str) -> bool:
-        """Whether a name that follows the first arguments is not that of the call they belong to."""
+        """Return whether a name that follows the first arguments is not that
+        of the call they belong to."""
         return joined_name != before or (name != before and self._knows(name))
 
     def _begins(self, call: _OpenCall, provider_id: str, name: str, text: str) -> bool:
-        """Whether the piece is the beginning of another call than the one that it points at."""
+        """Return whether the piece is the beginning of another call than the one that it points at."""
         another_name = bool(name) and name not in call.name
         if provider_id and provider_id == call.provider_id:
             return another_name and call.whole()
@@ -315,7 +317,7 @@ class CallAssembler:
         return call.named_in == self._chunk or (two_tools and not call.fragments)
 
     def _joined(self, before: str, name: str) -> str:
-        """A name from its pieces: a repeat changes nothing, a longer form replaces it."""
+        """Return a name from its pieces: a repeat changes nothing, a longer form replaces it."""
         if self._knows(before + name):
             return before + name
         if name in before or len(before) > _LONGEST_NAME:
@@ -327,7 +329,7 @@ class CallAssembler:
 
 
 def _is_renamed(call: _OpenCall, provider_id: str, name: str) -> bool:
-    """Whether the beginning of that call is said again, with another name."""
+    """Return whether the beginning of that call is said again, with another name."""
     same = bool(provider_id) and provider_id == call.provider_id
     return same and bool(name) and bool(call.name) and name != call.name
 
@@ -344,7 +346,8 @@ def _cut(call: _OpenCall, text: str) -> ToolCall:
 
 
 def joined(fragments: list[str]) -> str:
-    """The text in these fragments; that of the last, where each says again all there was before it."""
+    """Return the text in these fragments; that of the last, where each says
+    again all there was before it."""
     text = "".join(fragments)
     pieces = [fragment for fragment in fragments if fragment]
     if len(pieces) < 2 or is_object(text) or not is_object(pieces[-1]):
@@ -354,8 +357,8 @@ def joined(fragments: list[str]) -> str:
 
 
 def member_of(form: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:
-    """What a member holds, None where it is not there or null. Raises WireError where it is of another
-    type: an empty text, a zero or a `false` in its place may be what is left of a call."""
+    """Return what a member holds, None where it is not there or null. Raises WireError where it is of
+    another type: an empty text, a zero or a `false` in its place may be what is left of a call."""
     value = form.get(key)
     if value is None or isinstance(value, kind):
         return value
@@ -365,21 +368,22 @@ def member_of(form: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:
 def misplaced(
     event: Mapping[str, Any], kind: object, places: Mapping[str, tuple[str, ...]]
 ) -> bool:
-    """Whether an event holds what a piece of a call stands in, where events of its kind have no place
-    for it: its kind was changed, or nobody knows it. `places` are those that each kind has; a kind
-    that is not among them has none. Others of unknown kinds, such as a ping, hold no piece."""
+    """Return whether an event holds what a piece of a call stands in, where events of its kind have no
+    place for it: its kind was changed, or nobody knows it. `places` are those that each kind has; a
+    kind that is not among them has none. Others of unknown kinds, such as a ping, hold no piece."""
     has = places.get(kind, ()) if isinstance(kind, str) else ()
     return any(key in event for keys in places.values() for key in keys if key not in has)
 
 
 def index_of(given: object) -> int | str | None:
-    """The index that a server gave to a piece; one that is neither a number nor a text is none."""
+    """Return the index that a server gave to a piece; one that is neither
+    a number nor a text is none."""
     return given if type(given) is int or type(given) is str else None
 
 
 def choice_of(form: dict[str, Any]) -> int:
-    """The number of a choice, 0 where it has none. Raises WireError for one that is no number: pieces
-    of a call that belong to nobody known would be a hole in it."""
+    """Return the number of a choice, 0 where it has none. Raises WireError for one that is no number:
+    pieces of a call that belong to nobody known would be a hole in it."""
     given = form.get("index")
     if given is None:
         return 0

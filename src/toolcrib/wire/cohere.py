@@ -243,7 +243,7 @@ class CohereReply:
                 parts.append(TextPart(mended(text)))
 
     def _at(self, index: object, kind: str) -> _ContentPart:
-        """The block that a piece adds to; one that nobody has announced begins with it."""
+        """Return the block that a piece adds to; one that nobody has announced begins with it."""
         block = self._by_index.get(index)
         if block is None or (kind and kind != block.kind):
             block = self._by_index[index] = _ContentPart(kind)
@@ -262,17 +262,18 @@ class CohereReply:
         self._usage = usage if isinstance(usage, dict) else self._usage
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """The reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` is whether the provider said that this was all of it."""
         self._ending.stopped(ended=ended and self._said_how(), torn=self.torn)
         calls = self._ending.calls(self._calls)
         return self._ending.reply(self._text, calls, self._spent(), raw=raw, state=self._state())
 
     def _said_how(self) -> bool:
-        """Whether a stream said how it ended: one without `message-end` may have lost a cut."""
+        """Return whether a stream said how it ended: one without `message-end` may have lost a cut."""
         return self._whole or bool(self._ending.reason)
 
     def _state(self) -> dict[str, Any]:
-        """What of the message is neither its text nor its calls; nothing if there is nothing more."""
+        """Return what of the message is neither its text nor its calls;
+        nothing if there is nothing more."""
         state: dict[str, Any] = {}
         blocks = [block.form() for block in self._blocks]
         if self._citations or any(block.get("type") != "text" for block in blocks):
@@ -297,8 +298,8 @@ def _check(payload: JsonObject) -> None:
 
 
 def _object(form: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """A member that holds others, empty if it is not there. Raises WireError for one of another type:
-    what it holds may be a piece of a call."""
+    """Return a member that holds others, empty if it is not there. Raises WireError for one of another
+    type: what it holds may be a piece of a call."""
     value = form.get(key)
     if value is None:
         return {}
@@ -308,13 +309,13 @@ def _object(form: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _list(message: Mapping[str, Any], key: str) -> list[Any]:
-    """A member that a whole message has as a list, and a piece of a stream as a single one."""
+    """Return a member that a whole message has as a list, and a piece of a stream as a single one."""
     value = message.get(key)
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _brings(call: Any) -> bool:
-    """Whether a piece of a call has a place for arguments."""
+    """Return whether a piece of a call has a place for arguments."""
     function = call.get("function") if isinstance(call, dict) else None
     return isinstance(function, dict) and "arguments" in function
 
@@ -344,7 +345,7 @@ _ONLY_WITH_TOOLS = frozenset(("tool_choice", "strict_tools"))
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be sent.
 
     Strictness is the whole request's: `Settings.extra={"strict_tools": True}`.
     """
@@ -364,7 +365,7 @@ def encode(
 
 
 def _choice(wire: Wire, request: ChatRequest, tools: SentTools) -> tuple[SentTools, str | None]:
-    """The tools that the choice leaves, and the word for it; there is none for `auto`."""
+    """Return the tools that the choice leaves, and the word for it; there is none for `auto`."""
     refuse_single_calls(wire, request, tools)
     choice = request.tool_choice
     if checked_choice(choice, tools) is None:

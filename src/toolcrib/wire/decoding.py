@@ -40,7 +40,7 @@ _HEAVY = frozenset(("choices", "candidates", "content", "output", "message", "re
 def decoding_by(
     build: MakeBuilder, frames: Callable[[], Frames] = EventStream, *, bodies: bool = True
 ) -> MakeDecoder:
-    """The decoder of a wire, from what is its own.
+    """Return the decoder of a wire, from what is its own.
 
     Without `bodies`, a reply that is not streamed is a stream of one event.
     """
@@ -89,7 +89,8 @@ class WholeDecoder:
         return self._builder.finish(ended=True, raw=payload)
 
     def _list(self, body: bytes) -> Reply:
-        """The events of a stream as one JSON array: Gemini's, where `alt=sse` was not asked for."""
+        """Return the events of a stream as one JSON array: Gemini's, where
+        `alt=sse` was not asked for."""
         chunks = []
         for data in _items(body):
             chunk = _parsed(data)
@@ -130,7 +131,7 @@ class _TakenEvents:
 
 
 def _referred(reply: Reply, payload: PayloadRef) -> Reply:
-    """The reply with a reference to what it was decoded from, in it and in each of its calls."""
+    """Return the reply with a reference to what it was decoded from, in it and in each of its calls."""
     replace = msgspec.structs.replace
     calls = tuple(
         replace(call, payload=replace(payload, position=at))
@@ -147,7 +148,7 @@ def _noted(reply: Reply, note: str) -> Reply:
 
 
 def _says(event: Event) -> bool:
-    """Whether an event holds anything but a sign of life, or once more that this is the end."""
+    """Return whether an event holds anything but a sign of life, or once more that this is the end."""
     data = event.data.strip()
     return event.name not in _ALIVE and data.startswith(b"{") and b'"ping"' not in data[:40]
 
@@ -310,7 +311,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _items(data: bytes) -> list[bytes]:
-    """The items of a JSON array, each as its bytes. Raises WireError if it is none."""
+    """Return the items of a JSON array, each as its bytes. Raises WireError if it is none."""
     try:
         return [bytes(item) for item in _ITEMS.decode(data.lstrip(_BLANK))]
     except (ValueError, RecursionError):

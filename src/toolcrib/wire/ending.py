@@ -87,7 +87,7 @@ class Ending:
             self.sign("incomplete")
 
     def calls(self, assembler: CallAssembler) -> tuple[ToolCall, ...]:
-        """The calls, whose arguments may be the only sign that the reply was cut."""
+        """Return the calls, whose arguments may be the only sign that the reply was cut."""
         calls, cut = assembler.finish(cut=self.cut is not None)
         if cut:
             self.sign("length")
@@ -108,7 +108,8 @@ class Ending:
         state: Any = None,
         refused: bool = False,
     ) -> Reply:
-        """The reply. `text` is what the model said, in pieces; `state` what has to go back as it came.
+        """Return the reply. `text` is what the model said, in pieces; `state`
+        what has to go back as it came.
 
         `refused` is whether the text is a refusal that came to its own end.
         """
@@ -127,7 +128,7 @@ class Ending:
 
 
 def unlisted(reason: str) -> CallFault:
-    """What is wrong with the calls of a reply that ended for a reason that nobody has listed."""
+    """Return what is wrong with the calls of a reply that ended for a reason that nobody has listed."""
     said = safe_text(reason, 60)
     return CallFault(
         ErrorCode.TRUNCATED,

@@ -85,7 +85,7 @@ _DELAY = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 
 @names_wrong_types
 def http_error(status: int, body: bytes, *, retry_after: float | None = None) -> ClientError:
-    """The error for an HTTP status outside 200..299. `retry_after` in seconds."""
+    """Return the error for an HTTP status outside 200..299. `retry_after` in seconds."""
     payload = _payload(body)
     words = _words(payload)
     kind = _of_status(status)
@@ -98,7 +98,7 @@ def http_error(status: int, body: bytes, *, retry_after: float | None = None) ->
 
 
 def reported_error(payload: Any) -> ClientError:
-    """The error for an error object in a 200 body or in a stream."""
+    """Return the error for an error object in a 200 body or in a stream."""
     words = _words(payload)
     kind = next((_WORDS[word] for word in words if word in _WORDS), None)
     status = next((int(word) for word in words if re.fullmatch(r"[45]\d\d", word)), None)
@@ -153,7 +153,7 @@ def _seconds(number: float) -> str:
 
 
 def _words(payload: Any) -> list[str]:
-    """The words and numbers in which an error object says its kind, in lower case."""
+    """Return the words and numbers in which an error object says its kind, in lower case."""
     outer = payload[0] if isinstance(payload, list) and payload else payload
     outer = outer if isinstance(outer, dict) else {}
     inner = outer.get("error")
@@ -163,7 +163,8 @@ def _words(payload: Any) -> list[str]:
 
 
 def _told(payload: Any) -> float | None:
-    """The seconds of Google's `RetryInfo` (google/rpc/error_details.proto), where there is one."""
+    """Return the seconds of Google's `RetryInfo`
+    (google/rpc/error_details.proto), where there is one."""
     inner = payload[0] if isinstance(payload, list) and payload else payload
     inner = inner.get("error", inner) if isinstance(inner, dict) else None
     details = inner.get("details") if isinstance(inner, dict) else None
@@ -183,7 +184,7 @@ def safe_text(text: str, limit: int = _LONGEST) -> str:
 
 
 def error_text(payload: Any, depth: int = 16) -> str:
-    """The sentence in an error object of any of the forms seen, with its code; empty if none."""
+    """Return the sentence in an error object of any of the forms seen, with its code; empty if none."""
     if isinstance(payload, str):
         return payload
     if isinstance(payload, list):
@@ -199,7 +200,7 @@ def error_text(payload: Any, depth: int = 16) -> str:
 
 
 def _payload(body: bytes) -> Any:
-    """The JSON of a body, or its text; an HTML page says nothing."""
+    """Return the JSON of a body, or its text; an HTML page says nothing."""
     try:
         return orjson.loads(body)
     except (ValueError, RecursionError):

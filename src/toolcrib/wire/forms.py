@@ -53,7 +53,7 @@ def _legal(rule: NameRule) -> re.Pattern[str]:
 
 
 def wire_name(rule: NameRule, name: str, *, salt: int = 0) -> str:
-    """The legal form of one name; `salt` gives further ones, should the first be taken."""
+    """Return the legal form of one name; `salt` gives further ones, should the first be taken."""
     if not salt and rule.legal(name):
         return name
     stem = re.sub(f"[^{rule.allowed}]", "_", name) or "tool"
@@ -130,7 +130,7 @@ class Allowance:
 
 @lru_cache(maxsize=1024)
 def weight(view: str) -> Weight:
-    """The weight of a view, which refers to nothing."""
+    """Return the weight of a view, which refers to nothing."""
     optional = unions = 0
     stack: list[Any] = [json.loads(view)]
     while stack:

@@ -50,7 +50,7 @@ class EventStream:
         self._start = True
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that ended with `data`. Raises WireError for one over the size limit."""
+        """Return the events that ended with `data`. Raises WireError for one over the size limit."""
         if self._after_cr and data:
             self._after_cr = False
             data = data.removeprefix(b"\n")
@@ -108,7 +108,7 @@ class EventStream:
         return events
 
     def _other(self, line: bytes) -> int:
-        """A line that is no data with a value; how much of it is held."""
+        """Return a line that is no data with a value; how much of it is held."""
         field, _, value = line.partition(b":")
         if field == b"event":
             self._name = value.removeprefix(b" ")
@@ -153,7 +153,7 @@ class LineStream:
         self._start = True
 
     def feed(self, data: bytes) -> list[Event]:
-        """The values that ended with `data`. Raises WireError for one over the size limit."""
+        """Return the values that ended with `data`. Raises WireError for one over the size limit."""
         *lines, rest = data.split(b"\n")
         events: list[Event] = []
         for end in lines:
@@ -228,7 +228,8 @@ class FrameStream:
         self._fault: WireError | None = None
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that ended with `data`. Raises WireError, once those before the fault are out."""
+        """Return the events that ended with `data`. Raises WireError, once
+        those before the fault are out."""
         if self._fault is not None:
             raise self._fault
         self._pieces.append(data)
@@ -300,7 +301,7 @@ def _reported(headers: Mapping[str, str], payload: bytes) -> bytes:
 
 @lru_cache(maxsize=64)  # those of all deltas of a stream are the same
 def _headers(data: bytes) -> Mapping[str, str]:
-    """The headers that are text. Raises WireError for what is no list of headers."""
+    """Return the headers that are text. Raises WireError for what is no list of headers."""
     headers: dict[str, str] = {}
     at = 0
     try:

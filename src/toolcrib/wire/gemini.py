@@ -157,7 +157,7 @@ def _steps(path: Any) -> list[str | int]:
 
 
 def _is_new(holder: Any, step: str | int) -> bool:
-    """Whether nothing is at that place yet. Raises WireError if it is none."""
+    """Return whether nothing is at that place yet. Raises WireError if it is none."""
     if isinstance(holder, dict) and isinstance(step, str):
         return step not in holder
     if isinstance(holder, list) and isinstance(step, int) and step <= len(holder):
@@ -229,20 +229,20 @@ class KeptParts:
         self._forms.append(part)
 
     def add_call(self, part: dict[str, Any], call_id: str) -> dict[str, Any]:
-        """A part that is a call: what else it brings is kept, and which call of ours it is."""
+        """Return a part that is a call: what else it brings is kept, and which call of ours it is."""
         form = part | {"functionCall": {"id": call_id}}
         self._forms.append(form)
         return form
 
     def state(self) -> list[dict[str, Any]]:
-        """What has to be sent back: all parts, or none if text and calls say it all."""
+        """Return what has to be sent back: all parts, or none if text and calls say it all."""
         for at, pieces in self._texts.items():
             self._forms[at] = self._forms[at] | {"text": mended("".join(pieces))}
         return [] if all(map(_plain, self._forms)) else self._forms
 
 
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
-    """A model's parts: text and calls, at their places among the parts that were kept."""
+    """Return a model's parts: text and calls, at their places among the parts that were kept."""
     known = state if isinstance(state, list) else []
     forms = [form for form in known if isinstance(form, dict)]
     same = "".join(form["text"] for form in forms if _is_text(form)) == text
@@ -282,7 +282,7 @@ def _id_of(form: dict[str, Any]) -> str:
 
 
 def _is_text(form: dict[str, Any]) -> bool:
-    """Whether the part is what the model said, and not what it thought."""
+    """Return whether the part is what the model said, and not what it thought."""
     return isinstance(form.get("text"), str) and not form.get("thought")
 
 
@@ -333,7 +333,7 @@ def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _result(result: SentResult) -> dict[str, Any]:
-    """The text under one key, so that no key of a tool's own can mean anything to the server."""
+    """Return the text under one key, so that no key of a tool's own can mean anything to the server."""
     key = "error" if result.message.is_error else "output"
     response = {"id": result.id, "name": result.name, "response": {key: result.message.content}}
     return {"functionResponse": response}
@@ -503,7 +503,7 @@ class GeminiReply:
         self._whole(call, text, parts, notes=() if same else ("streamed_otherwise",))
 
     def _open(self, part: dict[str, Any]) -> _Partial:
-        """A new call, at its place among the parts."""
+        """Return a new call, at its place among the parts."""
         form = self._kept.add_call(part, f"{self._ids}{self._number}")
         self._number += 1
         return _Partial(part["functionCall"], form)
@@ -530,7 +530,7 @@ class GeminiReply:
             parts.append(ArgumentsPart(f"{self._ids}{number}", self._offer.own_name(name), text))
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """The reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` is whether the provider said that this was all of it."""
         if self._partial is not None:
             self._give_up(self._partial)
         ending = self._ending
@@ -544,12 +544,12 @@ class GeminiReply:
 
 
 def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Whether a piece has another id than the call that it would go on with."""
+    """Return whether a piece has another id than the call that it would go on with."""
     return bool(call.get("id") and before.get("id")) and call["id"] != before["id"]
 
 
 def _said(reason: Any) -> bool:
-    """Whether a reason, a name or a number, says anything."""
+    """Return whether a reason, a name or a number, says anything."""
     return reason is not None and str(reason).lower() not in _UNSAID
 
 
@@ -559,7 +559,7 @@ def _has_args(part: dict[str, Any]) -> bool:
 
 
 def _arguments(parts: list[dict[str, Any]], data: bytes, at: int) -> list[str]:
-    """The arguments of each part's call, in the very bytes; empty where there are none."""
+    """Return the arguments of each part's call, in the very bytes; empty where there are none."""
     try:
         content = _SLICES.decode(data).candidates[at].content
         slices = [] if content is None else content.parts or []
@@ -594,7 +594,7 @@ _MODES = {"auto": "VALIDATED", "none": "NONE", "required": "ANY", "tool": "ANY"}
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be sent.
 
     Gemini has no way to ask for one call at a time, so `parallel_calls=False` is refused.
     """

@@ -38,7 +38,8 @@ class IdRule(NamedTuple):
         return fits and re.fullmatch(f"[{self.allowed}]*", text) is not None
 
     def made(self, text: str, number: int) -> str:
-        """A legal id that stands for this one; `number` gives further ones, should it be taken."""
+        """Return a legal id that stands for this one; `number` gives
+        further ones, should it be taken."""
         digits = sha256_hex(text if number < 2 else f"{number}:{text}")
         return digits[: self.limit] if self.exact else f"call_{digits[: min(24, self.limit - 5)]}"
 
@@ -95,7 +96,7 @@ class History(ABC):
 
     @abstractmethod
     def system(self, message: Message) -> Sequence[Any]:
-        """The items that a system message becomes in the list of messages."""
+        """Return the items that a system message becomes in the list of messages."""
 
     @abstractmethod
     def user(self, message: Message) -> Sequence[Any]: ...
@@ -105,10 +106,10 @@ class History(ABC):
 
     @abstractmethod
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        """The items for all results of one assistant's message, which are in the order given."""
+        """Return the items for all results of one assistant's message, which are in the order given."""
 
     def begins(self, messages: tuple[Message, ...], names: Mapping[str, str]) -> bool:
-        """Whether these messages are the beginning of `messages`, encoded for the same names."""
+        """Return whether these messages are the beginning of `messages`, encoded for the same names."""
         known = self._messages
         same_names = self._names is names or self._names == names
         return same_names and messages[: len(known)] == known
@@ -125,11 +126,11 @@ class History(ABC):
             raise self._unanswered()
 
     def encoded(self) -> bytes:
-        """The JSON text of the list."""
+        """Return the JSON text of the list."""
         return b"[" + b",".join(self._encoded) + b"]"
 
     def state(self, message: Message) -> Any:
-        """What has to go back to this very provider as it came, or None."""
+        """Return what has to go back to this very provider as it came, or None."""
         state = message.provider_state
         return state.data if state is not None and state.wire == self._keeper else None
 
@@ -158,7 +159,8 @@ class History(ABC):
         self._encoded += [dumps(item) for item in items]
 
     def _call(self, call: ToolCall) -> SentCall:
-        """A call as the model made it; arguments that are no JSON object go back as an empty one.
+        """Return a call as the model made it; arguments that are no JSON
+        object go back as an empty one.
 
         Servers parse them to fill a template, and fail on text that a model got wrong.
         """
@@ -179,7 +181,8 @@ class History(ABC):
         return SentResult(message, call.id, call.name)
 
     def _alias(self, call: ToolCall) -> str:
-        """The provider's own id where it gave a legal and unique one, else ours, else a made one."""
+        """Return the provider's own id where it gave a legal and unique one,
+        else ours, else a made one."""
         given = self.given_ids or self.ids
         for known, rule in ((call.provider_id, given), (call.id, self.ids)):
             if known not in self._used and rule.legal(known):

@@ -27,7 +27,7 @@ _EMPTY_FIRST = re.compile(r"(?:\s*\{\s*\})+\s*(?=\{)")
 
 
 def is_object(text: str) -> bool:
-    """Whether the text is one whole JSON object."""
+    """Return whether the text is one whole JSON object."""
     try:
         _OBJECT.decode(text)
     except (ValueError, RecursionError):
@@ -45,7 +45,7 @@ class Settled(NamedTuple):
 
 
 def settled(text: str) -> Settled:
-    """The arguments of a call that was not cut: the text as sent, except for five known habits.
+    """Return the arguments of a call that was not cut: the text as sent, except for five known habits.
 
     Nothing or `null` is `{}` (Groq, OpenRouter); a JSON string that holds an object is that object;
     empty objects before the real one are dropped (`{}{"a":1}`), and so is the same object said again
@@ -70,7 +70,7 @@ def settled(text: str) -> Settled:
 
 
 def _objects(text: str) -> list[str]:
-    """The JSON objects that follow each other in a text; none if something else is in it."""
+    """Return the JSON objects that follow each other in a text; none if something else is in it."""
     said: list[str] = []
     at = 0
     try:
@@ -89,7 +89,7 @@ def _objects(text: str) -> list[str]:
 
 
 def same_json(one: str, other: str) -> bool:
-    """Whether two texts are the same JSON: `1` and `1.0` are, `1` and `true` are not.
+    """Return whether two texts are the same JSON: `1` and `1.0` are, `1` and `true` are not.
 
     A text that is no JSON, or that has a key twice, is the same as itself only.
     """
@@ -144,7 +144,7 @@ def _inner(text: str) -> str | None:
 
 
 def ends_early(text: str) -> bool:
-    """Whether the text stops inside a string, an object or an array. One that is too
+    """Return whether the text stops inside a string, an object or an array. One that is too
     long to run, and no object, counts as cut."""
     if is_object(text):
         return False
@@ -169,7 +169,7 @@ def parsed(data: bytes) -> Any:
 
 
 def mended(text: str) -> str:
-    """Text that can be encoded: split surrogate pairs joined, lone surrogates replaced."""
+    """Return text that can be encoded: split surrogate pairs joined, lone surrogates replaced."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -217,12 +217,14 @@ class Balance:
 
 
 def counted(usage: Mapping[str, Any], *keys: str) -> int:
-    """The sum of what is counted under these keys; what is no count, or is not there, is nothing."""
+    """Return the sum of what is counted under these keys; what is no count,
+    or is not there, is nothing."""
     counts = (usage.get(key) for key in keys)
     return sum(n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n > 0)
 
 
 def cached(usage: Mapping[str, Any], details: str) -> int:
-    """The input's tokens that were in the provider's cache, as OpenAI counts them under `details`."""
+    """Return the input's tokens that were in the provider's cache, as OpenAI
+    counts them under `details`."""
     counts = usage.get(details)
     return counted(counts, "cached_tokens") if isinstance(counts, Mapping) else 0

@@ -43,7 +43,7 @@ class MistralHistory(ChatHistory):
 
 
 def _saying(chunks: list[Any], text: str) -> list[Any]:
-    """The chunks, with that text if theirs is another: calls may have been read out of it."""
+    """Return the chunks, with that text if theirs is another: calls may have been read out of it."""
     said = [chunk for chunk in chunks if isinstance(chunk, dict) and chunk.get("type") == "text"]
     if "".join(str(chunk.get("text")) for chunk in said) == text:
         return chunks
@@ -76,14 +76,14 @@ class MistralReply(ChatReply):
         super().add_text(content, parts)
 
     def state(self) -> list[Any] | None:
-        """The chunks, unless all are text. Members that other servers have are refused here."""
+        """Return the chunks, unless all are text. Members that other servers have are refused here."""
         if all(chunk.get("type") == "text" for chunk in self._chunks):
             return None
         return self._chunks if self._whole else joined(self._chunks)
 
 
 def joined(chunks: Iterable[Any]) -> list[Any]:
-    """The pieces of a stream as the chunks that a whole reply would have had.
+    """Return the pieces of a stream as the chunks that a whole reply would have had.
 
     A piece of text, or of thinking, goes on with the chunk before it if that is of its kind; thinking
     that is signed or closed is at its end.

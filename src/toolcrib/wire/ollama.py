@@ -99,7 +99,7 @@ def _call(call: SentCall) -> dict[str, Any]:
 
 
 def _image(image: Image) -> str:
-    """The base64 text. Raises RequestError for an address: the server fetches nothing."""
+    """Return the base64 text. Raises RequestError for an address: the server fetches nothing."""
     kind, comma, data = image.url.partition(",")
     if comma and kind.startswith("data:") and kind.endswith(";base64"):
         return data
@@ -178,7 +178,7 @@ class OllamaReply:
                 parts.append(part)
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """The reply. `ended` is whether a line said that it was the last one."""
+        """Return the reply. `ended` is whether a line said that it was the last one."""
         ending, reason = self._ending, self._last.get("done_reason")
         ending.stopped(ended=ended, torn=self.torn)
         if reason not in (None, ""):
@@ -198,7 +198,7 @@ def _text(message: JsonObject, key: str) -> str:
 
 
 def _arguments(calls: list[Any], data: bytes) -> list[str]:
-    """The arguments of each call as the model wrote them: an object's bytes, or a text."""
+    """Return the arguments of each call as the model wrote them: an object's bytes, or a text."""
     if not all(isinstance(c, dict) and isinstance(c.get("function"), dict) for c in calls):
         raise WireError("a tool call is not an object with a function")
     given = [call["function"].get("arguments") for call in calls]
@@ -227,7 +227,7 @@ _OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be sent.
 
     There is no `tool_choice`: tools that may not be called are not sent with that request, and one
     that insists on a call, or on no more than one, is refused here.
@@ -247,7 +247,8 @@ def encode(
 
 
 def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
-    """The tools that the choice leaves. Raises RequestError for a choice that cannot be kept to."""
+    """Return the tools that the choice leaves. Raises RequestError for a
+    choice that cannot be kept to."""
     choice = checked_choice(request.tool_choice, tools) or ToolChoice()
     if choice.mode in ("required", "tool"):
         raise RequestError(

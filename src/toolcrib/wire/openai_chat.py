@@ -146,7 +146,8 @@ class ChatSource:
         self._at, self._key = at, key
 
     def slice(self, at: int | None, value: Any) -> str:
-        """The arguments of the call at that place, or of the `function_call`; `value` is what they are.
+        """Return the arguments of the call at that place, or of the
+        `function_call`; `value` is what they are.
 
         The very bytes, unless strict parsers refuse the JSON around them. Raises WireError.
         """
@@ -166,7 +167,7 @@ class ChatSource:
             raise WireError("the arguments of a tool call are nested too deeply") from None
 
     def _again(self, at: int | None, value: Any) -> Any:
-        """The value out of JSON that is read with care: no key of it may be lost."""
+        """Return the value out of JSON that is read with care: no key of it may be lost."""
         try:
             message = parsed(self._data)["choices"][self._at][self._key]
             call = message["function_call" if at is None else "tool_calls"]
@@ -287,7 +288,8 @@ class KeptMembers:
             self._calls[call_id] = self._calls.get(call_id, {}) | said
 
     def state(self) -> JsonObject:
-        """All of it by its names, what belongs to a call under `calls`; empty if there is nothing."""
+        """Return all of it by its names, what belongs to a call under
+        `calls`; empty if there is nothing."""
         texts: JsonObject = {name: mended("".join(pieces)) for name, pieces in self._texts.items()}
         lists = {name: _merged(pieces) for name, pieces in self._lists.items() if pieces}
         said: JsonObject = texts | lists | self._others
@@ -295,7 +297,7 @@ class KeptMembers:
 
 
 def of_message(state: Any) -> JsonObject:
-    """What a state says of the message; nothing if it is none of ours."""
+    """Return what a state says of the message; nothing if it is none of ours."""
     return _said(state, MEMBERS)
 
 
@@ -312,7 +314,8 @@ def _said(holder: Any, names: Iterable[str]) -> JsonObject:
 
 
 def _merged(pieces: list[Any]) -> list[Any]:
-    """The blocks that these pieces are of; one goes on with the block before it, if it can be of it."""
+    """Return the blocks that these pieces are of; one goes on with the block
+    before it, if it can be of it."""
     blocks: list[Any] = []
     grown: dict[str, list[str]] = {}
     for piece in pieces:
@@ -336,7 +339,8 @@ def _close(blocks: list[Any], grown: dict[str, list[str]]) -> None:
 
 
 def _goes_on(block: Any, piece: Any) -> bool:
-    """Whether a piece is of that block: of its type, place and id, and not after its signature."""
+    """Return whether a piece is of that block: of its type, place and id,
+    and not after its signature."""
     if not isinstance(block, dict) or not isinstance(piece, dict):
         return False
     if "data" in block or "data" in piece or block.get("signature"):
@@ -379,7 +383,7 @@ class ChatHistory(History):
 
 
 def content(message: Message) -> str | list[dict[str, Any]]:
-    """Text alone, or parts where there are images."""
+    """Return text alone, or parts where there are images."""
     if not message.images:
         return message.content
     parts: list[dict[str, Any]] = [_image(image) for image in message.images]
@@ -391,7 +395,7 @@ def _image(image: Image) -> dict[str, Any]:
 
 
 def call_form(call: SentCall) -> dict[str, Any]:
-    """A call, its arguments as text."""
+    """Return a call, its arguments as text."""
     return {
         "id": call.id,
         "type": "function",
@@ -597,7 +601,7 @@ class ChatReply:
             ending.sign("error")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """The reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` is whether the provider said that this was all of it."""
         self._ending.stopped(ended=ended, torn=self.torn)
         if any(others.nameless for others in self._others.values()):
             self._calls.stray()
@@ -620,26 +624,28 @@ class ChatReply:
         return calls or legacy
 
     def state(self) -> Any:
-        """What has to go back as it came."""
+        """Return what has to go back as it came."""
         return self._kept.state()
 
 
 def _key(choice: dict[str, Any], *, whole: bool) -> str:
-    """Where a choice has its message; some servers stream under the other name."""
+    """Return where a choice has its message; some servers stream under the other name."""
     if whole:
         return "delta" if choice.get("message") is None else "message"
     return "message" if choice.get("delta") is None else "delta"
 
 
 def _text_of(part: Any) -> str:
-    """What a part of the content says to the user; that of another type is no text, or a thought."""
+    """Return what a part of the content says to the user; that of another
+    type is no text, or a thought."""
     says = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
     text = part.get("text") if says else None
     return text if isinstance(text, str) else ""
 
 
 def _brings_nothing(call: dict[str, Any]) -> bool:
-    """Whether a piece has no place for what it brings: one that is there and empty is Snowflake's."""
+    """Return whether a piece has no place for what it brings: one that is
+    there and empty is Snowflake's."""
     holds = "function" in call or "custom" in call or "arguments" in call
     return not holds and not call.get("id") and not call.get("name")
 
@@ -653,8 +659,8 @@ def _pieces_of(function: Any) -> tuple[str, str]:
 
 
 def _function_of(call: dict[str, Any]) -> Any:
-    """Where a call has its name and arguments; a custom tool's has free text, and some have no level
-    of their own for them."""
+    """Return where a call has its name and arguments; a custom tool's has free text, and some have no
+    level of their own for them."""
     custom = call.get("custom")
     if call.get("function") is not None and not isinstance(call["function"], dict):
         raise WireError("the function of a tool call is not an object")
@@ -677,7 +683,8 @@ _ONLY_WITH_TOOLS = frozenset(("parallel_tool_calls", "tool_choice"))
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent."""
+    """Return the request for `wire`. Raises RequestError for a history or
+    settings that cannot be sent."""
     tools = remembered_tools(wire, request.tools, memo)
     history = remembered_history(wire, request, tools, memo)
     choice = checked_choice(request.tool_choice, tools)

@@ -85,7 +85,7 @@ class ResponsesSource:
         self._body = _RawBody()
 
     def slice(self, place: Place, key: str) -> str:
-        """The bytes of a call's `arguments` or `input`. Raises WireError."""
+        """Return the bytes of a call's `arguments` or `input`. Raises WireError."""
         try:
             if self._of is not self.data:
                 self._body, self._of = _SLICES.decode(self.data), self.data
@@ -228,7 +228,7 @@ class Items:
             self._by.setdefault(("id", call_id), item)
 
     def begun(self, kind: str, index: int | None, item_id: str) -> Item:
-        """The item that begins: a new one, unless it is said again that this one has begun."""
+        """Return the item that begins: a new one, unless it is said again that this one has begun."""
         for item in self._named(kind, index, item_id):
             other = bool(item_id and item.id and item.id != item_id)
             elsewhere = index is not None and item.index not in (None, index)
@@ -237,7 +237,7 @@ class Items:
         return self.open(kind, index, item_id)
 
     def growing(self, kind: str, index: int | None, item_id: str, call_id: str = "") -> Item:
-        """The item that goes on, or ends; a new one if it is the first that is heard of it."""
+        """Return the item that goes on, or ends; a new one if it is the first that is heard of it."""
         known = self._by.get((index, item_id))
         if known is not None and known.kind == kind and known.final is None:
             return known
@@ -251,7 +251,7 @@ class Items:
         return self.open(kind, index, item_id) if other else last
 
     def listed(self, kind: str, at: int, item_id: str, call_id: str) -> Item:
-        """The item at a place of the list that ends a stream; a new one if it never streamed."""
+        """Return the item at a place of the list that ends a stream; a new one if it never streamed."""
         for key in (("id", item_id), ("call", call_id), ("at", at)):
             item = self._by.get(key)
             if item is not None and item.kind == kind and not item.listed:
@@ -283,7 +283,7 @@ def _keys(index: int | None, item_id: str, call_id: str = "") -> Iterator[tuple[
 
 
 def _another(item: Item, index: int | None, item_id: str, call_id: str) -> bool:
-    """Whether what is named is not that item, although one of its names is the item's."""
+    """Return whether what is named is not that item, although one of its names is the item's."""
     other_id = bool(item_id and item.id and item.id != item_id)
     other_call = bool(call_id and item.call_id and item.call_id != call_id)
     elsewhere = index is not None and item.index is not None and item.index != index
@@ -310,7 +310,7 @@ _PLAIN = {
 
 
 def message_text(items: Iterable[Any]) -> str:
-    """All text in the messages among these items, refusals too."""
+    """Return all text in the messages among these items, refusals too."""
     return "".join(text for item in items for _, text, _ in texts_of(item))
 
 
@@ -330,7 +330,7 @@ def texts_of(item: Any) -> Iterator[tuple[int, str, bool]]:
 
 
 def kept_items(items: list[dict[str, Any]], *, stored: bool) -> list[dict[str, Any]]:
-    """What has to go back as it is; nothing where text and calls say as much.
+    """Return what has to go back as it is; nothing where text and calls say as much.
 
     `stored` is whether the server may have kept the items, and knows them by their ids.
     """
@@ -401,7 +401,7 @@ class ResponsesHistory(History):
         ]
 
     def _kept(self, message: Message, calls: Sequence[SentCall]) -> list[Any] | None:
-        """The provider's own items, with the calls as they are sent; None if they are of no use.
+        """Return the provider's own items, with the calls as they are sent; None if they are of no use.
 
         A message whose text or calls were changed since is what its author made of it: it goes out
         without them.
@@ -428,7 +428,7 @@ class ResponsesHistory(History):
 
 
 def _told(item: dict[str, Any], call: SentCall) -> dict[str, Any]:
-    """What is ours to say of a call: its id and name, and arguments that are an object."""
+    """Return what is ours to say of a call: its id and name, and arguments that are an object."""
     form = _call(call)
     return {key: form[key] for key in ("call_id", "name", "arguments") if key in item}
 
@@ -443,7 +443,7 @@ def _call(call: SentCall) -> dict[str, Any]:
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Text alone, or parts where there are images."""
+    """Return text alone, or parts where there are images."""
     if not message.images:
         return message.content
     parts: list[dict[str, Any]] = [_image(image) for image in message.images]
@@ -573,7 +573,8 @@ class Output:
         _show_arguments(item, item.arguments.settle(whole), parts)
 
     def _arguments(self, form: dict[str, Any], kind: str, place: Place) -> str:
-        """The arguments in an item or event, as text; those that come as a value keep their bytes."""
+        """Return the arguments in an item or event, as text; those that come
+        as a value keep their bytes."""
         key = "arguments" if kind == "function_call" else "input"
         text = form.get(key)
         if text is None or isinstance(text, str):
@@ -582,8 +583,8 @@ class Output:
 
 
 def _is_cut(form: dict[str, Any], kind: str) -> bool:
-    """Whether an item says that it is not whole. What a call says that nobody knows is doubt enough;
-    that it is in progress is not, once the response has come to its end."""
+    """Return whether an item says that it is not whole. What a call says that nobody knows is doubt
+    enough; that it is in progress is not, once the response has come to its end."""
     status = form.get("status")
     return status == "incomplete" or (kind in CALLS and status not in _GOOD)
 
@@ -712,7 +713,8 @@ class ResponsesReply:
             self._ending.said("" if unsaid else status, "stop" if unsaid else None)
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """The reply. Only a whole response is its end: `[DONE]` alone says nothing of its status."""
+        """Return the reply. Only a whole response is its end: `[DONE]` alone
+        says nothing of its status."""
         if self.torn or not (ended and self.over):
             self._ending.sign("incomplete")
         items = self._output.items
@@ -736,7 +738,7 @@ class ResponsesReply:
         )
 
     def _calls(self) -> tuple[ToolCall, ...]:
-        """The calls. One that no sign has ended, and whose arguments are not whole, was cut."""
+        """Return the calls. One that no sign has ended, and whose arguments are not whole, was cut."""
         assembler = CallAssembler(self._offer, self._ids)
         for item in self._output.calls:
             text = item.whole
@@ -753,7 +755,7 @@ class ResponsesReply:
         return self._ending.calls(assembler)
 
     def _state(self, calls: tuple[ToolCall, ...]) -> list[Any]:
-        """The items for the next request; none if one of them has not come to its end."""
+        """Return the items for the next request; none if one of them has not come to its end."""
         output = self._output
         items = [item.final for item in output.items if item.final is not None]
         if len(items) < len(output.items) or len(calls) < len(output.calls):
@@ -762,7 +764,7 @@ class ResponsesReply:
 
 
 def _status(response: dict[str, Any], says: str) -> Any:
-    """How a stream ended: by the event's own word, unless the status is a worse one.
+    """Return how a stream ended: by the event's own word, unless the status is a worse one.
 
     Some servers' `status` is still that of the beginning.
     """
@@ -788,7 +790,8 @@ with this model"."""
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """The request for `wire`. Raises RequestError for a history or settings that cannot be sent."""
+    """Return the request for `wire`. Raises RequestError for a history or
+    settings that cannot be sent."""
     tools = remembered_tools(wire, request.tools, memo)
     history = remembered_history(wire, request, tools, memo)
     body: dict[str, Any] = {"model": model, "input": orjson.Fragment(history.encoded())}

@@ -60,13 +60,13 @@ class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
     servers: frozenset[str] = frozenset()
 
     def is_known_at(self, host: str) -> bool:
-        """Whether the server of that host name is known to take it."""
+        """Return whether the server of that host name is known to take it."""
         return not self.servers or any(
             host == name or host.endswith(f".{name}") for name in self.servers
         )
 
     def everywhere(self) -> OutputForm:
-        """The form for an author who knows that server and model take it."""
+        """Return the form for an author who knows that server and model take it."""
         return msgspec.structs.replace(self, models="", servers=frozenset())
 
     def __repr__(self) -> str:
@@ -81,7 +81,8 @@ class AnswerRestorer:
     view: ArgumentRestorer | None
 
     def restore(self, answer: JsonValue) -> JsonValue:
-        """The answer as the author's schema has it; what does not fit the view passes as it is."""
+        """Return the answer as the author's schema has it; what does not
+        fit the view passes as it is."""
         if not isinstance(answer, dict):
             return answer
         restored = answer if self.view is None else self.view.restore(answer)
@@ -119,7 +120,7 @@ def asked_output(
 
 
 def _legal(name: str) -> str:
-    """The name as OpenAI takes it: 64 of `A-Za-z0-9_-`."""
+    """Return the name as OpenAI takes it: 64 of `A-Za-z0-9_-`."""
     return re.sub("[^A-Za-z0-9_-]", "_", name)[:64] or _WRAPPER
 
 
@@ -146,7 +147,8 @@ def _view(text: str, form: OutputForm) -> tuple[str, bool, AnswerRestorer | None
 
 
 def _as_object(text: str) -> tuple[str, str | None] | None:
-    """The schema, put under one property where its top is not plainly an object, and that one's name.
+    """Return the schema, put under one property where its top is not plainly
+    an object, and that one's name.
 
     None for one that is no object and refers to itself otherwise than through its definitions.
     """
@@ -173,7 +175,8 @@ def _as_object(text: str) -> tuple[str, str | None] | None:
 
 
 def _unfolded(schema: JsonObject) -> JsonObject:
-    """The definition that the whole schema refers to, if that is all that it says, with the others."""
+    """Return the definition that the whole schema refers to, if that is all
+    that it says, with the others."""
     ref, definitions = schema.get("$ref"), schema.get("$defs")
     if schema.keys() != {"$ref", "$defs"} or not isinstance(ref, str):
         return schema
@@ -197,7 +200,7 @@ def _text(schema: JsonObject) -> str:
 
 
 def _is_plain(view: JsonObject) -> bool:
-    """Whether each part has one type, and each object declares something that it requires."""
+    """Return whether each part has one type, and each object declares something that it requires."""
     return all(
         isinstance(part.get("type"), str)
         and (part["type"] != "object" or bool(part.get("properties") and part.get("required")))

@@ -53,7 +53,7 @@ FORMS: Mapping[str, ToolForm] = {wire.tools.name: wire.tools for wire in WIRES.v
 
 @names_wrong_types
 def wire_of(wire: Wire | str) -> Wire:
-    """The wire of that name. Raises RequestError for a name that nobody knows."""
+    """Return the wire of that name. Raises RequestError for a name that nobody knows."""
     if isinstance(wire, Wire):
         return wire
     if wire not in WIRES:
@@ -70,7 +70,7 @@ def encode(
     stream: bool = False,
     memo: Memo | None = None,
 ) -> HttpRequest:
-    """The HTTP request for a chat request, without server and key.
+    """Return the HTTP request for a chat request, without server and key.
 
     `memo` lets requests of one conversation share their encoded part. Raises RequestError for what
     the wire has no form for, such as a call without its result, or a tool that the provider would
@@ -82,7 +82,7 @@ def encode(
 
 @names_wrong_types
 def form_of(wire: Wire | ToolForm | str) -> ToolForm:
-    """How that provider takes tools. Raises RequestError for a name that nobody knows."""
+    """Return how that provider takes tools. Raises RequestError for a name that nobody knows."""
     if isinstance(wire, ToolForm):
         return wire
     if isinstance(wire, Wire):
@@ -96,7 +96,7 @@ def form_of(wire: Wire | ToolForm | str) -> ToolForm:
 
 @names_wrong_types
 def encode_tools(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[JsonObject]:
-    """The `tools` of a request, from tools, definitions, `{name, description, input_schema}`, or
+    """Return the `tools` of a request, from tools, definitions, `{name, description, input_schema}`, or
     catalogs and lists of them.
 
     Schemas are copies; output schemas stay home. Raises RequestError for a tool that the provider
@@ -107,7 +107,7 @@ def encode_tools(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[JsonO
 
 @names_wrong_types
 def tool_views(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[ToolView]:
-    """What each tool looks like to the provider and what is lost on the way; refuses nothing.
+    """Return what each tool looks like to the provider and what is lost on the way; refuses nothing.
 
     Raises CatalogError for a name that comes twice.
     """
@@ -125,7 +125,7 @@ def decoder(
     offer: Offer | None = None,
     ids: str | None = None,
 ) -> Decoder:
-    """A decoder for one response. `ids` is the prefix of the calls' ids, `call_` by default.
+    """Return a decoder for one response. `ids` is the prefix of the calls' ids, `call_` by default.
 
     With `streaming` a body that turns out to be JSON is read as such all the same. Raises
     RequestError for a wire, or a syntax of calls in text, that nobody knows.
@@ -150,7 +150,7 @@ def decode(
     offer: Offer | None = None,
     ids: str | None = None,
 ) -> Reply:
-    """The reply in a whole body, be it JSON or a recorded stream.
+    """Return the reply in a whole body, be it JSON or a recorded stream.
 
     Its last byte counts as a clean end of the transport.
 
@@ -179,7 +179,8 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 
 @names_wrong_types
 def detect(body: bytes, content_type: str = "") -> str:
-    """The name of the wire of a response body: whole JSON, server-sent events, lines or AWS frames.
+    """Return the name of the wire of a response body: whole JSON,
+    server-sent events, lines or AWS frames.
 
     `content_type` decides where the content does not. An error object that has OpenAI's form, which
     every wire reads alike, is `openai-chat`. Raises WireError for a body that is of no wire, or may be
@@ -215,7 +216,7 @@ def _of_frames(body: bytes) -> list[str]:
 
 
 def _values(body: bytes) -> Iterator[Any]:
-    """The JSON values in a body, as far as they are asked for."""
+    """Yield the JSON values in a body, as far as they are asked for."""
     bare = body.lstrip(_BLANK)
     frames: EventStream | LineStream = EventStream()
     if bare.startswith((b"{", b"[")):
@@ -232,7 +233,7 @@ def _values(body: bytes) -> Iterator[Any]:
 
 
 def _value(data: bytes) -> Any:
-    """The value, that of an array being its first item; None for what is no JSON."""
+    """Return the value, that of an array being its first item; None for what is no JSON."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -241,7 +242,7 @@ def _value(data: bytes) -> Any:
 
 
 def _of_value(value: Any) -> list[str]:
-    """The wires that have such a value; none if it says nothing of that."""
+    """Return the wires that have such a value; none if it says nothing of that."""
     if not isinstance(value, dict):
         return []
     found = [w.name for w in WIRES.values() if w.is_reply is not None and w.is_reply(value)]

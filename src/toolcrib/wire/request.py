@@ -41,7 +41,7 @@ class SentTools(msgspec.Struct, frozen=True):
 
 
 def remembered_tools(wire: Wire, given: Sequence[HasDefinition], memo: Memo | None) -> SentTools:
-    """The tools of a request; the same as before are not encoded again."""
+    """Return the tools of a request; the same as before are not encoded again."""
     if not isinstance(given, tuple):
         given = tuple(tools_in(given))
     if memo is None:
@@ -56,14 +56,15 @@ def remembered_tools(wire: Wire, given: Sequence[HasDefinition], memo: Memo | No
 
 
 def _same(known: Sequence[Any], given: Sequence[Any]) -> bool:
-    """Whether these are the very same tools; each run of an agent has a list of its own."""
+    """Return whether these are the very same tools; each run of an agent has a list of its own."""
     return known is given or (len(known) == len(given) and all(map(is_, known, given)))
 
 
 def remembered_history(
     wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None
 ) -> History:
-    """The history of a request; what was encoded before is not encoded again. Raises RequestError."""
+    """Return the history of a request; what was encoded before is not encoded
+    again. Raises RequestError."""
     memo, history = memo or Memo(), wire.history(wire.keeper, wire.tools.names, tools.names)
     kept = [memo.history, *memo.others]
     for known in kept:
@@ -82,7 +83,7 @@ def remembered_history(
 
 
 def tools_member(tools: SentTools, request: ChatRequest) -> orjson.Fragment | None:
-    """The list of tools, the provider's own behind those on offer; None where it would be empty.
+    """Return the list of tools, the provider's own behind those on offer; None where it would be empty.
 
     Raises RequestError for a provider's tool that is no JSON.
     """
@@ -110,7 +111,7 @@ def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:
 
 
 def checked_choice(choice: ToolChoice, tools: SentTools) -> ToolChoice | None:
-    """The choice with wire names; None where nothing need be said. Raises RequestError."""
+    """Return the choice with wire names; None where nothing need be said. Raises RequestError."""
     if (choice.mode == "auto" and not choice.allowed) or (
         choice.mode == "none" and not tools.names
     ):
@@ -151,7 +152,8 @@ def sampling(wire: Wire, request: ChatRequest) -> dict[str, Any]:
 
 
 def with_extra(own: Mapping[str, Any], key: str, extra: dict[str, Any]) -> dict[str, Any]:
-    """A member that is ours and that `Settings.extra` may add to; what is extra wins, and is taken out.
+    """Return a member that is ours and that `Settings.extra` may add to; what
+    is extra wins, and is taken out.
 
     Raises RequestError if what is extra is not an object.
     """
@@ -179,7 +181,7 @@ def settings_members(
 
 
 def bearer(key: str) -> dict[str, str]:
-    """The header that carries a key on most wires (RFC 6750)."""
+    """Return the header that carries a key on most wires (RFC 6750)."""
     return {"Authorization": f"Bearer {key}"}
 
 
@@ -239,7 +241,7 @@ class Builder(Protocol):
         """Take one event of a stream, and add what can be shown of it to `parts`."""
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """The reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` is whether the provider said that this was all of it."""
 
 
 @runtime_checkable

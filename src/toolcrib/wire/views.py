@@ -79,7 +79,7 @@ def views_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[Tool
 
 
 def forms_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[JsonObject]:
-    """The request's `tools`, fresh. Raises RequestError for a tool that would be refused."""
+    """Return the request's `tools`, fresh. Raises RequestError for a tool that would be refused."""
     views = views_of(form, definitions)
     for view in views:
         _check(form, view.definition, view.losses)
@@ -127,7 +127,8 @@ def _told(
 
 
 def _examples(form: ToolForm, definition: ToolDefinition, view: TextView) -> tuple[JsonObject, ...]:
-    """The first few that fit what is sent: one that does not would be refused, with the request."""
+    """Return the first few that fit what is sent: one that does not would
+    be refused, with the request."""
     if not form.examples or not definition.examples:
         return ()
     given: Iterable[JsonObject] = (example.arguments for example in definition.examples)
@@ -145,7 +146,8 @@ def _views(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[TextVi
 
 
 def _view(form: ToolForm, definition: ToolDefinition, allowance: Allowance | None) -> TextView:
-    """The view that is sent; strict if the author asked for it and it costs nothing but detail."""
+    """Return the view that is sent; strict if the author asked for it and
+    it costs nothing but detail."""
     text, strict = definition.input_schema_json, definition.strict
     said = None if form.strict_dialect is None else strict
     if not strict:
@@ -197,7 +199,7 @@ def lowered_text(text: str, dialect: Dialect) -> TextView:
 
 
 def _fault(schema: JsonObject) -> Loss | None:
-    """Why something is no schema: a definition made by hand gets here without a check."""
+    """Return why something is no schema: a definition made by hand gets here without a check."""
     try:
         compile_validator(schema)
     except SchemaError as error:

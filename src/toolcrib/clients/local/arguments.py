@@ -36,7 +36,8 @@ _SPACING: JsonObject = {
 
 
 def grammar(schema: JsonObject, narrowed: Mapping[str, JsonObject]) -> JsonObject:
-    """The schema that the arguments are written under; `narrowed` replaces properties' own schemas.
+    """Return the schema that the arguments are written under; `narrowed`
+    replaces properties' own schemas.
 
     At the top, a property that has a default is written too: a model that may leave things out
     leaves out too much.
@@ -62,7 +63,8 @@ def grammar(schema: JsonObject, narrowed: Mapping[str, JsonObject]) -> JsonObjec
 
 
 def filled(schema: JsonObject, arguments: JsonObject) -> JsonObject:
-    """The arguments in the schema's order, defaults written out: as the grammar has a model write."""
+    """Return the arguments in the schema's order, defaults written out: as
+    the grammar has a model write."""
     whole: JsonObject = {}
     for name, part in _mapping(schema.get("properties")).items():
         if name in arguments:
@@ -73,7 +75,7 @@ def filled(schema: JsonObject, arguments: JsonObject) -> JsonObject:
 
 
 def size_of(schema: JsonValue) -> int:
-    """How many properties a schema has, at any depth: what an answer's length grows with."""
+    """Return how many properties a schema has, at any depth: what an answer's length grows with."""
     if isinstance(schema, list):
         return sum(map(size_of, schema))
     if not isinstance(schema, dict):
@@ -138,7 +140,7 @@ def _is_bound(value: JsonValue, kinds: Any) -> bool:
 
 
 def _exact(value: JsonValue) -> bool:
-    """Whether the engine reads the value as it is: no integer beyond 2^53, no lone surrogate."""
+    """Return whether the engine reads the value as it is: no integer beyond 2^53, no lone surrogate."""
     if isinstance(value, str):
         return not any("\ud800" <= c <= "\udfff" for c in value)
     if isinstance(value, int | float):
@@ -202,7 +204,7 @@ def runs(text: str) -> list[str]:
 
 
 def numbers(text: str, *, whole: bool) -> list[int | float]:
-    """The numbers in a text, `1,000` being one thousand; with `whole` the integers only."""
+    """Return the numbers in a text, `1,000` being one thousand; with `whole` the integers only."""
     found: dict[int | float, None] = {}
     for match in _NUMBER.findall(text):
         value = float(match.replace(",", ""))
@@ -296,7 +298,7 @@ def fill(
     settings: Settings,
     given_up: threading.Event,
 ) -> Completion:
-    """The arguments for the request, as JSON text. `shots` come nearest to the request first.
+    """Return the arguments for the request, as JSON text. `shots` come nearest to the request first.
 
     What does not fit the context is left out: the farthest shots first, then the middle of the
     request. Raises what `Model.complete` does, and RequestError for settings that are not one's own.
@@ -343,7 +345,7 @@ def prompt(tool: ToolDefinition, request: str, shots: Sequence[Example], budget:
 
 
 def clipped(text: str, most: int) -> str:
-    """The text, or of a longer one its beginning and its end."""
+    """Return the text, or of a longer one its beginning and its end."""
     if len(text) <= most:
         return text
     half = (most - 3) // 2

@@ -135,7 +135,8 @@ class ToolChooser:
     def choose(
         self, request: str, tools: Sequence[HasDefinition], *, must: bool = False
     ) -> ToolDefinition | None:
-        """The nearest tool, or None if a request of `NO_TOOL` is nearer; with `must` always a tool."""
+        """Return the nearest tool, or None if a request of `NO_TOOL` is
+        nearer; with `must` always a tool."""
         if not tools:
             return None
         index = self._indexes.get(tools)
@@ -196,7 +197,7 @@ _MOST_LINES = 60
 
 
 def tell(results: Sequence[Message]) -> str:
-    """The results of one turn; each under its tool's name if there are several."""
+    """Return the results of one turn; each under its tool's name if there are several."""
     texts = [_result(message) for message in results]
     if len(texts) > 1:
         named = zip(results, texts, strict=True)
@@ -333,12 +334,13 @@ class LocalClient(Closing):
         return self._name
 
     async def chat(self, request: ChatRequest) -> Reply:
-        """The whole reply. Raises RequestError, ProviderError; SourceError if the file is no model."""
+        """Return the whole reply. Raises RequestError, ProviderError;
+        SourceError if the file is no model."""
         reply: Reply = await until_given_up(lambda given_up: self._answer(request, given_up))
         return msgspec.structs.replace(reply, model=self._name, provider="local")
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
-        """The same in parts; each is there at once, with nothing to wait for in between."""
+        """Yield the same in parts; each is there at once, with nothing to wait for in between."""
         reply = await self.chat(request)
         if reply.text:
             yield TextPart(reply.text)
@@ -347,7 +349,7 @@ class LocalClient(Closing):
         yield reply
 
     async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        """What to call, hydrated; nothing is run."""
+        """Return what to call, hydrated; nothing is run."""
         request = request_of(prompt, tools)
         return plan_of(await self.chat(request), request)
 
@@ -427,7 +429,7 @@ def _said(text: str, offer: Offer) -> Reply:
 
 
 def _last_results(messages: Sequence[Message]) -> list[Message]:
-    """The tools' results that the conversation ends with."""
+    """Return the tools' results that the conversation ends with."""
     first = len(messages)
     while first and messages[first - 1].role == "tool":
         first -= 1

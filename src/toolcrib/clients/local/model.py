@@ -78,12 +78,12 @@ Progress: TypeAlias = Callable[[Step], None]
 
 
 def model_path(source: ModelSource = SMOLLM2) -> Path:
-    """Where the model lies once it is installed; whether it does, `is_installed` says."""
+    """Return where the model lies once it is installed; whether it does, `is_installed` says."""
     return cache_folder() / "models" / source.member.rpartition("/")[2]
 
 
 def is_installed(source: ModelSource = SMOLLM2) -> bool:
-    """Whether a file of the right size is there. Its hash was checked when it was put there."""
+    """Return whether a file of the right size is there. Its hash was checked when it was put there."""
     with contextlib.suppress(OSError):
         return model_path(source).stat().st_size == source.size
     return False
@@ -295,7 +295,7 @@ _models_lock = threading.Lock()
 
 
 def model_at(path: Path) -> Model:
-    """The model of this file, the same one for all who hold it. Not loaded yet."""
+    """Return the model of this file, the same one for all who hold it. Not loaded yet."""
     place = path.resolve()
     with _models_lock:
         model = _models.get(place)

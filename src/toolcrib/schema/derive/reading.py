@@ -352,7 +352,7 @@ class JsonTextPart(Part):
 
 
 def _below(at: At, place: At) -> At:
-    """A place within what stands at `at`, as one from the top."""
+    """Return a place within what stands at `at`, as one from the top."""
     for step in steps(place):
         at = (at, step)
     return at

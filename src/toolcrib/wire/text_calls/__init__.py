@@ -34,7 +34,7 @@ __all__ = [
 
 @names_wrong_types
 def syntax_of(syntax: TextSyntax | str) -> TextSyntax:
-    """The syntax of that name. Raises RequestError for a name that nobody knows."""
+    """Return the syntax of that name. Raises RequestError for a name that nobody knows."""
     if isinstance(syntax, TextSyntax):
         return syntax
     if syntax not in SYNTAXES:

@@ -49,7 +49,7 @@ class TextCallDecoder:
         return self._inner.done
 
     def feed(self, data: bytes) -> list[TextPart | ArgumentsPart]:
-        """Text at once, but for what may be the beginning of a call, and for calls."""
+        """Return text at once, but for what may be the beginning of a call, and for calls."""
         parts: list[TextPart | ArgumentsPart] = []
         for part in self._inner.feed(data):
             if not isinstance(part, TextPart):
@@ -59,7 +59,7 @@ class TextCallDecoder:
         return parts
 
     def finish(self, *, clean: bool = True) -> Reply:
-        """The reply. If it was cut, or ends inside a call, none of its calls may run."""
+        """Return the reply. If it was cut, or ends inside a call, none of its calls may run."""
         reply = self._inner.finish(clean=clean)
         if reply.finish == "refusal":
             return reply
@@ -101,7 +101,7 @@ _TRUSTED = ("written_in_text", "text_call_trusted")
 
 
 def _without_copies(reply: Reply, text: str, written: tuple[ToolCall, ...]) -> Reply:
-    """The reply without what its text has of its calls; as it is if the text has any other."""
+    """Return the reply without what its text has of its calls; as it is if the text has any other."""
     own = [(call.name, _value(call)) for call in reply.tool_calls]
     if not all((call.name, _value(call)) in own for call in written):
         return reply
@@ -110,7 +110,7 @@ def _without_copies(reply: Reply, text: str, written: tuple[ToolCall, ...]) -> R
 
 
 def _value(call: ToolCall) -> object:
-    """What the arguments of a call say; their text where that is no JSON."""
+    """Return what the arguments of a call say; their text where that is no JSON."""
     try:
         return canonical_text(call.arguments)
     except ValueError:

@@ -55,7 +55,8 @@ class Marks:
         self._longest = len(ordered[0])
 
     def search(self, text: str, at: int, *, ended: bool) -> tuple[int, str]:
-        """Where the first mark is, and which; or up to where there is none for certain, and ""."""
+        """Return where the first mark is, and which; or up to where there
+        is none for certain, and ""."""
         found = self._any.search(text, at)
         start = len(text) if found is None else found.start()
         if not ended:
@@ -108,13 +109,13 @@ class Cursor:
         yield
 
     def peek(self, size: int = 1) -> Asking[str]:
-        """The next characters, fewer than `size` only at the end of the text."""
+        """Yield the next characters, fewer than `size` only at the end of the text."""
         while len(self.text) - self.at < size and not self.ended:
             yield
         return self.text[self.at : self.at + size]
 
     def char(self) -> Asking[str]:
-        """The next character. Raises EndedError."""
+        """Yield the next character. Raises EndedError."""
         while self.at == len(self.text):
             yield from self.more()
         return self.text[self.at]
@@ -124,7 +125,7 @@ class Cursor:
         yield from self.over(_SPACES, sink or _nowhere)
 
     def sees(self, mark: str) -> Asking[bool]:
-        """Whether `mark` is what comes next."""
+        """Yield whether `mark` is what comes next."""
         while not self.text.startswith(mark, self.at):
             if self.ended or not mark.startswith(self.text[self.at : self.at + len(mark)]):
                 return False
@@ -146,19 +147,21 @@ class Cursor:
             raise EndedError if self.at == len(self.text) else NoCallError
 
     def name(self) -> Asking[str]:
-        """A name of letters, digits and `_.:/-`. Raises NoCallError for none, or too long a one."""
+        """Yield a name of letters, digits and `_.:/-`. Raises NoCallError
+        for none, or too long a one."""
         return (yield from self._word(_NAME))
 
     def key(self) -> Asking[str]:
-        """A parameter's name in a tag: no angle brackets, double quotes or line breaks."""
+        """Yield a parameter's name in a tag: no angle brackets, double quotes or line breaks."""
         return (yield from self._word(_KEY))
 
     def bare(self) -> Asking[str]:
-        """A number, or a word such as `true`. Raises NoCallError."""
+        """Yield a number, or a word such as `true`. Raises NoCallError."""
         return (yield from self._word(_BARE))
 
     def bare_key(self) -> Asking[str]:
-        """A parameter's name with nothing around it: none of what else a dictionary is made of."""
+        """Yield a parameter's name with nothing around it: none of what
+        else a dictionary is made of."""
         return (yield from self._word(_BARE_KEY)).rstrip(SPACE)
 
     def until(self, marks: Marks, sink: Sink) -> Asking[str]:
@@ -173,7 +176,7 @@ class Cursor:
             yield from self.more()
 
     def string(self, sink: Sink) -> Asking[None]:
-        """A string with its quotes, single or double, as it is written."""
+        """Yield a string with its quotes, single or double, as it is written."""
         quote = yield from self.char()
         self._pass(self.at + 1, sink)
         while True:
@@ -184,7 +187,7 @@ class Cursor:
             yield from self.more()
 
     def value(self, sink: Sink) -> Asking[None]:
-        """A JSON value, or one in Python's words and quotes, as it is written.
+        """Yield a JSON value, or one in Python's words and quotes, as it is written.
 
         Only strings and the number of brackets are looked at. Raises NoCallError where neither JSON nor
         Python has such a character.
@@ -286,13 +289,15 @@ class _OpenBracket:
 
 
 def keywords(cursor: Cursor, sink: Sink) -> Asking[None]:
-    """The rest of a Python call, `name="x", n=3)`, as a JSON object. Raises NoCallError, EndedError."""
+    """Yield the rest of a Python call, `name="x", n=3)`, as a JSON object.
+    Raises NoCallError, EndedError."""
     sink("{")
     yield from _filled(cursor, sink, [_OpenBracket(")", "=", "}")], "")
 
 
 def dictionary(cursor: Cursor, sink: Sink, quote: str = "") -> Asking[None]:
-    """A dictionary as a JSON object. With `quote`, that mark stands around texts, and keys are bare.
+    """Yield a dictionary as a JSON object. With `quote`, that mark stands
+    around texts, and keys are bare.
 
     Raises NoCallError, EndedError.
     """
@@ -302,7 +307,7 @@ def dictionary(cursor: Cursor, sink: Sink, quote: str = "") -> Asking[None]:
 
 
 def json_of(text: str) -> str | None:
-    """A Python literal that is the whole text, as JSON; None if it is none."""
+    """Return a Python literal that is the whole text, as JSON; None if it is none."""
     cursor, pieces, open_ = Cursor(text, ended=True), list[str](), list[_OpenBracket]()
     try:
         for _ in _whole(cursor, pieces.append, open_):
@@ -383,7 +388,8 @@ def _quoted(cursor: Cursor, quote: str) -> Asking[str]:
 
 
 def string(cursor: Cursor) -> Asking[str]:
-    """What a string of JSON or Python says. Raises NoCallError for what is no string, EndedError."""
+    """Yield what a string of JSON or Python says. Raises NoCallError for
+    what is no string, EndedError."""
     quote = yield from cursor.char()
     if quote not in _QUOTES:
         raise NoCallError
@@ -403,17 +409,19 @@ def string(cursor: Cursor) -> Asking[str]:
 
 
 def written(text: str) -> str:
-    """A text as JSON."""
+    """Return a text as JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _said(text: str) -> str:
-    """What a Python string says. Raises NoCallError for a character given by its name (`\\N{…}`)."""
+    """Return what a Python string says. Raises NoCallError for a character
+    given by its name (`\\N{…}`)."""
     return _paired(_ESCAPE.sub(_escaped, text)) if "\\" in text else text
 
 
 def _paired(text: str) -> str:
-    """The text, with escaped halves of surrogate pairs joined. Raises NoCallError for one alone."""
+    """Return the text, with escaped halves of surrogate pairs joined.
+    Raises NoCallError for one alone."""
     try:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
@@ -458,7 +466,7 @@ class Written:
         self.native = False
 
     def arguments(self) -> Settled:
-        """The model's own text, if it is JSON; what says the same as JSON, if it is Python."""
+        """Return the model's own text, if it is JSON; what says the same as JSON, if it is Python."""
         given = settled("".join(self.pieces))
         text = given.text if is_object(given.text) else json_of(given.text) or given.text
         return given._replace(text=text)
@@ -473,7 +481,7 @@ class FoundCalls:
         self._offer = offer
 
     def call(self, name: str = "") -> Written:
-        """A new call, to be filled."""
+        """Return a new call, to be filled."""
         call = Written("")
         self.calls.append(call)
         if name:
@@ -490,7 +498,7 @@ class FoundCalls:
         return self._offer.own_name(name) in self._offer.tools
 
     def usable(self) -> bool:
-        """Whether there are calls, and all of them of what is on offer."""
+        """Return whether there are calls, and all of them of what is on offer."""
         return bool(self.calls) and all(self.offers(call.name) for call in self.calls)
 
     def parameters(self, name: str) -> Parameters:

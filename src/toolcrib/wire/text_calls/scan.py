@@ -92,16 +92,16 @@ class Quotes:
         self._before = "\n"
 
     def said_in_words(self) -> bool:
-        """Whether the line holds nothing up to here, or begins with a letter: one that begins with
-        another character may be a comment, a list or a table in any language."""
+        """Return whether the line holds nothing up to here, or begins with a letter: one that begins
+        with another character may be a comment, a list or a table in any language."""
         return not self._first or self._first.isalpha()
 
     def in_code(self) -> bool:
-        """Whether inline code is open in this line."""
+        """Return whether inline code is open in this line."""
         return self._ticks > 0
 
     def here(self) -> bool:
-        """Whether this place is quoted, whatever follows."""
+        """Return whether this place is quoted, whatever follows."""
         self._settle("")
         if self.after_opener:
             self._certain.add(self._before)
@@ -109,7 +109,7 @@ class Quotes:
         return self.marked or indented or self.in_code() or bool(self._certain)
 
     def closers(self) -> tuple[str, ...]:
-        """What would show, further on in this paragraph, that this place is quoted."""
+        """Return what would show, further on in this paragraph, that this place is quoted."""
         each = ((kind,) if kind[0] == "`" else closers for kind, closers in self._open.items())
         return tuple(mark for marks in each for mark in marks)
 
@@ -327,7 +327,7 @@ class Scanner:
         self._quotes.past_fence()
 
     def _fence_ends(self, mark: str, size: int, indent: int) -> Asking[bool]:
-        """Whether a line is a fence's end; says what of it was read."""
+        """Yield whether a line is a fence's end; says what of it was read."""
         cursor = self._cursor
         blanks = yield from self._over(_BLANKS)
         if blanks > indent or not (yield from cursor.sees(mark)):
@@ -367,7 +367,7 @@ class Scanner:
         yield from self._unmarked(reader)
 
     def _mark(self) -> Asking[str]:
-        """The mark of a call that comes next, if there is one. It is not read."""
+        """Yield the mark of a call that comes next, if there is one. It is not read."""
         for mark in self._own:
             if (yield from self._cursor.sees(mark)):
                 return mark
@@ -499,7 +499,7 @@ class Scanner:
         self.cut = self._take(block, cursor.stop(), native=False) or bool(self.calls)
 
     def _take(self, block: FoundCalls, raw: str, *, native: bool) -> bool:
-        """Whether a block that was read is calls; otherwise its text is said."""
+        """Return whether a block that was read is calls; otherwise its text is said."""
         if not block.usable():
             self._say(raw)
             return False

@@ -140,7 +140,7 @@ def object_arguments(cursor: Cursor, sink: Sink) -> Asking[None]:
 
 
 def function_tag(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """The rest of `<function=name>`: a JSON object, or `<parameter=key>` tags, and `</function>`.
+    """Yield the rest of `<function=name>`: a JSON object, or `<parameter=key>` tags, and `</function>`.
 
     The line breaks next to a value's tags are theirs. A value may hold what closes it, as long as
     nothing comes after that which may follow a value.
@@ -164,7 +164,7 @@ def function_tag(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def tag_value(cursor: Cursor, closer: str, after: tuple[str, ...]) -> Asking[str]:
-    """The text before a `closer` that one of `after` comes after."""
+    """Yield the text before a `closer` that one of `after` comes after."""
     pieces: list[str] = []
     marks = Marks((closer,))
     while True:
@@ -224,7 +224,7 @@ def _listed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def then(cursor: Cursor, mark: str) -> Asking[bool]:
-    """Whether `mark` comes next; then it is passed over, with the white space around it."""
+    """Yield whether `mark` comes next; then it is passed over, with the white space around it."""
     yield from cursor.space()
     there = yield from cursor.take(mark)
     if there:
@@ -259,7 +259,7 @@ def _json_until(closer: str) -> Reader:
 
 
 def _unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """A call whose opening tag was swallowed, as by what separates thinking from text."""
+    """Yield a call whose opening tag was swallowed, as by what separates thinking from text."""
     try:
         yield from json_call(cursor, block)
         yield from cursor.space()
