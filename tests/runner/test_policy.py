@@ -31,8 +31,16 @@ from toolcrib import (
 )
 from toolcrib.errors import ToolcribError
 from toolcrib.policies import Policy, Standard, require_roles, standard
-from toolcrib.runner.policy import ALLOWED, count_all, counting, decide, settle_all, with_standard
-from toolcrib.values.context import RunTally
+from toolcrib.runner.policy import (
+    ALLOWED,
+    count_all,
+    counting,
+    decide,
+    settle_all,
+    spared_for_run,
+    with_standard,
+)
+from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import Decision
 from toolcrib.values.definition import NoSchemaMode
 from toolcrib.values.record import ToolInvocationRecord
@@ -106,6 +114,13 @@ async def never_awaited() -> Allow:
     return Allow("later")
 
 
+def forged() -> Deny:
+    """A decision whose policy is no text: Python lets nobody make one, but code can."""
+    given = Deny("no")
+    msgspec.structs.force_setattr(given, "policy", 1)
+    return given
+
+
 NO_DECISIONS: list[tuple[Policy, str]] = [
     (raising(RecursionError()), "the policy failed"),
     (raising(SystemExit(0)), "the policy failed"),
@@ -115,14 +130,19 @@ NO_DECISIONS: list[tuple[Policy, str]] = [
     (giving("allow"), "the policy gave no decision"),
     (giving(lambda: Allow), "the policy gave no decision"),
     (giving(never_awaited), "the policy gave no decision"),
+    (giving(forged), "the policy gave no decision"),
     (raising(TypeError("Deny: reason is a str; this is an int")), "the policy failed"),
 ]
 
 
 @each_row(("policy", "reason"), NO_DECISIONS)
-def test_what_is_no_decision_denies(policy: Policy, reason: str) -> None:
+def test_what_is_no_decision_denies(
+    policy: Policy, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
     decision = decide(with_standard(policy), call_of(), context_of())
     assert decision == Deny(reason, "policy", ErrorCode.DENIED)
+    assert ("policy 'policy' raised" in caplog.text) is (reason == "the policy failed")
 
 
 def test_who_interrupts_the_program_is_heard() -> None:
@@ -173,10 +193,32 @@ class TestWithStandard:
         assert with_standard(other) == (other,)
         assert with_standard([denies, other]) == (other, denies)
 
-    @each_row("wrong", ["deny", None, Deny("no"), Standard, Named])
-    def test_what_is_no_policy_is_refused_at_once(self, wrong: Any) -> None:
-        with pytest.raises(ToolcribError, match="a policy is called as"):
+    @each_row(
+        ("wrong", "kind"),
+        [
+            ("deny", "str"),
+            (None, "NoneType"),
+            (Deny("no"), "Deny"),
+            (Standard, "Standard"),
+            (Named, "Named"),
+        ],
+    )
+    def test_what_is_no_policy_is_refused_at_once(self, wrong: Any, kind: str) -> None:
+        with pytest.raises(ToolcribError, match=f"^a policy is called as .* none: {kind}$"):
             with_standard([wrong])
+
+    def test_what_is_no_list_of_them_either(self) -> None:
+        with pytest.raises(TypeError, match="a function, or a list of them; .* int"):
+            with_standard(1)  # type: ignore[arg-type]
+
+    @each_row("foresees", [1, never_awaited])
+    def test_one_that_foresees_can_be_asked(self, foresees: Any) -> None:
+        def own(_call: Hydrated, _context: PolicyContext) -> Allow:
+            return Allow()
+
+        own.never_allows = foresees  # type: ignore[attr-defined]
+        with pytest.raises(ToolcribError, match="^own: `never_allows` is a method, and not async"):
+            with_standard(own)
 
     def test_there_are_no_two_of_them(self) -> None:
         with pytest.raises(ToolcribError, match="at most one Standard"):
@@ -188,18 +230,23 @@ class Counter:
 
     def __init__(self, answer: Callable[[], Any] = lambda: None) -> None:
         self.told: list[str] = []
+        self.settled: list[ToolInvocationRecord] = []
+        self.contexts: list[PolicyContext] = []
         self._answer = answer
 
     def __call__(self, _call: Hydrated, _context: PolicyContext) -> Allow:
         return Allow("so far")
 
-    def count(self, call: Hydrated, _context: PolicyContext) -> Deny | None:
+    def count(self, call: Hydrated, context: PolicyContext) -> Deny | None:
+        self.contexts.append(context)
         self.told.append(f"counts {call.definition.name}")
         answer: Deny | None = self._answer()
         return answer
 
-    def settle(self, _record: ToolInvocationRecord, _context: PolicyContext) -> None:
-        self.told.append(f"settles {_record.name}")
+    def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None:
+        self.contexts.append(context)
+        self.settled.append(record)
+        self.told.append(f"settles {record.name}")
         self._answer()
 
 
@@ -240,8 +287,8 @@ class TestCounting:
         ],
     )
     def test_what_a_count_may_say(self, answer: Callable[[], Any], expected: Any) -> None:
-        before, after = Counter(), Counter()
-        refused = count_all((before, Counter(answer), after), call_of(), context_of())
+        before, after, context = Counter(), Counter(), context_of(caller=ALICE)
+        refused = count_all((before, Counter(answer), after), call_of(), context)
         if isinstance(expected, str):
             assert isinstance(refused, Deny)
             assert (refused.reason, refused.policy) == (expected, "Counter")
@@ -249,16 +296,31 @@ class TestCounting:
             assert refused == expected
         assert before.told == ["counts subject", *(["settles subject"] if expected else [])]
         assert after.told == (["counts subject"] if expected is None else [])
+        assert all(known is context for known in [*before.contexts, *after.contexts])
+        for record in before.settled:  # it is over before it began, and took no time
+            assert (record.status, record.caller, record.seconds) == ("failed", "alice", None)
+            assert record.decision == refused
+            assert record.error is not None
+            assert refused is not None
+            assert record.error.code is refused.code
+        assert context.run.seconds_per_tool == {}
+
+    def test_the_log_says_which_policy_cannot_count(self, caplog: pytest.LogCaptureFixture) -> None:
+        count_all((Counter(lambda: 1 / 0),), call_of(), context_of())
+        assert "policy 'Counter' raised ZeroDivisionError" in caplog.text
 
     @pytest.mark.parametrize("error", [ValueError(), SystemExit(), asyncio.CancelledError()])
     def test_what_settling_raises_is_dropped_and_the_others_are_told(
-        self, error: BaseException
+        self, error: BaseException, caplog: pytest.LogCaptureFixture
     ) -> None:
         def fails() -> None:
             raise error
 
         after, tally = Counter(), RunTally()
-        settle_all((Counter(fails), after), over("subject", 1.5), context_of(tally))
+        context = context_of(tally)
+        settle_all((Counter(fails), after), over("subject", 1.5), context)
+        assert "policy 'Counter' raised" in caplog.text
+        assert after.contexts == [context]
         settle_all((), over("subject", 0.5), context_of(tally))
         assert after.told == ["settles subject"]
         assert tally.seconds_per_tool == {"subject": 2.0}
@@ -382,6 +444,47 @@ def test_all_marks_together() -> None:
                 assert restricted == Deny("it needs one of the roles admin, owner", "standard")
             else:
                 assert restricted == decided(said, policy, caller)
+
+
+# Marks of a tool, who said yes to it for the run, what asks then, and whether a yes for the run would
+# spare the next question: not where something asks whatever anybody said of the tool.
+SPARED: list[tuple[dict[str, Any], str, str | None, bool]] = [
+    ({}, "", None, False),
+    ({"requires_approval": True}, "", APPROVAL, True),
+    ({"requires_approval": True, "read_only": True}, "", APPROVAL, True),
+    ({"requires_approval": True, "threat_level": "medium"}, "", APPROVAL, True),
+    ({"requires_approval": True, "safe": False}, "", f"{APPROVAL}; {UNSAFE}", False),
+    ({"requires_approval": True, "threat_level": "high"}, "", f"{APPROVAL}; {THREAT}", False),
+    ({"requires_approval": True, "mode": "full"}, "", APPROVAL, False),
+    ({"tainted": True}, "", TAINTED, True),
+    ({"tainted": True, "safe": False}, "", f"{UNSAFE}; {TAINTED}", False),
+    ({"tainted": True, "read_only": True}, "", None, False),
+    ({"tainted": True, "requires_approval": True}, "", f"{APPROVAL}; {TAINTED}", True),
+    ({"requires_approval": True}, "alice", None, False),
+    ({"tainted": True}, "alice", None, False),
+    ({"tainted": True, "requires_approval": True}, "alice", None, False),
+    ({"requires_approval": True, "safe": False}, "alice", UNSAFE, False),
+    ({"requires_approval": True}, "bob", APPROVAL, True),
+    ({"tainted": True}, "bob", TAINTED, True),
+    ({"requires_approval": True}, "another tool", APPROVAL, True),
+    ({"tainted": True}, "another tool", TAINTED, True),
+]
+
+
+@each_row(("said", "yes_by", "asked", "spared"), SPARED)
+def test_a_yes_for_the_run_holds_for_this_tool_and_this_caller(
+    said: dict[str, Any], yes_by: str, asked: str | None, spared: bool
+) -> None:
+    said = dict(said)
+    tally = RunTally(tainted=said.pop("tainted", False))
+    call = call_of(**said)
+    digest = "sha256:other" if yes_by == "another tool" else call.definition.digest
+    if yes_by:
+        caller = "alice" if yes_by == "another tool" else yes_by
+        tally.approved = (ToolApproval("apr_1", "grace", digest, caller),)
+    decision = standard(call, context_of(tally, ALICE))
+    assert decision == (ALLOWED if asked is None else Ask(asked, "standard"))
+    assert spared_for_run(call.definition, tally, "alice") is spared
 
 
 @each_row(
