@@ -23,10 +23,18 @@ from toolcrib import (
 )
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.runner import CallScope
+from toolcrib.runner.idempotency import Fingerprint, IdempotencyCache, OutcomeText, replayed
+from toolcrib.runner.stopped import Stopped
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve
-from toolcrib.values.record import ToolInvocationRecord, key_of, standing
+from toolcrib.values.record import (
+    CallError,
+    RecordStatus,
+    ToolInvocationRecord,
+    key_of,
+    standing,
+)
 
 RUNS: list[str] = []
 CALL = ToolCall("run_1_0_0", "note", '{"text": "a"}')
@@ -284,6 +292,77 @@ async def test_nobody_is_asked_about_a_call_that_will_not_run() -> None:
     assert RUNS == ["a"]
 
 
+@pytest.mark.parametrize("name", ["wipe", "rewrite"])
+async def test_nobody_is_asked_about_a_call_of_unknown_outcome_unless_it_may_run(
+    name: str,
+) -> None:
+    @tool(visible=ALL, safe=False, idempotent=True)
+    async def rewrite(text: str) -> str:
+        """Write something where it is already."""
+        RUNS.append(text)
+        return text
+
+    async def approver(_request: ApprovalRequest) -> Answer:
+        asked.append(name)
+        return Approve(by="grace")
+
+    asked: list[str] = []
+    ledger, call = MemoryLedger(), msgspec.structs.replace(CALL, name=name)
+    await ToolRunner([wipe, rewrite], approver=approver, sinks=[ledger]).exec(call, scope=scope())
+    del ledger.records[1:]
+    again = await ToolRunner([wipe, rewrite], approver=approver, sinks=[ledger]).exec(
+        call, scope=scope()
+    )
+    if name == "wipe":
+        assert isinstance(again, Failed)
+        assert again.error.code is ErrorCode.OUTCOME_UNKNOWN
+    assert again.record.idempotency_key == KEY  # it is about the call that was begun
+    assert len(asked) == len(RUNS) == (1 if name == "wipe" else 2)
+
+
+async def test_an_entry_is_written_to_the_end_before_the_tool_begins() -> None:
+    """Also where the ledger takes its time, and the entry is the second one of a call."""
+
+    class Slow(MemoryLedger):
+        async def write(self, record: ToolInvocationRecord) -> None:  # type: ignore[override]
+            await asyncio.sleep(0)
+            seen.append((record.status, len(RUNS)))
+            super().write(record)
+
+    seen: list[tuple[str, int]] = []
+    call, ledger = msgspec.structs.replace(CALL, name="put"), Slow()
+    for _ in range(2):
+        assert isinstance(
+            await ToolRunner([put], sinks=[ledger]).exec(call, scope=scope()), Completed
+        )
+        del ledger.records[1:]
+    assert seen == [("completed", 1), ("started", 1), ("completed", 2)]
+
+
+async def test_a_key_that_was_claimed_is_the_calls_though_it_was_cancelled_then() -> None:
+    claiming, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryLedger):
+        async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+            claiming.set()
+            await go_on.wait()
+            return await super().begin(entry)
+
+    ledger = Slow()
+    running = asyncio.ensure_future(ToolRunner([note], sinks=[ledger]).exec(CALL, scope=scope()))
+    await claiming.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [(r.status, r.idempotency_key) for r in ledger.records] == [
+        ("started", KEY),
+        ("failed", KEY),
+    ]
+    assert RUNS == []
+
+
 async def test_an_intent_that_cannot_be_written_keeps_the_tool_from_running() -> None:
     class Broken(MemoryLedger):
         async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
@@ -378,9 +457,11 @@ async def test_an_intent_that_could_not_be_written_may_be_tried_again() -> None:
                 raise OSError("disk full")
             super().write(record)
 
-    runner = ToolRunner([note], sinks=[Once()])
+    kept = MemorySink()
+    runner = ToolRunner([note], sinks=[Once(), kept])
     with pytest.raises(OSError, match="disk full"):
         await runner.exec(CALL, scope=scope())
+    assert [(r.status, r.idempotency_key) for r in kept.records] == [("failed", KEY)]
     assert isinstance(await runner.exec(CALL, scope=scope()), Completed)
     assert len(RUNS) == 1
 
@@ -433,6 +514,124 @@ async def test_of_two_calls_with_secrets_that_look_different_one_is_another(ledg
     assert isinstance(refused, Failed)
     assert refused.error.code is ErrorCode.DUPLICATE_CALL
     assert RUNS == ["a"]
+
+
+OTHERS = "hmac:00000000:00"  # a keyed digest by a key that this process has not
+
+
+@pytest.mark.parametrize(
+    ("known", "same"),
+    [
+        ({}, False),  # by the same key: the secrets differ
+        ({"arguments_mac": OTHERS}, True),
+        ({"arguments_mac": ""}, True),  # an old record
+        ({"arguments_mac": OTHERS, "arguments": {"door": "b", "key": "***"}}, False),
+        ({"arguments_mac": "", "arguments": {"door": "b", "key": "***"}}, False),
+        ({"arguments_mac": OTHERS, "arguments": {"door": "b"}, "edited": True}, True),
+        ({"arguments_mac": OTHERS, "arguments": {"door": "b"}, "repaired": True}, True),
+    ],
+)
+async def test_calls_with_secrets_are_told_apart_by_what_both_records_have(
+    known: dict[str, Any], same: bool
+) -> None:
+    """By their keyed digests, if one key made both; else by what shows, if nobody changed it."""
+
+    @tool(visible=ALL, secret=["key"])
+    async def open_(door: str, key: str) -> str:
+        """Open a door."""
+        RUNS.append(door)
+        return door
+
+    ledger = MemoryLedger()
+    calls = [ToolCall("c", "open_", f'{{"door": "a", "key": "{key}"}}') for key in ("1", "2")]
+    await ToolRunner([open_], sinks=[ledger]).exec(calls[0], scope=scope())
+    ledger.records = [msgspec.structs.replace(record, **known) for record in ledger.records]
+    again = await ToolRunner([open_], sinks=[ledger]).exec(calls[1], scope=scope())
+    if same:
+        assert isinstance(again, Completed)
+        assert again.replayed
+    else:
+        assert isinstance(again, Failed)
+        assert again.error.code is ErrorCode.DUPLICATE_CALL
+    assert RUNS == ["a"]
+
+
+UNKNOWN = CallError.of(ErrorCode.OUTCOME_UNKNOWN)
+MISSING = CallError.of(ErrorCode.REDACTION_MISSING)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "ran"),
+    [
+        ("completed", None, True),
+        ("completed", MISSING, True),  # it ran; only its public view lacks something
+        ("started", None, True),
+        ("failed", UNKNOWN, False),
+    ],
+)
+def test_a_record_gives_the_outcome_that_it_is_of(
+    status: RecordStatus, error: CallError | None, ran: bool
+) -> None:
+    record = ToolInvocationRecord(
+        id="c", name="note", status=status, started_at=0.0, error=error, result={"text": "a"}
+    )
+    outcome = replayed(record)
+    assert outcome.replayed is True
+    assert outcome.record is record
+    if ran:
+        assert isinstance(outcome, Completed)
+        assert outcome.value == outcome.model == outcome.public == {"text": "a"}
+    else:
+        assert isinstance(outcome, Failed)
+        assert outcome.error == error
+
+
+def test_no_more_default_values_are_kept_than_said_and_only_for_their_call() -> None:
+    cache = IdempotencyCache(2)
+    calls = [msgspec.structs.replace(CALL, id=f"c{n}") for n in range(4)]
+    for call in calls[:3]:
+        cache.pin(key_of("run_1", call.id), call, {"/day": call.id})
+    cache.pin(key_of("run_1", "c3"), calls[3], {})  # nothing to keep
+    assert [cache.pinned("run_1", call) for call in calls] == [
+        {},
+        {"/day": "c1"},
+        {"/day": "c2"},
+        {},
+    ]
+    assert cache.pinned("run_2", calls[2]) == {}
+    for other in ({"name": "put"}, {"arguments": '{"text": "b"}'}):
+        assert cache.pinned("run_1", msgspec.structs.replace(calls[2], **other)) == {}
+
+
+def test_an_outcome_that_no_ledger_has_is_given_to_one_and_is_never_evicted() -> None:
+    cache = IdempotencyCache(0)
+    outcome = Completed(
+        ToolInvocationRecord(id="c", name="note", status="completed", started_at=0.0, result=1),
+        1,
+        1,
+        1,
+    )
+    text = OutcomeText(None, b"1", b"1")
+    own: Fingerprint = ("sha256:d", "{}", None, "ada")
+
+    def refused(fingerprint: Fingerprint) -> None:
+        with pytest.raises(Stopped) as stopped:
+            cache.claim("k", fingerprint)
+        assert stopped.value.error.code is ErrorCode.DUPLICATE_CALL
+
+    assert cache.claim("k", own) is None
+    refused(own)
+    for _ in range(2):
+        cache.hold("k", outcome, text)
+        assert cache.running() == []
+        refused(("sha256:d", "{}", None, "eve"))
+        held = cache.claim("k", own)
+        assert held is not None
+        assert (held.outcome, held.written) == (outcome, False)
+        assert cache.running() == ["k"]
+        refused(own)  # somebody writes it
+    cache.keep("k", outcome, text)
+    assert cache.claim("k", own) is None  # written, and evicted
 
 
 def test_a_call_runs_once_in_however_many_threads_it_is_made() -> None:

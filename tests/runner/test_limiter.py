@@ -141,3 +141,78 @@ async def test_a_waiting_call_whose_coroutine_is_closed_gives_its_place_back(
     if not admitted:
         gate.leave()
     assert gate.try_enter(True)
+
+
+async def _waiting(limiter: Limiter, *exclusive: bool) -> list[asyncio.Task[bool]]:
+    """Calls that wait for a slot, in this order."""
+    waiting = [asyncio.ensure_future(limiter.enter(alone)) for alone in exclusive]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting)
+    return waiting
+
+
+async def _admitted(waiting: list[asyncio.Task[bool]]) -> list[bool]:
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return [task.done() for task in waiting]
+
+
+async def test_who_waited_holds_a_slot_like_anybody_else() -> None:
+    limiter = Limiter(2)
+    assert limiter.try_enter(True)
+    waiting = await _waiting(limiter, False, False, False, True, False)
+    limiter.leave()
+    assert await _admitted(waiting) == [True, True, False, False, False]
+    limiter.leave()
+    assert await _admitted(waiting) == [True, True, True, False, False]
+    limiter.leave()
+    assert await _admitted(waiting) == [True, True, True, False, False]
+    limiter.leave()
+    assert await _admitted(waiting) == [True, True, True, True, False]
+    assert not limiter.try_enter(False)
+    limiter.leave()
+    assert await _admitted(waiting) == [True] * 5
+    assert limiter.try_enter(False)
+    assert not limiter.try_enter(False)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("admitted", [False, True])
+async def test_who_is_cancelled_while_waiting_gives_back_no_more_than_it_had(
+    admitted: bool, exclusive: bool
+) -> None:
+    limiter = Limiter(2)
+    assert limiter.try_enter(False)
+    assert limiter.try_enter(False)
+    first, second = await _waiting(limiter, exclusive, False)
+    if admitted:
+        limiter.leave()
+        limiter.leave()
+    first.cancel()
+    await asyncio.wait([first])
+    if not admitted:
+        limiter.leave()
+    assert await _admitted([first, second]) == [True, True]
+    assert first.cancelled()
+    assert limiter.try_enter(False) is admitted
+    assert not limiter.try_enter(False)
+
+
+async def test_a_call_whose_loop_is_closed_takes_no_slot() -> None:
+    limiter = Limiter(1)
+    assert limiter.try_enter(False)
+    loop, gone = asyncio.new_event_loop(), []
+
+    async def waits() -> None:
+        gone.append(limiter.enter(False))
+        gone[0].send(None)
+
+    await asyncio.to_thread(loop.run_until_complete, waits())
+    loop.close()
+    (waiting,) = await _waiting(limiter, True)
+    limiter.leave()
+    assert await _admitted([waiting]) == [True]
+    with pytest.raises(RuntimeError, match="closed"):
+        gone[0].throw(RuntimeError("closed"))
+    limiter.leave()
+    assert limiter.try_enter(True)

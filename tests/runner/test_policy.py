@@ -208,7 +208,7 @@ class TestWithStandard:
             with_standard([wrong])
 
     def test_what_is_no_list_of_them_either(self) -> None:
-        with pytest.raises(TypeError, match="a function, or a list of them; .* int"):
+        with pytest.raises(TypeError, match=r"a function, or a list of them; .* int"):
             with_standard(1)  # type: ignore[arg-type]
 
     @each_row("foresees", [1, never_awaited])
@@ -217,7 +217,7 @@ class TestWithStandard:
             return Allow()
 
         own.never_allows = foresees  # type: ignore[attr-defined]
-        with pytest.raises(ToolcribError, match="^own: `never_allows` is a method, and not async"):
+        with pytest.raises(ToolcribError, match=r"^own: `never_allows` is a method, and not async"):
             with_standard(own)
 
     def test_there_are_no_two_of_them(self) -> None:
