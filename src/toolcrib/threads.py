@@ -29,7 +29,8 @@ class Renewed(Protocol):
     """What holds locks, and may be used in a child that was forked."""
 
     def renew(self) -> None:
-        """In the child: make the locks anew, and forget what the parent's threads were about to do."""
+        """Make the locks of a forked child anew, and forget what the
+        parent's threads were about to do."""
 
 
 _RENEWED: WeakSet[Renewed] = WeakSet()
@@ -72,12 +73,12 @@ class Work:
 
     @classmethod
     def forget(cls) -> None:
-        """In a forked child: none of its parent's threads goes on here."""
+        """Forget the parent's threads, none of which runs in a forked child."""
         cls._lock = threading.Lock()
         cls._left = 0
 
     def give_up(self) -> None:
-        """Nobody waits for it any more; what can stop it is called."""
+        """Note that nobody waits for the work any more, and call what can stop it."""
         with self._lock:
             if self._over or self._given_up:
                 return
@@ -88,7 +89,7 @@ class Work:
             stop()
 
     def end(self) -> None:
-        """It is over."""
+        """Note that the work is over."""
         with self._lock:
             if not self._over:
                 self._over = True
@@ -96,7 +97,7 @@ class Work:
 
     @contextmanager
     def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:
-        """As long as this lasts, giving the work up calls `stop`; at once, if that was before."""
+        """Call `stop` when the work is given up within this block; at once, if it was before."""
         with self._lock:
             self._stops.append(stop)
             late = self._given_up
@@ -119,7 +120,7 @@ def has_room() -> bool:
 
 @contextmanager
 def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
-    """For blocking code in a thread: `stop` is called, from elsewhere, when nobody waits any more."""
+    """Let `stop` be called, from another thread, once nobody waits for this blocking code any more."""
     work = CURRENT.get()
     if work is None:
         yield

@@ -167,7 +167,8 @@ class Session:
             self.keep(result)
 
     def to_json(self) -> str:
-        """Its messages as a list, or an object with what was offered where the agent picks."""
+        """Return the messages as a JSON list, or an object with what was
+        offered where the agent picks."""
         signature = self._signature()
         if not (self.offered or signature):
             return msgspec.json.encode(self.messages).decode()
@@ -175,7 +176,7 @@ class Session:
 
     @classmethod
     def from_json(cls, agent: Agent, text: str | bytes) -> Session:
-        """Raises SourceError if the text is not a saved session, or not as an agent with the same
+        """Raise SourceError if the text is not a saved session, or not as an agent with the same
         `state_key` has saved it."""
         check_type("text", text, (str, bytes), "the JSON of a saved session, str or bytes")
         try:
@@ -529,7 +530,7 @@ class Agent:
 
 
 def _names(offered: Sequence[str]) -> tuple[str, ...]:
-    """Raises ToolcribError for what are no names, such as one string."""
+    """Raise ToolcribError for what are no names, such as one string."""
     several = isinstance(offered, Sequence) and not isinstance(offered, str)
     if not several or not all(isinstance(name, str) for name in offered):
         raise ToolcribError("offered= is a list of names: that of the run before, `state.offered`")

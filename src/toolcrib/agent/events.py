@@ -101,7 +101,7 @@ class PublicText:
 
     @classmethod
     def of(cls, definition: ToolDefinition) -> Self:
-        """For the arguments of a tool; without a schema nothing is declared."""
+        """Make the filter for the arguments of a tool; without a schema no property is declared."""
         properties = (definition.input_schema or {}).get("properties")
         return cls(frozenset(properties if isinstance(properties, dict) else ()))
 

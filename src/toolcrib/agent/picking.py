@@ -50,7 +50,7 @@ class Toolbox:
 
     @staticmethod
     def of(catalog: Catalog, names: Iterable[str]) -> Toolbox:
-        """Of those names for which the catalog has a tool."""
+        """Make a toolbox of those names for which the catalog has a tool."""
         return Toolbox(catalog, tuple(catalog[name] for name in names if name in catalog))
 
     @property
@@ -86,7 +86,7 @@ class Toolbox:
         return self._catalog[name].get_definition() if self.known([name]) else None
 
     def close(self) -> None:
-        """The run is over."""
+        """End the toolbox with its run."""
 
     def _put(self, tools: tuple[HasDefinition, ...]) -> None:
         self.tools, self._told = tools, _NOTHING
@@ -245,7 +245,7 @@ class AgentPicking:
         return toolbox
 
     def close(self, toolbox: PickedToolbox, run_id: str) -> None:
-        """Its run is over."""
+        """Forget the toolbox of a run that is over."""
         opened = self._open[run_id]
         opened.remove(toolbox)
         if not opened:
@@ -279,7 +279,8 @@ class AgentPicking:
         )
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """In that of the catalog: equal sets are equal requests, whichever tool was the best."""
+        """Return the tools in the order of the catalog: equal sets are equal requests,
+        whichever tool was the best."""
         return sorted(names, key=self._place.__getitem__)
 
     def _choice(self, best: Best, offered: Iterable[str], called: Iterable[str]) -> Choice:

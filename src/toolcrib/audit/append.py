@@ -144,7 +144,7 @@ class NewEntry(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(record: Kept, *, claim: bool = False) -> NewEntry:
-        """Raises SourceError if the record could not be read again."""
+        """Raise SourceError if the record could not be read again."""
         text = text_of(record)
         told = summary_of(text)
         if not isinstance(record, ToolInvocationRecord):
@@ -600,8 +600,8 @@ class GroupWriter(Generic[S, T]):
         renewed_in_children(self)
 
     def renew(self) -> None:
-        """In a forked child another thread's lock would be held for good, and what is queued is the
-        parent's to commit."""
+        """Make new locks in a forked child, where another thread's lock would be held for good, and
+        what is queued is the parent's to commit."""
         self._changed = threading.Condition()
         self._queue: list[tuple[S, asyncio.Future[T]]] = []
         self._thread: threading.Thread | None = None

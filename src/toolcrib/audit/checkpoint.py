@@ -228,7 +228,7 @@ class Proof(msgspec.Struct, frozen=True):
 
     @staticmethod
     def parse(text: str) -> Proof:
-        """Raises SourceError if it is no proof."""
+        """Raise SourceError if it is no proof."""
         check_type("proof", text, str, "a text, as AuditLog.prove gives it")
         head, _, note = text.partition(_END)
         lines = head.split("\n")
@@ -295,8 +295,8 @@ class Checkpoints:
         renewed_in_children(self)
 
     def renew(self) -> None:
-        """In a forked child another thread's lock would be held for good; what the parent has written
-        is the parent's to sign."""
+        """Make new locks in a forked child, where another thread's lock would be held for good; what
+        the parent has written is the parent's to sign."""
         self._lock = threading.Lock()
         self._written = 0
         self._at = time.monotonic()

@@ -178,7 +178,7 @@ class Seal:
         renewed_in_children(self)
 
     def renew(self) -> None:
-        """In a forked child another thread's lock would be held for good."""
+        """Make a new lock in a forked child, where another thread's lock would be held for good."""
         self._noting = threading.Lock()
 
     def __call__(self, text: str) -> str:

@@ -76,7 +76,7 @@ class Index:
         return list(node.get(digest, ())) if isinstance(node, dict) else []
 
     def add(self, key: str, number: int) -> None:
-        """The key, which was loaded, has one more entry."""
+        """Add an entry to a key that was loaded."""
         digest = digest_of(key)
         place = self._place(digest)
         node = self._nodes.setdefault(place, {})
@@ -87,7 +87,7 @@ class Index:
             self._split(place, node)
 
     def forget(self, key: str, through: int) -> None:
-        """Of the key, which was loaded, the entries up to that number are there no more."""
+        """Remove the entries up to that number from a key that was loaded."""
         digest = digest_of(key)
         place = self._place(digest)
         node = self._nodes.get(place)
@@ -157,7 +157,7 @@ class Index:
             self._take(place, content)
 
     def _remember(self, place: str, content: str) -> None:
-        """Nobody has to read a node again for as long as the log is open: its hash says which it is."""
+        """Keep a node by its hash, so that it is read once for as long as the log is open."""
         known = self._seal.known
         if len(known) >= _REMEMBERED:
             known.clear()

@@ -383,7 +383,7 @@ class AuditLog(Closing):
     def _commit(
         self, items: Sequence[tuple[ToolInvocationRecord | Attachment | RunRecord, bool]]
     ) -> list[AuditEntry | ToolcribError | None]:
-        """In the writer's thread. A record that cannot be kept fails alone."""
+        """Commit a batch, in the writer's thread. A record that cannot be written fails alone."""
         answers: list[AuditEntry | ToolcribError | None] = []
         drafts: list[NewEntry] = []
         for record, claim in items:

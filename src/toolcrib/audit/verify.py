@@ -185,7 +185,7 @@ class Grown:
             raise FaultFound("the index of keys is not that of the entries")
 
     def _pruned(self, count: int) -> None:
-        """Of the entries that were removed there are only the leaves."""
+        """Check the leaves of the entries that were removed, of which nothing else is left."""
         for first in range(0, count, _PAGE * tree.WIDTH):
             last = min(first + _PAGE * tree.WIDTH, count)
             self._extend(tree.leaves(self._transaction, first, last))

@@ -263,7 +263,7 @@ def _answer(
 
 
 class _Turn:
-    """One run, whose result can still be read after Ctrl-C cancelled it and its tools."""
+    """Holds one run, whose result can still be read after Ctrl-C cancelled it and its tools."""
 
     def __init__(self, session: Session, text: str) -> None:
         self._session = session

@@ -65,8 +65,8 @@ class EmbeddingsClient(Closing):
         return self._model
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector for each text, as the model gives them, whatever their length. In a text, what
-        UTF-8 cannot say (a lone surrogate) is sent as `?`.
+        """Return one vector for each text, as the model gives them, whatever their length. In a text,
+        what UTF-8 cannot say (a lone surrogate) is sent as `?`.
 
         Raises ClientError; see its subclasses for what went wrong. WireError names the model where the
         answer is not one vector for each text.

@@ -29,7 +29,8 @@ _MOVED_ON_BY = (ConnectionFailed, RateLimitError, ProviderError)
 def fallback(
     clients: Sequence[LLMClient], *, on: tuple[type[ClientError], ...] = _MOVED_ON_BY
 ) -> FallbackClient:
-    """One client out of several: the first is asked, and the next where one raises an error of `on`.
+    """Make one client out of several: the first is asked, and the next
+    where one raises an error of `on`.
 
     Each client makes its own attempts first (`retries=`). A request that was refused is refused by the
     next one too, and a wrong key is better known than passed over: neither is in `on`, unless you
@@ -69,7 +70,7 @@ class FallbackClient(Closing):
         raise self._all(failures)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
-        """As `chat`, in parts; after the first of them no other client is asked."""
+        """Yield what `chat` returns, in parts; after the first part no other client is asked."""
         failures: list[ClientError] = []
         for client in self._clients:
             begun = False

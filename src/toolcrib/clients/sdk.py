@@ -200,7 +200,7 @@ class _SdkResponse:
 
 
 def _too_slow(server: str) -> ConnectionFailed:
-    """It may still be at work on the request, so that it is not asked again."""
+    """Return the error for a slow server, which may still be at work: it is not asked again."""
     failure = ConnectionFailed(f"{server} did not answer within the SDK client's time limit")
     failure.retryable = False
     return failure

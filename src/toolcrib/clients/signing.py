@@ -49,7 +49,7 @@ class SigningTransport:
         return getattr(self._transport, "secrets", ())
 
     async def send(self, request: Outgoing) -> Response:
-        """In a thread, since credentials are fetched, and fetched anew, over the network too."""
+        """Sign in a thread, since credentials may be fetched over the network, and send the request."""
         headers = await asyncio.to_thread(self._signed, request)
         return await self._transport.send(msgspec.structs.replace(request, headers=headers))
 

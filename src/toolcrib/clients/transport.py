@@ -341,7 +341,7 @@ _CODINGS = ("gzip", "x-gzip", "deflate")
 
 
 class _Layer:
-    """One content coding, which may hold several packed streams, one after the other."""
+    """Decodes one content coding, which may hold several packed streams in sequence."""
 
     def __init__(self, coding: str) -> None:
         self._is_gzip = coding != "deflate"
@@ -543,7 +543,8 @@ class _AiohttpResponse:
         raise failure
 
     def end(self) -> None:
-        """Its connection is being closed, of which aiohttp tells nobody who waits for a body."""
+        """End the wait for a body whose connection is being closed:
+        aiohttp does not wake the waiter."""
         self._response.content.set_exception(aiohttp_library().ClientConnectionError())
 
     async def aclose(self, *, whole: bool) -> None:

@@ -125,7 +125,7 @@ class _Build:
         return fresh(self._sent)
 
     def another(self) -> Any:
-        """Raises OtherArguments where the author's code makes another value of it each time."""
+        """Raise OtherArguments where the author's code makes another value of it each time."""
         return self._anew(self._tool).instance
 
     def to_run(self, hydrated: Hydrated, tool: Tool[..., Any]) -> Any:

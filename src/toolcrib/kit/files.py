@@ -235,7 +235,7 @@ class Search:
                 self._try(name, opened, (*parts, *inside, name))
 
     def within(self, stream: BinaryIO, parts: tuple[str, ...]) -> None:
-        """One open file; a binary one has no lines, and no matches."""
+        """Search one open file; a binary file has no lines, and no matches."""
         most = self._limits.file_bytes
         content = stream.read(most + 1)
         self._files_left -= 1

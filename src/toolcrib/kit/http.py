@@ -74,7 +74,8 @@ _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: how an IPv6 network reaches IP
 
 
 def is_public(address: Address) -> bool:
-    """Of an IPv6 address that stands for an IPv4 one (mapped, NAT64), what that one is."""
+    """Return whether an address is public; an IPv6 form of an IPv4 address
+    (mapped, NAT64) is as that is."""
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped
         if address in _NAT64:
@@ -261,7 +262,8 @@ class _Resolver:
 
 
 def _session(library: ModuleType, gate: _Gate) -> ClientSession:
-    """For one request: nothing is kept for the next, no connection, no cookie, no resolved name."""
+    """Return a session for one request, which shares no connection, cookie or
+    resolved name with the next."""
     session: ClientSession = library.ClientSession(
         connector=library.TCPConnector(
             resolver=_Resolver(), socket_factory=gate, use_dns_cache=False, force_close=True
@@ -304,7 +306,7 @@ def _network(entry: str) -> Network:
 
 
 def _url(text: str) -> URL | None:
-    """As aiohttp will read it, whose part yarl is; None for what is no URL."""
+    """Parse a URL as aiohttp will read it, by yarl; None for a text that is no URL."""
     from yarl import URL
 
     try:

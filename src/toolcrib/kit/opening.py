@@ -127,7 +127,7 @@ class _Descriptors:
         return descriptor
 
     def leave(self, descriptor: int) -> int:
-        """It is not read any more. How many wait to be closed."""
+        """Note that a file is not read any more, and return how many wait to be closed."""
         with self._lock:
             self._reading.discard(descriptor)
             self._left.add(descriptor)
@@ -147,7 +147,7 @@ class _Descriptors:
         return others
 
     def forget(self) -> None:
-        """In a forked child: no thread of its parent reads here, and it has no lock to lose."""
+        """Forget the reads of the parent's threads, which do not run in a forked child."""
         self._lock = Lock()  # another thread may have held it
         for number in self._reading | self._left:
             with suppress(OSError):

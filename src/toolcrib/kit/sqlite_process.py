@@ -190,7 +190,7 @@ def _columns(database: sqlite3.Connection, table: str) -> Iterator[Answer]:
 
 
 def _size(value: Any) -> int:
-    """Its bytes as JSON in UTF-8, with a comma."""
+    """Return the bytes of a cell as JSON in UTF-8, with a comma."""
     return len(json.dumps(value, ensure_ascii=False).encode()) + 1
 
 

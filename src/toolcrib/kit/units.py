@@ -227,7 +227,7 @@ def _factor_readings(registry: Registry, factor: Factor) -> list[Reading]:
 
 
 def _unit_names(registry: Registry, name: str) -> list[str]:
-    """As it is written, then in other cases; only if that finds nothing, in mixed case.
+    """Return units of a name as it is written, then in other cases; mixed case only if none is found.
 
     Another case may not turn a plain unit into a prefixed one: `min` is no mega-inch.
     """

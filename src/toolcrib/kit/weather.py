@@ -289,7 +289,7 @@ def _now(current: _Current) -> CurrentWeather:
 
 
 def _days(daily: _Daily) -> list[DayWeather]:
-    """Raises CapabilityError if the lists are not of one length."""
+    """Raise CapabilityError if the lists are not of one length."""
     columns: Sequence[Sequence[Any]] = msgspec.structs.astuple(daily)
     if len({len(column) for column in columns}) != 1:
         raise CapabilityError(_FOREIGN)

@@ -29,7 +29,7 @@ class Gathered(NamedTuple):
 
 
 def gather(tools: Tools) -> list[Gathered]:
-    """In the order given. A name that is taken twice leaves the later tool without a definition.
+    """Return the tools in the order given. A second tool of one name has no definition.
 
     Raises DefinitionError if `tools` holds no tools at all, as a text does.
     """
@@ -57,7 +57,7 @@ def _gathered(place: int, thing: Any) -> Gathered:
 
 
 def _name(place: int, thing: Any) -> str:
-    """Its name, if it has one that can be shown; else its place, from 1."""
+    """Return the name of a tool if it can be shown; else its place in the list, from 1."""
     name = thing.get("name") if isinstance(thing, Mapping) else getattr(thing, "__name__", None)
     return name if isinstance(name, str) and name.strip() else f"#{place}"
 

@@ -138,7 +138,7 @@ class EmbeddingScorer:
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
-        """For the tools at these positions, the nearest of their texts and how near it is."""
+        """Return, for the tools at these positions, the nearest of their texts and how near it is."""
         matrix, asked = self._both(query, tools)
         return [_explanation(tools[i].get_definition(), matrix.texts_of(asked, i)) for i in picked]
 
@@ -313,7 +313,7 @@ class CachedEmbedder:
             self._warn(error)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One row for each text, as the embedder gives them."""
+        """Return one row for each text, as the embedder gives them."""
         keys = [self._key_of(text) for text in texts]
         by_key = dict(zip(keys, texts, strict=True))
         rows = {key: numpy().frombuffer(kept, _FORM) for key, kept in self._kept(by_key).items()}

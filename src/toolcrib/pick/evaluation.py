@@ -136,7 +136,7 @@ def _question(line: str, tools: frozenset[str], where: str) -> Question:
 
 
 def check_names(tools: Sequence[HasDefinition], where: str) -> None:
-    """Raises SourceError where two tools have one name, which no gold could tell apart."""
+    """Raise SourceError where two tools have one name, which no gold could tell apart."""
     first: dict[str, int] = {}
     for number, tool in enumerate(tools, 1):
         name = tool.get_definition().name
@@ -156,12 +156,13 @@ class MeasuredScorer:
         )
 
     async def build(self) -> float:
-        """The first request, in CPU milliseconds; what a scorer loads once has been loaded before."""
+        """Return the CPU milliseconds of the first request; a scorer's model has been loaded before."""
         await pick_tools("load what loads late", (_NOTHING,), self._options)
         return (await self.answer("build the index")).cpu_ms
 
     async def answer(self, query: str) -> ScorerAnswer:
-        """One request. The CPU time is that of the whole process: nothing else should run in it."""
+        """Answer one request. The CPU time is that of the whole process:
+        nothing else should run in it."""
         wall, cpu = perf_counter(), process_time()
         results = await pick_tools(query, self._tools, self._options)
         cpu, wall = process_time() - cpu, perf_counter() - wall

@@ -81,7 +81,7 @@ class Feedback:
         self._add(_words(query_of(request).text), tuple(dict.fromkeys(filter(None, done))))
 
     def nudges(self, text: str) -> dict[str, float]:
-        """By how much, in 0..0.6, each definition's digest is nudged for this request."""
+        """Return by how much, in 0..0.6, each definition's digest is nudged for this request."""
         asked = _words(text)
         with self._lock:
             missed: dict[str, float] = {}

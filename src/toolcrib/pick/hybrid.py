@@ -160,7 +160,7 @@ def column_of(ranker: Ranker, hits: Hits, count: int, *, missing: float = 0.0) -
 def reasons_of(
     ranker: Ranker, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
 ) -> Sequence[Score]:
-    """Its reasons for the tools at these positions; empty ones where it gives none."""
+    """Return a ranker's reasons for the tools at these positions; empty ones where it gives none."""
     if not isinstance(ranker, ExplainingScorer):
         return [Score(0.0)] * len(picked)
     return ranker.explain(query, tools, picked)
@@ -363,7 +363,7 @@ class Cascade:
         return self._best(self._first, query, tools)
 
     def _best(self, first: Ranker, query: Query, tools: Sequence[HasDefinition]) -> list[int]:
-        """In registration order, so that equal ones stay in it."""
+        """Return the best positions in registration order, so that equal scores stay in it."""
         return sorted(p for p, _ in first.hits(query, tools, self._keep).best(self._keep))
 
 
@@ -423,7 +423,7 @@ class Light:
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
-        """For the tools at these positions, which words they share with the request, and how near
+        """Return, for these tools, which words they share with the request, and how near
         they are to it."""
         return [explained(parts) for parts in self.summands(query, tools, picked)]
 

@@ -405,7 +405,7 @@ class KeywordScorer:
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
-        """For the tools at these positions, which words were found in which fields."""
+        """Return, for the tools at these positions, which words were found in which fields."""
         index = self._indexes.get(tools, query.deadline)
         plan = self._plan(query, index)
         return [_explanation(index.definitions[i], plan, query.used) for i in picked]

@@ -95,7 +95,7 @@ class _LoadedModel(NamedTuple):
 
 
 def _means(model: _LoadedModel, texts: list[list[int]]) -> NDArray[np.float32]:
-    """For each text the mean of its tokens' last states, of length 1: as the model was trained."""
+    """Return each text's mean of its tokens' last states, at length 1, as the model was trained."""
     library = model.numpy
     ids = library.array(texts, "int64")
     given = {

@@ -136,7 +136,7 @@ _CHECKS: dict[str, Callable[[Filters, ToolDefinition], str | None]] = {
 
 
 def used_up(quota: Quota, names: Iterable[str]) -> frozenset[str]:
-    """Of a mapping its names, of a function those of `names` that have no call left.
+    """Return the names in a mapping; of a function, those of `names` that have no call left.
 
     Raises PickError for what is no number, and for a function that raises.
     """

@@ -232,7 +232,7 @@ def results_of(
 
 
 async def _until(query: Query, work: Coroutine[Any, Any, T]) -> T | None:
-    """Its result, or None once the time is over: it is cancelled then, but not waited for.
+    """Return the result, or None once the time is over: the work is cancelled then, not awaited.
 
     What comes after the deadline does not count, whatever it is: a scorer that gives up then may
     answer with anything, an error too.

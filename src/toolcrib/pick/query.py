@@ -94,7 +94,7 @@ def _held(body: Mapping[Any, Any]) -> list[Any] | None:
 
 
 def _as_user(turn: Any) -> Any:
-    """In Gemini's form it is the user who says no role."""
+    """Add the role `user` where there is none, as in Gemini's form."""
     return {"role": "user", **turn} if isinstance(turn, Mapping) and "parts" in turn else turn
 
 
@@ -319,7 +319,7 @@ _PARAMETERS = 0.3
 
 
 def parts_of(definition: ToolDefinition) -> list[tuple[float, str]]:
-    """For an embedder that adds parts up: each with what it counts."""
+    """Return weighted parts of a query, for an embedder that adds them up."""
     said = fields(definition)
     tags = f" [{said.tags}]" if said.tags else ""
     return [
@@ -330,7 +330,7 @@ def parts_of(definition: ToolDefinition) -> list[tuple[float, str]]:
 
 
 def texts_of(definition: ToolDefinition) -> list[str]:
-    """For any embedder: the description first, then the request of each example."""
+    """Return a tool's texts for any embedder: the description, then the request of each example."""
     found = fields(definition)
     text = f"{spaced_name(found.name)}: {found.description}"
     if found.parameters:

@@ -151,7 +151,7 @@ def _explained(score: Score, why: Score) -> Score:
 
 
 def _answers(name: str, ask: Callable[[], Any], count: int) -> list[object]:
-    """As many as there have to be. No more than one beyond that is taken: there may be no end."""
+    """Return the expected number of answers, and at most one more: an iterator may have no end."""
     with _blamed(name):
         given = ask()
         if inspect.iscoroutine(given):

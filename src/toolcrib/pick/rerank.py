@@ -62,7 +62,7 @@ class Rerank:
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
-        """For the tools at these positions, what words, word vectors and the transformer add."""
+        """Return what words, word vectors and the transformer add for the tools at these positions."""
         few = _those(tools, picked)
         near = self._nearness(query, few).tolist()
         why = reasons_of(self._near, query, few, range(len(few)))

@@ -149,7 +149,7 @@ Scorer: TypeAlias = Ranker | BatchScorer | ToolScorer
 
 
 def scorer_name(scorer: Scorer) -> str:
-    """Its `name`, or that of the function."""
+    """Return the scorer's `name`, or that of the function."""
     name = getattr(scorer, "name", None) or getattr(scorer, "__name__", None)
     return name if isinstance(name, str) else type(scorer).__name__
 
@@ -249,7 +249,7 @@ class CatalogCache(Generic[T]):
         return made
 
     def get(self, tools: Sequence[HasDefinition], deadline: float = inf) -> T:
-        """Raises PickError where the index is not there by `deadline` (as `time.monotonic()`)."""
+        """Raise PickError where the index is not there by `deadline` (as `time.monotonic()`)."""
         held = self._of_tuples.get(id(tools))  # a tuple that we hold cannot have changed
         if held is not None and held[0] is tools:
             held[1].used = next(self._uses)

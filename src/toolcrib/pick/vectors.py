@@ -88,7 +88,8 @@ class WordVectors:
     def catalog_steps(
         self, documents: Iterable[Sequence[tuple[float, str]]]
     ) -> Iterator[Vectors | None]:
-        """At last a unit vector for each document: the weighted sum of those of its parts.
+        """Yield None between steps, then a unit vector for each document: the
+        weighted sum of those of its parts.
 
         A part is (weight, text). In its vector a token counts 0.1 / (0.1 + share), the share of the
         documents that have the token; so a row depends on all documents. Before that a None comes
@@ -177,7 +178,7 @@ def _batch(read: list[bytes], weights: list[float], parts: list[int]) -> _Batch:
 
 
 def _documents_with(batch: _Batch, tokens: int) -> NDArray[np.int64]:
-    """In how many documents of a batch each token is."""
+    """Return in how many documents of a batch each token is."""
     np = numpy()
     document = np.repeat(np.repeat(np.arange(len(batch.parts)), batch.parts), batch.lengths)
     pairs = np.sort(document * tokens + batch.tokens)

@@ -372,7 +372,7 @@ def segments(text: str) -> list[str]:
 
 
 def _joined(parts: list[str]) -> list[str]:
-    """At most eight runs of neighbours, as even in number as can be."""
+    """Join neighbours into at most eight runs of about equal numbers."""
     count = min(_LONGEST_WORD, len(parts))
     bounds = [len(parts) * at // count for at in range(count + 1)] if count else []
     return [" ".join(parts[start:end]) for start, end in pairwise(bounds)]

@@ -300,7 +300,7 @@ class PipeFrames:
         self._held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytearray]]:
-        """Raises Unusable when a frame announces more than the limit, ProcessFailed for no frame."""
+        """Raise Unusable when a frame announces more than the limit, ProcessFailed for no frame."""
         self._held += data
         while len(self._held) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._held)

@@ -130,7 +130,7 @@ def file_behind(engine: Engine) -> object:
 
 
 def prepared(connection: Connection, *, write: bool) -> Connection:
-    """For one transaction: a snapshot that is only read, or whatever the locks it takes let it see."""
+    """Prepare a connection for one transaction: a snapshot to read, or a write under its locks."""
     if connection.dialect.name == "sqlite":
         return connection.execution_options(toolcrib_write=write)
     if write:
@@ -392,7 +392,7 @@ class SqlDatabase:
         renewed_in_children(self)
 
     def renew(self) -> None:
-        """In a forked child another thread's lock would be held for good."""
+        """Make a new lock in a forked child, where another thread's lock would be held for good."""
         self._opening = threading.Lock()
 
     async def read(self, sql: str, /, **values: object) -> list[Row]:

@@ -169,7 +169,7 @@ def _check(path: Path, at: int, exchange: Exchange) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raises SourceError where `write` could not put a file. Nothing is changed."""
+    """Raise SourceError where `write` could not put a file. Nothing is changed."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise SourceError(f"{path} cannot be written: no file can be put there")

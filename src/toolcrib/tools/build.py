@@ -143,7 +143,7 @@ def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> Chec
 
 
 def check_top(name: str, checked: CheckedSchema) -> None:
-    """Raises DefinitionError unless the top is an object, in words that say so."""
+    """Raise DefinitionError unless the top is an object, in words that say so."""
     start = _TOP.format(name)
     schema = checked.schema
     if schema.get("type") != "object":
@@ -400,7 +400,7 @@ def _is_empty(collection: object) -> bool:
 
 
 def _marks(name: str, marks: Mapping[str, Any]) -> str:
-    """As JSON text, which nobody can change."""
+    """Return the marks as JSON text, which nobody can change."""
     try:
         return schema_text(dict(marks))
     except (TypeError, ValueError, SchemaError):
@@ -410,7 +410,7 @@ def _marks(name: str, marks: Mapping[str, Any]) -> str:
 
 
 def check_name(name: object) -> str:
-    """Raises DefinitionError unless it is 1 to 128 of `[a-zA-Z0-9_.-]`.
+    """Raise DefinitionError unless it is 1 to 128 of `[a-zA-Z0-9_.-]`.
 
     A wire that takes fewer gets a name that it takes, and calls by that name are understood.
     """
@@ -451,7 +451,7 @@ def _example(name: str, example: tuple[str, Mapping[str, Any]]) -> Example:
 
 
 def check_examples(definition: ToolDefinition, validator: Validator | None) -> None:
-    """Raises DefinitionError for arguments that the schema refuses: a model would copy them."""
+    """Raise DefinitionError for arguments that the schema refuses: a model would copy them."""
     if validator is None:
         return
     for example in definition.examples:

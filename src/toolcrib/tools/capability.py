@@ -288,7 +288,8 @@ def _is_async(function: Any) -> bool:
 
 
 def _surely_plain(function: Callable[..., Any]) -> bool:
-    """By its return hint, what it gives can't be awaited. A wrapper's hints are those of another."""
+    """Return whether a return hint says that the result can't be awaited. A
+    wrapper's hints don't count."""
     if hasattr(function, "__wrapped__"):
         return False
     try:

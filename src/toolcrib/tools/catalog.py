@@ -38,7 +38,7 @@ from toolcrib.values.typed import came, check_each, check_type, names_wrong_type
 
 
 def check_interfaces(capabilities: Mapping[type, object]) -> None:
-    """Raises BindingError for a key that is no interface."""
+    """Raise BindingError for a key that is no interface."""
     if not isinstance(capabilities, Mapping):
         raise BindingError("bind takes a dictionary {Interface: implementation}")
     for interface in capabilities:

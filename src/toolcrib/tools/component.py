@@ -446,7 +446,7 @@ def tool_of(thing: object) -> Tool[..., Any]:
 
 
 def _of_definition(definition: ToolDefinition) -> Tool[..., Any]:
-    """One that was made by hand: what is no JSON in it is an error now, not when its digest is made."""
+    """Return the tool of a definition made by hand; a member that is no JSON is an error at once."""
     try:
         _ = definition.digest
     except ValueError:

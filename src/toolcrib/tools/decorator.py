@@ -87,7 +87,7 @@ def _obstacle(function: Callable[..., Any], signature: Signature) -> str:
 
 
 def check_function(target: Any) -> None:
-    """Raises DefinitionError unless it is a function, or a method with its instance."""
+    """Raise DefinitionError unless it is a function, or a method with its instance."""
     if not (inspect.isfunction(target) or inspect.ismethod(target)):
         raise DefinitionError(
             f"a tool is made of a function or a class, not of a {_kind(target)}{_mend(target)}"
@@ -105,7 +105,7 @@ def check_function(target: Any) -> None:
 
 
 def check_class(cls: type) -> None:
-    """Raises DefinitionError for a class that is a tool already, or that makes no instances."""
+    """Raise DefinitionError for a class that is a tool already, or that makes no instances."""
     name = cls.__qualname__
     before = cls.__dict__.get(ATTRIBUTE)
     if isinstance(before, Tool):

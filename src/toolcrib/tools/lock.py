@@ -293,7 +293,8 @@ def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool
 
 
 def _hidden_defaults(given: ToolDefinition) -> list[JsonValue]:
-    """Nothing for most, so that the digests of locks that were made before stay as they are."""
+    """Return defaults that no schema shows; for most tools none, so that
+    older locks keep their digests."""
     return [] if given.defaults_json is None else [json_copy(given.defaults_json)]
 
 

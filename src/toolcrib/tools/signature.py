@@ -51,7 +51,7 @@ class Taken(NamedTuple):
 
 
 def parameters_of(thing: Any) -> list[Taken]:
-    """In the order of the signature. Raises DefinitionError where there is none to be read."""
+    """Return the parameters in order. Raises DefinitionError where no signature can be read."""
     if thing.__class__ is FunctionType and not thing.__dict__:  # nothing wrapped, or declared
         return _of_code(thing)
     try:
@@ -95,7 +95,8 @@ _TOO_DEEP = f"(it is nested deeper than {MAX_LEVELS})"
 def read_hints(
     thing: Any, name: str, frame_locals: Mapping[str, Any], *, lenient: bool = False
 ) -> dict[str, Any]:
-    """By parameter, and `return`. Raises DefinitionError, naming `name` and the parameter.
+    """Return the hints by parameter, and `return`. Raises DefinitionError,
+    naming `name` and the parameter.
 
     If `lenient`, those that can be read, each by itself.
     """
@@ -280,7 +281,8 @@ def _with_factories(cls: type, taken: Sequence[Taken]) -> list[Taken]:
 
 
 def _streaming(name: str, signature: Signature) -> Signature:
-    """Of an async generator: what it returns is a part. Raises DefinitionError for another hint."""
+    """Return an async generator's signature, whose result is a part. Raises
+    DefinitionError for another hint."""
     hint = signature.returns
     if hint is not Any:
         if (get_origin(hint) or hint) not in _STREAMS:

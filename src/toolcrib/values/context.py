@@ -57,7 +57,7 @@ class RunTally(msgspec.Struct):
         )
 
     def count(self, tool: str, cost: float) -> None:
-        """One call is about to run."""
+        """Count a call that is about to run."""
         self.calls += 1
         self.per_tool[tool] = self.per_tool.get(tool, 0) + 1
         if cost:
@@ -65,7 +65,7 @@ class RunTally(msgspec.Struct):
             self.cost_per_tool[tool] = self.cost_per_tool.get(tool, 0.0) + cost
 
     def settle(self, tool: str, seconds: float) -> None:
-        """One call is over, after `seconds`."""
+        """Count a call that is over, after `seconds`."""
         self.seconds_per_tool[tool] = self.seconds_per_tool.get(tool, 0.0) + seconds
 
     @property

@@ -105,7 +105,7 @@ def _member(member: tuple[str, Any]) -> str:
 
 
 def _sorted(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-    """By UTF-16 code units, which for ASCII is the order of the characters."""
+    """Sort by UTF-16 code units, which for ASCII is the order of the characters."""
     try:
         plain = "".join(value).isascii()
     except TypeError:

@@ -98,7 +98,7 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, signature=self._signature(key))
 
     def check_signature(self, key: bytes) -> None:
-        """Raises SourceError unless this is what was signed with `key`."""
+        """Raise SourceError unless this is what was signed with `key`."""
         check_signature(self.signature, self._signature(key), "the saved state")
 
     def _signature(self, key: bytes) -> str:
@@ -108,7 +108,7 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
 
     @staticmethod
     def from_json(text: str | bytes) -> RunState:
-        """Raises SourceError if the text is not a saved state."""
+        """Raise SourceError if the text is not a saved state."""
         check_type("text", text, (str, bytes), "the JSON of a saved state, str or bytes")
         try:
             state = msgspec.json.decode(text, type=RunState)
@@ -120,7 +120,7 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
 
 
 def check_signature(given: str, made: str, what: str) -> None:
-    """Raises SourceError for a signature that is missing, or is not the one that was made here."""
+    """Raise SourceError for a signature that is missing, or is not the one that was made here."""
     if not given:
         raise SourceError(
             f"{what} has no signature: it was saved by an agent without state_key, or changed since"

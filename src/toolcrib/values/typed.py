@@ -70,7 +70,7 @@ class _FieldKind(NamedTuple):
 
 
 def check_fields(made: msgspec.Struct) -> None:
-    """Raises TypeError for a field that is not of the type that its class says."""
+    """Raise TypeError for a field that is not of the type that its class says."""
     for name, kind, plain in _fields(type(made)):
         value = getattr(made, name)
         if value.__class__ in plain:  # as nearly all are
@@ -91,7 +91,7 @@ def check_fields(made: msgspec.Struct) -> None:
 def check_type(
     name: str, value: object, kind: type | types.UnionType | tuple[type, ...], wanted: str
 ) -> None:
-    """Raises TypeError unless `value` is a `kind`; `wanted` says in words what it has to be."""
+    """Raise TypeError unless `value` is a `kind`; `wanted` says in words what it has to be."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {wanted}; {came(value)}")
 

@@ -349,7 +349,7 @@ class AnthropicReply:
                 raise reported_error(event)
 
     def _take_message(self, message: Any) -> None:
-        """A message begins; if it is another one, the end of the one before it is lost."""
+        """Take the beginning of a message; if another one had begun, its end is lost."""
         given = message.get("id") if isinstance(message, dict) else None
         if self._id and given and given != self._id:
             self._ending.sign("incomplete")
@@ -436,7 +436,7 @@ class AnthropicReply:
             self._tell(text, parts)
 
     def _stop(self, block: ContentBlock, parts: Parts) -> None:
-        """The end of a block, by its own event."""
+        """Take the event that ends a block."""
         self._settle(block, parts)
         block.stopped = True
         self._calls.end(block.number)
@@ -518,9 +518,9 @@ def _again(form: Any) -> bytes:
 
 # Requests of Anthropic's Messages, and the wire's value.
 #
-# What goes out is what the wire has a place for: system messages beside the list of the others, errors
-# flagged, no output schema, no member that only says the default.
-# Shapes: https://platform.claude.com/docs/en/api/messages/create
+# What goes out is what the wire has a place for: system messages outside of the list of the others,
+# errors flagged, no output schema, no member that only says the default. Shapes:
+# https://platform.claude.com/docs/en/api/messages/create
 
 
 _OWN_KEYS = frozenset(("model", "messages", "system", "tools", "stream"))
@@ -687,7 +687,7 @@ TOOLS = ToolForm(
     dialect=DIALECT,
     strict_dialect=STRICT_DIALECT,
     # https://platform.claude.com/docs/en/build-with-claude/structured-outputs#schema-complexity-limits.
-    # There are limits besides that have no number ("Schema is too complex for compilation").
+    # There are more limits, which have no number ("Schema is too complex for compilation").
     strict_limits=StrictLimits(tools=20, optional=24, unions=16),
     shape=_tool,
     examples=5,  # each costs tokens in every request; more than that teach little

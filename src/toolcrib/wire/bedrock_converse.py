@@ -430,7 +430,7 @@ class BedrockReply:
             self.over = bool(self._ending.reason)
 
     def _take_message(self) -> None:
-        """A message begins; if one has begun before, the end of that is lost."""
+        """Take the beginning of a message; if another one had begun, its end is lost."""
         if self._begun:
             self._ending.sign("incomplete")
         self._begun = True
@@ -554,7 +554,7 @@ def _inputs(content: list[Any], data: bytes) -> list[str]:
 
 
 def _input_at_start(form: Any, data: bytes) -> str:
-    """Nothing in the documentation says that a beginning has one: a call never loses what it has."""
+    """Return the input in a block's beginning, if it has one, though no documentation mentions it."""
     try:
         return _slice(_START_SLICES.decode(data).start)
     except (ValueError, RecursionError):
@@ -576,9 +576,9 @@ def _again(form: Any) -> str:
 # Requests of Bedrock's Converse and ConverseStream, and the wire's value.
 #
 # What goes out is what the wire has a place for: the model and whether to stream are said in the path,
-# system messages beside the list of the others, settings in `inferenceConfig`. What only some models
-# have goes through `Settings.extra`, as `additionalModelRequestFields`.
-# Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html
+# system messages outside of the list of the others, settings in `inferenceConfig`. What only some
+# models have goes through `Settings.extra`, as `additionalModelRequestFields`. Shapes:
+# https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html
 
 
 _OWN_KEYS = frozenset(("modelId", "messages", "system", "toolConfig"))

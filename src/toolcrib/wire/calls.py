@@ -121,7 +121,7 @@ class CallAssembler:
         self._by_id: dict[str, _OpenCall] = {}
         self._last: _OpenCall | None = None
         self._chunk = 0
-        self._judged = 0  # of so many calls a stray has been told
+        self._judged = 0  # how many calls a stray piece has been checked against
 
     @property
     def last_id(self) -> str:
@@ -129,17 +129,17 @@ class CallAssembler:
         return "" if self._last is None else self._last.id
 
     def end(self, index: object) -> None:
-        """The wire says that the call at that index came to its end."""
+        """Note that the wire has ended the call at that index."""
         if (call := self._by_index.get(index)) is not None:
             call.ended = True
 
     def doubt(self, index: object, fault: CallFault) -> None:
-        """The call at that index may not run; the first reason for that stays."""
+        """Doubt the call at that index, so that it does not run; the first reason stays."""
         if (call := self._by_index.get(index)) is not None:
             call.fault = call.fault or fault
 
     def close(self) -> None:
-        """The reply has come to its own end: no call begins after it."""
+        """Note that the reply has come to its own end: no call begins after it."""
         self._closed = True
 
     def next_chunk(self) -> None:
@@ -171,7 +171,7 @@ class CallAssembler:
         return call is not self._calls[-1] and bool(text.strip(SPACE)) and call.whole()
 
     def stray(self) -> None:
-        """A piece came that no call can have: each one that is open may lack it.
+        """Doubt each open call, since a piece came that no call can have: one of them may lack it.
 
         Each call is looked at once: after that it is in doubt, or was whole before.
         """

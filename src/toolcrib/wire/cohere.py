@@ -214,7 +214,8 @@ class CohereReply:
                 parts.append(part)
 
     def _take_mark(self, kind: str, given: object, index: object) -> None:
-        """A call ends, or a message begins; if it is another one, the end of that before it is lost."""
+        """Take the end of a call or the beginning of a message; if
+        another was open, its end is lost."""
         if kind == "tool-call-end":
             self._calls.end(index)
         elif kind == "message-start":
@@ -292,7 +293,7 @@ class CohereReply:
 
 
 def _check(payload: JsonObject) -> None:
-    """An error has no other sign than that its message is a text."""
+    """Raise the error in a body, whose only sign is that its message is a text."""
     if isinstance(payload.get("message"), str):
         raise reported_error(payload)
 

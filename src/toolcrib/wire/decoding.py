@@ -1,6 +1,6 @@
 """Bytes to a `Reply`, whole and streamed, for any wire: only what its JSON says differs.
 
-A wire gives a `Builder`, which is told of whole bodies and of events, and a way to cut a stream into
+A wire gives a `Builder`, which takes whole bodies and events, and a way to cut a stream into
 events. Whatever was cut, by whatever sign, has no call that may run: that is the builder's to say, and
 the decoder tells it whether the stream came to its end.
 """
@@ -194,7 +194,7 @@ class StreamDecoder:
         return parts
 
     def _look_behind(self, data: bytes) -> None:
-        """Nothing after the end is read: only that there was something is noted."""
+        """Note whether something follows the end, without reading it."""
         if self._failure is None and not self._more:
             try:
                 self._more = any(map(_says, self._events.feed(data)))

@@ -1,4 +1,4 @@
-"""How each provider is told of a tool: its form, its rule for names, its limits on strictness."""
+"""The form of a tool in each provider's requests, its rule for names, its limits on strictness."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolcrib.errors import CatalogError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.json import JsonObject, sha256_hex
 
-# How each provider is told of a tool: one small function a provider, and a table of them.
+# The form of a tool for each provider: one small function each, and a table of them.
 #
 # A shape gives the facts of a tool their places and decides nothing: which view of the schema a
 # provider gets, under which name, and whether strictly, has been settled before (`views`).

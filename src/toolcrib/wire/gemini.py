@@ -212,7 +212,7 @@ class KeptParts:
         self._texts: dict[int, list[str]] = {}
 
     def add(self, part: dict[str, Any]) -> None:
-        """A part that is no call."""
+        """Add a part that is no call."""
         text = part.get("text")
         if not isinstance(text, str):
             self._forms.append(part)
@@ -300,7 +300,7 @@ class GeminiHistory(History):
     """https://ai.google.dev/api/caching#Content.
 
     Calls get an id even where the model gave none: a result names it, and two
-    calls of one tool are told apart.
+    calls of one tool can be distinguished.
     """
 
     ids = IdRule(r"\x21-\x7e", 128)
@@ -491,8 +491,8 @@ class GeminiReply:
             self._put_together(partial, text, parts)
 
     def _put_together(self, partial: _Partial, text: str, parts: Parts) -> None:
-        """A call of which each value has come. `text` is what came as a whole besides: it counts, as a
-        whole does after pieces on other wires."""
+        """Add a call all of whose values have come. `text` is what also came as a whole: it counts, as
+        a whole does after pieces on other wires."""
         values, call = partial.arguments, partial.call
         said = values.text() if values.any else ""
         if not text:
@@ -509,7 +509,8 @@ class GeminiReply:
         return _Partial(part["functionCall"], form)
 
     def _give_up(self, partial: _Partial) -> None:
-        """A call that did not come to its end: the reply has a hole, and none of its calls may run."""
+        """Give up a call that did not come to its end: the reply has a hole,
+        and none of its calls may run."""
         self._torn_call = True
         self._partial = None
         self._whole(partial.call, "", [])
@@ -582,7 +583,7 @@ def _again(part: dict[str, Any]) -> str:
 # Requests of Gemini's generateContent, and the wire's value.
 #
 # What goes out is what the wire has a place for: the model and whether to stream are said in the path,
-# system messages beside the list of the others, settings in `generationConfig`.
+# system messages outside of the list of the others, settings in `generationConfig`.
 # Shapes: https://ai.google.dev/api/generate-content
 
 

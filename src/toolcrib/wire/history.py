@@ -71,7 +71,7 @@ class History(ABC):
 
     `names` is own name → wire name of the tools on offer; `rule` makes the names of others legal.
     `ids` is the rule for ids of calls, `given_ids` that for those that a provider gave, if another.
-    `instructions` are the texts of system messages, on wires that have a place for them beside the
+    `instructions` are the texts of system messages, on wires that have a place for them outside of the
     list, wherever they stood in it. `called` are the tools that were called, by their wire names.
     """
 

@@ -56,8 +56,8 @@ _OWN = frozenset(("role", "content", "tool_calls"))
 class OllamaHistory(History):
     """https://docs.ollama.com/api/chat, `messages`.
 
-    The server has no rule for ids. Results are told apart by their order and their tool's name; newer
-    servers also pass on the ids, older ones ignore them. An error has no flag.
+    The server has no rule for ids. Results are distinguished by their order and their tool's name;
+    newer servers also pass on the ids, older ones ignore them. An error has no flag.
     """
 
     ids = IdRule(r"\x21-\x7e", 64)

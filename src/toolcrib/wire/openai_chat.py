@@ -52,7 +52,7 @@ from toolcrib.wire.request import (
     tools_member,
 )
 
-# What a chunk or a body says beside its choices: what went wrong, and what was spent.
+# Errors and usage, which a chunk or a body has next to its choices.
 #
 # OpenAI has one member for each; compatible servers have places of their own.
 
@@ -61,7 +61,7 @@ _THOUGHTS = ("message", "detail", "msg")
 
 
 def check_error(payload: JsonObject) -> None:
-    """Raises ClientError for an error that is not under `error`.
+    """Raise ClientError for an error that is not under `error`.
 
     It takes the place of the choices (vLLM's and Mistral's `object: "error"`, FastAPI's `detail`,
     MiniMax's `base_resp`); Groq says in `x_groq` why it stopped a stream early.
@@ -79,7 +79,8 @@ def check_error(payload: JsonObject) -> None:
 
 
 def usage_in(payload: JsonObject) -> JsonObject:
-    """The counts: Groq streams them in `x_groq`, Moonshot in the choice (earendil-works/pi#2017)."""
+    """Return the counts: Groq streams them in `x_groq`, Moonshot in the
+    choice (earendil-works/pi#2017)."""
     choices = payload.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     for holder in (payload, payload.get("x_groq"), choice):
@@ -90,7 +91,7 @@ def usage_in(payload: JsonObject) -> JsonObject:
 
 
 def spent(usage: JsonObject) -> Usage:
-    """Of cached tokens, Moonshot and DeepSeek have counts of their own."""
+    """Return the usage; Moonshot and DeepSeek count cached tokens under other names."""
     of_cache = cached(usage, "prompt_tokens_details")
     of_cache = of_cache or counted(usage, "cached_tokens")
     of_cache = of_cache or counted(usage, "prompt_cache_hit_tokens")
@@ -240,7 +241,7 @@ fast_chunk = msgspec.json.Decoder(Chunk).decode
 """The chunk in these bytes. Raises ValueError or RecursionError for an unusual one."""
 
 
-# What a model's message holds beside text and calls: kept, and sent back under the same names.
+# Other members of a model's message than text and calls: stored, and sent back under the same names.
 #
 # Servers whose models think want the thoughts back with the calls that they led to (DeepSeek and
 # Moonshot refuse a request without them), and signatures with the message or the call that they came
@@ -349,7 +350,7 @@ def _goes_on(block: Any, piece: Any) -> bool:
     return same_id and all(block.get(key) == piece.get(key) for key in ("type", "index"))
 
 
-# The messages of a chat completion request: calls beside the text, each result its own message.
+# The messages of a chat completion request: calls next to the text, each result its own message.
 
 
 class ChatHistory(History):

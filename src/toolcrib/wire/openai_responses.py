@@ -500,7 +500,7 @@ class Output:
         self._settle(item, self._arguments(event, item.kind, "event"), parts)
 
     def text(self, event: dict[str, Any], parts: Parts) -> None:
-        """A piece of a text or refusal, or the whole of it."""
+        """Take a piece of a text or refusal, or the whole of it."""
         item = self.items.growing("message", _index(event), _string(event, "item_id"))
         at, refused = event.get("content_index"), "refusal" in event["type"]
         text = item.text(at if type(at) is int else 0)

@@ -1,7 +1,7 @@
 """A typed answer in the provider's own form of it: `response_format` and its siblings.
 
 Rule: the author's schema judges the answer, and its text is in the instructions, whatever a provider is
-asked besides. The form only makes a valid answer likelier: what a provider, its model, its server or
+asked, too. The form only makes a valid answer likelier: what a provider, its model, its server or
 the tools beside it are not known to take is not sent, and nothing is refused for it.
 """
 

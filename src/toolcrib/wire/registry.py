@@ -166,7 +166,7 @@ def decode(
     return reading.finish()
 
 
-# Which wire a body is of, told from what only that wire says. Nothing is decoded.
+# Which wire a body is of, by members that only that wire has. Nothing is decoded.
 #
 # Servers that borrow a format are of it: a chat completion is `openai-chat`, Mistral's too, which is
 # read the same way there.

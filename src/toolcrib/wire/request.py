@@ -34,7 +34,7 @@ class SentTools(msgspec.Struct, frozen=True):
     body: bytes
 
     def wire_name(self, own: str) -> str:
-        """Raises RequestError for a tool that is not on offer."""
+        """Raise RequestError for a tool that is not on offer."""
         if own not in self.names:
             raise RequestError(f"tool_choice names {own!r}, which is not on offer")
         return self.names[own]
@@ -124,7 +124,7 @@ def checked_choice(choice: ToolChoice, tools: SentTools) -> ToolChoice | None:
 
 
 def refuse_single_calls(wire: Wire, request: ChatRequest, tools: SentTools) -> None:
-    """For wires that have no form for it. Raises RequestError."""
+    """Raise RequestError on wires that cannot ask for one call at a time."""
     if tools.names and request.parallel_calls is False:
         raise RequestError(
             f"parallel_calls=False: {wire.name} has no way to ask for one call at a time; leave it None"
@@ -194,7 +194,7 @@ def http_request(
     offer: Offer,
     streamed_as: str = "text/event-stream",
 ) -> HttpRequest:
-    """Raises RequestError for settings that are no JSON."""
+    """Raise RequestError for settings that are no JSON."""
     try:
         data = orjson.dumps(body)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Which view of each tool a provider gets, and what comes of it.
+"""Views of tools: what each provider gets of a tool's schema, and what that loses.
 
 An author's schema that the provider takes as it is goes out as the author's own text, byte for byte.
 A view that the provider would refuse is never sent: one such tool fails a whole request.

@@ -172,7 +172,8 @@ _SAFE = 2**53
 
 
 def narrowed(definition: ToolDefinition, request: str) -> dict[str, JsonObject]:
-    """For each copied parameter that the request has a candidate for, the schema to write it under."""
+    """Return the schema to write under for each copied parameter that the
+    request has a candidate for."""
     found: dict[str, JsonObject] = {}
     properties = (definition.input_schema or {}).get("properties")
     for name, schema in properties.items() if isinstance(properties, dict) else ():
@@ -328,7 +329,7 @@ def fill(
 
 
 def prompt(tool: ToolDefinition, request: str, shots: Sequence[Example], budget: int) -> str:
-    """At most about `budget` characters: the description, the shots nearest last, the request."""
+    """Return a prompt of about `budget` characters: description, shots (nearest last), request."""
     schema = tool.input_schema or {}
     head = f"{tool.name}: {clipped(' '.join(tool.description.split()), budget // 4)}\n\n"
     tail = f"Request: {request}\nArguments:"

@@ -175,7 +175,7 @@ def _texts(definition: ToolDefinition) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Which number it is says nothing about the tool."""
+    """Return the text with one token for every number, since its value says nothing about the tool."""
     return _NUMBER.sub("7", text.lower())
 
 

@@ -305,7 +305,7 @@ def model_at(path: Path) -> Model:
 
 
 def check_engine() -> None:
-    """Raises MissingExtraError where the engine is not installed."""
+    """Raise MissingExtraError where the engine is not installed."""
     if find_spec("xllamacpp") is None:
         raise MissingExtraError("local", "LocalClient")
 

@@ -90,13 +90,13 @@ class Cursor:
         self._from = self.at - back
 
     def stop(self) -> str:
-        """The attempt is over. Gives what it has read."""
+        """End the attempt, and return what it has read."""
         raw = "".join(self._before or ()) + self.text[self._from : self.at]
         self._before = None
         return raw
 
     def rewind(self) -> None:
-        """The attempt is over, and what it has read is to be read again."""
+        """End the attempt, so that its text is read again."""
         if self._before:
             self.text = "".join(self._before) + self.text[self._from :]
             self._from = 0

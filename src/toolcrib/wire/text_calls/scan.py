@@ -85,7 +85,7 @@ class Quotes:
         self._first = ""  # what is not blank in this line begins with it
         self._lead = ""
         self._blank = True
-        self._ticks = 0  # so many backticks are open in this line
+        self._ticks = 0  # how many backticks opened the code in this line
         self._open: dict[str, str] = {}  # what closes each kind that is open in this paragraph
         self._certain: set[str] = set()
         self._pending = ""  # a kind that is closed unless a letter follows
@@ -126,7 +126,7 @@ class Quotes:
         self._blank, self.column = False, None
 
     def past_fence(self) -> None:
-        """A fenced block is over, and with it what was open before."""
+        """Note that a fenced block is over, and with it what was open before."""
         self.paragraph()
         self.past()
         self._lead, self._ticks = "", 0

@@ -186,7 +186,7 @@ class TagValues:
         self._before = "{"
 
     def add(self, key: str, value: str, *, is_text: bool | None = None) -> None:
-        """One argument. `is_text` is whether the tag says that it is a text.
+        """Add one argument. `is_text` is whether the tag says that it is a text.
 
         Where it does not, the schema does: a value is a text wherever a text is allowed, but for
         `null` where that is allowed, too. Any other is JSON, or else a Python literal, or else a
