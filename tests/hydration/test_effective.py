@@ -597,7 +597,7 @@ class Listed:
 
 def test_what_a_factory_makes_for_a_constructor_alone_is_shown_as_unknown() -> None:
     found = read(Listed, {"order": 7})
-    assert found.arguments == {"x": {"order": 7, "lots": {"default": "Made"}}}
+    assert found.arguments == {"x": {"order": 7, "lots": {"default": "FactoryValue"}}}
     assert found.defaults == ("/x/lots",)
 
 
