@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ asyncio.run(log.aclose())
 
 # Every lock that the log or its database makes is held by another thread while the process forks; the
 # child must come to an end: to an answer where the log was not open, to a clear error where it was.
+# A new Python, as a daemon may have no children; one for all cases, each of which has a log.
 HELD = """
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # Python 3.12 warns of forks where there are threads
@@ -68,32 +70,13 @@ threading.Lock, threading.RLock = noting(threading.Lock), noting(threading.RLock
 threading.Condition = noting(threading.Condition)
 
 import asyncio
+import multiprocessing
 from audit.audit_helpers import record
 from audit.test_checkpoint import signing
 from toolcrib.audit import AuditLog, Checkpoints
 from toolcrib.errors import SourceError
 
-url, opened, way = sys.argv[1], sys.argv[2] == "opened", sys.argv[3]
-noted = []
-log = AuditLog(url, checkpoints=Checkpoints(signing(), noted.append, every=1))
-
-async def use(number):
-    await log.begin(record(number, "started"))
-    await log.write(record(number))
-    await log.aclose()
-
-async def write(number):
-    await log.write(record(number))
-
-def child():
-    noted.clear()
-    try:
-        asyncio.run(use(2))
-    except SourceError as error:
-        told = 3 if "forked" in str(error) else 4
-    else:
-        told = 0 if noted else 5
-    os._exit(told)
+shared = list(made)  # by the modules, and not by a log
 
 def hold(ready, over):
     for lock in made:
@@ -103,52 +86,91 @@ def hold(ready, over):
     for lock in reversed(made):
         lock.release()
 
-if opened:
-    asyncio.run(write(1))
-assert len(made) >= 4, made
-ready, over = threading.Event(), threading.Event()
-thread = threading.Thread(target=hold, args=(ready, over))
-thread.start()
-ready.wait()
-if way == "fork":
-    pid = os.fork()
-    if not pid:
-        child()
-    until = time.monotonic() + 30
-    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
-        if time.monotonic() > until:
-            os.kill(pid, 9)
-        time.sleep(0.01)
-    code = os.waitstatus_to_exitcode(ended[1])
-else:
-    import multiprocessing
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join(30)
-    process.kill()
-    process.join()
-    code = process.exitcode
-over.set()
-thread.join()
-asyncio.run(use(4))
-assert noted
-sys.exit(code)
+def ended_by(url, state, way):
+    noted = []
+    made[:] = shared
+    log = AuditLog(url, checkpoints=Checkpoints(signing(), noted.append, every=1))
+
+    async def use(number):
+        await log.begin(record(number, "started"))
+        await log.write(record(number))
+        await log.aclose()
+
+    def child():
+        noted.clear()
+        try:
+            asyncio.run(use(2))
+        except SourceError as error:
+            told = 3 if "forked" in str(error) else 4
+        else:
+            told = 0 if noted else 5
+        os._exit(told)
+
+    if state == "opened":
+        asyncio.run(log.write(record(1)))
+    assert len(made) >= 4, made
+    ready, over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=hold, args=(ready, over))
+    thread.start()
+    ready.wait()
+    if way == "fork":
+        pid = os.fork()
+        if not pid:
+            child()
+        until = time.monotonic() + 30
+        while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+            if time.monotonic() > until:
+                os.kill(pid, 9)
+            time.sleep(0.01)
+        code = os.waitstatus_to_exitcode(ended[1])
+    else:
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join(30)
+        process.kill()
+        process.join()
+        code = process.exitcode
+    over.set()
+    thread.join()
+    asyncio.run(use(4))
+    assert noted
+    return code
+
+print(*(ended_by(*case.split()) for case in sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("url", ["sqlite", "postgresql"], indirect=True)
-@pytest.mark.parametrize("way", ["fork", "multiprocessing"])
-@pytest.mark.parametrize("state", ["opened", "closed"])
-async def test_no_lock_of_the_parents_stops_the_child(url: str, state: str, way: str) -> None:
-    command = [sys.executable, "-c", HELD, url, state, way]  # a daemon may have no children
+async def test_no_lock_of_the_parents_stops_the_child(
+    tmp_path: Path, postgres: Callable[[], str]
+) -> None:
+    cases = [
+        (kind, state, way)
+        for kind in ("sqlite", "postgresql")
+        for state in ("opened", "closed")
+        for way in ("fork", "multiprocessing")
+    ]
+    urls = [
+        postgres() if kind == "postgresql" else f"sqlite:///{tmp_path}/{state}-{way}.db"
+        for kind, state, way in cases
+    ]
+    given = [f"{url} {state} {way}" for url, (_, state, way) in zip(urls, cases, strict=True)]
     done = await asyncio.to_thread(
-        subprocess.run, command, env=ENVIRONMENT, capture_output=True, timeout=60, check=False
+        subprocess.run,
+        [sys.executable, "-c", HELD, *given],
+        env=ENVIRONMENT,
+        capture_output=True,
+        timeout=120,
+        check=False,
     )
-    assert (done.returncode, done.stderr) == (3 if state == "opened" else 0, b"")
-    async with AuditLog(url) as log:
-        assert (await log.verify()).ok
-        written = {entry.record.id for entry in await log.entries()}
-    assert written == ({"call_1", "call_4"} if state == "opened" else {"call_2", "call_4"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    codes = dict(zip(cases, map(int, done.stdout.split()), strict=True))
+    assert codes == {case: 3 if case[1] == "opened" else 0 for case in cases}
+    for url, case in zip(urls, cases, strict=True):
+        async with AuditLog(url) as log:
+            assert (await log.verify()).ok
+            written = {entry.record.id for entry in await log.entries()}
+        left = {"call_1", "call_4"} if case[1] == "opened" else {"call_2", "call_4"}
+        assert written == left, case
 
 
 # What was queued when the process forked is committed by the parent, and by nobody else.
