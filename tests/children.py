@@ -7,6 +7,7 @@ it begins at once. What is about the start of Python (hash seeds, what an import
 
 from __future__ import annotations
 
+import gc
 import io
 import multiprocessing
 import os
@@ -28,7 +29,7 @@ from conftest import ROOT
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])}
 WARNED = ENVIRONMENT | {"PYTHONWARNINGS": "error"}
 IMPORTED = [
-    *("pytest", "sqlalchemy.dialects.sqlite", "psycopg", "numpy"),
+    *("pytest", "hypothesis", "sqlalchemy.dialects.sqlite", "psycopg", "numpy", "aiohttp"),
     *("rich.console", "rich.table", "typer.core"),
     *("toolcrib.audit", "toolcrib.approvals", "toolcrib.clients", "toolcrib.kit", "toolcrib.pick"),
     *("toolcrib.testing", "children"),
@@ -150,6 +151,7 @@ def _become(
     arguments: Sequence[str], cwd: str, env: Mapping[str, str], streams: Sequence[int]
 ) -> None:
     """Be what `python ARGUMENTS` would be, in the fork."""
+    gc.freeze()  # what was imported before is no garbage, and is not looked at again
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
