@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -46,6 +47,7 @@ from toolcrib.tools.lock import CLOSED_NOW
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, Approver
 from toolcrib.values.json import JsonObject
+from toolcrib.values.record import FOR_RUN, CallError
 
 CALL = ToolCall("call_0", "delete", '{"path": "a", "password": "hush"}')
 
@@ -207,6 +209,11 @@ class Yes(str):
         (Approve("ada", {"n": float("-inf")}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
         (Approve("ada", {"n": "\ud800"}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),
         (Approve("ada", {1: 1}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),  # type: ignore[dict-item]
+        (
+            Approve("ada", MappingProxyType({})),  # type: ignore[arg-type]
+            ErrorCode.INVALID_ARGUMENTS,
+            "edited arguments are a JSON object, not a mappingproxy",
+        ),
         (Approve("ada", {"n": b""}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),  # type: ignore[dict-item]
         (Approve("ada", {"n": 10**50}), ErrorCode.INVALID_ARGUMENTS, "40 digits"),
         (Approve("ada", {"n": "x" * 1_048_576}), ErrorCode.INVALID_ARGUMENTS, "1048576 bytes"),
@@ -480,6 +487,40 @@ async def test_edited_arguments_that_are_not_valid_do_not_run() -> None:
     assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
 
 
+async def test_a_model_is_not_told_how_a_person_wrote_arguments_wrong() -> None:
+    async def editor(_request: ApprovalRequest) -> Answer:
+        return Approve("grace", {"path": float("nan")})
+
+    outcome = await ToolRunner([delete], approver=editor).exec(CALL)
+    assert isinstance(outcome, Failed)
+    assert outcome.error == CallError.of(ErrorCode.INVALID_ARGUMENTS)
+
+
+async def test_who_wrote_a_validator_is_told_of_what_it_raised_about_edited_arguments() -> None:
+    class Canary(Exception):  # noqa: N818  no error of the call's: the validator is broken
+        pass
+
+    def broken(path: str) -> str:
+        if path == "b":
+            raise Canary
+        return path
+
+    @tool(visible=ALL, safe=False, name="delete")
+    async def checked(path: Annotated[str, AfterValidator(broken)], password: str = "") -> str:
+        """Delete a path."""
+        return path
+
+    async def editor(_request: ApprovalRequest) -> Answer:
+        return Approve(by="grace", arguments={"path": "b"})
+
+    told: list[tuple[str, BaseException]] = []
+    runner = ToolRunner(
+        [checked], approver=editor, on_exception=lambda call, raised: told.append((call.id, raised))
+    )
+    assert isinstance(await runner.exec(CALL), Failed)
+    assert [(id_, type(raised)) for id_, raised in told] == [("call_0", Canary)]
+
+
 async def test_an_answer_given_beforehand_fits_its_own_request_only() -> None:
     runner = ToolRunner([delete])
     request = requested(caller="anonymous", run="")
@@ -531,6 +572,49 @@ async def test_a_question_asked_with_other_arguments_before_is_a_mismatch() -> N
     outcome = await runner.exec(other, scope=scope)
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
+
+
+async def test_a_second_yes_for_the_run_changes_nothing() -> None:
+    """A tool that is not safe asks each time; somebody else's yes is another one."""
+
+    async def for_run(_request: ApprovalRequest) -> Answer:
+        return Approve(by="grace", for_run=True)
+
+    tally, sink = RunTally("run"), MemorySink()
+    runner = ToolRunner([delete], approver=for_run, sinks=[sink])
+    callers = (Caller("ada"), Caller("ada"), Caller("eve"))
+    scope = CallScope(tally)
+    for n, caller in enumerate(callers):
+        call = msgspec.structs.replace(CALL, id=f"call_{n}")
+        assert isinstance(await runner.exec(call, caller=caller, scope=scope), Completed)
+    assert [(one.by, one.caller) for one in tally.approved] == [("grace", "ada"), ("grace", "eve")]
+    assert [FOR_RUN in record.notes for record in sink.records] == [True, False, True]
+
+
+@pytest.mark.parametrize("which", ["another call", "another run", "no answer"])
+async def test_a_question_that_is_not_about_this_call_or_has_no_answer_says_nothing(
+    which: str,
+) -> None:
+    if which == "another call":
+        asked = requested(msgspec.structs.replace(CALL, id="call_1"), caller="anonymous", run="")
+    else:
+        run = "r2" if which == "another run" else ""
+        asked = requested(caller="anonymous", run=run, nonce="other")
+    answers: dict[str, Answer] = {} if which == "no answer" else {asked.id: Approve(by="grace")}
+    scope = CallScope(RunTally(), answers, {asked.id: asked})
+    outcome = await ToolRunner([delete], approver=_waits).exec(CALL, scope=scope)
+    assert isinstance(outcome, Waiting)
+    assert outcome.request.id != asked.id
+
+
+async def test_an_approval_of_another_definition_lapses_without_further_reason() -> None:
+    asked = msgspec.structs.replace(
+        requested(caller="anonymous", run=""), id="apr_before", definition_digest="sha256:other"
+    )
+    scope = CallScope(RunTally(), {asked.id: Approve(by="grace")}, {asked.id: asked})
+    outcome = await ToolRunner([delete]).exec(CALL, scope=scope)
+    assert isinstance(outcome, Failed)
+    assert outcome.error == CallError.of(ErrorCode.APPROVAL_MISMATCH)
 
 
 async def _never_asked(request: ApprovalRequest) -> Answer:

@@ -516,6 +516,43 @@ async def test_of_two_calls_with_secrets_that_look_different_one_is_another(ledg
     assert RUNS == ["a"]
 
 
+class Broken(MemoryLedger):
+    """A ledger that cannot write an outcome, as long as it has something to raise."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__()
+        self.raised: BaseException | None = raised
+
+    def write(self, record: ToolInvocationRecord) -> None:
+        if self.raised is not None:
+            raise self.raised
+        super().write(record)
+
+
+async def test_the_log_says_of_what_kind_the_failure_of_a_ledger_was_and_no_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcome = await ToolRunner([note], sinks=[Broken(ValueError("canary"))]).exec(CALL)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "a call of note ran, and its outcome could not be recorded: ValueError." in line
+    assert "canary" not in line
+
+
+async def test_an_interrupt_while_an_outcome_is_written_loses_no_outcome() -> None:
+    ledger = Broken(KeyboardInterrupt())
+    runner = ToolRunner([note], sinks=[ledger])
+    with pytest.raises(KeyboardInterrupt):
+        await runner.exec(CALL, scope=scope())
+    ledger.raised = None
+    again = await runner.exec(CALL, scope=scope())
+    assert isinstance(again, Completed)
+    assert (again.value, again.replayed) == ({"text": "a", "hidden": "h"}, True)
+    assert [r.status for r in ledger.records] == ["started", "completed"]
+    assert RUNS == [KEY]
+
+
 OTHERS = "hmac:00000000:00"  # a keyed digest by a key that this process has not
 
 
