@@ -16,7 +16,7 @@ from toolcrib.values.message import (
     Settings,
     ToolChoice,
 )
-from toolcrib.wire.openai_chat import MEMBERS
+from toolcrib.wire.openai_chat_reply import MEMBERS
 
 Row = dict[str, Any]
 

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from pydantic_core import SchemaValidator
 from typing_extensions import TypedDict
 
-from toolcrib.wire.openai_chat import MEMBERS
+from toolcrib.wire.openai_chat_reply import MEMBERS
 
 Judge = Callable[[bytes], Any]
 _LEFT_ALONE = frozenset(("cls", "metadata", "serialization"))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from toolcrib.values.message import Reply
-from toolcrib.wire import OPENAI_CHAT, decoder, openai_chat
-from toolcrib.wire.openai_chat import fast_chunk
+from toolcrib.wire import OPENAI_CHAT, decoder, openai_chat_reply
+from toolcrib.wire.openai_chat_reply import fast_chunk
 
 BEGIN = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "id": "x"}
 END = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -86,7 +86,7 @@ def carefully(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def read(*events: Any) -> tuple[list[Any], Reply]:
         with monkeypatch.context() as patch:
-            patch.setattr(openai_chat, "_PATIENCE", 0)
+            patch.setattr(openai_chat_reply, "_PATIENCE", 0)
             return decoded(*events)
 
     return read
@@ -127,8 +127,8 @@ def test_a_server_that_is_always_unusual(monkeypatch: pytest.MonkeyPatch) -> Non
         tried.append(data)
         return fast_chunk(data)
 
-    monkeypatch.setattr(openai_chat, "fast_chunk", reading)
+    monkeypatch.setattr(openai_chat_reply, "fast_chunk", reading)
     chunks = [delta(content="x") | {"usage": {"prompt_tokens": at}} for at in range(1, 100)]
     _, reply = decoded(BEGIN, *chunks, END, "[DONE]")
     assert (reply.text, reply.usage.input_tokens) == ("x" * 99, 99)
-    assert len(tried) == openai_chat._PATIENCE
+    assert len(tried) == openai_chat_reply._PATIENCE

@@ -16,8 +16,9 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.history import IdRule, SentCall
-from toolcrib.wire.openai_chat import OPENAI_CHAT, ChatHistory, ChatReply
+from toolcrib.wire.openai_chat import OPENAI_CHAT, ChatHistory
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
+from toolcrib.wire.openai_chat_reply import ChatReply
 from toolcrib.wire.request import Parts
 
 

@@ -1,0 +1,651 @@
+"""Replies of OpenAI Responses: items, put together from events or a whole body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from toolcrib.errors import WireError
+from toolcrib.values.call import ToolCall
+from toolcrib.values.message import (
+    ArgumentsPart,
+    Reply,
+    TextPart,
+    Usage,
+)
+from toolcrib.values.offer import Offer
+from toolcrib.wire.base import Wire
+from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, member_of
+from toolcrib.wire.ending import NATURAL, Ending
+from toolcrib.wire.failure import reported_error
+from toolcrib.wire.json_text import cached, counted, is_object, mended, same_json
+from toolcrib.wire.request import (
+    Parts,
+)
+
+# The output items of a response, assembled from its events.
+#
+# An event belongs to the item that it names by index and id, else by id, else by index; servers get
+# each of these wrong. What is said at an item's end counts for more than the pieces before it, and all
+# that is said there must be the same: an item whose whole copies differ is contradictory.
+
+
+Place: TypeAlias = int | Literal["item", "event"]
+"""Where a call stands in the JSON: in a list of output at that index, in `item`, or in the event."""
+
+
+class _RawCall(msgspec.Struct):
+    arguments: msgspec.Raw = msgspec.Raw(b"null")
+    input: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _RawResponse(msgspec.Struct):
+    output: list[_RawCall] | None = None
+
+
+class _RawBody(_RawCall):
+    item: _RawCall | None = None
+    output: list[_RawCall] | None = None
+    response: _RawResponse | None = None
+
+
+_SLICES = msgspec.json.Decoder(_RawBody)
+
+
+class ResponsesSource:
+    """The bytes that an event or a body was read from, for arguments that are no text."""
+
+    __slots__ = ("_body", "_of", "data")
+
+    def __init__(self) -> None:
+        self.data = self._of = b""
+        self._body = _RawBody()
+
+    def slice(self, place: Place, key: str) -> str:
+        """Return the bytes of a call's `arguments` or `input`. Raises WireError."""
+        try:
+            if self._of is not self.data:
+                self._body, self._of = _SLICES.decode(self.data), self.data
+            body = self._body
+            call: Any = body.item if place == "item" else body
+            if isinstance(place, int):
+                call = ((body.response or body).output or [])[place]
+            return bytes(getattr(call, key)).decode()
+        except (ValueError, RecursionError, AttributeError, IndexError):
+            raise WireError("the arguments of a tool call are neither text nor an object") from None
+
+
+class Growing:
+    """Text that comes in pieces and then, perhaps, once more as a whole."""
+
+    __slots__ = ("_pieces", "size")
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self.size = 0
+
+    def __str__(self) -> str:
+        return "".join(self._pieces)
+
+    def add(self, piece: str) -> None:
+        if piece:
+            self._pieces.append(piece)
+            self.size += len(piece)
+
+    def settle(self, whole: str) -> str:
+        """Take the whole, which an empty one is not; gives what the pieces had not said of it."""
+        if not whole:
+            return ""
+        size = self.size
+        goes_on = len(whole) >= size and whole.startswith(str(self))
+        self._pieces, self.size = [whole], len(whole)
+        return whole[size:] if goes_on else ""
+
+
+class Item:
+    """An output item that grows: a call's `arguments` and our `call` id, or a message's `texts`.
+
+    `final` is the item as the provider has it in the end; `settled` is whether it said of the
+    arguments that they are whole, `begun_with` what it gave for them before any piece. `copies` are the
+    whole arguments, each time that they were said, `renamed` is whether one of them had another name,
+    `cut` whether the item itself says that it is incomplete, `missing` whether it streamed and is not
+    among those that the whole response lists.
+    """
+
+    __slots__ = (
+        "arguments",
+        "begun_with",
+        "call",
+        "call_id",
+        "copies",
+        "cut",
+        "final",
+        "id",
+        "index",
+        "kind",
+        "listed",
+        "missing",
+        "name",
+        "own",
+        "renamed",
+        "settled",
+        "streamed",
+        "texts",
+    )
+
+    def __init__(self, kind: str, index: int | None, item_id: str) -> None:
+        self.kind = kind
+        self.index = index
+        self.id = item_id
+        self.call: str | None = None
+        self.call_id = ""
+        self.name = ""
+        self.own = ""
+        self.arguments = Growing()
+        self.begun_with = ""
+        self.streamed: list[str] = []
+        self.copies: list[str] = []
+        self.renamed = self.cut = False
+        self.texts: dict[int, Growing] = {}
+        self.settled = False
+        self.listed = self.missing = False
+        self.final: dict[str, Any] | None = None
+
+    @property
+    def whole(self) -> str:
+        """The arguments by what counts most: the last copy, else the pieces, else what it began with,
+        which is a placeholder if it is an empty object and the provider never said that it was all."""
+        if self.copies:
+            return self.copies[-1]
+        begun_with = self.begun_with if self.settled or self.begun_with.strip("{} ") else ""
+        return "".join(self.streamed) or begun_with
+
+    @property
+    def contradictory(self) -> bool:
+        if self.renamed or self.missing:
+            return True
+        return not all(same_json(self.copies[0], one) for one in self.copies[1:])
+
+    @property
+    def streamed_otherwise(self) -> bool:
+        """Whether the pieces said something else than the whole."""
+        streamed = "".join(self.streamed)
+        return (
+            bool(streamed) and self.settled and not same_json(streamed, "".join(self.copies[-1:]))
+        )
+
+    def text(self, at: int) -> Growing:
+        return self.texts.setdefault(at, Growing())
+
+
+class Items:
+    """The items of one response, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self._all: list[Item] = []
+        self._by: dict[object, Item] = {}
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def open(self, kind: str, index: int | None, item_id: str) -> Item:
+        item = Item(kind, index, item_id)
+        self._all.append(item)
+        self._by |= dict.fromkeys(_keys(index, item_id), item)
+        return item
+
+    def called(self, item: Item, call_id: str) -> None:
+        """Take the id of a call, unless it has one. llama.cpp takes it for the item's."""
+        if call_id and not item.call_id:
+            item.call_id = call_id
+            self._by.setdefault(("call", call_id), item)
+            self._by.setdefault(("id", call_id), item)
+
+    def begun(self, kind: str, index: int | None, item_id: str) -> Item:
+        """Return the item that begins: a new one, unless it is said again that this one has begun."""
+        for item in self._named(kind, index, item_id):
+            other = bool(item_id and item.id and item.id != item_id)
+            elsewhere = index is not None and item.index not in (None, index)
+            if item.final is None and not (other or elsewhere):
+                return item
+        return self.open(kind, index, item_id)
+
+    def growing(self, kind: str, index: int | None, item_id: str, call_id: str = "") -> Item:
+        """Return the item that goes on, or ends; a new one if it is the first that is heard of it."""
+        known = self._by.get((index, item_id))
+        if known is not None and known.kind == kind and known.final is None:
+            return known
+        for item in self._named(kind, index, item_id, call_id):
+            if not _another(item, index, item_id, call_id):
+                return item
+        last = self._all[-1] if self._all and index is None else None
+        if last is None or last.kind != kind or last.final is not None:
+            return self.open(kind, index, item_id)
+        other = call_id and last.call_id and last.call_id != call_id
+        return self.open(kind, index, item_id) if other else last
+
+    def listed(self, kind: str, at: int, item_id: str, call_id: str) -> Item:
+        """Return the item at a place of the list that ends a stream; a new one if it never streamed."""
+        for key in (("id", item_id), ("call", call_id), ("at", at)):
+            item = self._by.get(key)
+            if item is not None and item.kind == kind and not item.listed:
+                break
+        else:
+            item = Item(kind, None, item_id)
+            self._all.append(item)
+        item.listed = True
+        return item
+
+    def _named(
+        self, kind: str, index: int | None, item_id: str, call_id: str = ""
+    ) -> Iterator[Item]:
+        for key in _keys(index, item_id, call_id):
+            item = self._by.get(key)
+            if item is not None and item.kind == kind:
+                yield item
+
+
+def _keys(index: int | None, item_id: str, call_id: str = "") -> Iterator[tuple[str | int, ...]]:
+    if index is not None and item_id:
+        yield index, item_id
+    if item_id:
+        yield "id", item_id
+    if call_id:
+        yield "call", call_id
+    if index is not None:
+        yield "at", index
+
+
+def _another(item: Item, index: int | None, item_id: str, call_id: str) -> bool:
+    """Return whether what is named is not that item, although one of its names is the item's."""
+    other_id = bool(item_id and item.id and item.id != item_id)
+    other_call = bool(call_id and item.call_id and item.call_id != call_id)
+    elsewhere = index is not None and item.index is not None and item.index != index
+    if item.final is None:
+        return other_call or (other_id and elsewhere)
+    named = (item_id and item.id == item_id) or (call_id and item.call_id == call_id)
+    return not named or other_call or other_id
+
+
+# Which of a response's items go back with the next request, as they came.
+#
+# Reasoning goes back before what it led to, and only if the server can read it again. Refused
+# otherwise: "Item … not found", "… provided without its required following item".
+
+
+CALLS = frozenset(("function_call", "custom_tool_call"))
+TEXTS = {"output_text": "text", "text": "text", "refusal": "refusal"}
+"""Parts of a message that are text, and where they have it."""
+
+_PLAIN = {
+    "message": frozenset(("type", "id", "status", "role", "content")),
+    "function_call": frozenset(("type", "id", "status", "call_id", "name", "arguments")),
+}
+
+
+def message_text(items: Iterable[Any]) -> str:
+    """Return all text in the messages among these items, refusals too."""
+    return "".join(text for item in items for _, text, _ in texts_of(item))
+
+
+def texts_of(item: Any) -> Iterator[tuple[int, str, bool]]:
+    """Place, text and whether it is a refusal, of each text in a message; other items have none."""
+    if not isinstance(item, dict) or item.get("type") != "message":
+        return
+    content = item.get("content")
+    if isinstance(content, str):
+        yield 0, content, False
+        return
+    for at, part in enumerate(content if isinstance(content, list) else ()):
+        kind = part.get("type") if isinstance(part, dict) else None
+        text = part.get(TEXTS[kind]) if isinstance(kind, str) and kind in TEXTS else None
+        if isinstance(text, str):
+            yield at, text, kind == "refusal"
+
+
+def kept_items(items: list[dict[str, Any]], *, stored: bool) -> list[dict[str, Any]]:
+    """Return what has to go back as it is; nothing where text and calls say as much.
+
+    `stored` is whether the server may have kept the items, and knows them by their ids.
+    """
+    kept = [item for item in items if stored or not _unreadable(item)]
+    while kept and kept[-1].get("type") == "reasoning":
+        kept.pop()
+    kinds = [item.get("type") for item in kept]
+    in_order = "message" not in kinds[1:]
+    return [] if in_order and all(map(_plain, kept)) else kept
+
+
+def _unreadable(item: dict[str, Any]) -> bool:
+    if item.get("type") != "reasoning":
+        return False
+    return not (item.get("encrypted_content") or item.get("content"))
+
+
+def _plain(item: dict[str, Any]) -> bool:
+    members = {key for key, value in item.items() if value is not None}
+    refused = any(refusal for _, _, refusal in texts_of(item))
+    return not refused and members <= _PLAIN.get(str(item.get("type")), frozenset())
+
+
+# What the events of a response, and its list of output, say about the items in it.
+#
+# Each method takes one event and shows what can be shown of it. All of them raise WireError for JSON
+# that is none of this wire's.
+
+
+class Output:
+    """The items so far. `calls` are those for us to run, `refused` whether a refusal is there.
+
+    `source` holds the bytes of the event that is taken.
+    """
+
+    def __init__(self, offer: Offer, ids: str) -> None:
+        self.items = Items()
+        self.calls: list[Item] = []
+        self.refused = False
+        self.source = ResponsesSource()
+        self._offer = offer
+        self._ids = ids
+
+    def begun(self, event: dict[str, Any], _parts: Parts) -> None:
+        form, kind = _typed(event.get("item"))
+        item = self.items.begun(kind, _index(event), _string(form, "id"))
+        if kind in CALLS:
+            self._name(item, form)
+            item.begun_with = self._arguments(form, kind, "item")
+
+    def done(self, event: dict[str, Any], parts: Parts) -> None:
+        form, kind = _typed(event.get("item"))
+        item_id, call_id = _string(form, "id"), _string(form, "call_id")
+        item = self.items.growing(kind, _index(event), item_id, call_id)
+        self._finished(item, form, "item", parts)
+
+    def arguments_delta(self, event: dict[str, Any], parts: Parts) -> None:
+        item, delta = self._called(event), _string(event, "delta")
+        item.arguments.add(delta)
+        item.streamed.append(delta)
+        _show_arguments(item, delta, parts)
+
+    def arguments_done(self, event: dict[str, Any], parts: Parts) -> None:
+        item = self._called(event)
+        if event.get("name"):
+            self._name(item, event)
+        self._settle(item, self._arguments(event, item.kind, "event"), parts)
+
+    def text(self, event: dict[str, Any], parts: Parts) -> None:
+        """Take a piece of a text or refusal, or the whole of it."""
+        item = self.items.growing("message", _index(event), _string(event, "item_id"))
+        at, refused = event.get("content_index"), "refusal" in event["type"]
+        text = item.text(at if type(at) is int else 0)
+        delta = _string(event, "delta")
+        text.add(delta)
+        rest = text.settle(_string(event, "refusal" if refused else "text"))
+        _show(delta + rest, parts)
+        self.refused = self.refused or (refused and text.size > 0)
+
+    def listed(self, response: dict[str, Any], parts: Parts, *, streamed: bool) -> None:
+        """The list of a whole response; of one that `streamed`, only what was not whole before."""
+        output = member_of(response, "output", list) or []
+        for at, entry in enumerate(output):
+            form, kind = _typed(entry)
+            item_id, call_id = _string(form, "id"), _string(form, "call_id")
+            if streamed:
+                item = self.items.listed(kind, at, item_id, call_id)
+            else:
+                item = self.items.open(kind, at, item_id)
+            if item.final is None:
+                self._finished(item, form, at, parts)
+            else:
+                self._said_again(item, form, at)
+        for item in self.items if streamed and output else ():
+            item.missing = item.kind in CALLS and not item.listed
+
+    def _finished(self, item: Item, form: dict[str, Any], place: Place, parts: Parts) -> None:
+        item.final = form
+        item.cut = item.cut or _is_cut(form, item.kind)
+        if item.kind in CALLS:
+            self._name(item, form)
+            self._settle(item, self._arguments(form, item.kind, place), parts)
+        for at, text, refused in texts_of(form):
+            self.refused = self.refused or (refused and bool(text))
+            _show(item.text(at).settle(text), parts)
+
+    def _said_again(self, item: Item, form: dict[str, Any], place: Place) -> None:
+        """A whole response repeats the items that it streamed: their copies are held together."""
+        item.cut = item.cut or _is_cut(form, item.kind)
+        if item.kind in CALLS:
+            self._name(item, form)
+            self._settle(item, self._arguments(form, item.kind, place), [])
+
+    def _name(self, item: Item, form: dict[str, Any]) -> None:
+        """Take name and id of a call. A custom tool's is ours if it is on offer, or nothing is."""
+        self.items.called(item, _string(form, "call_id"))
+        name = _string(form, "name")
+        item.renamed = item.renamed or bool(name and item.name and name != item.name)
+        item.name = item.name or name
+        item.own = self._offer.own_name(item.name)
+        if item.kind == "function_call" or not self._offer.tools or item.own in self._offer.tools:
+            self._claim(item)
+
+    def _called(self, event: dict[str, Any]) -> Item:
+        kind = "custom_tool_call" if "custom" in event["type"] else "function_call"
+        item = self.items.growing(kind, _index(event), _string(event, "item_id"))
+        if kind == "function_call":
+            self._claim(item)
+        return item
+
+    def _claim(self, item: Item) -> None:
+        if item.call is None:
+            item.call = f"{self._ids}{len(self.calls)}"
+            self.calls.append(item)
+
+    def _settle(self, item: Item, whole: str, parts: Parts) -> None:
+        item.settled = True
+        if whole:
+            item.copies.append(whole)
+        _show_arguments(item, item.arguments.settle(whole), parts)
+
+    def _arguments(self, form: dict[str, Any], kind: str, place: Place) -> str:
+        """Return the arguments in an item or event, as text; those that come
+        as a value keep their bytes."""
+        key = "arguments" if kind == "function_call" else "input"
+        text = form.get(key)
+        if text is None or isinstance(text, str):
+            return text or ""
+        return self.source.slice(place, key)
+
+
+def _is_cut(form: dict[str, Any], kind: str) -> bool:
+    """Return whether an item says that it is not whole. What a call says that nobody knows is doubt
+    enough; that it is in progress is not, once the response has come to its end."""
+    status = form.get("status")
+    return status == "incomplete" or (kind in CALLS and status not in _GOOD)
+
+
+_GOOD = (None, "", "completed", "in_progress")
+
+
+def _show(text: str, parts: Parts) -> None:
+    if text:
+        parts.append(TextPart(mended(text)))
+
+
+def _show_arguments(item: Item, text: str, parts: Parts) -> None:
+    if text and item.call is not None:
+        parts.append(ArgumentsPart(item.call, item.own, text))
+
+
+def _typed(item: Any) -> tuple[dict[str, Any], str]:
+    if not isinstance(item, dict):
+        raise WireError("an output item is not an object")
+    return item, _string(item, "type")
+
+
+def _index(event: dict[str, Any]) -> int | None:
+    index = event.get("output_index")
+    return index if type(index) is int else None
+
+
+def _string(form: dict[str, Any], key: str) -> str:
+    value = form.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise WireError(f"`{key}` is not text")
+    return value
+
+
+# The reply under construction: what events and whole bodies of responses add to it.
+#
+# A response has no finish reason: its status says whether it is whole, its items what is in it.
+# https://platform.openai.com/docs/api-reference/responses-streaming
+
+
+_GOES_ON = ("queued", "in_progress")
+_ENDS = {
+    "response.completed": "completed",
+    "response.done": "completed",  # can1357/oh-my-pi#4692
+    "response.incomplete": "incomplete",
+    "response.cancelled": "cancelled",
+    "response.failed": "failed",
+}
+_EVENTS: Mapping[str, Callable[[Output, dict[str, Any], Parts], None]] = {
+    "response.output_item.added": Output.begun,
+    "response.output_item.done": Output.done,
+    "response.function_call_arguments.delta": Output.arguments_delta,
+    "response.function_call_arguments.done": Output.arguments_done,
+    "response.custom_tool_call_input.delta": Output.arguments_delta,
+    "response.custom_tool_call_input.done": Output.arguments_done,
+    "response.output_text.delta": Output.text,
+    "response.output_text.done": Output.text,
+    "response.refusal.delta": Output.text,
+    "response.refusal.done": Output.text,
+}
+
+
+class ResponsesReply:
+    """Takes events, gives the `Reply`. `known`, `over` and `torn` are a `Builder`'s."""
+
+    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
+        self.known = self.over = self.torn = False
+        self._wire = wire
+        self._ending = Ending(wire, offer)
+        self._offer = offer
+        self._ids = ids
+        self._output = Output(offer, ids)
+        self._response: dict[str, Any] = {}
+        self._id = ""
+
+    def body(self, body: dict[str, Any], data: bytes) -> None:
+        if not isinstance(body.get("output"), list) and body.get("object") != "response":
+            raise WireError("the reply has no output: this is not a response")
+        self._output.source.data = data
+        self._output.listed(body, [], streamed=False)
+        self._end(body, body.get("status"))
+
+    def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
+        kind = event.get("type")
+        if kind is None:
+            kind = event["type"] = name.decode("utf-8", "replace")
+        if kind in ("error", "response.error"):
+            raise reported_error({key: value for key, value in event.items() if key != "type"})
+        if not isinstance(kind, str) or not kind.startswith("response."):
+            return
+        self.known = True
+        self._output.source.data = data
+        if take := _EVENTS.get(kind):
+            take(self._output, event, parts)
+        elif isinstance(response := event.get("response"), dict):
+            given = response.get("id")
+            is_other = self._id not in ("", given)
+            if is_other and (kind == "response.created" or (kind in _ENDS and given)):
+                self._ending.sign("incomplete")  # of another one: the end of this is lost
+            self._id = self._id or str(response.get("id") or "")
+            self._response = response
+            if kind in _ENDS:
+                self._output.listed(response, parts, streamed=True)
+                self._end(response, _status(response, _ENDS[kind]))
+        elif kind in _ENDS:
+            if "output_index" in event or "item_id" in event:
+                self._ending.sign("incomplete")  # it is what is left of a piece of an item
+            self._end({}, _ENDS[kind])
+
+    def _end(self, response: dict[str, Any], status: Any) -> None:
+        """Take the response that says how it all ended. Raises ProviderError if it failed."""
+        if status == "failed" or response.get("error"):
+            raise reported_error(response.get("error") or "the response failed")
+        self.known = self.over = True
+        self._response = response or self._response
+        details = response.get("incomplete_details")
+        reason = details.get("reason") if isinstance(details, dict) else None
+        if reason or status == "incomplete":
+            meaning = self._wire.meaning(str(reason or status))
+            self._ending.said(reason or status, "incomplete" if meaning in NATURAL else meaning)
+        else:
+            unsaid = status in (None, "")
+            self._ending.said("" if unsaid else status, "stop" if unsaid else None)
+
+    def finish(self, *, ended: bool, raw: Any) -> Reply:
+        """Return the reply. Only a whole response is its end: `[DONE]` alone
+        says nothing of its status."""
+        if self.torn or not (ended and self.over):
+            self._ending.sign("incomplete")
+        items = self._output.items
+        if any(item.cut for item in items if item.call or item.texts):
+            self._ending.sign("length")
+        calls = self._calls()
+        usage = self._response.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
+        return self._ending.reply(
+            (str(text) for item in items for text in item.texts.values()),
+            calls,
+            Usage(
+                1,
+                counted(usage, "input_tokens"),
+                counted(usage, "output_tokens"),
+                cached(usage, "input_tokens_details"),
+            ),
+            raw=self._response or raw,
+            state=self._state(calls),
+            refused=self._output.refused,
+        )
+
+    def _calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls. One that no sign has ended, and whose arguments are not whole, was cut."""
+        assembler = CallAssembler(self._offer, self._ids)
+        for item in self._output.calls:
+            text = item.whole
+            begun = not item.settled and bool(item.name or text)
+            if begun and self._ending.cut is None and not is_object(mended(text)):
+                self._ending.sign("incomplete")
+            assembler.whole(
+                item.call_id or item.id,
+                item.name,
+                text,
+                fault=CONTRADICTORY if item.contradictory else None,
+                notes=("streamed_otherwise",) if item.streamed_otherwise else (),
+            )
+        return self._ending.calls(assembler)
+
+    def _state(self, calls: tuple[ToolCall, ...]) -> list[Any]:
+        """Return the items for the next request; none if one of them has not come to its end."""
+        output = self._output
+        items = [item.final for item in output.items if item.final is not None]
+        if len(items) < len(output.items) or len(calls) < len(output.calls):
+            return []
+        return kept_items(items, stored=self._response.get("store") is not False)
+
+
+def _status(response: dict[str, Any], says: str) -> Any:
+    """Return how a stream ended: by the event's own word, unless the status is a worse one.
+
+    Some servers' `status` is still that of the beginning.
+    """
+    status = response.get("status")
+    return says if says != "completed" or status is None or status in _GOES_ON else status
