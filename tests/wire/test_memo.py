@@ -9,26 +9,11 @@ import pytest
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.wire import WIRES, Memo, encode
-from toolcrib.wire import history as history_module
 from toolcrib.wire import request as request_module
 from toolcrib.wire.views import encoded as encoded_tools
 
 TOOLS: Any = ({"name": "f", "input_schema": {"type": "object"}},)
 EACH = pytest.mark.parametrize("wire", WIRES)
-
-
-@pytest.fixture
-def encoded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every item that a history encodes."""
-    items: list[Any] = []
-    dumps = history_module.dumps
-
-    def counting(value: Any) -> bytes:
-        items.append(value)
-        return dumps(value)
-
-    monkeypatch.setattr(history_module, "dumps", counting)
-    return items
 
 
 def turn(name: str, number: int) -> tuple[Message, ...]:

@@ -380,14 +380,17 @@ def test_text_that_is_no_unicode_is_sent_all_the_same() -> None:
     assert input_of(Message.user("a\ud800b"))[0]["content"] == "a\ufffdb"
 
 
-def test_a_memo_changes_nothing_but_the_work() -> None:
+def test_a_memo_changes_nothing_but_the_work(encoded: list[Any]) -> None:
+    new: list[int] = []
     memo, tools = Memo(), (defined(), defined("a.b"))
     history: list[Message] = [Message.user("Hi")]
     for turn in range(4):
         request = ChatRequest(tuple(history), tools)
+        encoded.clear()
         with_memo = encode("openai-responses", request, model="m", memo=memo)
+        new.append(len(encoded))
         assert with_memo.body == encode("openai-responses", request, model="m").body
         call = ToolCall(f"r_{turn}", "a.b", "{}", provider_id="p")
         own = OWN_CALL | {"call_id": "p"}
         history += said(REASONING, own, calls=(call,))
-    assert len(memo.history._encoded) == 1 + 3 * 3  # type: ignore[attr-defined]
+    assert new == [1, 3, 3, 3]
