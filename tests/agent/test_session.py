@@ -80,6 +80,12 @@ def conversation(turns: list[Any], *, sink: Any = None) -> tuple[Session, Script
     return Session(Agent(client, runner, instructions="Be kind.")), client
 
 
+def goes_on(session: Session) -> ScriptedClient:
+    """Give the session a model that is where the conversation is after its first turn."""
+    session.agent.client = client = ScriptedClient(MORE)
+    return client
+
+
 def check_nothing_is_forgotten(request: ChatRequest) -> None:
     """Each call that ran is there with its one result, and every wire takes the history."""
     told: Counter[str] = Counter()
@@ -150,7 +156,7 @@ async def test_whatever_is_thrown_where_a_turn_waits_what_ran_is_remembered(
         except type(error):
             for _ in range(20):  # those that were cancelled come to their end
                 await asyncio.sleep(0)
-        client._turns = [*client._turns[: len(client.requests)], *MORE]
+        client = goes_on(session)
         await session.send("try again")
         check_nothing_is_forgotten(client.requests[-1])
         number, thrown = number + 1, turn.thrown
@@ -178,7 +184,7 @@ async def test_cancelled_after_any_number_of_steps_what_ran_is_remembered(stream
         ended = task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        client._turns = [*client._turns[: len(client.requests)], *MORE]
+        client = goes_on(session)
         await session.send("try again")
         check_nothing_is_forgotten(client.requests[-1])
         steps += 1
@@ -231,7 +237,7 @@ async def test_a_sink_that_fails_after_a_tool_ran(number: int) -> None:
     session, client = conversation(TURNS, sink=FailsAt(number))
     with pytest.raises(OSError, match="full"):
         await session.send("pay both")
-    client._turns = [*client._turns[: len(client.requests)], *MORE]
+    client = goes_on(session)
     await session.send("try again")
     check_nothing_is_forgotten(client.requests[-1])
 
@@ -241,7 +247,7 @@ async def test_a_limit_that_ends_a_turn_after_a_tool_ran(limits: Limits) -> None
     session, client = conversation(TURNS)
     session.agent.limits = limits
     assert (await session.send("pay both")).status == "limited"
-    client._turns = [*client._turns[: len(client.requests)], *MORE]
+    client = goes_on(session)
     await session.send("try again")
     check_nothing_is_forgotten(client.requests[-1])
 
