@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import itertools
 import json
 import re
 import time
@@ -27,6 +28,7 @@ from toolcrib import (
     Caller,
     Catalog,
     Completed,
+    Deny,
     ErrorCode,
     Failed,
     Hydrated,
@@ -102,6 +104,54 @@ def test_secret_arguments_are_masked_in_the_question() -> None:
     assert asked.arguments == {"path": "a", "password": "***"}
     assert asked.arguments_digest == ""
     assert "hush" not in str(asked)
+
+
+async def test_a_question_lapses_after_the_time_that_a_runner_was_given() -> None:
+    waiting = await ToolRunner([delete], approver=_waits, approval_seconds=60).exec(CALL)
+    assert isinstance(waiting, Waiting)
+    assert waiting.request.expires_at - waiting.request.asked_at == 60
+
+
+async def test_a_policy_that_denies_meanwhile_says_with_which_code() -> None:
+    decisions: list[Allow | Deny] = [Allow(), Deny("no more", code=ErrorCode.RATE_LIMITED)]
+
+    def meanwhile(_call: Hydrated, _context: PolicyContext) -> Allow | Deny:
+        return decisions.pop(0)
+
+    async def yes(_request: ApprovalRequest) -> Answer:
+        return Approve(by="grace")
+
+    outcome = await ToolRunner([delete], approver=yes, policy=meanwhile).exec(CALL)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.RATE_LIMITED
+    assert outcome.record.decision == Deny("no more", "meanwhile", ErrorCode.RATE_LIMITED)
+
+
+NUMBERS = itertools.count(1)
+
+
+@dataclasses.dataclass
+class Booking:
+    room: str
+    number: int = dataclasses.field(default_factory=lambda: next(NUMBERS))
+
+
+@tool(visible=ALL, safe=False)
+async def book(booking: Booking) -> int:
+    """Book a room."""
+    return booking.number
+
+
+async def test_a_default_that_is_made_for_a_call_is_made_once_though_it_waits() -> None:
+    call = ToolCall("call_0", "book", '{"booking": {"room": "a"}}')
+    runner = ToolRunner([book], approver=_waits)
+    waiting = await runner.exec(call)
+    assert isinstance(waiting, Waiting)
+    request = waiting.request
+    scope = CallScope(RunTally(), {request.id: Approve(by="grace")}, {request.id: request})
+    outcome = await runner.exec(call, scope=scope)
+    assert isinstance(outcome, Completed)
+    assert request.arguments == {"booking": {"room": "a", "number": outcome.value}}
 
 
 def test_a_question_says_when_it_was_asked_and_when_it_lapses() -> None:

@@ -532,10 +532,13 @@ class Broken(MemoryLedger):
 async def test_the_log_says_of_what_kind_the_failure_of_a_ledger_was_and_no_more(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    outcome = await ToolRunner([note], sinks=[Broken(ValueError("canary"))]).exec(CALL)
-    assert isinstance(outcome, Failed)
-    assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
-    (line,) = [record.getMessage() for record in caplog.records]
+    runner = ToolRunner([note], sinks=[Broken(ValueError("canary"))])
+    for _ in range(2):  # what came first, and the next attempt to write it
+        outcome = await runner.exec(CALL, scope=scope())
+        assert isinstance(outcome, Failed)
+        assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
+        assert outcome.record.idempotency_key == KEY
+    line, _ = [record.getMessage() for record in caplog.records]
     assert "a call of note ran, and its outcome could not be recorded: ValueError." in line
     assert "canary" not in line
 
@@ -551,6 +554,89 @@ async def test_an_interrupt_while_an_outcome_is_written_loses_no_outcome() -> No
     assert (again.value, again.replayed) == ({"text": "a", "hidden": "h"}, True)
     assert [r.status for r in ledger.records] == ["started", "completed"]
     assert RUNS == [KEY]
+
+
+class Rival(MemoryLedger):
+    """A ledger that takes its time to write an outcome, and where another process came first."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        self.fails, self.writes = fails, 0
+        self.writing, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def write(  # type: ignore[override]
+        self, record: ToolInvocationRecord
+    ) -> ToolInvocationRecord:
+        self.writes += 1
+        self.writing.set()
+        await self.go_on.wait()
+        if self.fails:
+            raise OSError("disk full")
+        return msgspec.structs.replace(record, result={"text": "theirs"})
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_whose_outcome_stands_is_asked_once_and_others_are_told_what_ran(
+    fails: bool,
+) -> None:
+    """Also where the caller is cancelled while the outcome is written."""
+    ledger, kept = Rival(fails=fails), MemorySink()
+    runner = ToolRunner([note], sinks=[ledger, kept])
+    running = asyncio.ensure_future(runner.exec(CALL, scope=scope()))
+    await ledger.writing.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    ledger.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    own = "failed" if fails else "completed"
+    assert [record.status for record in kept.records] == [own]
+    ledger.fails = False
+    again = await runner.exec(CALL, scope=scope())
+    assert isinstance(again, Completed)
+    assert (again.public, again.replayed) == ({"text": "theirs"}, True)
+    assert ledger.writes == (2 if fails else 1)
+    if not fails:
+        assert kept.records[0].result == {"text": "a"}
+    assert RUNS == [KEY]
+
+
+@pytest.mark.parametrize("ledger", [False, True])
+async def test_a_call_costs_as_much_when_its_outcome_is_given_again(ledger: bool) -> None:
+    @tool(visible=ALL, cost=2.5)
+    async def buy(text: str) -> str:
+        """Buy something."""
+        RUNS.append(text)
+        return text
+
+    sinks = [MemoryLedger()] if ledger else []
+    one = ToolRunner([buy], sinks=sinks)
+    other = ToolRunner([buy], sinks=sinks) if ledger else one
+    tallies, call = (
+        [RunTally("run_1"), RunTally("run_1")],
+        msgspec.structs.replace(CALL, name="buy"),
+    )
+    for runner, tally in zip((one, other), tallies, strict=True):
+        assert isinstance(await runner.exec(call, scope=CallScope(tally)), Completed)
+    assert [(t.calls, t.cost, t.per_tool) for t in tallies] == [(1, 2.5, {"buy": 1})] * 2
+    assert RUNS == ["a"]
+
+
+async def test_a_model_is_told_no_more_of_an_outcome_when_it_is_given_again() -> None:
+    @tool(visible=[], model_visible=["text"])
+    async def read(text: str) -> dict[str, str]:
+        """Read something."""
+        return {"text": text, "hidden": "h"}
+
+    runner, call = ToolRunner([read]), msgspec.structs.replace(CALL, name="read")
+    for replayed_ in (False, True):
+        outcome = await runner.exec(call)
+        assert isinstance(outcome, Completed)
+        assert outcome.replayed is replayed_
+        assert (outcome.model, outcome.public) == ({"text": "a"}, {})
+        assert outcome.value == {"text": "a", "hidden": "h"}
+        assert isinstance(outcome.model, dict)
+        outcome.model["text"] = "b"
 
 
 OTHERS = "hmac:00000000:00"  # a keyed digest by a key that this process has not

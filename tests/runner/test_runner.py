@@ -492,6 +492,26 @@ RESULTS: list[tuple[Any, Any]] = [
 ]
 
 
+async def test_a_result_may_be_as_large_as_a_runner_was_told() -> None:
+    @tool(visible=ALL)
+    async def repeats(text: str) -> str:
+        """Say it again."""
+        return text
+
+    told: list[tuple[str, str]] = []
+    runner = ToolRunner(
+        [repeats],
+        max_result_bytes=10,
+        on_exception=lambda call, raised: told.append((call.id, str(raised))),
+    )
+    fits = await runner.exec(call_of("repeats", '{"text": "12345678"}', id="fits"))
+    large = await runner.exec(call_of("repeats", '{"text": "123456789"}', id="large"))
+    assert isinstance(fits, Completed)
+    assert isinstance(large, Failed)
+    assert large.error.code is ErrorCode.INVALID_OUTPUT
+    assert told == [("large", "it is larger than 10 bytes")]
+
+
 async def test_an_iterator_is_no_result() -> None:
     @tool(visible=ALL)
     async def endless() -> Any:
