@@ -853,6 +853,42 @@ async def test_whoever_was_asked_is_heard_even_if_nobody_would_be_asked_now(
     assert (outcome.error.code if isinstance(outcome, Failed) else None) is code
 
 
+@pytest.mark.parametrize("same_call", [False, True])
+@pytest.mark.parametrize("denies", [False, True])
+async def test_having_been_asked_makes_nothing_laxer_and_other_calls_no_stricter(
+    same_call: bool, denies: bool
+) -> None:
+    """A yes of before opens nothing that is denied by now; other calls are as if nobody was asked."""
+
+    @tool(visible=ALL)
+    async def fire() -> int:
+        """Fire."""
+        return 1
+
+    def asks(_call: Hydrated, _context: PolicyContext) -> Ask:
+        return Ask("why")
+
+    def by_now(_call: Hydrated, _context: PolicyContext) -> Allow | Deny:
+        return Deny("no more") if denies else Allow()
+
+    call = ToolCall("c", "fire", "{}")
+    waiting = await ToolRunner([fire], policy=asks, approver=_waits).exec(call)
+    assert isinstance(waiting, Waiting)
+    request = waiting.request
+    scope = CallScope(RunTally(), {request.id: Approve(by="grace")}, {request.id: request})
+    now = call if same_call else ToolCall("d", "fire", "{}")
+    outcome = await ToolRunner([fire], policy=by_now, approver=_never_asked).exec(now, scope=scope)
+    if denies:
+        assert isinstance(outcome, Failed)
+        assert outcome.error.code is ErrorCode.DENIED
+        assert outcome.record.decision == Deny("no more", "by_now")
+    else:
+        assert isinstance(outcome, Completed)
+        heard = Ask("somebody was asked about this call before", "standard")
+        assert (outcome.record.decision == heard) is same_call
+        assert outcome.record.approved_by == ("grace" if same_call else None)
+
+
 async def test_asking_again_does_not_put_off_when_a_question_lapses() -> None:
     request = await _question()
     earlier = msgspec.structs.replace(request, asked_at=1.0, expires_at=time.time() + 60)

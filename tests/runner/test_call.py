@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import get_args
+import asyncio
+from contextvars import Context
+from typing import Any, get_args
 
 import pytest
 
-from toolcrib import ALL, Deny, ErrorCode, Failed, Hydrated, ToolCall, ToolError, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Catalog,
+    Deny,
+    ErrorCode,
+    Failed,
+    Hydrated,
+    ToolCall,
+    ToolError,
+    ToolRunner,
+    hydrate,
+    tool,
+)
 from toolcrib.policies import deny_by_default
 from toolcrib.runner import CallScope, call
+from toolcrib.tools import Tool
 from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import Decision
 from toolcrib.values.record import Completed, ToolInvocationRecord
@@ -96,3 +111,43 @@ async def test_the_end_of_a_call_changes_what_its_state_says(state: str) -> None
     assert len(RAN) == (0 if state == "arrived" else 1)
     if isinstance(again, Failed):
         assert again.error.code is not ErrorCode.DUPLICATE_CALL
+
+
+async def test_a_call_whose_event_loop_is_gone_has_its_end() -> None:
+    """Nothing can be awaited any more; what counts is settled, and its tool does not run again."""
+
+    @tool(visible=ALL, untrusted_output=True)
+    async def f(how: str) -> None:
+        """Never end."""
+        RAN.append(how)
+        await asyncio.Event().wait()
+
+    RAN.clear()
+    policy, tally = Counts(refuses=False), RunTally("run")
+    runner, scope = ToolRunner([f], policy=policy), CallScope(tally)  # type: ignore[arg-type]
+    asked = ToolCall("c", "f", '{"how": "begins"}')
+    running = runner.exec(asked, scope=scope)
+    Context().run(running.send, None)
+    assert (RAN, policy.open) == (["begins"], 1)
+    running.close()
+    assert (policy.open, tally.tainted) == (0, True)
+    again = await runner.exec(asked, scope=scope)
+    assert isinstance(again, Failed)
+    assert (again.error.code, again.replayed) == (ErrorCode.CANCELLED, True)
+    assert RAN == ["begins"]
+
+
+async def test_a_call_of_an_equal_tool_runs() -> None:
+    """As it is where a program is started anew: what a tool says decides, not which object it is."""
+
+    def made() -> Tool[..., Any]:
+        @tool(visible=ALL)
+        async def f(how: str) -> str:
+            """Run."""
+            return how
+
+        return f
+
+    hydrated = hydrate(ToolCall("c", "f", '{"how": "works"}'), Catalog([made()]))
+    assert isinstance(hydrated, Hydrated)
+    assert isinstance(await ToolRunner([made()]).exec(hydrated), Completed)
