@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from audit.audit_helpers import record
+from audit.audit_helpers import opened, record
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -109,10 +110,12 @@ async def test_a_call_that_runs_is_listed_as_started_until_it_ends(strong: Any) 
         assert [e.seq for e in await log.entries(latest)] == [2, 3]
 
 
-async def test_a_row_whose_columns_were_changed_decides_nothing() -> None:
-    async with AuditLog("sqlite://") as log:
+async def test_a_row_whose_columns_were_changed_decides_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "crib.db"
+    async with AuditLog(f"sqlite:///{path}") as log:
         await log.begin(record(1, "started"))
-        await log._database.write("UPDATE audit_entries SET status = 'completed', code = ''")
+        with opened(path) as database:
+            database.execute("UPDATE audit_entries SET status = 'completed', code = ''")
         assert await log.find("run_1/1") == record(1, "started")
         assert await log.begin(record(1, "started")) == record(1, "started")
         assert await log.write(record(1)) is None

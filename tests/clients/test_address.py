@@ -39,12 +39,14 @@ def test_a_value_that_no_header_has(make: Any, value: Any) -> None:
         make("m", base_url="http://h", headers={"x-key": value})
 
 
-def test_names_of_headers_do_not_differ_by_case() -> None:
+async def test_names_of_headers_do_not_differ_by_case() -> None:
     own = {"Authorization": "Bearer k", "Accept": "a"}
     given = {"authorization": "Basic x"}
     assert merged(own, given) == {"Accept": "a", "authorization": "Basic x"}
-    client = OpenAIClient("m", base_url="http://h", api_key="k", headers=given)
-    assert client._headers == given
+    async with openai_server(["Hello"]) as server:
+        async with OpenAIClient("m", base_url=server.url, api_key="k", headers=given) as client:
+            await client.chat(HI)
+        assert server.headers[0]["authorization"] == "Basic x"
 
 
 async def test_a_login_in_the_url_and_a_key_besides() -> None:
