@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 
 class Stage(StrEnum):
-    """Where on its way a call was stopped."""
+    """Names the step at which a call was stopped."""
 
     PARSE = "parse"
     RESOLVE = "resolve"
@@ -50,7 +50,7 @@ class Stage(StrEnum):
 
 
 class ErrorCode(StrEnum):
-    """Why a tool call did not complete. Closed: match on it with `assert_never`."""
+    """Says why a tool call did not complete. It is closed: match on it with `assert_never`."""
 
     INVALID_JSON = "invalid_json"
     TOO_LARGE = "too_large"

@@ -26,7 +26,7 @@ MOST_LEFT_BEHIND = 100
 
 
 class Renewed(Protocol):
-    """What holds locks, and may be used in a child that was forked."""
+    """Holds locks, and may be used in a child that was forked."""
 
     def renew(self) -> None:
         """Make the locks of a forked child anew, and forget what the

@@ -204,7 +204,8 @@ def checked_key(key: bytes | None) -> bytes | None:
 
 
 def _settled(result: RunResult) -> tuple[Message, ...]:
-    """The messages of a run; a call that waits has a result that says so, until `keep` replaces it."""
+    """Return the messages of a run; a call that waits has a result that says
+    so, until `keep` replaces it."""
     if result.status != "waiting":
         return result.messages
     history = ConversationHistory(result.messages, lambda call: call.arguments)

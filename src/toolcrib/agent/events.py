@@ -158,7 +158,7 @@ class PublicText:
         return text if self._shows else ""
 
     def _named(self, text: str) -> str:
-        """The name of a member is whole: only now it is known whether it shows."""
+        """Take the whole name of a member, which decides whether the member shows."""
         name = "".join((*self._name, text))
         self._state, self._shows = _COLON, orjson.loads(name) in self._declared
         if not self._shows:
@@ -187,7 +187,7 @@ class Watch:
         self._emit(TextDelta(text))
 
     def arguments(self, part: ArgumentsPart, toolbox: Toolbox) -> None:
-        """The declared ones, as they stream; nothing of tools with secrets, and of unknown ones."""
+        """Show declared arguments as they stream; none of tools with secrets or of unknown tools."""
         public = self._streaming.get(part.call_id)
         if public is None:
             definition = toolbox.definition(part.name)

@@ -22,7 +22,7 @@ _UNREAD = (ErrorCode.UNKNOWN_TOOL, ErrorCode.NOT_OFFERED)
 
 
 def content_of(view: JsonValue) -> str:
-    """Text is sent as it is, everything else as JSON."""
+    """Return the text itself, everything else as JSON."""
     if isinstance(view, str):
         return view
     try:
@@ -52,7 +52,7 @@ def readable_call(call: ToolCall, outcome: Outcome | None) -> ToolCall:
 
 
 def _encodable(call: ToolCall) -> ToolCall:
-    """A name that a model made up may hold what no file and no provider can: lone surrogates."""
+    """Replace lone surrogates, which no file or provider can hold, in a name that a model made up."""
     return msgspec.structs.replace(call, name=encodable(call.name))
 
 
@@ -119,7 +119,7 @@ class ConversationHistory:
         self._ids.update(call.id for call in message.tool_calls)
 
     def with_new_ids(self, reply: Reply, prefix: str) -> Reply:
-        """A client may repeat an id; here each call has its own, or results would be mixed up."""
+        """Give each call a new id where a client repeats one, or results would be mixed up."""
         calls = reply.tool_calls
         if not calls or len({c.id for c in calls} - self._ids) == len(calls):
             return reply
@@ -144,7 +144,7 @@ class ConversationHistory:
         *,
         untrusted: bool = False,
     ) -> None:
-        """The results that there are, in call order; `error` for the calls that have none.
+        """Add the results that there are, in call order, and `error` for the calls that have none.
 
         A call that waited when its run ended has not begun, whatever `error` says of the others.
         `untrusted` says that the run has read untrusted content.

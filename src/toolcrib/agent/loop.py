@@ -42,7 +42,8 @@ from toolcrib.values.typed import check_type
 
 
 class AgentLabel(msgspec.Struct, frozen=True):
-    """What an agent is called in records, and whether they may refer to the text of its prompts."""
+    """Says what an agent is called in records, and whether they may refer
+    to the text of its prompts."""
 
     name: str = ""
     version: str = ""
@@ -69,7 +70,7 @@ class Origins:
         self.last = before
 
     def of_reply(self, reply: Reply, model: str, turn: int) -> None:
-        """The calls that are made from here on came in this reply."""
+        """Note the reply that the calls from here on came in."""
         self.last = Origin(
             agent=self._label.name,
             agent_version=self._label.version,
@@ -134,7 +135,7 @@ class _LimitReached(Exception):  # noqa: N818  an outcome; it never leaves the r
 
 
 class RunTerms(NamedTuple):
-    """What holds for all runs of an agent."""
+    """Holds the settings of all runs of an agent."""
 
     limits: Limits
     output: OutputType | None

@@ -58,7 +58,7 @@ class Toolbox:
         return tuple(tool.get_definition().name for tool in self.tools)
 
     def take(self, outcomes: Iterable[Outcome]) -> bool:
-        """Put in what the calls of a turn asked for. Whether there is more in it now."""
+        """Put in what the calls of a turn asked for, and return whether the toolbox has grown."""
         del outcomes
         return False
 
@@ -221,7 +221,7 @@ class AgentPicking:
     async def begin(
         self, messages: Sequence[Message], before: Iterable[str], context: PolicyContext
     ) -> PickedToolbox:
-        """The toolbox of a new run; `before` names what the conversation was offered before it.
+        """Return the toolbox of a new run; `before` names what the conversation was offered before it.
 
         Raises what `pick_tools` does.
         """
@@ -343,7 +343,7 @@ class AgentPicking:
 
 
 class PickedToolbox(Toolbox):
-    """What was picked for one run and what its model has found since; it answers `search_tools`.
+    """Holds what was picked for one run and what its model has found since; it answers `search_tools`.
 
     `_names` are those of its tools and of what was found and is offered from the next turn on.
     """
@@ -361,7 +361,7 @@ class PickedToolbox(Toolbox):
         self._scored: dict[str, Candidate] = {}
 
     def take(self, outcomes: Iterable[Outcome]) -> bool:
-        """What was found is read from the records: a call that is not run again has one, too."""
+        """Take the found tools from the records: a call that is not run again has one, too."""
         found = [
             name
             for outcome in outcomes

@@ -76,7 +76,7 @@ class TerminalApprover:
 
 
 def _forget_typed(source: TextIO) -> None:
-    """What was typed before a question was there is no answer to it."""
+    """Drop what was typed before a question was shown: it is no answer to it."""
     if sys.platform != "win32":
         with suppress(OSError, ValueError, termios.error):  # no terminal
             termios.tcflush(source, termios.TCIFLUSH)
@@ -114,7 +114,7 @@ def shown_request(request: ApprovalRequest) -> str:
 
 
 def shown_arguments(arguments: JsonObject) -> str:
-    """Arguments as JSON in ASCII. What is left out is said, in `<…>` outside of any text.
+    """Return arguments as JSON in ASCII. Omissions are marked by `<…>` outside of any text.
 
     At most 400 characters of each value, so that a long one hides no other, and some 4,000 in all.
     The digests are sha256 over the canonical JSON (RFC 8785) of the value, and of all arguments.

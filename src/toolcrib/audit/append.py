@@ -417,8 +417,8 @@ class Tail(CheckedLog):
 
 
 def runs_since(transaction: Transaction, seal: Seal, before: float) -> set[str]:
-    """The runs of the entries from the first on that was written at `before` or later, by what their
-    records say: whatever only columns said could be lost, and its column put back unseen.
+    """Return the runs of the entries from the first on that was written at `before` or later, by what
+    their records say: whatever only columns said could be lost, and its column put back unseen.
 
     Raises SourceError if an entry is not as it was written.
     """
@@ -556,7 +556,7 @@ def _standing(log: CheckedLog, asked: CallKeys) -> AuditEntry | None:
 
 
 def _standing_or_error(tail: Tail, asked: CallKeys) -> AuditEntry | SourceError | None:
-    """An error stands for its call, too, and is for who asked for that one alone."""
+    """Return the standing entry of a call, or the error that only the caller of this one gets."""
     try:
         return _standing(tail, asked)
     except SourceError as error:

@@ -53,7 +53,7 @@ _ID = 4  # bytes of a key's id
 
 
 class PublicKey(msgspec.Struct, frozen=True):
-    """Whose signature is believed: a name, and 32 bytes."""
+    """Says whose signature is believed: a name, and 32 bytes."""
 
     name: str
     key: bytes
@@ -154,7 +154,7 @@ class SigningKey:
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """How many entries a log had (its genesis is one), and the root of the tree over them.
+    """Says how many entries a log had (its genesis is one), and the root of the tree over them.
 
     With `rotates_to` the log's next checkpoints are signed by that key.
     """
@@ -213,7 +213,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """That one entry is in a log, as a file: the entry's text, its place, the hashes, a checkpoint."""
+    """Proves that one entry is in a log, as a file: the entry's text, its
+    place, the hashes, a checkpoint."""
 
     entry: str
     index: int

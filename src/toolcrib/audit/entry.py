@@ -57,7 +57,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries: all that is given must hold; None is anything.
+    """Says which entries are wanted: all that is given must hold; None is anything.
 
     `since` (inclusive) and `until` (exclusive) are about the time an entry was written, in seconds
     since the epoch. `after` is the `seq` to go on behind. With `newest`, the newest come first. With
@@ -102,7 +102,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """What a check of the whole log came to: `checked` entries are in order, up to the fault.
+    """Says what a check of the whole log came to: `checked` entries are in order, up to the fault.
 
     `head` is the last of them. `torn` says that the last line of an export was cut. A log of `format`
     1 says neither where it begins nor where it ends: entries can be missing there unseen.
@@ -312,7 +312,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def _plain(value: object) -> str:
-    """Text of a class of its own (a framework's, an enum's) is written as the text that it is."""
+    """Return text of a subclass (a framework's, an enum's) as plain text."""
     if isinstance(value, str):
         return str.__str__(value)
     raise TypeError
@@ -416,7 +416,7 @@ def attached(row: tuple[Any, ...]) -> Attachment:
 
 
 def run_of(row: tuple[Any, ...]) -> RunRecord:
-    """The run of a row (number, text); raises SourceError if nothing can be read there."""
+    """Return the run of a row (number, text); raises SourceError if nothing can be read there."""
     seq, text = row
     with suppress(*UNREADABLE, TypeError, ValueError):
         return _run.decode(text)

@@ -36,7 +36,7 @@ _ALL = "SELECT prefix, content FROM audit_keys WHERE prefix > :after ORDER BY pr
 
 
 class ChangedIndexError(SourceError):
-    """What is read does not lead up to the root."""
+    """Says that what is read does not lead up to the root."""
 
     def __init__(self) -> None:
         super().__init__("the index of keys in the audit log was changed: verify the log")

@@ -255,7 +255,7 @@ _OPEN: ContextVar[_OpenSpan | None] = ContextVar("toolcrib_open_span", default=N
 
 
 def _find(owner: OpenTelemetry, key: _Key) -> _OpenSpan | None:
-    """The open span of a call or a run; not that of a call in whose tool this one was made."""
+    """Return the open span of a call or a run; not that of a call in whose tool this one was made."""
     opened = _OPEN.get()
     while opened is not None:
         if opened.owner is owner and opened.key == key and not opened.ended:

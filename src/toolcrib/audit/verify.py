@@ -96,7 +96,8 @@ class Checker:
         return columns
 
     def finish(self) -> None:
-        """All entries have been taken: was the first one the first, and is the kept head among them?"""
+        """Check, after all entries, that the first was the first and that
+        they include the kept head."""
         begin = self.head if self._begin is None else self._begin
         if not self._gaps and begin != self._start:
             raise FaultFound("entries are missing before the first one", begin.seq + 1)
@@ -133,7 +134,7 @@ class Checker:
         return columns_of(told)
 
     def _begins(self, previous: Head, text: str) -> None:
-        """A genesis is the first entry, or stands where an older log was brought to its format."""
+        """Check that a genesis is the first entry, or stands where an older log was migrated."""
         note = genesis_of(text)
         before = NOTHING if previous.seq < 0 else Head(note.through, note.hash)
         if note.format != FORMAT or previous != before:
@@ -158,7 +159,7 @@ class Grown:
         self._sum = 0
 
     def take(self, rows: Sequence[tuple[Any, ...]], told: Sequence[Summary]) -> None:
-        """A page of entries, the first of all of them, or those that follow."""
+        """Take a page of entries, the first of all of them, or those that follow."""
         if rows and not self._tree.size:
             self._pruned(rows[0][0] - self._state.first)
         self._extend([tree.leaf_hash(*row[:3]) for row in rows])
@@ -168,7 +169,7 @@ class Grown:
                 self._add(index.digest_of(each.idempotency_key), number, 1)
 
     def finish(self) -> None:
-        """All entries have been taken."""
+        """Check what can be checked once all entries were taken."""
         size = self._tree.size
         if self._signed is not None and self._signed.size > size:
             told = f"{self._signed.size} entries, and the log has {size}"
@@ -331,7 +332,7 @@ def _check_state(state: State | FaultFound | None, checker: Checker) -> None:
 
 
 def _check_count(transaction: Transaction, checker: Checker) -> None:
-    """An entry whose number comes before all others, or is none, is not among those in order."""
+    """Count all entries: one numbered before all others, or not at all, is on no page."""
     sql = "SELECT count(*) FROM audit_entries WHERE seq <> 0"
     ((found,),) = transaction.tuples(sql)
     if found != checker.checked:

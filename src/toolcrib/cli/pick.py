@@ -237,14 +237,16 @@ class Row(NamedTuple):
 
 
 class EvaluationTerms(NamedTuple):
-    """How a system is measured: on the first `limit` questions (None: on all), against `min_score`."""
+    """Says how a system is measured: on the first `limit` questions (None:
+    on all), against `min_score`."""
 
     limit: int | None
     min_score: float
 
 
 class System(Protocol):
-    """What can be measured: it takes a catalog when it is made, builds its index, ranks the tools."""
+    """A system that can be measured: it takes a catalog when it is made, builds
+    its index, ranks the tools."""
 
     async def build(self) -> float: ...
     async def answer(self, query: str) -> ScorerAnswer: ...

@@ -170,7 +170,7 @@ _STYLES: dict[Effect, str] = {"refused": "red", "lost": "yellow", "doubtful": "d
 
 
 def _loss_line(name: str, loss: Loss) -> str:
-    """Return a line such as `book: lost: format at /properties/when: it is told in the description`."""
+    """Return a line such as `book: lost: format at /properties/when: it is said in the description`."""
     where = f"{loss.keyword} at {loss.pointer}" if loss.pointer else loss.keyword
     return printable(f"{name}: {loss.effect}: {where}: {loss.message}").replace("\n", " ")
 

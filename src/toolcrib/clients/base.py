@@ -121,7 +121,7 @@ _PART = 206
 async def exchanged(
     transport: Transport, outgoing: Outgoing, base: str, headers: Mapping[str, str]
 ) -> AsyncGenerator[Response, None]:
-    """The answer, if the server did not refuse; ClientError if it did.
+    """Yield the answer. Raises ClientError if the server refused the request.
 
     In errors, what a provider repeats of the keys in `base`, in `headers`, or of the transport's, is
     hidden.
@@ -217,7 +217,7 @@ def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
 
 
 class _Own(threading.local):
-    """What each thread has to itself: no two may go on in the same encoded history."""
+    """Holds what each thread has to itself: no two may go on in the same encoded history."""
 
     def __init__(self) -> None:
         self.memo = Memo()

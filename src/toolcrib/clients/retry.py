@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a request is made in all, and how long is waited in between, in seconds.
+    """Say how often a request is made in all, and how long is waited in between, in seconds.
 
     The first wait is `first_wait`, each further one twice as long, none longer than `longest_wait`; by
     chance, each is up to `first_wait` longer. A provider that says when to come back is heeded: where

@@ -51,7 +51,7 @@ _FRAMES = "application/vnd.amazon.eventstream"
 
 
 class SdkClient(Protocol):
-    """What is used of `openai.AsyncOpenAI`, `anthropic.AsyncAnthropic` and their variants."""
+    """The part that is used of `openai.AsyncOpenAI`, `anthropic.AsyncAnthropic` and their variants."""
 
     @property
     def base_url(self) -> Any: ...
@@ -111,7 +111,7 @@ class SdkTransport:
         return _SdkResponse(response, self._http, request.server)
 
     async def aclose(self) -> None:
-        """The SDK's client is closed by whoever made it."""
+        """Do nothing: the SDK's client is closed by its owner."""
 
     @property
     def secrets(self) -> list[str]:

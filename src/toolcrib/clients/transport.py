@@ -370,7 +370,8 @@ class _Layer:
                 yield piece
 
     def _begun(self, data: bytes) -> zlib._Decompress:
-        """A deflate stream has the head of zlib's, or none, which its first byte tells."""
+        """Return a decoder; the first byte of a deflate stream tells
+        whether it has the head of zlib's."""
         if self._is_gzip:
             return zlib.decompressobj(wbits=31)
         return zlib.decompressobj(wbits=15 if data[0] & 0xF == 8 else -15)
@@ -383,7 +384,7 @@ def is_large(piece: bytes) -> bool:
 
 
 class Transport(Protocol):
-    """What carries requests. One that has keys of its own may name them, in an iterable `secrets`:
+    """Carries requests. A transport that has keys of its own may name them, in an iterable `secrets`:
     like a client's own, they are taken out of what a provider says in its errors.
     """
 
@@ -485,7 +486,7 @@ def _stopped() -> Iterator[bytes]:
 
 
 def _body(data: bytes) -> bytes | io.BytesIO:
-    """What is large is written piece by piece, and others have their turn in between."""
+    """Return a large body as a file, which is written in pieces, so that other tasks run in between."""
     return data if len(data) <= _LARGE else io.BytesIO(data)
 
 

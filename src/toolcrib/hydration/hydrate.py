@@ -90,7 +90,7 @@ _REFUSALS = (ToolError, NotAcceptedError, ValidationError, TooMuchWorkError)
 
 
 class _Arrived(msgspec.Struct, frozen=True):
-    """What is known of a call when its text has been read; `sent` is the JSON in it."""
+    """Holds what is known of a call when its text has been read; `sent` is the JSON in it."""
 
     call: ToolCall
     sent: bytes
@@ -188,7 +188,7 @@ def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
 def _check(
     arrived: _Arrived, tool: Tool[..., Any], judged: Parsed, pinned: Mapping[str, JsonValue]
 ) -> HydrationResult:
-    """The schema judges what was sent; then it is read, once, and held against what was sent."""
+    """Judge what was sent by the schema, read it once, and compare the value with what was sent."""
     call, notes, on_exception = arrived.call, arrived.notes, arrived.on_exception
     definition, validator, arguments = tool.definition, tool.validator, judged.value
     valid = validator is not None and validator.is_valid(arguments)
@@ -254,7 +254,7 @@ def _normalised(path: str) -> HydrationError:
 def _not_built(
     raised: BaseException, arguments: JsonObject, definition: ToolDefinition
 ) -> tuple[HydrationError, ...]:
-    """What a schema cannot say (an author's own checks) is judged by the author's own code.
+    """Return the errors of an author's own checks, which no schema can state.
 
     A `ToolError` is text for the model. The text of any other
     error may hold values: only the faults of converters are passed on.

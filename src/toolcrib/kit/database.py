@@ -251,7 +251,8 @@ _SCRIPT = str(Path(__file__).with_name("sqlite_process.py"))
 
 
 class DatabaseLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one question may cost, and what it may be answered with; the rest is cut, and said to be.
+    """Says what one question may cost, and what it may be answered with;
+    the rest is cut, and said to be.
 
     `rows` of a result, or tables of a description; `cell_characters` of a text; `result_bytes` of
     all as JSON; `value_bytes` is the largest text or blob that is looked at, `memory_bytes` what

@@ -193,7 +193,7 @@ _ENVIRONMENT = "pyvenv.cfg"  # what marks the folder of a virtual environment
 
 
 class SearchLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one search may read and answer with; a larger file is searched up to `file_bytes`."""
+    """Says what one search may read and answer with; a larger file is searched up to `file_bytes`."""
 
     matches: int = 50
     line_characters: int = 200
@@ -218,7 +218,8 @@ class Search:
         self._deadline = time.monotonic() + limits.seconds
 
     def below(self, folder: int, parts: tuple[str, ...]) -> None:
-        """All files below an open folder, but hidden, installed and generated ones; no links."""
+        """Search all files below an open folder, except hidden, installed
+        and generated ones and links."""
         for where, folders, files, opened in os.fwalk(".", dir_fd=folder):
             inside = where.split("/")[1:]
             if inside and _ENVIRONMENT in files:
@@ -257,7 +258,7 @@ class Search:
             self.matches.append({"path": shown_path(parts), "line": number, "text": shown})
 
     def _try(self, name: str, folder: int, parts: tuple[str, ...]) -> None:
-        """What cannot be read (a pipe, a link, a file in use) is not what was asked for."""
+        """Search a file, and skip what cannot be read (a pipe, a link, a file in use)."""
         try:
             with self._reading.file(name, folder) as stream:
                 self.within(stream, parts)
@@ -294,7 +295,7 @@ _LONGEST_PATH = 1024
 
 
 class FolderLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call may answer with; the rest is cut, and said to be.
+    """Says what one call may answer with; the rest is cut, and said to be.
 
     `scanned` is how many entries of a folder are looked at, to sort them and show the first
     `entries`; `file_bytes` how much of a file is read.

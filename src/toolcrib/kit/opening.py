@@ -52,7 +52,7 @@ def told(missing: str) -> Iterator[None]:
 
 @contextmanager
 def opened_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """The descriptor of a folder below `root`. Raises OSError."""
+    """Yield the descriptor of a folder below `root`. Raises OSError."""
     folder = os.open(root, _FOLDER)
     try:
         for name in parts:
@@ -85,7 +85,7 @@ class Reading:
 
     @contextmanager
     def file(self, name: str, folder: int) -> Iterator[BinaryIO]:
-        """A regular file in an open folder. Raises OSError, CapabilityError.
+        """Yield a regular file in an open folder. Raises OSError, CapabilityError.
 
         What it is, is looked at before opening, since to open a device may do something; and after,
         since a pipe may have been put there meanwhile, which O_NONBLOCK keeps from hanging the call.
@@ -110,7 +110,8 @@ class Reading:
 
 
 class _Descriptors:
-    """Those that files are read through here, in all threads; each is closed here and nowhere else.
+    """Holds the descriptors that files are read through here, in all threads; each
+    is closed here and nowhere else.
 
     Opened, listed and closed one at a time, so that no reader takes another's for the application's.
     """
@@ -165,7 +166,7 @@ def is_folder(name: str, folder: int) -> bool:
 
 
 def looks_binary(content: bytes) -> bool:
-    """A NUL near the beginning is what tells a binary file from a text, as git does it."""
+    """Return whether there is a NUL near the beginning, by which git, too, knows a binary file."""
     return b"\0" in content[:_PROBE]
 
 

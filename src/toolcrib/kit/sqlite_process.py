@@ -147,7 +147,7 @@ def _rows(
 
 
 def _cell(value: Any) -> Any:
-    """What JSON cannot hold is said in words. SQLite has no NaN."""
+    """Return a cell for JSON; what JSON cannot hold is said in words. SQLite has no NaN."""
     if isinstance(value, bytes):
         return f"(blob of {len(value)} bytes)"
     if isinstance(value, float) and not math.isfinite(value):
@@ -156,7 +156,8 @@ def _cell(value: Any) -> Any:
 
 
 def _described(database: sqlite3.Connection, limits: Answer) -> Answer:
-    """A table whose columns have no room is named without them: it is not to hide the others."""
+    """Return the tables; one whose columns have no room is named without
+    them, to leave room for others."""
     tables: list[Answer] = []
     truncated = False
     left = limits["result_bytes"]

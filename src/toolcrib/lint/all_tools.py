@@ -278,7 +278,7 @@ def _conflicts(
 
 
 def _type(found: Property, root: References) -> str | None:
-    """Text and numbers are what is taken for one another; lists and objects show what they are."""
+    """Return string, number or boolean, which are easily confused; None for lists and objects."""
     schema = found.schema
     target = schema.get("$ref")
     if isinstance(target, str):

@@ -84,7 +84,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one system reaches on one set; `threshold` is None where it gives no scores.
+    """Says what one system reaches on one set; `threshold` is None where it gives no scores.
 
     `build_ms` is the CPU time of a first request to the catalog, the index built in it.
     """

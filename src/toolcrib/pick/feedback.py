@@ -48,7 +48,7 @@ class _SavedFeedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Feedback:
-    """Which definitions, by digest, served which requests: the last `size` of them.
+    """Says which definitions, by digest, served which requests: the last `size` of them.
 
     Requests are compared by the cosine of their words, weighed by idf over all that are kept. The
     nudge of a tool is `0.6 * (1 - product of (1 - cosine²))` over those of the ten nearest requests

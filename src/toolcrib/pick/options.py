@@ -38,7 +38,7 @@ class Excluded(msgspec.Struct, frozen=True):
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool must be. Two that are equal leave the same tools of a catalog.
+    """Say what a tool must be. Two filters that are equal leave the same tools of a catalog.
 
     `roles` are the caller's, None where nobody asks for them; a tool needs all of `features`, none of
     `without_features`, and one of `tags` if there are any. `used_up` are names of tools of whose
@@ -212,7 +212,7 @@ def scorer_named(name: str) -> Ranker:
 
 
 class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to pick: at most `max_candidates` tools, of a score in 0..1 that is at least `min_score`.
+    """Say how to pick: at most `max_candidates` tools, of a score in 0..1 that is at least `min_score`.
 
     `timeout_ms`, in milliseconds, bounds the scoring (an index to be built included).
     `scorer` is the name of one that is ready-made (`SCORERS`; None is the first of them), a `Ranker`,

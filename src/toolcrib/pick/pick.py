@@ -43,7 +43,7 @@ _KEPT = 8
 
 
 class _KnownTools(NamedTuple):
-    """What is known of tools that cannot change.
+    """Holds what is known of tools that cannot change.
 
     `held` is the tuple that they came in, so that no other one can have its id, and `tools` the single
     ones; `roles` are all that any tool is for: of a caller's roles the others make no difference.
@@ -141,7 +141,7 @@ T = TypeVar("T")
 
 
 class PickProvenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a result comes from: which scorer and what it noted.
+    """Says where a result comes from: which scorer and what it noted.
 
     `timed_out` says that nothing was scored and the order is that of registration; `excluded` is
     filled with `PickOptions(debug=True)` only.

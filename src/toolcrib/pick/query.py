@@ -262,7 +262,7 @@ _MAX_USED = 64
 
 
 class Query(msgspec.Struct, frozen=True):
-    """What is asked for.
+    """Holds what a request asks for.
 
     `text` is the request; of a conversation the user's last turn, with up to four of those before it
     in `earlier`, the latest first, and in `used` the names of the tools that were called in it, the
@@ -319,7 +319,7 @@ _PARAMETERS = 0.3
 
 
 def parts_of(definition: ToolDefinition) -> list[tuple[float, str]]:
-    """Return weighted parts of a query, for an embedder that adds them up."""
+    """Return a tool's texts, each with its weight, for an embedder that adds parts up."""
     said = fields(definition)
     tags = f" [{said.tags}]" if said.tags else ""
     return [

@@ -220,7 +220,7 @@ def _best(scores: Sequence[Score], request: ScoreRequest) -> Ranking:
 
 @contextmanager
 def _blamed(scorer: str) -> Iterator[None]:
-    """What is raised in here is the scorer's doing; errors of toolcrib pass as they are."""
+    """Turn what a scorer raises in this block into PickError; errors of toolcrib pass unchanged."""
     try:
         yield
     except ToolcribError:

@@ -50,7 +50,7 @@ class ScoredTool(msgspec.Struct, frozen=True):
 
 
 class PickReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of every tool. `scored` is best first; after a time-out there is nothing in it.
+    """Says what became of every tool. `scored` is best first; after a time-out there is nothing in it.
 
     `elapsed_ms` is how long the scoring took that the pick needed, in milliseconds of wall clock.
     """

@@ -81,7 +81,7 @@ def _least_needed(values: Any, count: int) -> list[int]:
 
 
 class Score(msgspec.Struct, frozen=True):
-    """How well a tool fits a request: 0 not at all, 1 perfectly; `details` is JSON for audits."""
+    """Says how well a tool fits a request: 0 not at all, 1 perfectly; `details` is JSON for audits."""
 
     score: float
     reason: str = ""
@@ -160,7 +160,7 @@ def has_to_be_awaited(scorer: object) -> TypeGuard[AwaitedRanker]:
 
 
 async def in_answer(ranker: Ranker, query: Query, tools: Sequence[HasDefinition]) -> Ranker:
-    """The ranker to ask in a thread: itself, or what it gives once its parts were awaited."""
+    """Return the ranker to ask in a thread: itself, or what it gives once its parts were awaited."""
     return await ranker.awaited(query, tools) if has_to_be_awaited(ranker) else ranker
 
 

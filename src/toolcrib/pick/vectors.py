@@ -478,7 +478,8 @@ class VectorFile:
             return work(connection)
 
     def _is_ours(self) -> bool:
-        """An empty file or none is one that another process has just begun anew."""
+        """Return whether the file is ours: an empty one, or none, has just
+        been begun by another process."""
         try:
             with self._path.open("rb") as file:
                 head = file.read(_AT + 4)
@@ -495,7 +496,7 @@ class _ForeignError(sqlite3.DatabaseError):
 
 
 def _transact(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], None]) -> None:
-    """A connection that is closed in the middle undoes it."""
+    """Run a transaction, which a connection that is closed in the middle undoes."""
     connection.execute("BEGIN IMMEDIATE")
     work(connection)
     connection.execute("COMMIT")

@@ -66,7 +66,7 @@ def words(text: str, *, stop_words: bool = False) -> list[str]:
 
 
 def raw_words(text: str) -> list[str]:
-    """The runs of letters and digits in `text`, as they are written but for NFKC."""
+    """Return the runs of letters and digits in `text`, as they are written but for NFKC."""
     plain = clip(text)
     return _raw_words(plain if plain.isascii() else unicodedata.normalize("NFKC", plain))
 

@@ -156,7 +156,8 @@ def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
 
 
 class _Account(msgspec.Struct):
-    """What one caller has spent. The tokens of late runs are read where their loops count them."""
+    """Holds what one caller has spent. The tokens of late runs are read
+    where their loops count them."""
 
     calls: int = 0
     cost: float = 0.0
@@ -171,7 +172,7 @@ class _Account(msgspec.Struct):
         return self.tokens + sum(others) + run.tokens
 
     def note(self, run: RunTally) -> None:
-        """A run that was forgotten and goes on counts again as a whole: too strict, not too lax."""
+        """Note a run. A forgotten run that goes on counts again as a whole: too strict, not too lax."""
         if not run.run_id:
             return  # calls without a loop; nobody counts their tokens
         self.runs[run.run_id] = run

@@ -65,7 +65,7 @@ class _RateLimit:
         return None if free else self._denial
 
     def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None:
-        """A call counts when it begins."""
+        """Do nothing: a call counts when it begins."""
 
     def _key(self, hydrated: Hydrated, context: PolicyContext) -> str:
         match self._per:

@@ -13,7 +13,7 @@ from toolcrib.values.definition import ToolDefinition
 
 
 def names_of(given: str | Iterable[str], what: str) -> frozenset[str]:
-    """A string is one name, not its letters. Raises ToolcribError for what are no names."""
+    """Return names as a set; a string is one name. Raises ToolcribError for what are no names."""
     if isinstance(given, str):
         return frozenset([given])
     names = tuple(given) if isinstance(given, Iterable) else ()

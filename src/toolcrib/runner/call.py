@@ -108,7 +108,7 @@ _log = logging.getLogger("toolcrib.audit")
 
 
 class Setup(NamedTuple):
-    """What a runner holds, and each of its calls uses."""
+    """Holds what all calls of a runner use."""
 
     catalog: Catalog
     policies: tuple[Policy, ...]

@@ -59,7 +59,7 @@ Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]
 
 
 class ToolPlan(NamedTuple):
-    """What is known of a tool's calls before there is one, worked out when a runner is made.
+    """Holds what is known of a tool's calls before there is one, worked out when a runner is made.
 
     `limit` are the seconds that a call may take, `fixed` is injected at each call as it is, and `made`
     holds the needs that each factory fills. `plain` is True where that is all: no context, nothing

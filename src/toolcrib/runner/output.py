@@ -57,7 +57,7 @@ class PathStep(NamedTuple):
 
 
 class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is given it
-    """What a tool gave is no result, or no part of one. `why` is a sentence of our own.
+    """Says that what a tool gave is no result, or no part of one. `why` is a sentence of our own.
 
     `kind` says of what type the value at `path` is, if it is that which cannot be used.
     """

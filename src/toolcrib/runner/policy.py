@@ -46,14 +46,14 @@ class CountingPolicy(Protocol):
     def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Decision: ...
 
     def count(self, hydrated: Hydrated, context: PolicyContext, /) -> Deny | None:
-        """The call is about to run: it is allowed and, where asked, approved.
+        """Count a call that is about to run: it is allowed and, where asked, approved.
 
         A Deny keeps it from running all the same, as does anything raised.
         """
         ...
 
     def settle(self, record: ToolInvocationRecord, context: PolicyContext, /) -> None:
-        """A call that was counted is over, whether it ran to its end or did not even begin.
+        """Settle a counted call that is over, whether it ran to its end or did not even begin.
 
         What this raises is dropped: an outcome must not be lost over it.
         """

@@ -50,7 +50,7 @@ _Missing: TypeAlias = list[tuple[str, Callable[[], Attachment]]]
 
 
 class CallFacts(msgspec.Struct, gc=False):
-    """What is known of one call so far, and what its records are made of.
+    """Holds what is known of one call so far, and what its records are made of.
 
     `shown` is the text of its public arguments; `key` is known once the call begins.
     """
@@ -167,7 +167,8 @@ class CallFacts(msgspec.Struct, gc=False):
 
 
 class SinkResult(NamedTuple):
-    """What a sink gave, or raised; and, if the caller was cancelled meanwhile, what it has to raise."""
+    """Holds what a sink gave, or raised; and, if the caller was cancelled
+    meanwhile, what it has to raise."""
 
     given: object = None
     error: BaseException | None = None

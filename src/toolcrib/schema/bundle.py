@@ -173,7 +173,7 @@ class _AdoptedDefinition(NamedTuple):
 
 
 class _At(NamedTuple):
-    """Where a copy stands; `embedded` below an `$id` that is not its file's."""
+    """Says where a copy stands; `embedded` below an `$id` that is not its file's."""
 
     file: SchemaFile
     place: Place

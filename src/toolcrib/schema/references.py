@@ -106,7 +106,7 @@ Place: TypeAlias = "tuple[Place, object] | None"
 
 
 class References:
-    """Where the `$ref`s of one schema lead; each is looked up once."""
+    """Finds where the `$ref`s of one schema lead; each is looked up once."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema

@@ -198,7 +198,7 @@ _TOO_LONG = Violation("", "pattern", "the texts are too long for the patterns of
 
 
 class Validator(Protocol):
-    """What a pluggable validator has to do; `info` goes into the provenance of each call.
+    """Declares what a pluggable validator has to do; `info` goes into the provenance of each call.
 
     It changes nothing in a value. One that raises, or answers anything but True, finds it not valid.
     """

@@ -220,7 +220,7 @@ def _switch_to_wal(cursor: sqlite3.Cursor, deadline: float) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """A transaction that reads first and writes later could find that another has written."""
+    """Take the write lock at once: a transaction that reads first may find that another has written."""
     write = connection.get_execution_options().get("toolcrib_write", True)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 

@@ -71,7 +71,7 @@ def check_derived(name: str, what: str, schema: JsonObject | None) -> CheckedSch
 
 
 def _is_harmless(text: str) -> bool:
-    """No patterns, and no references but from the top to definitions that have none themselves."""
+    """Return whether it has no pattern, and references only from the top to definitions without any."""
     top, _, shared = text.partition('"$defs":')
     references = top.count('"$ref":"#/$defs/')
     return '"pattern' not in text and '"$' not in shared and top.count('"$') == references

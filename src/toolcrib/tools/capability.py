@@ -191,7 +191,7 @@ def check_implements(interface: type, implementation: object, tool: str) -> None
 
 
 def check_may_implement(interface: type, cls: type, tool: str, who: str) -> None:
-    """The same for a class that a factory says to return: only its methods are known."""
+    """Check a class that a factory's hint names, of which only the methods are known."""
     plain: Any = get_origin(interface) or interface
     where = f"tool '{tool}' needs {interface_name(interface)}, and {who} returns {cls.__name__}, "
     if not getattr(plain, "_is_protocol", False):

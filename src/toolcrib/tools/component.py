@@ -469,7 +469,7 @@ def _validators(
 
 
 def _own_tool(cls: type) -> Tool[..., Any]:
-    """A subclass of a decorated class is another class, and no tool until it is decorated too."""
+    """Return the tool of this very class: a subclass is no tool until it is decorated, too."""
     found = cls.__dict__.get(ATTRIBUTE)
     if not isinstance(found, Tool):
         raise DefinitionError(f"{cls.__qualname__} is no tool: decorate it with @tool(visible=…)")

@@ -291,7 +291,7 @@ def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, 
 
 
 def _itself(made: Any) -> Any:
-    """A model that is a tool is the object that its arguments make."""
+    """Return the model itself: its arguments make the object that runs."""
     return made
 
 
@@ -374,7 +374,7 @@ def _derived(name: str, derive: Callable[[Any], R], of: Any) -> R:
 
 
 def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
-    """A given schema and the signature must name, and require, the same parameters.
+    """Check that a given schema and the signature name, and require, the same parameters.
 
     What combined schemas declare and require is not looked for.
     """

@@ -227,7 +227,7 @@ def read_function(
 
 
 def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = False) -> Signature:
-    """The constructor gives the parameters, `run` the capabilities, the result and the context."""
+    """Read a class: parameters from the constructor; capabilities, result and context from `run`."""
     name, run = cls.__qualname__, getattr(cls, "run", None)
     streams = inspect.isasyncgenfunction(run)
     if not (streams or inspect.iscoroutinefunction(run)):
@@ -417,7 +417,7 @@ def _check_by_name(name: str, kind: Any) -> None:
 
 
 def _default(name: str, hint: Any, default: Any) -> Any:
-    """A default that only pydantic knows would not reach the function, or as a `Field(…)`."""
+    """Return a default; one that only pydantic knows would not reach the function."""
     wrong = isinstance(default, FieldInfo)
     if default is EMPTY and get_origin(hint) is Annotated:
         wrong = any(isinstance(f, FieldInfo) and not f.is_required() for f in hint.__metadata__)

@@ -325,6 +325,6 @@ def _loaded(source: ToolSource) -> Catalog:
 
 
 def _located(source: ToolSource, text: str) -> str:
-    """An entry point has said its own name already."""
+    """Return a text with its source, which an entry point has named already."""
     said = source.name in text or isinstance(source, EntryPoints)
     return text if said else f"{source.name}: {text}"

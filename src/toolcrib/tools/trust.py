@@ -49,7 +49,7 @@ Trusts: TypeAlias = Mapping[str, Trust]
 
 
 class Pins(Protocol):
-    """What knows the digests of imported definitions that somebody has read: a `Lock`."""
+    """Knows the digests of imported definitions that somebody has read: a `Lock`."""
 
     def origins(self) -> frozenset[str]: ...
 

@@ -72,7 +72,7 @@ class ToolCall(Veiled, msgspec.Struct, frozen=True, gc=False):
 
 
 class ValidatorInfo(msgspec.Struct, frozen=True, gc=False):
-    """Which validator judged the arguments, and when it was compiled (seconds since the epoch)."""
+    """Says which validator judged the arguments, and when it was compiled (seconds since the epoch)."""
 
     name: str
     version: str
@@ -80,7 +80,8 @@ class ValidatorInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 class HydrationError(msgspec.Struct, frozen=True, gc=False):
-    """Why a call was rejected. `path` is a JSON Pointer into the arguments, `*` for undeclared keys.
+    """Says why a call was rejected. `path` is a JSON Pointer into the
+    arguments, `*` for undeclared keys.
 
     The message is made from the schema and the kind of the failure, never from the value.
     """
@@ -92,7 +93,7 @@ class HydrationError(msgspec.Struct, frozen=True, gc=False):
 
 
 class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
-    """How the arguments came to be: for the application and for audit, never for UI or logs.
+    """Says how the arguments came to be: for the application and for audit, never for UI or logs.
 
     `sent` is the JSON text that was read, and `parsed` what it says, None where parsing failed: what
     was sent, without the defaults that became part of the call. `seconds` is the time that hydration
@@ -122,7 +123,7 @@ class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
 
 
 class Building(Protocol):
-    """What builds the instances of one call; `sent` is what they are built from, and the values of
+    """Builds the instances of one call; `sent` is what they are built from, and the values of
     default factories are `pinned`, by JSON Pointer: they run once a call. `normalised` points to what
     an author's own validator changed."""
 

@@ -10,7 +10,8 @@ from toolcrib.values.message import ChatRequest, Reply, StreamPart
 
 
 class Plan(list[HydrationResult]):
-    """What a model wants to do: hydrated or rejected calls, none of them run. `reply` has its text.
+    """Holds what a model wants to do: hydrated or rejected calls, none of
+    them run. `reply` has its text.
 
     `request` is what was asked, where the client says so. `ToolRunner.record_plan` writes a plan down.
     """

@@ -26,7 +26,7 @@ class ToolApproval(msgspec.Struct, frozen=True):
 
 
 class RunTally(msgspec.Struct):
-    """What a run has spent so far; the runner counts, policies read. The one mutable value here.
+    """Holds what a run has spent so far; the runner counts, policies read. The one mutable value here.
 
     `nonce` is the run's own secret, in no record and no event. `tokens` are those of the model's
     replies, `seconds_per_tool` those of the calls that are over; `approved` are the tools that
@@ -92,7 +92,7 @@ class PolicyContext(msgspec.Struct, frozen=True, gc=False):
 
 
 class CallContext(msgspec.Struct, frozen=True):
-    """What a tool may know of its own call. A parameter of this type is filled in by the runner.
+    """Says what a tool may know of its own call. A parameter of this type is filled in by the runner.
 
     `idempotency_key` is the same whenever the same call is run again; `deadline` is on the clock of
     `time.monotonic()`, None without a time limit.

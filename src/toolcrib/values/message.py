@@ -146,7 +146,7 @@ class Settings(Veiled, msgspec.Struct, frozen=True):
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """What the model is asked to do about tools: its choice, none, at least one, or one by name.
+    """Says what the model is asked to do about tools: its choice, none, at least one, or one by name.
 
     `allowed` names those that its choice is among; the others stay in the request, for its cache.
     """
@@ -160,7 +160,7 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class OutputFormat(msgspec.Struct, frozen=True):
-    """What the final text is to be: JSON valid by the schema of which `schema_json` is the text.
+    """Says what the final text is to be: JSON valid by the schema of which `schema_json` is the text.
 
     `name` is what a provider is told that it is called. Raises ValueError for a text that is no object.
     """

@@ -37,7 +37,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run offered these tools to its model, and not others.
+    """Says why a run offered these tools to its model, and not others.
 
     `offered` are the tools on offer, the best first: those that `scorer` picked have a score, the
     others a reason (offered or called earlier in the conversation). `excluded` are the first of the

@@ -21,7 +21,7 @@ from toolcrib.values.origin import Attachment, Candidate, Origin
 
 
 class CallError(msgspec.Struct, frozen=True, gc=False):
-    """Why a call did not complete. The message is safe: fixed text, or an author's `ToolError`.
+    """Says why a call did not complete. The message is safe: fixed text, or an author's `ToolError`.
 
     `retryable` says that the call may be made again. It is never so for what may have happened: a tool
     that ran, and is neither idempotent nor read-only.
@@ -204,7 +204,7 @@ Outcome: TypeAlias = Completed | Failed | Waiting
 
 
 class Sink(Protocol):
-    """Where records go, when a call is over.
+    """Takes records, when a call is over.
 
     A sink that has to wait returns something to await, which is awaited to the end. One with an
     attribute `write_ahead = True` also gets a record of status `started` before a tool runs. One

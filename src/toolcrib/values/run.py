@@ -22,7 +22,7 @@ RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "can
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Where a run stops by itself: model turns, tool calls, seconds, tool cost. None is no limit.
+    """Say where a run stops by itself: model turns, tool calls, seconds, tool cost. None is no limit.
 
     `tool_cost` is the sum of the `cost` that the called tools were declared with, in the author's unit.
     `corrections` is how often an answer that is not of the type of `output` goes back to the model.
@@ -175,7 +175,7 @@ class WatchesRuns(Protocol):
 
 
 class RunResult(Veiled, msgspec.Struct, frozen=True):
-    """How a run ended. `messages` is the whole history; `pending` what it waits for.
+    """Says how a run ended. `messages` is the whole history; `pending` what it waits for.
 
     `limit` names the limit that ended it, when `status` is `limited`.
     """

@@ -176,7 +176,7 @@ def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str,
 
 
 def _call(call: SentCall) -> dict[str, Any]:
-    """The input is the model's own text."""
+    """Return a call whose input is the model's own text."""
     given = orjson.Fragment(call.arguments)
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
 
@@ -239,7 +239,7 @@ def _text(text: str) -> list[dict[str, Any]]:
 
 
 def _result(result: SentResult) -> dict[str, Any]:
-    """An error without a text is refused, any other result may go without."""
+    """Return a result's block. An error without a text would be refused."""
     form: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.id}
     content = result.message.content
     if content.strip():
@@ -465,7 +465,8 @@ class AnthropicReply:
             self._calls.close()
 
     def _take_usage(self, message: Any) -> None:
-        """The counts of a stream are totals so far; one that is missing, or 0, stays as it was."""
+        """Take the counts of a stream, which are totals so far; one that is
+        missing, or 0, changes nothing."""
         usage = message.get("usage") if isinstance(message, dict) else None
         if isinstance(usage, dict):
             self._usage |= {key: count for key, count in usage.items() if count}

@@ -60,7 +60,7 @@ class Decoder(Protocol):
 
 
 class Memo:
-    """What an encoder keeps between requests, so that a turn costs only what is new in it.
+    """Holds what an encoder keeps between requests, so that a turn costs only what is new in it.
 
     `others` are the histories of other conversations, for those that take turns on one client.
     """

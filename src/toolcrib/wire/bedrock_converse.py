@@ -209,7 +209,7 @@ def _has_text(form: dict[str, Any]) -> bool:
 
 
 def _call(call: SentCall) -> dict[str, Any]:
-    """The input is the model's own text."""
+    """Return a call whose input is the model's own text."""
     given = orjson.Fragment(call.arguments)
     return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": given}}
 
@@ -637,7 +637,7 @@ def _mark(point: Any) -> bytes:
 
 
 def _path(wire: Wire, model: str, *, stream: bool) -> str:
-    """An ARN is one step of the path. A colon stays: encoded or not, URL libraries make it one."""
+    """Return the path; an ARN is one step of it. A colon stays: URL libraries decode it anyway."""
     try:
         step = quote(model or "", safe=":")
     except UnicodeEncodeError:
@@ -712,7 +712,7 @@ TOOLS = ToolForm(
 
 
 def _answer(answer: ShownAnswer) -> dict[str, Any]:
-    """The schema is text there.
+    """Return the member that asks for a typed answer, whose schema is text on this wire.
 
     https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_JsonSchemaDefinition.html
     """

@@ -224,7 +224,7 @@ class CohereReply:
             self._id, self._begun = given, True
 
     def _block(self, index: object, piece: Any, parts: Parts) -> None:
-        """A part of the content, or a piece of one: text is for the user, the rest is not."""
+        """Take a part of the content, or a piece of one: only text is for the user."""
         if isinstance(piece, str):
             piece = {"type": "text", "text": piece}
         if not isinstance(piece, dict):

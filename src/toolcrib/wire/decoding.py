@@ -221,7 +221,7 @@ class StreamDecoder:
         return _referred(reply, self._taken.reference())
 
     def _take_rest(self) -> None:
-        """The bytes after the last blank line: a last event, or the torn beginning of one."""
+        """Take the bytes after the last blank line: a last event, or the torn beginning of one."""
         rest = self._events.close()
         if rest is None:
             return

@@ -80,8 +80,8 @@ class Ending:
         self._voided = False
 
     def stopped(self, *, ended: bool, torn: bool) -> None:
-        """No more follows. `ended` is whether the provider said so by the wire's own mark, `torn`
-        whether the transport stopped before its own end, or in the middle of an event."""
+        """Note that no more follows. `ended` is whether the provider said so by the wire's own mark,
+        `torn` whether the transport stopped before its own end, or in the middle of an event."""
         by_reason = self._natural and not self._voided and not self._wire.always_done
         if torn or not (ended or by_reason):
             self.sign("incomplete")

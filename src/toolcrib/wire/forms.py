@@ -112,7 +112,7 @@ _WHAT = ("strict tools", "optional properties of strict tools", "unions in stric
 
 
 class Allowance:
-    """What is left for the further tools of one request."""
+    """Says what is left for the further tools of one request."""
 
     def __init__(self, limits: StrictLimits) -> None:
         self._limits = (limits.tools, limits.optional, limits.unions)
@@ -162,7 +162,7 @@ Gather: TypeAlias = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
 
 class ToolForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How a provider takes tools: `shape` is the JSON of one, `gather` the request's list of them.
+    """Says how a provider takes tools: `shape` is the JSON of one, `gather` the request's list of them.
 
     Without a `strict_dialect` nothing is said of strictness; `strict_limits` are those of a whole
     request. `examples` is how many of a tool's examples go along; `long_description` the length in

@@ -239,7 +239,8 @@ class FrameStream:
         return self._cut(b"".join(self._pieces))
 
     def close(self) -> Event | None:
-        """No JSON where a frame was torn, None at the end of one. Raises WireError as `feed` does."""
+        """Return an event without JSON where a frame was torn, None at the end of a frame.
+        Raises WireError as `feed` does."""
         if self._fault is not None:
             raise self._fault
         return _TORN if self._held else None
@@ -285,7 +286,8 @@ def _event(frame: bytes, payload_at: int) -> Event:
 
 
 def _reported(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """An exception says its type in the headers and the rest in JSON, an error all in the headers."""
+    """Return an event for a frame of an exception (type in headers, rest
+    JSON) or error (all headers)."""
     kind = headers.get(":exception-type") or headers.get(":error-code") or "exception"
     try:
         said = orjson.loads(payload)

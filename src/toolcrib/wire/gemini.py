@@ -270,7 +270,7 @@ def _signed(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _call(call: SentCall) -> dict[str, Any]:
-    """The arguments are the model's own text."""
+    """Return a call whose arguments are the model's own text."""
     args = orjson.Fragment(call.arguments)
     return {"functionCall": {"id": call.id, "name": call.name, "args": args}}
 
@@ -573,7 +573,7 @@ def _arguments(parts: list[dict[str, Any]], data: bytes, at: int) -> list[str]:
 
 
 def _again(part: dict[str, Any]) -> str:
-    """Arguments out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    """Return arguments out of JSON that strict parsers refuse, such as half a surrogate pair."""
     try:
         return json.dumps(part["functionCall"]["args"]) if _has_args(part) else ""
     except RecursionError:
@@ -622,7 +622,8 @@ def encode(
 
 
 def _path(wire: Wire, model: str, *, stream: bool) -> str:
-    """A model with a slash is the name of a resource (`tunedModels/…`), others are below `models/`."""
+    """Return the path: a model with a slash is a resource
+    (`tunedModels/…`), others are in `models/`."""
     name = model if "/" in model else f"models/{model}"
     if any(step in ("", ".", "..") for step in name.split("/")):
         raise RequestError(f"{model!r} names no model of Gemini's")

@@ -390,7 +390,7 @@ class Output:
         self.refused = self.refused or (refused and text.size > 0)
 
     def listed(self, response: dict[str, Any], parts: Parts, *, streamed: bool) -> None:
-        """The list of a whole response; of one that `streamed`, only what was not whole before."""
+        """Take the list of a whole response; of one that `streamed`, only what was not whole before."""
         output = member_of(response, "output", list) or []
         for at, entry in enumerate(output):
             form, kind = _typed(entry)
@@ -417,7 +417,7 @@ class Output:
             _show(item.text(at).settle(text), parts)
 
     def _said_again(self, item: Item, form: dict[str, Any], place: Place) -> None:
-        """A whole response repeats the items that it streamed: their copies are held together."""
+        """Compare an item with its copy in the whole response, which repeats what it streamed."""
         item.cut = item.cut or _is_cut(form, item.kind)
         if item.kind in CALLS:
             self._name(item, form)

@@ -41,7 +41,8 @@ Shape: TypeAlias = Callable[[ShownAnswer], dict[str, Any]]
 
 
 class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How a provider takes the schema of an answer; `shape` makes the members of a body that say it.
+    """Says how a provider takes the schema of an answer; `shape` makes the
+    members of a body that say it.
 
     They are put `within` that member of the body, or right into it. The `strict_dialect` is tried
     first, within `strict_limits` if there are some, then the other one. `plain`: every part has one
@@ -75,7 +76,7 @@ class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class AnswerRestorer:
-    """What undoes the view of an answer: `wrapper` holds it, and some nulls stand for nothing."""
+    """Undoes the view of an answer: `wrapper` holds it, and some nulls stand for nothing."""
 
     wrapper: str | None
     view: ArgumentRestorer | None

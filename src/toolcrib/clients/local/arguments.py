@@ -185,7 +185,7 @@ def narrowed(definition: ToolDefinition, request: str) -> dict[str, JsonObject]:
 
 
 def runs(text: str) -> list[str]:
-    """The runs of words in a text, each in up to three forms.
+    """Return the runs of words in a text, each in up to three forms.
 
     Without the marks around it; without those after it only (`./src` keeps its own); without quotes
     only (`(1 + 2)` keeps its own). A unit that is glued to its number is a word as well.

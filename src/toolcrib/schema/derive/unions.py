@@ -47,7 +47,7 @@ _SCALARS = (str, bool, int, float, type(None))
 
 
 class _Work(threading.local):
-    """What is left of the budget of the conversion that this thread is in."""
+    """Holds what is left of the budget of the conversion that this thread is in."""
 
     left = MAX_WORK
 
@@ -155,7 +155,8 @@ class _Choosing:
 
 
 class BranchChooser:
-    """Which branch of a union a value is of: its number as text, or _ANY if the schemas do not tell."""
+    """Finds which branch of a union a value is of: its number as text, or _ANY
+    if the schemas do not tell."""
 
     def __init__(self, branches: Sequence[Any], shared: Mapping[Any, Any]) -> None:
         self._branches = [_Branch(schema, shared) for schema in branches]

@@ -110,7 +110,8 @@ def _ref_of(node: JsonObject) -> str | None:
 
 
 class Places:
-    """Where the parts of a schema lie, and what is made of them; looked up when a loss is reported."""
+    """Finds where the parts of a schema lie, and what is made of them; looked
+    up when a loss is reported."""
 
     def __init__(self, schema: JsonObject) -> None:
         self._schema = schema

@@ -38,7 +38,7 @@ _IN_STRING = {
 
 
 class NoCallError(Exception):
-    """What was read is not what the syntax has at this place: it is text."""
+    """Says that what was read is not what the syntax has at this place: it is text."""
 
 
 class EndedError(Exception):
@@ -473,7 +473,7 @@ class Written:
 
 
 class FoundCalls:
-    """What a reader finds. With `strict`, a name that is not on offer ends it at once."""
+    """Collects what a reader finds. With `strict`, a name that is not on offer ends it at once."""
 
     def __init__(self, offer: Offer, *, strict: bool = False) -> None:
         self.calls: list[Written] = []

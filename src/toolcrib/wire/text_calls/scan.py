@@ -492,7 +492,7 @@ class Scanner:
         self._quotes.look(found if found in closers else "")
 
     def _cut(self, block: FoundCalls) -> None:
-        """The text ends inside a block: what it has of calls may not run, nor may those before it."""
+        """End a text inside a block: neither its calls nor those before it may run."""
         cursor = self._cursor
         cursor.at = len(cursor.text)
         block.calls = [call for call in block.calls if call.name]

@@ -35,7 +35,7 @@ class Reader(Protocol):
 
 
 class TextSyntax(msgspec.Struct, frozen=True, kw_only=True):
-    """How a family of models writes calls in its text.
+    """Says how a family of models writes calls in its text.
 
     `marks` are what calls begin with, each with the reader of what comes after it. `unmarked` reads
     calls that begin with no mark; it is tried where the text begins, and where thinking ends, and
