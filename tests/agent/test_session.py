@@ -7,7 +7,9 @@ one asks the model again, and what the model is sent is held against that ledger
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import random
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Generator
@@ -19,8 +21,12 @@ from wire.test_continued import FAULT_OF
 from toolcrib import (
     ALL,
     Agent,
+    ApprovalRequest,
     Approve,
+    CallContext,
     Limits,
+    Message,
+    Refuse,
     Reply,
     RunState,
     Session,
@@ -30,6 +36,7 @@ from toolcrib import (
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ProviderError, ToolcribError
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.decision import Answer
 from toolcrib.values.message import ChatRequest, StreamPart
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunRecord
@@ -431,3 +438,163 @@ async def test_a_session_is_not_busy_after_a_turn_that_raised() -> None:
     with pytest.raises(ProviderError):
         await session.send("hi")
     assert (await session.send("hi")).status == "completed"
+
+
+async def nobody(_request: ApprovalRequest) -> None:
+    """Nobody has answered yet."""
+
+
+async def test_a_state_without_a_place_here_is_refused_before_anything_of_it_runs() -> None:
+    """A run that called nothing yet has no calls by which its conversation could be told."""
+    failed = Session(Agent(ScriptedClient([ProviderError("down")]), [note]))
+    with pytest.raises(ProviderError) as raised:
+        await failed.send("Another conversation.")
+    session, client = conversation(["Hello.", call("note", text="a"), "Noted."])
+    await session.send("hi")
+    with pytest.raises(ToolcribError, match="of another conversation"):
+        await session.resume(raised.value.state)
+    assert world == []
+    assert len(client.requests) == 1
+
+
+async def test_a_turn_that_failed_and_was_tried_again_is_resumed_where_it_was() -> None:
+    script: list[Any] = [ProviderError("down"), "Hello.", call("note", text="a"), "Noted."]
+    session = Session(Agent(ScriptedClient(script), [note]))
+    with pytest.raises(ProviderError) as raised:
+        await session.send("hi")
+    await session.send("hi")
+    assert (await session.resume(raised.value.state)).text == "Noted."
+    texts = [m.content for m in session.messages if m.role != "tool" and m.content]
+    assert texts == ["hi", "Hello.", "Noted."]
+    assert [m.content for m in session.messages if m.role == "tool"] == ["noted"]
+
+
+async def test_a_run_that_is_kept_during_a_turn_loses_nothing_of_either() -> None:
+    began, gate = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL)
+    async def slow() -> str:
+        """Take a while."""
+        began.set()
+        await gate.wait()
+        return "slow is done"
+
+    def agent(*turns: Any) -> Agent:
+        return Agent(ScriptedClient(turns), ToolRunner([refund, slow], approver=nobody))
+
+    session = agent(call("refund", order=2)).session()
+    waiting = await session.send("refund")
+    session.agent = agent(call("slow"), "That was slow.")
+    meanwhile = asyncio.create_task(session.send("be slow"))
+    await began.wait()
+    answers = {waiting.pending[0].id: Approve(by="grace")}
+    session.keep(await agent("It is refunded.").resume(waiting.state, answers))
+    gate.set()
+    assert (await meanwhile).status == "completed"
+    assert [m.content for m in session.messages if m.content] == [
+        *("refund", "refunded 2", "It is refunded."),
+        *("be slow", "slow is done", "That was slow."),
+    ]
+
+
+@pytest.mark.parametrize("meanwhile", [0, 1])
+async def test_a_call_that_ran_stays_so_whatever_is_answered_later(meanwhile: int) -> None:
+    """The same state goes on again in another process, which does not know what was done."""
+
+    def agent(*turns: Any) -> Agent:
+        return Agent(ScriptedClient(turns), ToolRunner([refund], approver=nobody))
+
+    said = ["Hello."] * meanwhile
+    session = agent(call("refund", order=2), ProviderError("down"), *said).session()
+    waiting = await session.send("refund")
+    with pytest.raises(ProviderError):
+        await session.resume(waiting.state, {waiting.pending[0].id: Approve(by="grace")})
+    for _ in said:
+        await session.send("hi")
+    later = Session.from_json(agent("It was refused."), session.to_json())
+    await later.resume(waiting.state, {waiting.pending[0].id: Refuse(by="joan")})
+    texts = [m.content for m in later.messages if m.content]
+    assert texts == ["refund", "refunded 2", "It was refused.", *["hi", "Hello."] * meanwhile]
+
+
+def rolled(dice: random.Random) -> ScriptedClient:
+    """Return a model that says, calls or fails at random."""
+    said = itertools.count()
+
+    def roll(request: ChatRequest) -> Any:
+        text, number = f"text {next(said)}", dice.random()
+        if number < 0.2:
+            return ProviderError("down")
+        if number < 0.5 or len(request.messages) > 40:
+            return text
+        names = dice.choices(["act", "ask_and_act"], k=dice.randrange(1, 3))
+        return [text, *(call(name, n=dice.randrange(3)) for name in names)]
+
+    return ScriptedClient([roll] * 300)
+
+
+@tool(visible=ALL)
+async def act(n: int, context: CallContext) -> str:
+    """Act."""
+    world.append(context.call_id)
+    return f"did {n}"
+
+
+@tool(visible=ALL, safe=False)
+async def ask_and_act(n: int, context: CallContext) -> str:
+    """Act, when somebody agrees."""
+    world.append(context.call_id)
+    return f"did {n}"
+
+
+def check_nothing_is_lost(session: Session, before: tuple[Message, ...]) -> None:
+    made = [(each.id, each.arguments) for m in session.messages for each in m.tool_calls]
+    results = [(m.call_id, m.content) for m in session.messages if m.role == "tool"]
+    assert len(dict(made)) == len(made)
+    assert [id_ for id_, _ in made] == [id_ for id_, _ in results]
+    arguments, told = dict(made), dict(results)
+    for id_ in world:
+        assert told[id_] == f"did {json.loads(arguments[id_])['n']}"
+    said = Counter(m.content for m in session.messages if m.role != "tool")
+    assert Counter(m.content for m in before if m.role != "tool") <= said
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_a_conversation_loses_nothing_in_whatever_order_its_runs_go_on(seed: int) -> None:
+    """Turns, runs that go on again, results that are kept late, processes that know nothing."""
+    dice = random.Random(seed)  # noqa: S311  a test
+    model = rolled(dice)
+    session = Agent(model, ToolRunner([act, ask_and_act], approver=nobody)).session()
+    states: list[RunState] = []
+    for step in range(12):
+        before, state, done = session.messages, dice.choice([None, *states]), [*world]
+        if dice.random() < 0.3:
+            fresh = Agent(model, ToolRunner([act, ask_and_act], approver=nobody))
+            session = Session.from_json(fresh, session.to_json())
+        answers: dict[str, Answer] = {
+            asked.id: Approve(by="grace") if dice.random() < 0.5 else Refuse(by="joan")
+            for asked in (state.pending if state else ())
+            if dice.random() < 0.8
+        }
+        by_agent = dice.random() < 0.3
+        try:
+            if state is None:
+                result = await session.send(f"prompt {step}")
+            elif by_agent:
+                result = await session.agent.resume(state, answers)
+                session.keep(result)
+            else:
+                result = await session.resume(state, answers)
+        except ToolcribError as error:
+            if isinstance(error, ProviderError) and not (state and by_agent):
+                states.append(error.state)
+            elif state and by_agent:
+                world[:] = done  # docs/promise.md: what failed there is not the session's
+            elif "another conversation" not in str(error) or world != done:
+                raise
+        else:
+            states.append(result.state)
+            assert result.status == "waiting" or result.text in [
+                m.content for m in session.messages
+            ]
+        check_nothing_is_lost(session, before)

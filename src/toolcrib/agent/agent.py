@@ -12,7 +12,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolcrib.agent.history import ConversationHistory, error_content
+from toolcrib.agent.history import (
+    call_ids,
+    error_content,
+    put_in,
+    settled,
+    told,
+)
 from toolcrib.agent.loop import AgentLabel, Listener, Run, RunTerms
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
@@ -41,11 +47,6 @@ from toolcrib.values.typed import came, check_each, check_type
 
 _SHORTEST_KEY = 16
 _KEPT = ("completed", "limited", "waiting")
-_WAITS = CallError.of(
-    ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
-)
-_WAITING_TEXT = error_content(_WAITS)
-_CANCELLED_TEXT = error_content(CallError.of(ErrorCode.CANCELLED))
 
 
 class _SavedSession(msgspec.Struct, frozen=True):
@@ -84,15 +85,19 @@ class Session:
     async def resume(
         self, state: RunState, answers: Mapping[str, Answer] | None = None
     ) -> RunResult:
-        """Go on with a run of this conversation that waits, and keep it.
+        """Go on with a run of this conversation that waits, or failed, and keep it.
 
         Raises what `Agent.resume` does; what ran before that stays in the conversation. Raises
-        ToolcribError for a run that is none of this conversation.
+        ToolcribError for a run that is none of this conversation, before anything of it runs.
         """
         check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
-        if not set(_call_ids(state.messages)) <= set(_call_ids(self.messages)):
+        if not call_ids(state.messages) <= call_ids(self.messages):
             raise ToolcribError(
                 "the state is of another conversation: it has calls that this has not"
+            )
+        if put_in(self.messages, state.messages, state.records) is None:
+            raise ToolcribError(
+                "the state is of another conversation, or of a turn of it that failed and was not kept"
             )
         return await self._run(lambda heard: self.agent.start_again(state, heard, answers or {}))
 
@@ -133,20 +138,17 @@ class Session:
         conversation: what was said, and called, would be lost.
         """
         check_type("result", result, RunResult, "a RunResult: what agent.resume(…) gives")
-        messages = _settled(result)
-        if _is_older(messages, self.messages):
-            return
-        at, own = _waiting_turn(self.messages, messages)
-        if _goes_on(self.messages, messages):
-            self.messages = messages
-        elif at is None:
+        messages = put_in(self.messages, settled(result), result.records)
+        if messages is None:
             raise ToolcribError(
                 "the result is of another conversation: it does not go on with this one"
             )
-        else:
-            self.messages = (*self.messages[:at], *messages[own:], *_after_turn(self.messages, at))
-        if self.agent.pick is not None:
+        self._take(messages, result)
+
+    def _take(self, messages: tuple[Message, ...], result: RunResult) -> None:
+        if messages != self.messages and self.agent.pick is not None:
             self.offered = result.state.offered or self.offered
+        self.messages = messages
 
     def _begin(self) -> None:
         if self._busy:
@@ -155,16 +157,16 @@ class Session:
 
     def _end(self, result: RunResult | None) -> None:
         """Keep the run, unless it failed, or was cancelled, before it called anything; or, where it was
-        resumed, before a call that waited was over."""
+        resumed, before there was more to tell of a call."""
         self._busy = False
         if result is None:
             return
-        called = len(_call_ids(result.messages)) > len(_call_ids(self.messages))
-        waits, _ = _results(self.messages)
-        untold = (_WAITING_TEXT, _CANCELLED_TEXT)
-        over = {m.call_id for m in result.messages if m.content not in untold} & waits
-        if called or over or result.status in _KEPT:
-            self.keep(result)
+        messages = put_in(self.messages, settled(result), result.records, own=True)
+        if messages is None:
+            return
+        called = call_ids(messages) - call_ids(self.messages)
+        if called or told(messages) - told(self.messages) or result.status in _KEPT:
+            self._take(messages, result)
 
     def to_json(self) -> str:
         """Return the messages as a JSON list, or an object with what was
@@ -201,72 +203,6 @@ def checked_key(key: bytes | None) -> bytes | None:
     if key is not None and (not isinstance(key, bytes) or len(key) < _SHORTEST_KEY):
         raise ToolcribError(f"state_key is at least {_SHORTEST_KEY} random bytes: os.urandom(32)")
     return key
-
-
-def _settled(result: RunResult) -> tuple[Message, ...]:
-    """Return the messages of a run; a call that waits has a result that says
-    so, until `keep` replaces it."""
-    if result.status != "waiting":
-        return result.messages
-    history = ConversationHistory(result.messages, lambda call: call.arguments)
-    history.settle({}, _WAITS)
-    return history.messages
-
-
-def _call_ids(messages: Iterable[Message]) -> list[str]:
-    return [call.id for message in messages for call in message.tool_calls]
-
-
-def _is_older(messages: tuple[Message, ...], known: tuple[Message, ...]) -> bool:
-    """Return whether a conversation has all of these already, and knows how their calls ended."""
-    waits, ended = _results(messages)
-    known_waits, known_ended = _results(known)
-    if ended & known_waits:
-        return False
-    longer = len(known) > len(messages) or bool(waits & known_ended)
-    return longer and _goes_on(messages, known)
-
-
-def _results(messages: Iterable[Message]) -> tuple[set[str | None], set[str | None]]:
-    """Return the calls whose result says that they wait, and those that have another one."""
-    results = [message for message in messages if message.role == "tool"]
-    waits = {message.call_id for message in results if message.content == _WAITING_TEXT}
-    return waits, {message.call_id for message in results} - waits
-
-
-def _goes_on(known: tuple[Message, ...], messages: tuple[Message, ...]) -> bool:
-    """Return whether `messages` begin with those that are known, whatever the results are by now."""
-    old, new = ([_place(m) for m in each if m.role != "system"] for each in (known, messages))
-    return new[: len(old)] == old
-
-
-def _place(message: Message) -> tuple[str, ...]:
-    """Return what a message is known by in its conversation."""
-    if message.role == "tool":
-        return "tool", message.call_id or ""
-    return message.role, message.content, *_call_ids([message])
-
-
-def _waiting_turn(
-    known: tuple[Message, ...], messages: tuple[Message, ...]
-) -> tuple[int | None, int]:
-    """Return where the turn that waits stands in `known`, and where in
-    `messages`; None if there is none."""
-    calls = set(_call_ids(messages))
-    waits = {m.call_id for m in known if m.role == "tool" and m.content == _WAITING_TEXT} & calls
-    for at, message in enumerate(known):
-        ids = {call.id for call in message.tool_calls}
-        if ids & waits:
-            return at, next(n for n, m in enumerate(messages) if ids & set(_call_ids([m])))
-    return None, 0
-
-
-def _after_turn(messages: tuple[Message, ...], at: int) -> tuple[Message, ...]:
-    """Return the messages after the results of the calls in message `at`."""
-    end = at + 1
-    while end < len(messages) and messages[end].role == "tool":
-        end += 1
-    return messages[end:]
 
 
 class Agent:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import assert_never
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, assert_never
 
 import msgspec
 import orjson
@@ -13,7 +13,15 @@ from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import JsonObject, JsonValue, encodable
 from toolcrib.values.message import Message, Reply
-from toolcrib.values.record import CallError, Completed, Failed, Outcome, Waiting
+from toolcrib.values.record import (
+    CallError,
+    Completed,
+    Failed,
+    Outcome,
+    ToolInvocationRecord,
+    Waiting,
+)
+from toolcrib.values.run import RunResult
 
 # What the model reads of its calls: results and errors as the content of tool messages.
 
@@ -177,3 +185,160 @@ class ConversationHistory:
         while position >= 0 and self._messages[position].role == "tool":
             position -= 1
         return position if position >= 0 and self._messages[position].role == "assistant" else -1
+
+
+# A run that is put into a conversation, which may have gone on meanwhile.
+#
+# Rule: nothing that either of them has is lost, and each call keeps the result that says what it did.
+# A result stands, unless its call had not begun then (it waited, or was cancelled before), or this run
+# has begun it and so knows better: a later no to a call that has run does not say what happened.
+
+_WAITS = CallError.of(
+    ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
+)
+_UNTOLD = tuple(error_content(each) for each in (_WAITS, CallError.of(ErrorCode.CANCELLED)))
+
+
+class _SaidTurn(NamedTuple):
+    """Holds what was said, the results of its calls, and the system messages right before it."""
+
+    said: Message
+    results: dict[str, Message]
+    before: tuple[Message, ...]
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Return what the turn is known by in its conversation."""
+        ids = [call.id for call in self.said.tool_calls]
+        said = self.said
+        return ("calls", *ids) if ids else (said.role, said.content, said.call_id or "")
+
+    @property
+    def messages(self) -> list[Message]:
+        return [*self.before, self.said, *self.results.values()]
+
+
+def settled(result: RunResult) -> tuple[Message, ...]:
+    """Return the messages of a run; a call that waits has a result that says so."""
+    if result.status != "waiting":
+        return result.messages
+    history = ConversationHistory(result.messages, lambda call: call.arguments)
+    history.settle({}, _WAITS)
+    return history.messages
+
+
+def call_ids(messages: Iterable[Message]) -> set[str]:
+    """Return the ids of all calls that were made."""
+    return {call.id for message in messages for call in message.tool_calls}
+
+
+def told(messages: Iterable[Message]) -> set[tuple[str | None, str]]:
+    """Return the calls that are over, or may be, each with what its result says."""
+    return {(m.call_id, m.content) for m in messages if m.role == "tool" and not _is_untold(m)}
+
+
+def _is_untold(result: Message) -> bool:
+    """Return whether a result says that its call has not begun, and may still run."""
+    return result.is_error and result.content in _UNTOLD
+
+
+def put_in(
+    known: tuple[Message, ...],
+    run: tuple[Message, ...],
+    records: Iterable[ToolInvocationRecord],
+    *,
+    own: bool = False,
+) -> tuple[Message, ...] | None:
+    """Return a conversation with a run in it: behind what the two have in common, and what the
+    conversation has of that turn already. None for a run that is none of this conversation, unless it
+    is said to be its `own`.
+
+    A run that parts from the conversation belongs to it if a call of its `records` is in both.
+    """
+    (old, old_end), (new, new_end) = _turns(known), _turns(run)
+    same = 0
+    while same < min(len(old), len(new)) and old[same].place == new[same].place:
+        same += 1
+    records = tuple(records)
+    shared = call_ids(turn.said for turn in new[:same])
+    parted = same < min(len(old), len(new))
+    if parted and not own and shared.isdisjoint(record.id for record in records):
+        return None
+    begun = {record.id for record in records if record.idempotency_key}
+    calls = {
+        call.id: (call, turn.results.get(call.id)) for turn in new for call in turn.said.tool_calls
+    }
+    common = [
+        _as_told(_SaidTurn(late.said, early.results, late.before), early.said, calls, begun)
+        for early, late in zip(old[:same], new[:same], strict=True)
+    ]
+    rest = [_as_told(turn, turn.said, calls, begun) for turn in old[same:]]
+    at = next((at for at, turn in enumerate(rest) if turn.said.role == "user"), len(rest))
+    added = _without(new[same:], call_ids(turn.said for turn in rest))
+    turns = [*common, *rest[:at], *added, *rest[at:]]
+    end = old_end if rest else new_end
+    return (*(message for turn in turns for message in turn.messages), *end)
+
+
+def _turns(messages: Iterable[Message]) -> tuple[list[_SaidTurn], list[Message]]:
+    """Return the turns of a conversation, and the system messages behind the last of them."""
+    turns: list[_SaidTurn] = []
+    before: list[Message] = []
+    open_calls: set[str | None] = set()
+    for message in messages:
+        if message.role == "system":
+            before.append(message)
+        elif message.role == "tool" and message.call_id in open_calls and not before:
+            open_calls.discard(message.call_id)
+            turns[-1].results[message.call_id or ""] = message
+        else:
+            turns.append(_SaidTurn(message, {}, tuple(before)))
+            before, open_calls = [], {call.id for call in message.tool_calls}
+    return turns, before
+
+
+def _as_told(
+    turn: _SaidTurn,
+    known: Message,
+    run: Mapping[str, tuple[ToolCall, Message | None]],
+    begun: set[str],
+) -> _SaidTurn:
+    """Return a turn of the conversation, each call with the result that stands and its arguments.
+
+    `known` is what the conversation has in place of what was said; `run` has the calls of the run.
+    """
+    calls: list[ToolCall] = []
+    results: dict[str, Message] = {}
+    for was in known.tool_calls:
+        call, after = run.get(was.id, (was, None))
+        before = turn.results.get(was.id)
+        stands = before is not None and not _is_untold(before)
+        keeps = after is None or (stands and was.id not in begun)
+        result = before if keeps else after
+        calls.append(was if keeps and before is not None else call)
+        if result is not None:
+            results[was.id] = _marked(result, before, after)
+    said = known if calls and tuple(calls) == known.tool_calls else turn.said
+    said = msgspec.structs.replace(said, content=known.content, tool_calls=tuple(calls))
+    return _SaidTurn(_marked(said, known, turn.said), results, turn.before)
+
+
+def _marked(message: Message, *each: Message | None) -> Message:
+    """Return the message, untrusted if it is so anywhere."""
+    if message.untrusted or not any(other and other.untrusted for other in each):
+        return message
+    return msgspec.structs.replace(message, untrusted=True)
+
+
+def _without(turns: Sequence[_SaidTurn], ids: set[str]) -> list[_SaidTurn]:
+    """Leave out calls that the conversation has in another turn: a call has one result."""
+    left: list[_SaidTurn] = []
+    for turn in turns:
+        calls = tuple(call for call in turn.said.tool_calls if call.id not in ids)
+        if len(calls) == len(turn.said.tool_calls):
+            left.append(turn)
+        elif calls or turn.said.content:
+            said = msgspec.structs.replace(turn.said, tool_calls=calls, provider_state=None)
+            results = {id_: told for id_, told in turn.results.items() if id_ not in ids}
+            left.append(_SaidTurn(said, results, turn.before))
+    return left
