@@ -168,15 +168,7 @@ class Executor:
             definition, watch = hydrated.definition, context.observer
             parts = Parts(context.call_id, definition.visible, watch, self._max_bytes)
         if plan.made:
-            return await execute_scoped(
-                tool,
-                instance,
-                injected,
-                plan.made,
-                context=context,
-                seconds=limit,
-                parts=parts,
-            )
+            return await execute_scoped(plan, instance, injected, context=context, parts=parts)
         if parts is not None:
             return await limited(parts.last(tool.invoke(instance, injected)), limit)
         return await limited(started(tool, instance, injected), limit)
@@ -239,24 +231,23 @@ class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves th
 
 
 async def execute_scoped(
-    tool: Tool[..., Any],
+    plan: ToolPlan,
     instance: Any,
     injected: Mapping[str, Any],
-    made: tuple[Made, ...],
     *,
     context: CallContext,
-    seconds: float | None,
     parts: Parts | None,
 ) -> Any:
     """Return the tool's own value. Raises what `limited` does, what the tool raises, and
     CapabilityFailed."""
+    tool = plan.tool
 
     async def whole() -> Any:
         thread = CallThread() if tool.blocking else None
-        opened = Opened(thread, seconds)
+        opened = Opened(thread, plan.limit)
         value, outcome = None, None
         try:
-            given = {**injected, **await opened.all(made, context, tool.definition.name)}
+            given = {**injected, **await opened.all(plan.made, context, tool.definition.name)}
             begun = await opened.run(lambda: tool.invoke(instance, given))
             value = await (awaited(begun) if parts is None else parts.last(begun))
         except BaseException as raised:  # noqa: BLE001  what was opened is closed, whatever came
@@ -271,7 +262,7 @@ async def execute_scoped(
             outcome = None  # its traceback holds this frame
         return value
 
-    return await limited(whole(), seconds)
+    return await limited(whole(), plan.limit)
 
 
 class Opened:

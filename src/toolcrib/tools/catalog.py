@@ -187,6 +187,21 @@ class Entry(NamedTuple):
     source: str = ""
 
 
+def _check_by_name(handlers: Handlers, marks: Mapping[str, AnnotationOptions]) -> None:
+    check_type("handlers", handlers, Mapping, "a dictionary {name: function}")
+    check_type("marks", marks, Mapping, _MARKS)
+    for said in marks.values():
+        check_type("marks", said, Mapping, _MARKS)
+
+
+def _check_all_used(names: set[str], **given: Mapping[str, object]) -> None:
+    """Raise CatalogError for a handler or marks of a name that no dictionary has."""
+    for what, by_name in given.items():
+        if by_name.keys() - names:
+            strangers = ", ".join(sorted(by_name.keys() - names))
+            raise CatalogError(f"{what} for no tool: {strangers}: they go with dictionaries")
+
+
 class Catalog:
     """Tools by name. `source` says where they come from, for errors.
 
@@ -229,10 +244,7 @@ class Catalog:
         CatalogError for a handler or marks of none of the dictionaries.
         """
         handlers, marks = handlers or {}, marks or {}
-        check_type("handlers", handlers, Mapping, "a dictionary {name: function}")
-        check_type("marks", marks, Mapping, _MARKS)
-        for said in marks.values():
-            check_type("marks", said, Mapping, _MARKS)
+        _check_by_name(handlers, marks)
         frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
         tools: list[Any] = []
         names = set[str]()
@@ -252,10 +264,7 @@ class Catalog:
             )
             tools.append(tool)
             names.add(tool.definition.name)
-        for what, by_name in (("handlers", handlers), ("marks", marks)):
-            if by_name.keys() - names:
-                strangers = ", ".join(sorted(by_name.keys() - names))
-                raise CatalogError(f"{what} for no tool: {strangers}: they go with dictionaries")
+        _check_all_used(names, handlers=handlers, marks=marks)
         made = cls(tools)
         return made.trusting(trust, lock=lock) if trust else made
 
