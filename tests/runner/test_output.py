@@ -25,10 +25,13 @@ from toolcrib.runner.output import (
     Unusable,
     check_output,
     masked_arguments,
+    masked_places,
     own_copy,
     project,
     public_arguments,
+    public_places,
     redaction_missing,
+    unmasked,
 )
 from toolcrib.schema.references import EACH, split_path
 from toolcrib.values.json import canonical_json
@@ -401,6 +404,57 @@ def test_who_approves_sees_all_that_will_run_but_secrets() -> None:
     shown = masked_arguments(definition, given)
     assert shown == {"user": ["u"], "password": "***", "other": {"deep": 1}}
     assert given["password"] == ["hush"]
+
+
+PLACES = ToolDefinition(
+    name="t",
+    description="",
+    input_schema_json='{"type":"object","properties":{"user":{},"pass/word":{},"~1":{},"a":{}}}',
+    secret=("pass/word",),
+)
+
+
+@each_row(
+    ("place", "public", "masked"),
+    [
+        ("/user", True, True),
+        ("/user/0/pass~1word", True, True),
+        ("/pass~1word", True, True),  # that there is a default may be seen
+        ("/pass~1word/deep", False, False),
+        ("/pass~1word/deep/er", False, False),
+        ("/~01", True, True),
+        ("/~01/deep", True, True),
+        ("/other", False, True),
+        ("/other/deep", False, True),
+    ],
+)
+def test_no_place_leads_below_a_secret_and_no_public_one_to_what_is_not_declared(
+    place: str, public: bool, masked: bool
+) -> None:
+    places = ("/a", place, "/a/b")
+    assert public_places(PLACES, places) == tuple(p for p in places if p != place or public)
+    assert masked_places(PLACES, places) == tuple(p for p in places if p != place or masked)
+    assert public_places(None, places) == public_places(PLACES, ()) == ()
+
+
+@each_row(
+    ("edited", "original", "whole"),
+    [
+        (
+            {"user": "e", "pass/word": "***"},
+            {"user": "u", "pass/word": 1},
+            {"user": "e", "pass/word": 1},
+        ),
+        ({"pass/word": "new"}, {"pass/word": "old"}, {"pass/word": "new"}),
+        ({"user": "***"}, {"user": "u", "pass/word": "old"}, {"user": "***"}),
+        ({"pass/word": "***"}, {"user": "u"}, {"pass/word": "***"}),  # there was none
+        ({}, {"pass/word": "old"}, {}),
+    ],
+)
+def test_a_secret_that_comes_back_masked_is_the_original(
+    edited: Any, original: Any, whole: Any
+) -> None:
+    assert unmasked(PLACES, edited, original) == whole
 
 
 @each_row(

@@ -312,9 +312,8 @@ def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) ->
     declared = _declared(definition.input_schema_json)
     shown = []
     for place in places:
-        top, _, below = place[1:].partition("/")
-        name = top.replace("~1", "/").replace("~0", "~")
-        if name in declared and not (below and name in definition.secret):
+        name, _ = _argument_at(place)
+        if name in declared and not _is_below_secret(definition, place):
             shown.append(place)
     return tuple(shown)
 
@@ -326,7 +325,21 @@ def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
 
 def masked_places(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[str, ...]:
     """Return the JSON Pointers that exist in masked arguments: none leads below a secret one."""
-    return tuple(p for p in places if p.count("/") == 1 or p.split("/")[1] not in definition.secret)
+    return tuple(place for place in places if not _is_below_secret(definition, place))
+
+
+def _is_below_secret(definition: ToolDefinition, place: str) -> bool:
+    name, is_below = _argument_at(place)
+    return is_below and name in definition.secret
+
+
+def _argument_at(place: str) -> tuple[str, bool]:
+    """Return the name of the argument that a JSON Pointer leads to, and whether it leads below it.
+
+    The name is unescaped: it is compared with names, and `a/b` is written as `a~1b` in a pointer.
+    """
+    top, _, below = place[1:].partition("/")
+    return top.replace("~1", "/").replace("~0", "~"), bool(below)
 
 
 def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObject) -> JsonObject:
