@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -254,14 +255,18 @@ def usable(row: Any) -> bool:
     return True
 
 
+@functools.cache
+def collected(path: Path) -> list[Any]:
+    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    return list({row["name"]: row for row in rows if usable(row)}.values())
+
+
 @each_row("source", ["bfcl", "metatool", "nestful"])
 @each_row("wire", FORMS)
 def test_collected_definitions_have_a_view_everywhere(
     shared_data: Path, source: str, wire: str
 ) -> None:
-    path = shared_data / "pick" / source / "tools.jsonl"
-    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
-    unique = list({row["name"]: row for row in rows if usable(row)}.values())
+    unique = collected(shared_data / "pick" / source / "tools.jsonl")
     assert len(unique) > 30
     views = tool_views(wire, unique)
     assert len(views) == len(unique)
