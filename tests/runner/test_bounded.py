@@ -16,7 +16,18 @@ from typing import Any, Protocol
 import pytest
 from rows import each_row
 
-from toolcrib import ALL, Catalog, Completed, ErrorCode, Failed, ToolCall, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    ApprovalRequest,
+    Approve,
+    Catalog,
+    Completed,
+    ErrorCode,
+    Failed,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
 from toolcrib.audit import AuditLog
 from toolcrib.kit import Database as KitDatabase
 from toolcrib.kit import DatabaseLimits, ReadOnlyDatabase
@@ -36,17 +47,20 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_a_tool_that_blocks_the_event_loop_past_its_limit_is_noted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    @tool(visible=ALL, timeout=0.01)
+    @tool(visible=ALL, timeout=0.01, requires_approval=True)
     async def f(text: str) -> str:
         """Block the event loop, and complete."""
         time.sleep(0.05)  # noqa: ASYNC251  that is the point
         return text
 
+    async def for_run(_request: ApprovalRequest) -> Approve:
+        return Approve(by="grace", for_run=True)
+
     call = ToolCall("call_0", "f", '{"text": "canary-52aa"}')
     with caplog.at_level(logging.WARNING, "toolcrib.tools"):
-        outcome = await ToolRunner([f]).exec(call)
+        outcome = await ToolRunner([f], approver=for_run).exec(call)
     assert isinstance(outcome, Completed)
-    assert outcome.record.notes == ("over_time_limit",)
+    assert outcome.record.notes == ("approved_for_run", "over_time_limit")
     assert "tool 'f' completed after 0." in caplog.text
     assert "its time limit is 0.01 s" in caplog.text
     assert "canary-52aa" not in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import date
@@ -29,6 +30,7 @@ from toolcrib.runner.output import (
     own_copy,
     project,
     public_arguments,
+    public_bytes,
     public_places,
     redaction_missing,
     unmasked,
@@ -386,6 +388,28 @@ def test_undeclared_arguments_do_not_show_and_secret_ones_are_masked() -> None:
     )
     given: Any = {"user": "u", "password": "hush", "other": "hidden"}
     assert public_arguments(definition, given) == {"user": "u", "password": "***"}
+
+
+@each_row(
+    ("rest", "secret", "shown"),
+    [
+        ({"additionalProperties": False}, (), {"a": 1, "b": 2}),
+        ({"additionalProperties": False}, ("b",), {"a": 1, "b": "***"}),
+        ({}, (), {"a": 1}),
+        ({}, ("a",), {"a": "***"}),
+        ({"additionalProperties": {}}, (), {"a": 1}),
+        ({"additionalProperties": False, "patternProperties": {"b": {}}}, (), {"a": 1}),
+    ],
+)
+def test_the_text_of_public_arguments_holds_no_more_than_they_do(
+    rest: dict[str, Any], secret: tuple[str, ...], shown: dict[str, Any]
+) -> None:
+    closed = rest == {"additionalProperties": False}
+    properties: dict[str, Any] = {"a": {}, "b": {}} if closed else {"a": {}}
+    schema = json.dumps({"type": "object", "properties": properties, **rest})
+    definition = ToolDefinition(name="t", description="", input_schema_json=schema, secret=secret)
+    assert orjson.loads(public_bytes(definition, b'{"a":1,"b":2}')) == shown
+    assert public_arguments(definition, {"a": 1, "b": 2}) == shown
 
 
 def test_of_a_tool_without_a_schema_no_argument_shows() -> None:
