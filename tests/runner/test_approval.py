@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -104,6 +105,33 @@ def test_secret_arguments_are_masked_in_the_question() -> None:
     assert asked.arguments == {"path": "a", "password": "***"}
     assert asked.arguments_digest == ""
     assert "hush" not in str(asked)
+
+
+@pytest.mark.parametrize("asks", [Ask("why", "standard"), Ask("why", "own")])
+def test_a_question_says_of_which_definition_and_arguments_it_is(asks: Ask) -> None:
+    call = ToolCall("c", "delete", '{"path": "a"}')
+    hydrated = hydrate(call, Catalog([delete]))
+    assert isinstance(hydrated, Hydrated)
+    tally = RunTally("r", tainted=True)
+    secret = approval_request(hydrated, asks, caller=Caller("ada"), run=tally)
+    assert secret.definition_digest == delete.get_definition().digest
+    assert (secret.arguments_digest, secret.defaults) == ("", ("/password",))
+    assert not secret.for_run  # a tool that is not safe is asked about each time
+    open_ = hydrate(ToolCall("c", "pay", '{"cents": [1]}'), Catalog([pay]))
+    assert isinstance(open_, Hydrated)
+    request = approval_request(open_, asks, caller=Caller("ada"), run=tally)
+    assert request.arguments_digest == f"sha256:{sha256(open_.canonical).hexdigest()}"
+    risky = msgspec.structs.replace(
+        open_,
+        definition=msgspec.structs.replace(
+            open_.definition,
+            annotations=msgspec.structs.replace(
+                open_.definition.annotations, safe=True, requires_approval=True
+            ),
+        ),
+    )
+    asked = approval_request(risky, asks, caller=Caller("ada"), run=tally)
+    assert asked.for_run is (asks.policy == "standard")
 
 
 async def test_a_question_lapses_after_the_time_that_a_runner_was_given() -> None:
