@@ -6,9 +6,10 @@ import itertools
 import json
 import math
 import re
+import threading
 from collections.abc import Callable
-from dataclasses import InitVar, asdict, dataclass, field
-from datetime import UTC, datetime
+from dataclasses import InitVar, asdict, dataclass, field, make_dataclass
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple
@@ -25,10 +26,13 @@ from pydantic import (
     EncodedStr,
     EncoderProtocol,
     Field,
+    FutureDate,
     Json,
+    PrivateAttr,
     RootModel,
     SecretStr,
     StringConstraints,
+    create_model,
     field_serializer,
     field_validator,
     model_validator,
@@ -56,7 +60,7 @@ from toolcrib import (
     hydrate,
     tool,
 )
-from toolcrib.errors import ErrorCode, Stage
+from toolcrib.errors import DefinitionError, ErrorCode, Stage
 from toolcrib.hydration import instance_of
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink, ScriptedClient
@@ -845,6 +849,128 @@ async def test_a_default_factory_runs_once_a_call(nested: bool) -> None:
     (got,) = GOT
     assert got.number == 1
     assert following() == 2, "it ran once"
+
+
+class Stepped(BaseModel):
+    """A model that takes its own JSON for another one."""
+
+    x: Annotated[int, AfterValidator(lambda given: given + 1)] = 0
+
+
+class Offbeat(NamedTuple):
+    """A hint, and a factory whose value the hint would change, or refuse."""
+
+    hint: Any
+    make: Callable[[], Any]
+
+
+OFFBEAT = {
+    "changed": Offbeat(Annotated[int, AfterValidator(lambda given: given + 1)], lambda: 5),
+    "too short": Offbeat(Annotated[str, Field(min_length=1)], lambda: ""),
+    "none": Offbeat(int, lambda: None),
+    "no text of JSON": Offbeat(Json[list[int]], lambda: [1, 2]),
+    "its class changes it": Offbeat(Stepped, lambda: Stepped(x=5)),
+    "an item's class does": Offbeat(list[Stepped], lambda: [Stepped(x=5)]),
+    "raises": Offbeat(Annotated[str, AfterValidator(lambda given: given[0] + given)], lambda: ""),
+    "a date that has passed": Offbeat(FutureDate, lambda: date(2020, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("offbeat", OFFBEAT.values(), ids=OFFBEAT)
+@pytest.mark.parametrize("where", ["a model", "a dataclass", "a union", "a text", "the tool"])
+async def test_what_a_factory_made_comes_back_as_it_was(where: str, offbeat: Offbeat) -> None:
+    """No class judges its defaults: neither is one judged when the call is built once more."""
+    model: Any = create_model("Model", a=str, v=(offbeat.hint, Field(default_factory=offbeat.make)))
+    data: Any = make_dataclass(
+        "Data", [("a", str), ("v", offbeat.hint, field(default_factory=offbeat.make))]
+    )
+    hints = {
+        "a model": model,
+        "a dataclass": data,
+        "a union": model | int,
+        "a text": text_of(model),
+    }
+    if where == "the tool":
+
+        class Take(data):  # type: ignore[misc]
+            """Take it."""
+
+            async def run(self) -> int:
+                GOT.append(self)
+                return 1
+
+        subject: Any = tool(visible=ALL, requires_approval=True, name="take")(dataclass(Take))
+        sent = call("take", a="q")
+    else:
+        subject = taking(hints[where], requires_approval=True)
+        sent = call("take", x='{"a":"q"}' if where == "a text" else {"a": "q"})
+    looked: list[Any] = []
+    asked: list[ApprovalRequest] = []
+
+    def policy(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        given = hydrated.tool
+        looked.append(given if where == "the tool" else given.arguments["x"])
+        return Allow()
+
+    async def later(request: ApprovalRequest) -> Approve | None:
+        asked.append(request)
+        return Approve("grace") if len(asked) > 1 else None
+
+    runner = ToolRunner([subject], policy=policy, approver=later)
+    assert isinstance(await runner.exec(sent), Waiting)
+    assert isinstance(await runner.exec(sent), Completed)
+    assert asked[0].arguments == asked[1].arguments
+    assert [got.v for got in (*GOT, *looked)] == [offbeat.make()] * (1 + len(looked))
+    assert looked
+
+
+async def test_what_no_json_gives_back_is_copied_for_whoever_looks() -> None:
+    """What a factory made may be of a class that its hint does not name."""
+
+    class Base(BaseModel):
+        n: int = 1
+
+    class More(Base):
+        more: int = 2
+
+    class Holding(BaseModel):
+        kept: Base = Field(default_factory=More)
+
+    def policy(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        looked = hydrated.tool.arguments["x"].kept
+        assert looked == More()
+        looked.more = 9
+        return Allow()
+
+    outcome = await ToolRunner([taking(Holding)], policy=policy).exec(call("take", x={}))
+    assert isinstance(outcome, Completed)
+    assert outcome.record.arguments == {"x": {"kept": {"n": 1, "more": 2}}}
+    assert [Holding(kept=More())] == GOT
+
+
+class Locked(BaseModel):
+    n: int = 1
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+
+
+def test_what_cannot_be_copied_is_no_default_and_may_be_made_for_a_call() -> None:
+    class Shared(BaseModel):
+        kept: Locked = Locked()
+
+    with pytest.raises(DefinitionError, match=r"'kept'.*cannot be copied.*default_factory"):
+        taking(Shared)
+
+    def take(x: Locked = Locked()) -> int:  # noqa: B008  that is what is refused
+        """Take it."""
+        return x.n
+
+    with pytest.raises(DefinitionError, match=r"cannot be copied.*default_factory"):
+        tool(visible=ALL)(take)
+
+    class Own(BaseModel):
+        kept: Locked = Field(default_factory=Locked)
+
+    assert isinstance(read(Own, {}), Hydrated)
 
 
 def test_a_pinned_value_is_used_again_and_stays_unset() -> None:

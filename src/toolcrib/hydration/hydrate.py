@@ -22,7 +22,7 @@ from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, remove_at
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
-from toolcrib.tools.component import BuiltArguments, NotAcceptedError, value_faults
+from toolcrib.tools.component import BuiltArguments, NotAcceptedError, copy_of, value_faults
 from toolcrib.values.call import (
     CallFault,
     Hydrated,
@@ -125,8 +125,16 @@ class _Build:
         return fresh(self._sent)
 
     def another(self) -> Any:
-        """Raise OtherArguments where the author's code makes another value of it each time."""
-        return self._anew(self._tool).instance
+        """Raise OtherArguments where the author's code makes another value of it each time.
+
+        What a factory made may be an object that no JSON gives back: that one is copied.
+        """
+        try:
+            return self._anew(self._tool).instance
+        except (OtherArguments, NotAcceptedError):
+            if not self.pinned or self._unseen is None:
+                raise
+            return copy_of(self._unseen.instance)
 
     def to_run(self, hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
         """Return the instance that runs, if it is that of the very arguments that were decided on.

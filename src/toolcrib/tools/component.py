@@ -8,6 +8,7 @@ Only `ToolRunner` calls `Tool.invoke`.
 from __future__ import annotations
 
 import asyncio
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
@@ -148,6 +149,13 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     defaults: tuple[str, ...] = ()
     normalised: tuple[str, ...] = ()
     pinned: dict[str, JsonValue] = {}
+
+
+def copy_of(instance: Any) -> Any:
+    """Return a copy of an instance that shares no argument with it."""
+    if not isinstance(instance, BoundCall):
+        return copy.deepcopy(instance)
+    return msgspec.structs.replace(instance, arguments=copy.deepcopy(dict(instance.arguments)))
 
 
 def _made(instance: Any, canonical: bytes, found: Findings) -> BuiltArguments:
@@ -344,7 +352,7 @@ class Tool(Generic[P, R]):
             return BuiltArguments(self._instance(arguments), canonical_bytes(arguments))
         found = Findings()
         for pointer, value in pinned.items():
-            found.pins.add(put_at(arguments, pointer, value))
+            found.pins[put_at(arguments, pointer, value)] = value
         if self.takes_object is not None:
             value, shown = _read(self.takes_object, arguments, None, found)
             instance = self._target(value)
@@ -378,6 +386,8 @@ class Tool(Generic[P, R]):
             if isinstance(converter, TypedReader):
                 shown = dict(arguments) if shown is None else shown
                 typed[name], shown[name] = _read(converter, arguments[name], (None, name), found)
+                continue
+            if (name,) in found.pins:  # a default, which nobody converts
                 continue
             try:
                 typed[name] = made = converter(arguments[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -180,6 +181,7 @@ NOT_JSON: list[tuple[Any, Any, str]] = [
     (str, upper, "function"), (int, Unset.UNSET, "Unset"), (float, math.inf, "float"),
     (str, Connection, "type"), (SecretStr, SecretStr("x"), "SecretStr"), (bytes, b"\xff", "bytes"),
     (Login, Login(user="u", password=SecretStr("x")), "Login"), (str, "\ud800", "str"),
+    (deque[SecretStr], deque([SecretStr("x")]), "deque"), (Any, {SecretStr("x"): 1}, "dict"),
 ]  # fmt: skip
 
 

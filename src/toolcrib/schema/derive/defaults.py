@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import operator
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
@@ -37,9 +38,9 @@ from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.schema.derive.adapters import Adapter, whole_numbers
+from toolcrib.schema.derive.cores import is_core, parts_of
 from toolcrib.schema.derive.hints import show
-from toolcrib.schema.derive.reading import is_core, parts_of
-from toolcrib.schema.derive.roundtrip import attributes_of
+from toolcrib.schema.derive.roundtrip import MISSING, attributes_of, plain_default
 from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.json import JsonValue, canonical_json
@@ -138,8 +139,25 @@ def read_default(given: Any, hint: Any, adapter: Adapter | None) -> Default:
     if isinstance(given, Factory):
         return made_by(given.make)
     if given is None or adapter is None or (hint in STEADY and given.__class__ is hint):
-        return default_of(given)
-    return _read(given, adapter.validator, show(hint))
+        made = default_of(given)
+    else:
+        made = _read(given, adapter.validator, show(hint))
+    if made.is_json:
+        _check_copied(made.value)
+    return made
+
+
+def _check_copied(given: Any) -> None:
+    """Raise DefinitionError for a default that is JSON, of which a call cannot get a copy."""
+    if given.__class__ in STEADY:
+        return
+    try:
+        copy.deepcopy(given)
+    except Exception as error:  # noqa: BLE001  an author's class may raise anything
+        raise DefinitionError(
+            f"its default (a {type(given).__name__}) cannot be copied for each call "
+            f"({type(error).__name__}): give a default_factory"
+        ) from None
 
 
 def check_nested(core: Any) -> None:
@@ -161,6 +179,8 @@ def check_nested(core: Any) -> None:
             continue
         try:
             read = _read(given, validator, inner.get("type", "hint")).value
+            if plain_default(given) is not MISSING:
+                _check_copied(given)
         except DefinitionError as error:
             raise DefinitionError(f"its field '{field}': {error}") from None
         if read is not given and not (read_by_class and _reads_strictly(given, validator)):
@@ -264,8 +284,8 @@ def _has_no_json(value: Any) -> bool:
     if isinstance(value, (Iterator, *_SECRETS)):
         return True
     if isinstance(value, Mapping):
-        return any(map(_has_no_json, value.values()))
-    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_no_json, (*value.keys(), *value.values())))
+    if isinstance(value, list | tuple | deque | set | frozenset):
         return any(map(_has_no_json, value))
     if isinstance(value, BaseModel):
         return any(_has_no_json(part) for _, part in value)
@@ -288,7 +308,7 @@ def steady_json(value: Any) -> Any:
             return sorted(map(steady_json, value), key=canonical_json)
         except (ValueError, TypeError):
             raise PydanticSerializationError("a set of what is no JSON") from None
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | deque):
         return [steady_json(item) for item in value]
     if isinstance(value, dict):
         return {

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import jiter
@@ -19,12 +19,19 @@ from pydantic import BaseModel
 from pydantic_core import (
     PydanticSerializationError,
     SchemaSerializer,
+    SchemaValidator,
     core_schema,
     to_json,
 )
 
+from toolcrib.schema.derive.cores import (
+    core_schemas,
+    has_factory,
+    is_pydantics,
+    taking,
+    unjudged,
+)
 from toolcrib.schema.derive.roundtrip import (
-    IPS,
     MISSING,
     AnythingPart,
     At,
@@ -139,6 +146,9 @@ class FieldsPart(Part):
             return
         key = field.keys[0]
         made[key], own = _default(field, item, (at, key), found)
+        pinned = found.pins.get(steps((at, key)), made[key]) if found.pins else made[key]
+        if not same_json(made[key], pinned):
+            raise Differs((at, key), "a default would be another one than before")
         if own is not item and field.again is None:
             self._set(value, field.name, own)
         if isinstance(value, BaseModel):
@@ -226,7 +236,14 @@ def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any
         return {"default": type(value).__name__}, value
     if field.factory:
         found.pinned.append((at, shown))
-    return shown, value if value.__class__ in _UNCHANGING else copy.deepcopy(value)
+    if value.__class__ in _UNCHANGING:
+        return shown, value
+    try:
+        return shown, copy.deepcopy(value)
+    except Exception:
+        if field.factory:  # it was made for this call
+            return shown, value
+        raise
 
 
 def _shown_default(node: Part, value: Any) -> Any:
@@ -264,6 +281,26 @@ class TypedReader:
         Raise Differs, ValidationError, SchemaError, ValueError for numbers that Python does not write,
         and what an author's validator raises.
         """
+        if not found.pins:
+            return self._read(self._validate, sent, at, found)
+        mark = found.mark()
+        with suppress(Exception):  # a validator need not expect a default; the rest is read again
+            value, shown = self._read(self._validate, sent, at, found)
+            if steps(at) not in found.pins or same_json(shown, sent):
+                return value, shown
+        found.rewind(mark)
+        found.known.clear()
+        return self._read_unjudged(sent, at, found)
+
+    def _read(
+        self, validate: Callable[..., Any], sent: JsonValue, at: At, found: Findings
+    ) -> tuple[Any, JsonValue]:
+        value = validate(self._text(sent), strict=True)
+        if self._serializer is not None and not found.pins and self._is(value, sent):
+            return value, sent
+        return value, self.node.check(value, sent, at, found)
+
+    def _text(self, sent: JsonValue) -> bytes:
         node, text = self.node, to_json(sent)
         if (
             _POINT.search(text) is not None
@@ -271,10 +308,48 @@ class TypedReader:
             or (len(text) > _LONG and self._hashes)
         ):
             text = to_json(node.whole(sent))
-        value = self._validate(text, strict=True)
-        if self._serializer is not None and not found.pins and self._is(value, sent):
+        return text
+
+    def _read_unjudged(self, sent: JsonValue, at: At, found: Findings) -> tuple[Any, JsonValue]:
+        """Read again, with what factories made before put in unjudged: a class judges no default.
+
+        A name that nobody can guess stands for each such value while the rest is read.
+        """
+        named: dict[str, JsonValue] = {}
+        above, marked = steps(at), sent
+        for place, made in found.pins.items():
+            if place[: len(above)] == above:
+                name = secrets.token_hex(16)
+                named[name] = made
+                marked = _replaced(marked, place[len(above) :], name)
+
+        def put_in(core: Any, value: Any, handler: Callable[[Any], Any]) -> Any:
+            if not (value.__class__ is str and value in named):
+                return handler(value)
+            return self._default_again(core, named[value], at)
+
+        validator = SchemaValidator(taking(self._core, put_in), _use_prebuilt=False)
+        value = validator.validate_json(self._text(marked), strict=True)
+        if above in found.pins:
             return value, sent
-        return value, node.check(value, sent, at, found)
+        return value, self.node.check(value, sent, at, found)
+
+    def _default_again(self, core: Any, shown: JsonValue, at: At) -> Any:
+        """Return the value that was shown as this JSON, and has not to fit its hint."""
+        if shown is None:
+            return None
+        known = [n for n in core_schemas(self._core) if n["type"] == "definitions"]
+        listed = [one for definitions in known for one in definitions["definitions"]]
+        for each in (core, unjudged(core)):
+            whole = core_schema.definitions_schema(each, [*map(unjudged, listed)])
+            with suppress(Exception):
+                validator = SchemaValidator(whole, _use_prebuilt=each is core)
+                value, again = TypedReader(whole, validator.validate_json).read(
+                    shown, None, Findings()
+                )
+                if same_json(again, shown):
+                    return value
+        raise Differs(at, "a default of this call cannot be made again from its JSON")
 
     def _is(self, value: Any, sent: JsonValue) -> bool:
         """Return whether the value's own dump is what was sent, to the last digit."""
@@ -304,6 +379,17 @@ _FAITHFUL = _SCALARS | {"default", "nullable", "list", "dict", "model", "datacla
 _PLAIN_FIELD = frozenset(("type", "name", "schema", "kw_only", "metadata"))
 _TEXT = {"type": "str"}
 _CONTAINERS = (ListPart, SetPart, DictPart, FieldsPart, InsidePart, NullablePart, UnionPart)
+
+
+def _replaced(node: Any, place: Sequence[str | int], item: JsonValue) -> Any:
+    """Return a JSON value with another item at a place, which may lie within a text of JSON."""
+    if not place:
+        return item
+    if isinstance(node, str):
+        return canonical_json(_replaced(read_text(node), place, item))
+    made = node.copy()
+    made[place[0]] = _replaced(node[place[0]], place[1:], item)
+    return made
 
 
 class JsonTextPart(Part):
@@ -336,7 +422,9 @@ class JsonTextPart(Part):
         if not isinstance(sent, str):
             raise Differs(at)
         inner, above = Findings(), steps(at)
-        inner.pins = {p[len(above) :] for p in found.pins if p[: len(above)] == above != p}
+        inner.pins = {
+            p[len(above) :]: made for p, made in found.pins.items() if p[: len(above)] == above != p
+        }
         try:
             said = read_text(sent)
             shown = self._inner.check(value, said, None, inner)
@@ -452,14 +540,14 @@ class _Planner:
     def _function_plain(self, core: Any, config: Any) -> Part:
         return (
             LeafPart(PartReader(core, config))
-            if _is_pydantics(core)
+            if is_pydantics(core)
             else AuthoredPart(AnythingPart())
         )
 
     def _function_after(self, core: Any, config: Any) -> Part:
         """Plan a validator around a part; one of a whole object may not change its fields."""
         inner = self.plan(core["schema"], config)
-        if _is_pydantics(core):
+        if is_pydantics(core):
             if isinstance(inner, _CONTAINERS) and not _is_scalars(inner):
                 return InsidePart(lambda: inner)
             return inner if isinstance(inner, AuthoredPart) else LeafPart(PartReader(core, config))
@@ -469,7 +557,7 @@ class _Planner:
 
     def _chain(self, core: Any, config: Any) -> Part:
         inner = self.plan(core["steps"][0], config)
-        if not all(_is_pydantics(step) for step in core["steps"]):
+        if not all(is_pydantics(step) for step in core["steps"]):
             return AuthoredPart(inner)
         return inner if isinstance(inner, _CONTAINERS) else LeafPart(PartReader(core, config))
 
@@ -531,7 +619,7 @@ class _Planner:
             name=name,
             keys=tuple(known),
             node=self.plan(core, config),
-            factory=_has_factory(core),
+            factory=has_factory(core),
             again=self._again(core, config) if said.get("init_only") else None,
             init_default=_constant_default(core) if said.get("init_only") else MISSING,
         )
@@ -546,34 +634,6 @@ class _Planner:
         return PartReader(core_schema.definitions_schema(core, list(self._cores.values())), config)
 
 
-def is_core(node: Any) -> bool:
-    return isinstance(node, dict) and isinstance(node.get("type"), str)
-
-
-def parts_of(node: Any) -> list[Any]:
-    """Return what may hold core schemas in a core schema, or in a list or a dict of them."""
-    if isinstance(node, list | tuple):
-        return list(node)
-    if not isinstance(node, dict):
-        return []
-    core = is_core(node)  # else a dict of fields, which may have any name
-    return [part for key, part in node.items() if not (core and key in NO_PARTS)]
-
-
-def core_schemas(core: Any) -> Iterator[dict[str, Any]]:
-    """Yield each core schema in a core schema once, itself included."""
-    pending: list[Any] = [core]
-    seen = set[int]()
-    while pending:
-        node = pending.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if is_core(node):
-            yield node
-        pending += parts_of(node)
-
-
 def _holds_hashes(core: Any) -> bool:
     """Return whether Python hashes a part of what is read: a set's items, or keys that are no text."""
     return any(
@@ -583,23 +643,9 @@ def _holds_hashes(core: Any) -> bool:
     )
 
 
-# The members of a core schema that hold no core schemas of what is read.
-NO_PARTS = frozenset(
-    ("cls", "config", "default", "expected", "function", "members", "metadata", "serialization")
-)
-
-
 def _is_scalars(part: Part) -> bool:
     """Return whether pydantic makes a value of a text or a number here, such as a size in bytes."""
     return isinstance(part, UnionPart) and all(isinstance(c, ScalarPart) for c in part.choices)
-
-
-def _has_factory(core: Any) -> bool:
-    while "default_factory" not in core:
-        core = core.get("schema")
-        if not isinstance(core, dict):
-            return False
-    return True
 
 
 class FactoryValue:
@@ -639,16 +685,3 @@ def _is_faithful(core: Any, config: Mapping[str, Any]) -> bool:
     return config.get("extra_fields_behavior") != "allow" and all(
         _PLAIN_FIELD.issuperset(field) and _is_faithful(field["schema"], config) for field in fields
     )
-
-
-def _is_pydantics(core: Any) -> bool:
-    """Return whether a step is pydantic's own, or a class of the standard library that it makes."""
-    if not core["type"].startswith("function-"):
-        return True
-    function = core["function"]["function"]
-    while isinstance(function, partial):
-        function = function.func
-    owner = getattr(function, "__module__", None) or ""
-    if owner.startswith("pydantic.experimental"):
-        return False
-    return owner.partition(".")[0] in ("pydantic", "pydantic_core") or function in IPS

@@ -222,7 +222,7 @@ class Findings:
         self.normalised: list[At] = []
         self.pinned: list[tuple[At, JsonValue]] = []
         self.known: dict[tuple[int, int, int], Any] = {}
-        self.pins: set[tuple[str | int, ...]] = set()  # put in for what a factory made before
+        self.pins: dict[tuple[str | int, ...], JsonValue] = {}  # what a factory made before, put in
 
     def mark(self) -> tuple[int, int, int]:
         return len(self.defaults), len(self.normalised), len(self.pinned)

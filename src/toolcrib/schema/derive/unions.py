@@ -22,9 +22,9 @@ from pydantic_core import SchemaValidator, core_schema
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
+from toolcrib.schema.derive.cores import NO_PARTS, core_schemas, is_core
 from toolcrib.schema.derive.defaults import named_in
 from toolcrib.schema.derive.generator import SchemaGenerator
-from toolcrib.schema.derive.reading import NO_PARTS, core_schemas, is_core
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.validator import Validator, compile_validator
 

@@ -1,0 +1,150 @@
+"""Walk and rewrite pydantic's core schemas, which say what stands where in what a hint reads.
+
+What a default factory made for a call has to come back as the very same value when the call is built
+again. A class does not validate its defaults, so neither is that value validated: `taking` makes a
+core schema whose fields take it as it is, and `unjudged` one that reads it by the shape of its hint
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from pydantic_core import core_schema
+
+from toolcrib.schema.derive.roundtrip import IPS
+
+
+def is_core(node: Any) -> bool:
+    return isinstance(node, dict) and isinstance(node.get("type"), str)
+
+
+def parts_of(node: Any) -> list[Any]:
+    """Return what may hold core schemas in a core schema, or in a list or a dict of them."""
+    if isinstance(node, list | tuple):
+        return list(node)
+    if not isinstance(node, dict):
+        return []
+    core = is_core(node)  # else a dict of fields, which may have any name
+    return [part for key, part in node.items() if not (core and key in NO_PARTS)]
+
+
+def core_schemas(core: Any) -> Iterator[dict[str, Any]]:
+    """Yield each core schema in a core schema once, itself included."""
+    pending: list[Any] = [core]
+    seen = set[int]()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if is_core(node):
+            yield node
+        pending += parts_of(node)
+
+
+# The members of a core schema that hold no core schemas of what is read.
+NO_PARTS = frozenset(
+    ("cls", "config", "default", "expected", "function", "members", "metadata", "serialization")
+)
+
+
+def has_factory(core: Any) -> bool:
+    """Return whether a field's default is made by a factory."""
+    while "default_factory" not in core:
+        core = core.get("schema")
+        if not isinstance(core, dict):
+            return False
+    return True
+
+
+def is_pydantics(core: Any) -> bool:
+    """Return whether a step is pydantic's own, or a class of the standard library that it makes."""
+    if not core["type"].startswith("function-"):
+        return True
+    function = core["function"]["function"]
+    while isinstance(function, partial):
+        function = function.func
+    owner = getattr(function, "__module__", None) or ""
+    if owner.startswith("pydantic.experimental"):
+        return False
+    return owner.partition(".")[0] in ("pydantic", "pydantic_core") or function in IPS
+
+
+def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a core schema with `change` applied to each in it, from the inside."""
+    if isinstance(node, list | tuple):
+        return type(node)(rewritten(part, change) for part in node)
+    if not isinstance(node, dict):
+        return node
+    core = is_core(node)
+    made = {
+        key: part if core and key in NO_PARTS else rewritten(part, change)
+        for key, part in node.items()
+    }
+    return change(made) if core else made
+
+
+def taking(core: Any, put_in: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return a core schema that has each field with a default factory, and the whole, read by `put_in`.
+
+    It is called with the core schema there, with what is sent, and with what reads that by it.
+    """
+
+    def change(node: Any) -> Any:
+        if "default_factory" not in node:
+            return node
+        return {**node, "schema": around(node["schema"])}
+
+    def around(inner: Any) -> Any:
+        return core_schema.no_info_wrap_validator_function(partial(put_in, inner), inner)
+
+    return around(rewritten(core, change))
+
+
+def unjudged(core: Any) -> Any:
+    """Return a core schema without constraints and without validators of the author's."""
+    return rewritten(core, _unjudged)
+
+
+_LIMITS = frozenset(
+    (
+        *(
+            "ge",
+            "gt",
+            "le",
+            "lt",
+            "multiple_of",
+            "min_length",
+            "max_length",
+            "pattern",
+            "allow_inf_nan",
+        ),
+        *("strip_whitespace", "to_lower", "to_upper", "max_digits", "decimal_places", "now_op"),
+    )
+)
+
+
+def _unjudged(node: Any) -> Any:
+    kind = node["type"]
+    if kind == "json":
+        inner = node.get("schema") or core_schema.any_schema()
+    elif kind == "chain" and not all(is_pydantics(step) for step in node["steps"]):
+        inner = node["steps"][0]
+    elif kind.startswith("function-") and not is_pydantics(node):
+        inner = node.get("schema") or core_schema.any_schema()
+    elif kind in _LIMITED:
+        return {key: part for key, part in node.items() if key not in _LIMITS}
+    else:
+        return node
+    return {**inner, "ref": node["ref"]} if "ref" in node else inner
+
+
+_LIMITED = frozenset(
+    (
+        *("str", "int", "float", "bytes", "decimal", "date", "time", "datetime", "timedelta"),
+        *("list", "dict", "set", "frozenset", "tuple", "url", "multi-host-url"),
+    )
+)
