@@ -219,6 +219,17 @@ def valued(value: bool | float | str, *, more: bool = False, **members: Any) -> 
     return members | going | {"partialArgs": [{"jsonPath": "$.a", kind: value}]}
 
 
+NULLS = {"index": None, "delta": None, "content_block": None, "message": None}
+PARTS_BEGIN = valued(1, name="f", more=True)
+PARTS_MIDDLE = {"willContinue": True, "partialArgs": [{"jsonPath": "$.b", "numberValue": 2}]}
+PARTS_LAST = {"willContinue": True, "partialArgs": [{"jsonPath": "$.c", "numberValue": 3}]}
+
+
+def in_candidate(index: int, call: Json) -> Json:
+    """A piece of a call in another candidate."""
+    return {"candidates": [gem(call)["candidates"][0] | {"index": index}]}
+
+
 def line(*calls: Json, done: bool = False, **more: Any) -> bytes:
     functions = [{"function": call} for call in calls]
     said = {"message": {"content": "", "tool_calls": functions}, "done": done} | more
@@ -344,6 +355,31 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
         sse(start(), given(HALF), other({"type": "later", "x": 1}), given(LAST), stop(), why(), OVER),
         CONTRADICTORY,
     ),
+    "anthropic: an input of which nothing but a type came": (
+        "anthropic",
+        sse(start(), other({"type": "input_json_delta"}), stop(), why(), OVER),
+        CONTRADICTORY,
+    ),
+    "anthropic: two pieces that are only a type": (
+        "anthropic",
+        sse(start(), *(2 * [other({"type": "input_json_delta"})]), given(A), stop(), why(), OVER),
+        CONTRADICTORY,
+    ),
+    **{
+        f"gemini: a piece {place}": (
+            "gemini",
+            sse(gem(PARTS_BEGIN), *middle, gem(PARTS_LAST), gem({}, reason="STOP")),
+            CONTRADICTORY,
+        )
+        for place, middle in {
+            "in another candidate": [in_candidate(1, PARTS_MIDDLE)],
+            "in a second entry of its candidate": [
+                {"candidates": [*gem()["candidates"], *gem(PARTS_MIDDLE)["candidates"]]}
+            ],
+            "that has no place for its values": [gem({"willContinue": True, "values": [1]})],
+            "that says all and goes on": [gem({"willContinue": True, "args": {"b": 2}})],
+        }.items()
+    },
     "anthropic: a piece under another name": (
         "anthropic",
         sse(start(), given(HALF), other({"type": "input_json_delta"}), given(LAST), stop(), why(),
@@ -786,6 +822,38 @@ GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
         A,
         (),
     ),
+    "gemini: a call of another candidate in pieces, too": (
+        "gemini",
+        sse(gem(valued(1, name="f", more=True)), in_candidate(1, valued(1, name="f", more=True)),
+            in_candidate(1, PARTS_LAST), in_candidate(1, {"name": None, "args": None}),
+            gem({}, reason="STOP")),
+        A,
+        (),
+    ),
+    "anthropic: a first piece that was empty and left out": (
+        "anthropic",
+        sse(start(), other({"type": "input_json_delta"}), given(A), stop(), why(), OVER),
+        A,
+        (),
+    ),
+    "anthropic: members that are null": (
+        "anthropic",
+        sse(*(NULLS | event for event in (start(), given(A), stop(), why(), OVER))),
+        A,
+        (),
+    ),
+    "cohere: members that are null": (
+        "cohere",
+        sse(c_start(), c_given(A), c_stop() | {"delta": None}, C_WHY | {"index": None}, DONE),
+        A,
+        (),
+    ),
+    "blanks that keep the connection open": (
+        "openai-chat",
+        b" \n".join([sse(NAMED), sse(REST), sse(END, DONE)]),
+        A,
+        (),
+    ),
     "anthropic: events that nobody knows": (
         "anthropic",
         sse({"type": {"x": 1}}, {"type": ["odd"]},
@@ -941,6 +1009,7 @@ CONTAINERS: dict[str, tuple[Any, type]] = {
     "gemini: content": (lambda value: {"candidates": [{"content": value}]}, dict),
     "gemini: parts": (lambda value: {"candidates": [{"content": {"parts": value}}]}, list),
     "gemini: functionCall": (gem, dict),
+    "gemini: partialArgs": (lambda value: gem({"name": "f", "partialArgs": value}), list),
     "cohere: delta": (lambda value: c_given("1") | {"delta": value}, dict),
     "cohere: message": (lambda value: c_given("1") | {"delta": {"message": value}}, dict),
     "cohere: tool_calls": (
@@ -963,6 +1032,33 @@ NO_OBJECTS |= {
     for empty in EMPTY
     if not isinstance(empty, right)
 }
+
+
+def test_a_piece_after_the_end_of_a_call_of_geminis_ends_it() -> None:
+    """Its end may have come too early, so that it lacks the piece."""
+    early = PARTS_MIDDLE | {"willContinue": False}
+    reply = _read("gemini", sse(gem(PARTS_BEGIN), gem(early), gem(early, reason="STOP")))
+    assert [call.complete for call in reply.tool_calls] == [False, False]
+
+
+CALLS = sse(chunk(piece('{"a": 1}', "f", index=0)), chunk(piece('{"a": 2}', "f", index=1)))
+
+
+def test_all_calls_said_again_at_the_end_are_copies() -> None:
+    again = chunk(piece('{"a": 1}', index=0), piece('{"a": 2}', index=1))
+    reply = _read("openai-chat", CALLS + sse(again, END, DONE))
+    assert [call.arguments for call in reply.tool_calls] == ['{"a": 1}', '{"a": 2}']
+    assert codes_of(reply) == [None, None]
+
+
+@each_row("at", [0, 1])
+def test_a_copy_is_a_stray_while_a_later_call_grows(at: int) -> None:
+    """What the last one lacks may be what the first one has twice."""
+    begun = chunk(piece('{"b": [', "f", index=2))
+    ended = chunk(piece("]}", index=2))
+    lost = chunk(piece(f'{{"a": {at + 1}}}', index=at))
+    reply = _read("openai-chat", CALLS + sse(begun, lost, ended, END, DONE))
+    assert not reply.tool_calls[2].complete
 
 
 @pytest.mark.parametrize("kind", ["server_tool_use", "SERVER_TOOL_USE", "later", "", 0, {}, []])

@@ -77,10 +77,21 @@ class ContentBlock:
     """A block that may still grow; `form` is what it began as, `number` its place in the reply.
 
     Of a call, `given` is the input that came with its beginning, as text, and `input` that of its
-    deltas; `stopped` is whether the provider said that the block is whole.
+    deltas, `bare` whether the first of them said nothing but its type; `stopped` is whether the
+    provider said that the block is whole.
     """
 
-    __slots__ = ("_citations", "_pieces", "form", "given", "input", "kind", "number", "stopped")
+    __slots__ = (
+        "_citations",
+        "_pieces",
+        "bare",
+        "form",
+        "given",
+        "input",
+        "kind",
+        "number",
+        "stopped",
+    )
 
     def __init__(self, number: int, form: dict[str, Any]) -> None:
         kind = form.get("type")
@@ -89,7 +100,7 @@ class ContentBlock:
         self.kind = kind if isinstance(kind, str) else ""
         self.given = ""
         self.input: list[str] = []
-        self.stopped = False
+        self.stopped = self.bare = False
         self._pieces: dict[str, list[str]] = {}
         self._citations: list[Any] = []
 
@@ -100,6 +111,13 @@ class ContentBlock:
         if self.stopped and not self.form.get("id"):
             return False
         return all(form.get(key) == self.form.get(key) for key in ("type", "id", "name"))
+
+    def is_bare(self, delta: dict[str, Any], member: str) -> bool:
+        """Return whether a delta is the empty one that Anthropic begins each input with, as gateways
+        send it that leave out what is empty. If a piece was lost there, the input is no JSON."""
+        first = not (self.bare or self.input)
+        self.bare = self.bare or (first and member == "partial_json" and delta.keys() == {"type"})
+        return first and self.bare
 
     def is_other(self, form: Any) -> bool:
         """Return whether a beginning at the same index gives the id of this call to another tool."""
@@ -381,6 +399,8 @@ class AnthropicReply:
         index = index_of(event.get("index"))
         before = self._by_index.get(index)
         if before is not None and before.kind == "tool_use" and member not in delta:
+            if before.is_bare(delta, member):
+                return
             self._calls.stray()  # what it brings may be input
         block = self._at(index, kind, parts)
         value = delta.get(member) if member else delta
@@ -445,6 +465,8 @@ class AnthropicReply:
         """Input that came with the beginning counts if none followed (gajae-code#1895); if both came,
         they are copies."""
         given, block.given = block.given, ""
+        if block.bare and not (given or block.input):
+            self._calls.doubt(block.number, CONTRADICTORY)
         if not given:
             return
         if not block.input:

@@ -32,12 +32,15 @@ from toolcrib.wire.json_text import (
     ends_early,
     is_object,
     mended,
+    same_json,
     settled,
 )
 
 _T = TypeVar("_T")
 _LONGEST_NAME = 1024
 _LONGEST_NUMBER = 10
+_CLOSING = frozenset('}]"')
+_MOST_COPIED = 128
 NAMELESS = CallFault(
     ErrorCode.TRUNCATED, "The beginning of the call, with its name, did not arrive. Call again."
 )
@@ -93,6 +96,12 @@ class _OpenCall:
             self._blank += 1
         return self._blank < len(fragments)
 
+    def may_be_whole(self) -> bool:
+        """Return False where the last fragment already shows that the arguments are not whole: this
+        spares the others a scan."""
+        last = self.fragments[-1].rstrip(SPACE) if self.fragments else ""
+        return not last or last[-1] in _CLOSING
+
     def whole(self) -> bool:
         """Return whether the arguments so far are balanced; every fragment
         is looked at once, if asked."""
@@ -138,6 +147,12 @@ class CallAssembler:
         if (call := self._by_index.get(index)) is not None:
             call.fault = call.fault or fault
 
+    def doubt_last(self) -> None:
+        """Doubt the last call: on a wire whose calls come one after the other, a piece of none is one
+        that it lacks."""
+        if self._last is not None:
+            self._last.fault = self._last.fault or CONTRADICTORY
+
     def close(self) -> None:
         """Note that the reply has come to its own end: no call begins after it."""
         self._closed = True
@@ -168,7 +183,17 @@ class CallAssembler:
         name may still come, which `finish` sees."""
         if self._marked:
             return call.ended or not call.name
-        return call is not self._calls[-1] and bool(text.strip(SPACE)) and call.whole()
+        if call is self._calls[-1] or not call.may_be_whole() or not text.strip(SPACE):
+            return False
+        return call.whole() and not self._is_copy(call, text)
+
+    def _is_copy(self, call: _OpenCall, text: str) -> bool:
+        """Return whether a piece says again what the call has, and no later call grows that may lack
+        it: some gateways repeat all calls at the end (decolua/9router#2869)."""
+        if len(self._calls) > _MOST_COPIED or not is_object(text.strip(SPACE)):
+            return False
+        later = self._calls[self._calls.index(call) + 1 :]
+        return same_json("".join(call.fragments), text) and all(one.whole() for one in later)
 
     def stray(self) -> None:
         """Doubt each open call, since a piece came that no call can have: one of them may lack it.
@@ -372,7 +397,8 @@ def misplaced(
     place for it: its kind was changed, or nobody knows it. `places` are those that each kind has; a
     kind that is not among them has none. Others of unknown kinds, such as a ping, hold no piece."""
     has = places.get(kind, ()) if isinstance(kind, str) else ()
-    return any(key in event for keys in places.values() for key in keys if key not in has)
+    members = (key for keys in places.values() for key in keys if key not in has)
+    return any(event.get(key) is not None for key in members)  # some servers write all that is null
 
 
 def index_of(given: object) -> int | str | None:

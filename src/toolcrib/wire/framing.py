@@ -115,8 +115,8 @@ class EventStream:
         elif line == b"data":
             self._data.append(b"")
             return len(line)
-        elif not any(known.startswith(field) for known in _FIELDS):
-            self.foreign += 1
+        elif not any(known.startswith(field) for known in _FIELDS) and not line.isspace():
+            self.foreign += 1  # blanks keep a connection open
         return 0
 
     def _hold(self, size: int) -> None:

@@ -94,9 +94,9 @@ class PartialArguments:
     def whole(self) -> bool:
         return self._growing == 0
 
-    def add(self, values: Any) -> None:
+    def add(self, values: list[Any]) -> None:
         """Take the `partialArgs` of one piece. Raises WireError for what has no place."""
-        for value in values if isinstance(values, list) else [values]:
+        for value in values:
             if not isinstance(value, dict):
                 raise WireError("a partial argument is not an object")
             self._add(value)
@@ -357,6 +357,9 @@ def _image(image: Image) -> dict[str, Any]:
 
 
 _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
+_OF_NO_VALUE = frozenset(("id", "name", "willContinue"))
+"""Members of a call that bring nothing of its arguments."""
+_OF_PIECES = _OF_NO_VALUE | {"args", "partialArgs"}
 _UNSAID = frozenset(("", "0", "finish_reason_unspecified", "blocked_reason_unspecified"))
 _INPUT_TOKENS = ("promptTokenCount", "toolUsePromptTokenCount")
 _OUTPUT_TOKENS = ("candidatesTokenCount", "thoughtsTokenCount")
@@ -386,16 +389,18 @@ _SLICES = msgspec.json.Decoder(_RawGenerateBody)
 
 
 class _Partial:
-    """A call whose arguments come value by value."""
+    """A call whose arguments come value by value; `doubtful` is whether it may lack a piece."""
 
     def __init__(self, call: dict[str, Any], form: dict[str, Any]) -> None:
         self.call = call
         self.form = form
         self.arguments = PartialArguments()
+        self.doubtful = False
 
 
 class GeminiReply:
-    """Takes chunks or a body, gives the `Reply`. Only the first candidate counts."""
+    """Takes chunks or a body, gives the `Reply`. Only the first candidate counts; of the others it is
+    only seen whether they have a piece of a call that none of theirs can have (`wire/calls.py`)."""
 
     over = False  # its stream has no end of its own but that of the body
 
@@ -413,6 +418,7 @@ class GeminiReply:
         self._number = 0
         self._partial: _Partial | None = None
         self._torn_call = False
+        self._others: set[int] = set()
         self._kept = KeptParts()
         self._usage: dict[str, Any] = {}
 
@@ -430,15 +436,40 @@ class GeminiReply:
         if isinstance(feedback, dict) and _said(feedback.get("blockReason")):
             self._ending.said(feedback["blockReason"], "content_filter")
         candidates = member_of(event, "candidates", list) or []
+        added = False
         for at, candidate in enumerate(candidates):
             if not isinstance(candidate, dict):
                 raise WireError(f"`candidates[{at}]` is not an object")
             index = choice_of(candidate)
             if not self._seen:
                 self._seen, self._index = True, index
-            if index == self._index:
+            if index == self._index and not added:
+                added = True
                 self._add(candidate, data, at, parts)
-                break
+            else:
+                self._pass(index, candidate)
+
+    def _pass(self, index: int, candidate: dict[str, Any]) -> None:
+        """Take the calls of another candidate, which never run, and of a second entry of the first one,
+        which may be another candidate without its index: where they have begun no call, a piece of one
+        is none of theirs."""
+        content = candidate.get("content")
+        given = content.get("parts") if isinstance(content, dict) else None
+        for part in given if isinstance(given, list) else ():
+            call = part.get("functionCall") if isinstance(part, dict) else None
+            if not isinstance(call, dict):
+                continue
+            if call.get("name"):
+                self._others.add(index)
+            elif index not in self._others and _brings(call, beside=_OF_NO_VALUE):
+                self._stray()
+
+    def _stray(self) -> None:
+        """Doubt the call that is open, or the last one that ended: a piece came that it may lack."""
+        if self._partial is not None:
+            self._partial.doubtful = True
+        else:
+            self._calls.doubt_last()
 
     def _add(self, candidate: dict[str, Any], data: bytes, at: int, parts: Parts) -> None:
         given = member_of(member_of(candidate, "content", dict) or {}, "parts", list) or []
@@ -475,20 +506,25 @@ class GeminiReply:
         if partial is not None and (call.get("name") or _is_other(call, partial.call)):
             self._give_up(partial)
             partial = None
+        values = _values_of(call)
+        if partial is None and not call.get("name") and _brings(call, beside=_OF_NO_VALUE):
+            self._stray()  # what it brings may be the last call's
         if partial is not None:
             partial.form |= {key: part[key] for key in part if key != "functionCall"}
-        elif call.get("willContinue") or call.get("partialArgs"):
+            partial.doubtful = partial.doubtful or _brings(call, beside=_OF_PIECES)
+        elif call.get("willContinue") or values:
             self._partial = partial = self._open(part)
         elif call.get("name") or text:
             self._whole(self._open(part).call, text, parts)
             return
         if partial is None:  # the end of a call that never began
             return
-        if call.get("partialArgs"):
-            partial.arguments.add(call["partialArgs"])
+        partial.arguments.add(values)
         if not call.get("willContinue") and partial.arguments.whole:
             self._partial = None
             self._put_together(partial, text, parts)
+        elif text.strip("{} \t\r\n"):
+            partial.doubtful = True  # it goes on, and this would be all of it
 
     def _put_together(self, partial: _Partial, text: str, parts: Parts) -> None:
         """Add a call all of whose values have come. `text` is what also came as a whole: it counts, as
@@ -496,11 +532,13 @@ class GeminiReply:
         values, call = partial.arguments, partial.call
         said = values.text() if values.any else ""
         if not text:
-            fault = CONTRADICTORY if values.contradictory else None
+            fault = CONTRADICTORY if values.contradictory or partial.doubtful else None
             self._whole(call, said, parts, fault=fault)
             return
         same = not said or (same_json(text, said) and not values.contradictory)
-        self._whole(call, text, parts, notes=() if same else ("streamed_otherwise",))
+        fault = CONTRADICTORY if partial.doubtful else None
+        notes = () if same else ("streamed_otherwise",)
+        self._whole(call, text, parts, fault=fault, notes=notes)
 
     def _open(self, part: dict[str, Any]) -> _Partial:
         """Return a new call, at its place among the parts."""
@@ -542,6 +580,18 @@ class GeminiReply:
         spent, made = (counted(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
         usage = Usage(1, spent, made, counted(self._usage, "cachedContentTokenCount"))
         return ending.reply(self._text, calls, usage, raw=raw, state=self._kept.state())
+
+
+def _values_of(call: dict[str, Any]) -> list[Any]:
+    """Return the values in a piece of a call. Raises WireError for what is neither a list nor one."""
+    if isinstance(given := call.get("partialArgs"), list):
+        return given
+    return [] if given is None else [member_of(call, "partialArgs", dict)]
+
+
+def _brings(call: dict[str, Any], *, beside: frozenset[str]) -> bool:
+    """Return whether a piece of a call holds anything in other members than these."""
+    return any(value for key, value in call.items() if key not in beside)
 
 
 def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
