@@ -24,6 +24,7 @@ from toolcrib import (
     ApprovalRequest,
     Approve,
     CallContext,
+    Done,
     Limits,
     Message,
     Refuse,
@@ -598,3 +599,62 @@ async def test_a_conversation_loses_nothing_in_whatever_order_its_runs_go_on(see
                 m.content for m in session.messages
             ]
         check_nothing_is_lost(session, before)
+
+
+class TakesTime:
+    """A sink that is slow to write that a run has failed."""
+
+    write_ahead = False
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+
+    def write(self, record: ToolInvocationRecord) -> None:
+        pass
+
+    async def write_run(self, record: RunRecord) -> None:
+        if record.status == "failed":
+            self.reached.set()
+            for _ in range(9):
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_cancelled_while_it_is_written_that_a_run_failed(streamed: bool) -> None:
+    sink = TakesTime()
+    session, _ = conversation([call("pay", order=1), ProviderError("down"), "Paid."], sink=sink)
+    if streamed:
+        stream = session.stream("pay")
+        async with stream:
+            await sink.reached.wait()
+        assert isinstance([event async for event in stream][-1], Done)
+    else:
+        task = asyncio.create_task(session.send("pay"))
+        await sink.reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert [m.content for m in session.messages if m.role == "tool"] == ["paid 1"]
+    assert (await session.send("again")).text == "Paid."
+
+
+@pytest.mark.parametrize("more", [[], [call("pay", order=9)]])
+@pytest.mark.parametrize("by_agent", [False, True])
+async def test_two_runs_that_wait_go_on_one_after_the_other(
+    more: list[Any], by_agent: bool
+) -> None:
+    """What the first one did by then stands in the conversation of the second."""
+    said = [call("refund", order=1), call("refund", order=2), *more, "One.", *more, "Two."]
+    session, _ = asking(said)
+    session.agent = session.agent.replace(tools=ToolRunner([refund, pay], approver=nobody))
+    for waiting in [await session.send("one"), await session.send("two")]:
+        answers = {waiting.pending[0].id: Approve(by="grace")}
+        if by_agent:
+            session.keep(await session.agent.resume(waiting.state, answers))
+        else:
+            await session.resume(waiting.state, answers)
+    paid = ["paid 9"] * len(more)
+    assert [m.content for m in session.messages if m.content] == [
+        *("one", "refunded 1", *paid, "One."),
+        *("two", "refunded 2", *paid, "Two."),
+    ]

@@ -256,28 +256,51 @@ def put_in(
     A run that parts from the conversation belongs to it if a call of its `records` is in both.
     """
     (old, old_end), (new, new_end) = _turns(known), _turns(run)
-    same = 0
-    while same < min(len(old), len(new)) and old[same].place == new[same].place:
-        same += 1
+    pairs = _pairs(old, new)
+    same, after = len(pairs), pairs[-1] + 1 if pairs else 0
     records = tuple(records)
     shared = call_ids(turn.said for turn in new[:same])
-    parted = same < min(len(old), len(new))
+    parted = same < len(new) and after < len(old)
     if parted and not own and shared.isdisjoint(record.id for record in records):
         return None
     begun = {record.id for record in records if record.idempotency_key}
     calls = {
         call.id: (call, turn.results.get(call.id)) for turn in new for call in turn.said.tool_calls
     }
-    common = [
-        _as_told(_SaidTurn(late.said, early.results, late.before), early.said, calls, begun)
-        for early, late in zip(old[:same], new[:same], strict=True)
+    said = dict(zip(pairs, new, strict=False))
+    told_by_now = [
+        _as_told(
+            _SaidTurn(said[at].said, turn.results, said[at].before) if at in said else turn,
+            turn.said,
+            calls,
+            begun,
+        )
+        for at, turn in enumerate(old)
     ]
-    rest = [_as_told(turn, turn.said, calls, begun) for turn in old[same:]]
+    common, rest = told_by_now[:after], told_by_now[after:]
     at = next((at for at, turn in enumerate(rest) if turn.said.role == "user"), len(rest))
-    added = _without(new[same:], call_ids(turn.said for turn in rest))
+    added = _without(new[same:], call_ids(turn.said for turn in old))
     turns = [*common, *rest[:at], *added, *rest[at:]]
     end = old_end if rest else new_end
     return (*(message for turn in turns for message in turn.messages), *end)
+
+
+def _pairs(old: Sequence[_SaidTurn], new: Sequence[_SaidTurn]) -> list[int]:
+    """Return where the turns of a run are in its conversation, up to the first that is not there.
+
+    Other runs that waited, and went on meanwhile, have put turns of theirs before what the user said
+    next: those are skipped.
+    """
+    found: list[int] = []
+    at = 0
+    for turn in new:
+        while at < len(old) and old[at].place != turn.place and old[at].said.role != "user":
+            at += 1
+        if at == len(old) or old[at].place != turn.place:
+            break
+        found.append(at)
+        at += 1
+    return found
 
 
 def _turns(messages: Iterable[Message]) -> tuple[list[_SaidTurn], list[Message]]:

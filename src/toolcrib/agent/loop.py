@@ -211,9 +211,11 @@ class Run:
             status, limit = await self._outcome()
             await self._write_run(status, limit)
         except Exception as error:
-            with suppress(Exception):  # the first error is the one that is raised
-                await self._write_run("failed")
-            self._fail(error)
+            try:
+                with suppress(Exception):  # the first error is the one that is raised
+                    await self._write_run("failed")
+            finally:  # also where the run is cancelled while that is written
+                self._fail(error)
             raise
         except asyncio.CancelledError:
             self._end("cancelled")
