@@ -13,6 +13,9 @@ import pytest
 from toolcrib import ALL, Completed, Failed, ToolCall, ToolRunner, run_sync, tool
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.limiter import Limiter
+from toolcrib.runner.scope import enter_call, leave_call
+from toolcrib.runner.stopped import Stopped
+from toolcrib.values.context import RunTally
 from toolcrib.values.record import Outcome
 
 IDS = count()
@@ -214,5 +217,21 @@ async def test_a_call_whose_loop_is_closed_takes_no_slot() -> None:
     assert await _admitted([waiting]) == [True]
     with pytest.raises(RuntimeError, match="closed"):
         gone[0].throw(RuntimeError("closed"))
+    limiter.leave()
+    assert limiter.try_enter(True)
+
+
+async def test_a_call_within_a_slot_takes_none_that_it_would_give_back() -> None:
+    limiter = Limiter(1)
+    assert limiter.try_enter(False)
+    entered = enter_call(RunTally(), "c", limiter)
+    try:
+        assert await limiter.enter(False) is False
+        with pytest.raises(Stopped) as stopped:
+            await limiter.enter(True)
+        assert stopped.value.error.message.startswith("The tool runs alone")
+    finally:
+        leave_call(entered)
+    assert not limiter.try_enter(False)
     limiter.leave()
     assert limiter.try_enter(True)
