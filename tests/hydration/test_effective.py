@@ -948,6 +948,46 @@ async def test_what_no_json_gives_back_is_copied_for_whoever_looks() -> None:
     assert [Holding(kept=More())] == GOT
 
 
+class Numbered(BaseModel):
+    name: str
+    number: UUID = Field(default_factory=uuid4)
+
+
+def by_name(items: list[Numbered]) -> list[Numbered]:
+    return sorted(items, key=lambda item: item.name)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_what_a_factory_made_in_what_a_validator_changed_never_becomes_another(
+    waits: bool,
+) -> None:
+    """Items may stand elsewhere then: whoever looks gets a copy, and nothing else runs for them."""
+    shown: list[Any] = []
+
+    def policy(hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        looked = hydrated.tool.arguments["x"]
+        shown.append([json.loads(item.model_dump_json()) for item in looked])
+        assert hydrated.arguments["x"] == shown[-1]
+        looked.clear()
+        return Allow()
+
+    async def approver(request: ApprovalRequest) -> Approve | None:
+        assert request.arguments["x"] == shown[-1]
+        return Approve("grace") if not waits or len(shown) > 1 else None
+
+    subject = taking(Annotated[list[Numbered], AfterValidator(by_name)], requires_approval=True)
+    runner = ToolRunner([subject], policy=policy, approver=approver)
+    sent = call("take", x=[{"name": "b"}, {"name": "a"}])
+    outcome = await runner.exec(sent)
+    if waits:
+        assert isinstance(outcome, Waiting)
+        outcome = await runner.exec(sent)  # it is asked about anew
+    assert isinstance(outcome, Completed)
+    (got,) = GOT
+    assert [json.loads(item.model_dump_json()) for item in got] == shown[-1]
+    assert outcome.record.arguments == {"x": shown[-1]}
+
+
 class Locked(BaseModel):
     n: int = 1
     _lock: Any = PrivateAttr(default_factory=threading.Lock)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -125,16 +126,19 @@ class _Build:
         return fresh(self._sent)
 
     def another(self) -> Any:
-        """Raise OtherArguments where the author's code makes another value of it each time.
+        """Return what is built once more or, where that is another value each time, a copy.
 
-        What a factory made may be an object that no JSON gives back: that one is copied.
+        A default factory, or an author's validator, may make what no JSON gives back. Raise what
+        building it raised, where it cannot be copied either.
         """
         try:
             return self._anew(self._tool).instance
         except (OtherArguments, NotAcceptedError):
-            if not self.pinned or self._unseen is None:
+            if self._unseen is None:
                 raise
-            return copy_of(self._unseen.instance)
+            with suppress(Exception):
+                return copy_of(self._unseen.instance)
+            raise
 
     def to_run(self, hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
         """Return the instance that runs, if it is that of the very arguments that were decided on.
