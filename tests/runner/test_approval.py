@@ -539,7 +539,7 @@ class Raised(BaseModel):
     )
 
 
-async def test_a_default_that_would_be_read_as_another_value_does_not_run_by_an_edit() -> None:
+async def test_a_default_that_its_validator_would_change_runs_as_it_was_shown() -> None:
     @tool(visible=ALL, safe=False)
     def refund(refund: Raised) -> int:
         """Refund."""
@@ -551,6 +551,32 @@ async def test_a_default_that_would_be_read_as_another_value_does_not_run_by_an_
 
     outcome = await ToolRunner([refund], approver=editor).exec(
         ToolCall("1", "refund", '{"refund": {}}')
+    )
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 5
+    assert outcome.record.arguments == {"refund": {"cents": 5}}
+
+
+class Counted(BaseModel):
+    cents: int
+    number: int = Field(default_factory=itertools.count().__next__)
+
+
+async def test_a_default_that_would_be_read_as_another_value_does_not_run_by_an_edit() -> None:
+    """Its items stand elsewhere: the value of a factory is not put back among them."""
+
+    @tool(visible=ALL, safe=False)
+    def refund(
+        all_of: Annotated[list[Counted], AfterValidator(lambda all_of: all_of[::-1])],
+    ) -> int:
+        """Refund."""
+        return len(all_of)
+
+    async def editor(request: ApprovalRequest) -> Answer:
+        return Approve("grace", arguments=request.arguments)
+
+    outcome = await ToolRunner([refund], approver=editor).exec(
+        ToolCall("1", "refund", '{"all_of": [{"cents": 1}, {"cents": 2}]}')
     )
     assert isinstance(outcome, Failed)
     assert outcome.error.code == "approval_mismatch"
