@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -311,3 +311,45 @@ async def test_a_question_to_a_database_ends_with_its_call(
         await running
     await until(lambda: runner.left_behind == before)
     assert processes[0].returncode == -9
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "timeout"])
+async def test_a_tool_does_not_begin_when_what_it_is_given_caught_the_end(ends: str) -> None:
+    """A factory that opens something for the call catches what was to end the call."""
+    done: list[str] = []
+
+    @capability
+    class Door(Protocol):
+        async def close(self) -> None: ...
+
+    class OpenDoor:
+        async def close(self) -> None: ...
+
+    opening = asyncio.Event()
+
+    @asynccontextmanager
+    async def opened(_context: object) -> AsyncIterator[OpenDoor]:
+        with suppress(asyncio.CancelledError):
+            opening.set()
+            await asyncio.sleep(60)
+        yield OpenDoor()
+        done.append("closed")
+
+    @tool(visible=ALL, timeout=0.01 if ends == "timeout" else None)
+    async def f(door: Door) -> str:
+        """Go through the door."""
+        done.append("begun")
+        return "through"
+
+    sink = MemorySink()
+    runner = ToolRunner(Catalog([f]).bind({Door: per_call(opened)}), sinks=[sink])
+    running = asyncio.create_task(runner.exec(CALL))
+    await opening.wait()
+    if ends == "cancelled":
+        running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    (record,) = sink.finished()
+    assert record.error is not None
+    assert record.error.code == ends
+    assert "begun" not in done

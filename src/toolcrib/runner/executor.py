@@ -285,6 +285,8 @@ class Opened:
         try:
             for factory, needs in made:
                 implementation = await self._open(factory, context)
+                if cancel_requests() > self._cancels:
+                    raise asyncio.CancelledError  # the factory caught it; the tool does not begin
                 for need in needs:
                     check_implements(need.interface, implementation, tool)
                     given[need.parameter] = implementation
