@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from rows import each_row
@@ -40,12 +41,19 @@ from toolcrib import (
     tool,
 )
 from toolcrib import CallContext as Context
-from toolcrib.errors import ProviderError, SourceError, ToolcribError
+from toolcrib.errors import (
+    ApprovalError,
+    ClientError,
+    ErrorCode,
+    ProviderError,
+    SourceError,
+    ToolcribError,
+)
 from toolcrib.hydration import RepairRequest
 from toolcrib.policies import Standard
 from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call
 from toolcrib.values.decision import Answer
-from toolcrib.values.message import ChatRequest
+from toolcrib.values.message import ChatRequest, FinishReason, TextPart
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunStatus
 
@@ -379,8 +387,9 @@ async def test_an_answer_for_another_run_does_not_fit() -> None:
         )
 
     one, two = await agent().run("go"), await agent().run("go")
-    result = await agent().resume(two.state, {one.pending[0].id: Approve(by="eve")})
-    assert result.status == "waiting"
+    with pytest.raises(ApprovalError, match="which this state does not ask about"):
+        await agent().resume(two.state, {one.pending[0].id: Approve(by="eve")})
+    assert (await agent().resume(two.state)).status == "waiting"
 
 
 async def test_a_tool_that_is_gone_is_named_on_resume() -> None:
@@ -658,10 +667,62 @@ class Odd:
 
     model = "odd"
 
+    def __init__(self, *given: object) -> None:
+        self.given = given
+
     async def chat(self, _request: object) -> object:
-        return {"text": "hello"}
+        return self.given[0]
+
+    async def stream(self, _request: object) -> AsyncIterator[object]:
+        for part in self.given:
+            yield part
 
 
 async def test_what_a_client_gives_is_a_reply() -> None:
     with pytest.raises(TypeError, match="what the client gives is a Reply; this is a dict"):
-        await Agent(Odd(), []).run("hi")  # type: ignore[arg-type]
+        await Agent(Odd({"text": "hello"}), []).run("hi")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("parts", [(5,), (TextPart("hello"), "hello")])
+async def test_what_a_client_streams_is_a_part(parts: tuple[object, ...]) -> None:
+    stream = Agent(Odd(*parts), []).stream("hi")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="what the client streams is a TextPart"):
+        await stream.result()
+
+
+@pytest.mark.parametrize("role", ["user", "tool", "system"])
+async def test_a_reply_is_the_assistants(role: Any) -> None:
+    reply = Reply(Message(role, tool_calls=(ToolCall("1", "add", '{"a": 1, "b": 2}'),)), "stop")
+    with pytest.raises(ClientError, match="not the assistant's"):
+        await Agent(Odd(reply), TOOLS).run("hi")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("finish", [*get_args(FinishReason)])
+async def test_no_call_of_a_reply_that_is_not_whole_runs(finish: FinishReason) -> None:
+    """A client of an application may say that its reply was cut, and not that the calls in it were."""
+    calls = (ToolCall("1", "add", '{"a": 1, "b": 2}'),)
+    reply = Reply(Message.assistant("", calls), finish)
+    agent = Agent(Odd(reply), TOOLS, limits=Limits(turns=1))  # type: ignore[arg-type]
+    (record,) = (await agent.run("hi")).records
+    whole = finish in ("tool_calls", "stop")
+    assert record.status == ("completed" if whole else "failed")
+    assert (record.error and record.error.code) == (None if whole else ErrorCode.TRUNCATED)
+
+
+async def test_an_answer_to_what_nobody_asked_is_refused() -> None:
+    @tool(visible=ALL, safe=False)
+    async def refund() -> str:
+        """Refund."""
+        return "refunded"
+
+    async def nobody(_request: ApprovalRequest) -> None:
+        return None
+
+    client = ScriptedClient([call("refund"), "It is done."])
+    agent = Agent(client, ToolRunner([refund], approver=nobody))
+    waiting = await agent.run("go")
+    yes = {waiting.pending[0].id: Approve(by="grace")}
+    with pytest.raises(ApprovalError, match="'apr_1', which this state does not ask") as raised:
+        await agent.resume(waiting.state, {**yes, "apr_1": Approve(by="grace")})
+    assert raised.value.code is ErrorCode.UNKNOWN_APPROVAL
+    assert (await agent.resume(waiting.state, yes)).text == "It is done."

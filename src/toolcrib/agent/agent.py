@@ -321,6 +321,7 @@ class Agent:
 
         Raises SourceError if a tool that was offered is not there any more, or if the state was changed
         since it was saved, as far as that can be told without a `state_key`.
+        Raises ApprovalError for an answer to a question that the state does not ask.
         """
         return await self._resumed(state, answers or {})(_NOBODY)
 

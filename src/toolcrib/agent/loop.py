@@ -19,7 +19,7 @@ from toolcrib.agent.events import Watch
 from toolcrib.agent.history import ConversationHistory
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import OpenToolbox, Toolbox
-from toolcrib.agent.restored import Restored, check_as_asked
+from toolcrib.agent.restored import Restored, check_answers, check_as_asked
 from toolcrib.errors import ClientError, ErrorCode, ToolcribError
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.execute import cancel_requests
@@ -126,6 +126,21 @@ class Origins:
 
 
 _CUT = ("length", "content_filter")
+_WHOLE = ("tool_calls", "stop")
+_PARTS = (TextPart, ArgumentsPart, Reply)
+
+
+def _checked(reply: Reply) -> Reply:
+    """Return a client's reply, in which no call is whole unless the reply is, whoever wrote the client.
+    Raises TypeError and ClientError for what is no reply of an assistant."""
+    check_type("what the client gives", reply, Reply, "a Reply")
+    if reply.message.role != "assistant":
+        raise ClientError("the client gave a reply whose message is not the assistant's")
+    if reply.finish in _WHOLE or not reply.tool_calls:
+        return reply
+    cut = tuple(msgspec.structs.replace(call, complete=False) for call in reply.tool_calls)
+    message = msgspec.structs.replace(reply.message, tool_calls=cut)
+    return msgspec.structs.replace(reply, message=message)
 
 
 class _LimitReached(Exception):  # noqa: N818  an outcome; it never leaves the run
@@ -284,6 +299,8 @@ class Run:
         saved = self._saved
         if saved.pending or self._history.unanswered():  # it goes on with what it waited for
             await self._call_tools(Offer.of(self._toolbox.tools), saved)
+        else:
+            check_answers(saved, self._scope.answers)
         while not self._waiting:
             if self._turn >= self._limits.turns:
                 raise _LimitReached("turns")
@@ -324,8 +341,7 @@ class Run:
         )
         self._turn += 1
         reply = await (self._streamed(request) if self._streaming else self._client.chat(request))
-        check_type("what the client gives", reply, Reply, "a Reply")
-        reply = self._history.with_new_ids(reply, request.id_prefix)
+        reply = self._history.with_new_ids(_checked(reply), request.id_prefix)
         self._usage += reply.usage
         self._tally.tokens = self._usage.input_tokens + self._usage.output_tokens
         self._emit(UsageReported(self._usage))
@@ -334,6 +350,9 @@ class Run:
     async def _streamed(self, request: ChatRequest) -> Reply:
         reply: Reply | None = None
         async for part in self._client.stream(request):  # to its end, so that it is closed by then
+            check_type(
+                "what the client streams", part, _PARTS, "a TextPart, ArgumentsPart or Reply"
+            )
             match part:
                 case TextPart():
                     self._watch.text(part.text)
@@ -358,6 +377,7 @@ class Run:
         self._check_cancelled()
         if saved is not None:
             check_as_asked(saved, calls)
+            check_answers(saved, self._scope.answers)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
         limit = self._over_budget(calls)
         for call in calls:

@@ -19,13 +19,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from toolcrib.errors import SourceError
+from toolcrib.errors import ApprovalError, ErrorCode, SourceError
 from toolcrib.hydration import RepairRequest, hydrate, repair
 from toolcrib.runner import ToolRunner, approval_request
 from toolcrib.runner.approval import differing, request_id
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.context import ToolApproval
-from toolcrib.values.decision import ApprovalRequest, Ask, Caller
+from toolcrib.values.decision import Answer, ApprovalRequest, Ask, Caller
 from toolcrib.values.json import JsonObject, JsonValue, digest
 from toolcrib.values.offer import Offer
 from toolcrib.values.record import FOR_RUN, ToolInvocationRecord
@@ -131,6 +131,14 @@ def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
     if waiting:
         call = next(iter(waiting.values()))
         raise changed("pending", f"nobody was asked about the call '{call.call.id}'")
+
+
+def check_answers(state: RunState, answers: Mapping[str, Answer]) -> None:
+    """Raises ApprovalError for an answer to a question that the state does not ask."""
+    unasked = answers.keys() - {request.id for request in state.pending}
+    if unasked:
+        told = f"an answer to {min(map(repr, unasked))}, which this state does not ask about"
+        raise ApprovalError(f"{told}: its questions are in `pending`", ErrorCode.UNKNOWN_APPROVAL)
 
 
 def _differing(request: ApprovalRequest, call: HydrationResult, state: RunState) -> list[str]:
