@@ -7,6 +7,7 @@ Each row is a reply in which something is missing, said twice or said after the 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -1026,6 +1027,19 @@ CONTAINERS: dict[str, tuple[Any, type]] = {
 }
 """What holds a call or a piece of one on each wire, and the type that it has there."""
 EMPTY: tuple[Any, ...] = ("", 0, False, {}, [])
+TEXTS: dict[str, Callable[[object], Json]] = {
+    "openai-chat: content": lambda value: chunk(content=value),
+    "mistral: content": lambda value: chunk(content=value),
+    "openai-chat: a part": lambda value: chunk(content=[{"type": "text", "text": value}]),
+    "ollama: content": lambda value: {"message": {"content": value}, "done": False},
+}
+NO_OBJECTS |= {
+    f"{name}, {empty!r}": (name.partition(":")[0], build(empty))
+    for name, build in TEXTS.items()
+    for empty in EMPTY
+    if empty != "" and not isinstance(empty, list)
+}
+"""Where a call may be written in the text, a text is such a place, too."""
 NO_OBJECTS |= {
     f"{name}, {empty!r}": (name.partition(":")[0], build(empty))
     for name, (build, right) in CONTAINERS.items()

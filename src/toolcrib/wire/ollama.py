@@ -191,10 +191,7 @@ class OllamaReply:
 
 
 def _text(message: JsonObject, key: str) -> str:
-    text = message.get(key) or ""
-    if not isinstance(text, str):
-        raise WireError(f"the {key} of a message is not text")
-    return text
+    return member_of(message, key, str) or ""
 
 
 def _arguments(calls: list[Any], data: bytes) -> list[str]:

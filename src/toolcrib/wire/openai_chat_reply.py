@@ -456,7 +456,7 @@ class ChatReply:
             name, text = self._function(function, None)
             self._take_note("", name, text)
             self._legacy.piece("function_call", "", name, text)
-        if content := delta.get("content"):
+        if (content := delta.get("content")) not in (None, ""):
             self.add_text(content, parts)
         if refusal := delta.get("refusal"):
             self._refused = True
@@ -567,8 +567,7 @@ def _text_of(part: Any) -> str:
     """Return what a part of the content says to the user; that of another
     type is no text, or a thought."""
     says = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
-    text = part.get("text") if says else None
-    return text if isinstance(text, str) else ""
+    return (member_of(part, "text", str) or "") if says else ""
 
 
 def _brings_nothing(call: dict[str, Any]) -> bool:
