@@ -13,10 +13,9 @@ from toolcrib import kit
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.tools import tool_of
 
+TRUSTED = ("current_time", "calculate", "convert_units")  # what they say is ours
 ALWAYS = (
-    "current_time",
-    "calculate",
-    "convert_units",
+    *TRUSTED,
     "list_files",
     "read_file",
     "search_files",
@@ -101,9 +100,10 @@ def test_examples_are_valid_varied_and_not_those_of_the_measurement(name: str) -
         assert not any(held in text for held in HELD_OUT)
 
 
-@each_row("name", NAMES[3:])
+@each_row("name", NAMES)
 def test_what_others_say_taints_a_run(name: str) -> None:
-    assert tool_of(getattr(kit, name)).definition.annotations.untrusted_output
+    tainted = tool_of(getattr(kit, name)).definition.annotations.untrusted_output
+    assert tainted == (name not in TRUSTED)
 
 
 @pytest.mark.parametrize("name", ["read_file", "search_files", "query_database"])

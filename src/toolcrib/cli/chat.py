@@ -58,9 +58,8 @@ _Model: TypeAlias = Annotated[
         "--model",
         "-m",
         metavar="M",
-        help="local (embedded, no key needed), local:FILE.gguf, PROVIDER:NAME (anthropic, "
-        "bedrock, cohere, gemini, mistral, ollama, openai, openai-responses), or URL#NAME for a "
-        "compatible server.",
+        help="local (embedded, no key needed), local:FILE.gguf, PROVIDER:NAME "
+        f"({', '.join(p for p in PROVIDERS if p != 'local')}), or URL#NAME for a compatible server.",
         autocompletion=lambda: [p if p == "local" else f"{p}:" for p in PROVIDERS],
     ),
 ]

@@ -376,8 +376,8 @@ def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
     """Return the client that a name stands for.
 
     * `PROVIDER:MODEL`, such as `gemini:gemini-2.5-flash`, asks a provider, whose key and server come
-      from the usual environment variables: anthropic, bedrock, cohere, gemini, mistral, ollama,
-      openai, and openai-responses for the other of OpenAI's two wires;
+      from the usual environment variables: any in `PROVIDERS`, where openai-responses is the other of
+      OpenAI's two wires;
     * `URL#MODEL` asks a server that speaks OpenAI's chat wire, and gets no key from the environment;
     * `local` is the embedded model, `local:FILE.gguf` another one from a file.
 
