@@ -381,6 +381,11 @@ FAULTY: dict[str, tuple[str, bytes, ErrorCode | None]] = {
             "that says all and goes on": [gem({"willContinue": True, "args": {"b": 2}})],
         }.items()
     },
+    "ollama: a cut, and then another reason": (
+        "ollama",
+        line(O) + line(done_reason="length") + line(done=True, done_reason="stop"),
+        TRUNCATED,
+    ),
     "anthropic: a piece under another name": (
         "anthropic",
         sse(start(), given(HALF), other({"type": "input_json_delta"}), given(LAST), stop(), why(),

@@ -25,7 +25,7 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
 from toolcrib.wire.calls import CallAssembler, member_of
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.ending import Ending
+from toolcrib.wire.ending import NATURAL, Ending
 from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
@@ -139,6 +139,7 @@ class OllamaReply:
         self.known = False
         self.over = False
         self.torn = False
+        self._wire = wire
         self._ending = Ending(wire, offer)
         self._text: list[str] = []
         self._thinking: list[str] = []
@@ -155,6 +156,9 @@ class OllamaReply:
         self.known = True
         self._last = event
         self.over = event.get("done") is True
+        reason = event.get("done_reason")
+        if not self.over and reason and self._wire.meaning(str(reason)) not in NATURAL:
+            self._ending.said(reason)  # the last line may say another one: a cut stays one
         message = member_of(event, "message", dict)
         if message is None:
             return
