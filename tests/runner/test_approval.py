@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import pytest
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter
 from rows import each_row
 
 from toolcrib import (
@@ -580,6 +580,61 @@ async def test_a_default_that_would_be_read_as_another_value_does_not_run_by_an_
     )
     assert isinstance(outcome, Failed)
     assert outcome.error.code == "approval_mismatch"
+
+
+class Stamped(BaseModel):
+    a: int
+    v: int = Field(default_factory=lambda: 5)
+
+
+class Fixed(BaseModel):
+    b: int
+    v: int = 7
+
+
+class Texts(BaseModel):
+    b: int
+    v: str = "s"
+
+
+class Free(BaseModel, extra="allow"):
+    b: int
+
+
+@pytest.mark.parametrize(
+    ("hint", "sent", "edited", "shown"),
+    [
+        (Stamped | dict[str, int], {"a": 1}, {"b": 2}, {"b": 2}),
+        (Stamped | Fixed, {"a": 1}, {"b": 2}, {"b": 2, "v": 7}),
+        (Stamped | Texts, {"a": 1}, {"b": 2}, {"b": 2, "v": "s"}),
+        (Stamped | Free, {"a": 1}, {"b": 2}, {"b": 2}),
+        (
+            list[Stamped | dict[str, int]], [{"a": 1}, {"a": 2}], [{"b": 1}, {"a": 2}],
+            [{"b": 1}, {"a": 2, "v": 5}],
+        ),
+    ],
+)  # fmt: skip
+async def test_what_a_factory_made_is_put_only_where_a_factory_stands(
+    hint: Any, sent: Any, edited: Any, shown: Any
+) -> None:
+    """An approver may put another kind of object in the place of one that had such a default."""
+    got: list[Any] = []
+
+    def take(x: Any) -> int:
+        """Take."""
+        got.append(x)
+        return 1
+
+    take.__annotations__ = {"x": hint, "return": int}
+
+    async def editor(_request: ApprovalRequest) -> Answer:
+        return Approve("grace", arguments={"x": edited})
+
+    runner = ToolRunner([tool(visible=ALL, safe=False)(take)], approver=editor)
+    outcome = await runner.exec(ToolCall("1", "take", json.dumps({"x": sent})))
+    assert isinstance(outcome, Completed)
+    assert outcome.record.arguments == {"x": shown}
+    assert TypeAdapter(hint).dump_python(got[0]) == shown
 
 
 async def test_edited_arguments_that_are_not_valid_do_not_run() -> None:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Generic, ParamSpec, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 from pydantic import ValidationError
@@ -335,9 +335,28 @@ class Tool(Generic[P, R]):
         """Return an instance for one call, and the effective arguments that it was made of.
 
         `arguments` are valid and become the instance's own: nobody else may hold them. `pinned` has,
-        by JSON Pointer, what default factories made for this call before. Raises NotAcceptedError,
-        and what the author's validators, factories and constructor raise.
+        by JSON Pointer, what default factories made for this call before; of arguments that were
+        edited since, only what stands where a factory still makes a default is put in. Raises
+        NotAcceptedError, and what the author's validators, factories and constructor raise.
         """
+        if not pinned:
+            return self._make(arguments, pinned)
+        sent, made, refusal = copy.deepcopy(arguments), None, None
+        try:
+            made = self._make(arguments, pinned)
+        except NotAcceptedError as refused:
+            refusal = refused
+        if made is not None and made.pinned.keys() >= pinned.keys():
+            return made
+        places = self._make(copy.deepcopy(sent), _NOTHING).pinned
+        kept = {place: value for place, value in pinned.items() if place in places}
+        if len(kept) < len(pinned):
+            return self._make(sent, kept)
+        if made is None:
+            raise cast("NotAcceptedError", refusal)
+        return made
+
+    def _make(self, arguments: JsonObject, pinned: Mapping[str, JsonValue]) -> BuiltArguments:
         if self._target is None:
             return BuiltArguments(None, canonical_bytes(arguments))
         if self.accepts is not None and not self.accepts.issuperset(arguments):
