@@ -877,7 +877,9 @@ OFFBEAT = {
 
 
 @pytest.mark.parametrize("offbeat", OFFBEAT.values(), ids=OFFBEAT)
-@pytest.mark.parametrize("where", ["a model", "a dataclass", "a union", "a text", "the tool"])
+@pytest.mark.parametrize(
+    "where", ["a model", "a dataclass", "a union", "a text", "a tuple", "beside", "the tool"]
+)
 async def test_what_a_factory_made_comes_back_as_it_was(where: str, offbeat: Offbeat) -> None:
     """No class judges its defaults: neither is one judged when the call is built once more."""
     model: Any = create_model("Model", a=str, v=(offbeat.hint, Field(default_factory=offbeat.make)))
@@ -890,6 +892,15 @@ async def test_what_a_factory_made_comes_back_as_it_was(where: str, offbeat: Off
         "a union": model | int,
         "a text": text_of(model),
     }
+    sent_whole: dict[str, Any] = {
+        "a text": '{"a":"q"}',
+        "a tuple": [{"a": "q"}, "2020-01-01"],
+        "beside": {"inner": {"a": "q"}, "days": ["2020-01-01"]},
+    }
+    hints["a tuple"] = tuple[model, date]
+    hints["beside"] = create_model(
+        "Beside", inner=model, days=(set[date], Field(default_factory=set))
+    )
     if where == "the tool":
 
         class Take(data):  # type: ignore[misc]
@@ -903,7 +914,11 @@ async def test_what_a_factory_made_comes_back_as_it_was(where: str, offbeat: Off
         sent = call("take", a="q")
     else:
         subject = taking(hints[where], requires_approval=True)
-        sent = call("take", x='{"a":"q"}' if where == "a text" else {"a": "q"})
+        sent = call("take", x=sent_whole.get(where, {"a": "q"}))
+
+    def model_in(given: Any) -> Any:
+        return given[0] if where == "a tuple" else given.inner if where == "beside" else given
+
     looked: list[Any] = []
     asked: list[ApprovalRequest] = []
 
@@ -920,7 +935,7 @@ async def test_what_a_factory_made_comes_back_as_it_was(where: str, offbeat: Off
     assert isinstance(await runner.exec(sent), Waiting)
     assert isinstance(await runner.exec(sent), Completed)
     assert asked[0].arguments == asked[1].arguments
-    assert [got.v for got in (*GOT, *looked)] == [offbeat.make()] * (1 + len(looked))
+    assert [model_in(got).v for got in (*GOT, *looked)] == [offbeat.make()] * (1 + len(looked))
     assert looked
 
 

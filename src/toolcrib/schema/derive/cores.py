@@ -88,7 +88,7 @@ def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def taking(core: Any, put_in: Callable[[Any, Any, Any], Any]) -> Any:
-    """Return a core schema that has each field with a default factory, and the whole, read by `put_in`.
+    """Return a core schema that has each field with a default factory read by `put_in`.
 
     It is called with the core schema there, with what is sent, and with what reads that by it.
     """
@@ -101,7 +101,13 @@ def taking(core: Any, put_in: Callable[[Any, Any, Any], Any]) -> Any:
     def around(inner: Any) -> Any:
         return core_schema.no_info_wrap_validator_function(partial(put_in, inner), inner)
 
-    return around(rewritten(core, change))
+    return rewritten(core, change)
+
+
+def definitions_of(core: Any) -> list[Any]:
+    """Return what the references in a core schema lead to."""
+    known = [node for node in core_schemas(core) if node["type"] == "definitions"]
+    return [one for each in known for one in each["definitions"]]
 
 
 def unjudged(core: Any) -> Any:

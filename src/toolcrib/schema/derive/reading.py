@@ -26,6 +26,7 @@ from pydantic_core import (
 
 from toolcrib.schema.derive.cores import (
     core_schemas,
+    definitions_of,
     has_factory,
     is_pydantics,
     taking,
@@ -317,31 +318,34 @@ class TypedReader:
         """
         named: dict[str, JsonValue] = {}
         above, marked = steps(at), sent
+        if above in found.pins:
+            return self._default_again(self._core, found.pins[above], at), sent
         for place, made in found.pins.items():
             if place[: len(above)] == above:
                 name = secrets.token_hex(16)
                 named[name] = made
                 marked = _replaced(marked, place[len(above) :], name)
 
-        def put_in(core: Any, value: Any, handler: Callable[[Any], Any]) -> Any:
-            if not (value.__class__ is str and value in named):
-                return handler(value)
-            return self._default_again(core, named[value], at)
+        def put_in(core: Any, value: Any, _handler: Callable[[Any], Any]) -> Any:
+            if value.__class__ is str and value in named:
+                return self._default_again(core, named[value], at)
+            # As JSON: what a function passes on is read as Python's, where no list is a set.
+            alone = core_schema.definitions_schema(core, definitions_of(whole))
+            validator = SchemaValidator(alone, _use_prebuilt=False)
+            return validator.validate_json(to_json(value), strict=True)
 
-        validator = SchemaValidator(taking(self._core, put_in), _use_prebuilt=False)
+        whole = taking(self._core, put_in)
+        validator = SchemaValidator(whole, _use_prebuilt=False)
         value = validator.validate_json(self._text(marked), strict=True)
-        if above in found.pins:
-            return value, sent
         return value, self.node.check(value, sent, at, found)
 
     def _default_again(self, core: Any, shown: JsonValue, at: At) -> Any:
         """Return the value that was shown as this JSON, and has not to fit its hint."""
         if shown is None:
             return None
-        known = [n for n in core_schemas(self._core) if n["type"] == "definitions"]
-        listed = [one for definitions in known for one in definitions["definitions"]]
+        listed = [unjudged(one) for one in definitions_of(self._core)]
         for each in (core, unjudged(core)):
-            whole = core_schema.definitions_schema(each, [*map(unjudged, listed)])
+            whole = core_schema.definitions_schema(each, listed)
             with suppress(Exception):
                 validator = SchemaValidator(whole, _use_prebuilt=each is core)
                 value, again = TypedReader(whole, validator.validate_json).read(
