@@ -146,4 +146,6 @@ def check_the_end(records: dict[str, list[ToolInvocationRecord]]) -> None:
             assert stands.error is not None
             assert stands.error.code == "outcome_unknown"
         ends[stands.status if stands.error is None else stands.error.code] += 1
-    assert ends["completed"] >= CALLS / 2  # kills can leave each call unknown that may not run again
+    assert (
+        ends["completed"] >= CALLS / 2
+    )  # kills can leave each call unknown that may not run again

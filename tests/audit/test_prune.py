@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audit.audit_helpers import opened, record, write_calls
 
 from toolcrib.audit import AuditFilter, AuditLog, Fault, verify_jsonl
+from toolcrib.audit import log as audit_log
 from toolcrib.audit.entry import text_of
+from toolcrib.audit.verify import checked_to_prune
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.origin import Attachment
 
@@ -168,3 +172,80 @@ async def test_what_later_entries_refer_to_is_carried_on_whatever_their_columns_
             database.execute("UPDATE audit_entries SET run_id = 'x' WHERE seq > 1")
         await log.prune(before=at)
         assert await log.attachments([said.digest]) == {said.digest: said}
+
+
+@pytest.mark.parametrize("taken", ["seq = 2", "seq > 4", "seq = 0", "seq = 5"])
+async def test_what_is_taken_out_for_a_while_is_not_lost_by_a_prune(
+    tmp_path: Path, taken: str
+) -> None:
+    """A prune that carried on only what it found would remove what shows that something is missing."""
+    path = tmp_path / "crib.db"
+    said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
+    defined = Attachment.of("definition", {"name": "pay"}, run_id="")
+    digests = [said.digest, defined.digest]
+    async with AuditLog(f"sqlite:///{path}", key="k") as log:
+        await log.attach(said)
+        await log.attach(defined)
+        await write_calls(log, range(2))
+        at = (await log.entries())[2].at
+        with opened(path) as database:
+            database.execute(f"CREATE TABLE aside AS SELECT * FROM audit_entries WHERE {taken}")  # noqa: S608
+            database.execute(f"DELETE FROM audit_entries WHERE {taken}")  # noqa: S608
+        with pytest.raises(SourceError, match="verify the log"):
+            await log.prune(before=at)
+        with opened(path) as database:
+            database.execute("INSERT INTO audit_entries SELECT * FROM aside")
+        assert await log.prune(before=at) == 2
+        assert set(await log.attachments(digests)) == set(digests)
+        assert (await log.verify()).ok
+
+
+@pytest.mark.parametrize("taken", ["", "UPDATE audit_entries SET run_id = 'x' WHERE seq > 2"])
+async def test_what_is_written_while_a_log_is_read_to_be_pruned_keeps_what_it_refers_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    """Its columns do not count either: they could be changed for just that moment."""
+    path = tmp_path / "crib.db"
+    url = f"sqlite:///{path}"
+    said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
+    read = checked_to_prune
+
+    async def write() -> None:
+        async with AuditLog(url) as elsewhere:
+            await elsewhere.write(record(7))
+
+    def read_then_written(*given: Any) -> Any:
+        left = read(*given)
+        asyncio.run(write())
+        with opened(path) as database:
+            database.execute(taken)
+        return left
+
+    async with AuditLog(url) as log:
+        await log.attach(said)
+        await log.write(record(1, run_id="run_2"))
+        monkeypatch.setattr(audit_log, "checked_to_prune", read_then_written)
+        entry = await log.entry(2)
+        assert entry is not None
+        assert await log.prune(before=entry.at + 1e-6) == 1
+        assert await log.attachments([said.digest]) == {said.digest: said}
+
+
+async def test_what_goes_missing_while_a_log_is_read_to_be_pruned_stops_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "crib.db"
+    read = checked_to_prune
+
+    def read_then_deleted(*given: Any) -> Any:
+        left = read(*given)
+        with opened(path) as database:
+            database.execute("DELETE FROM audit_entries WHERE seq = 2")
+        return left
+
+    async with AuditLog(f"sqlite:///{path}") as log:
+        await write_calls(log, range(3))
+        monkeypatch.setattr(audit_log, "checked_to_prune", read_then_deleted)
+        with pytest.raises(SourceError, match="try again, or verify"):
+            await log.prune(before=1e12)
+        assert len(await log.entries()) == 5

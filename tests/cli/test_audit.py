@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import psycopg
 import pytest
 from cli.audit_records import (
     ASKED,
@@ -495,16 +496,83 @@ def test_a_call_without_an_id_is_found_by_its_entry(toolcrib: Toolcrib) -> None:
     entries = [line.split("\t")[-1] for line in toolcrib("audit", "list").out.splitlines()]
     assert entries == ["3", "2", "1"]
     for entry, cents in (("1", 1), ("2", 2)):
-        told_ = toolcrib("audit", "show", entry)
+        told_ = toolcrib("audit", "show", "--entry", entry)
         assert (told_.code, told_.out.count("asked"), f'"cents":{cents}' in told_.out) == (
             0,
             1,
             True,
         )
-    (story,) = json.loads(toolcrib("audit", "show", "7", "--json").out)["calls"]
-    assert story["id"] == "7"  # an id comes before a number
-    for nothing in ("0", "9", "99999999999999999999", "²"):
-        assert toolcrib("audit", "show", nothing).code == 2
+    for nothing in ("0", "9", "99999999999999999999", "²", "-1"):
+        assert toolcrib("audit", "show", "--entry", nothing).code == 2
+
+
+def test_a_number_is_an_id_and_an_entrys_has_its_own_option(
+    toolcrib: Toolcrib, tmp_path: Path
+) -> None:
+    SigningKey.generate("example.com/shop", tmp_path / "shop.key")
+    written(record("a"), record("1", run_id="run_2"))
+    toolcrib("audit", "checkpoint", "one", "--signing-key", "shop.key")
+
+    def shown(*which: str) -> list[str]:
+        story = toolcrib("audit", "show", *which, "--json")
+        return [call["id"] for call in json.loads(story.out)["calls"]]
+
+    assert (shown("1"), shown("--entry", "1"), shown("--entry", "2")) == (["1"], ["a"], ["1"])
+    by_id = toolcrib("audit", "prove", "1", "--checkpoint", "one").out
+    assert by_id == toolcrib("audit", "prove", "--entry", "2", "--checkpoint", "one").out != ""
+    assert toolcrib("audit", "prove", "--entry", "1", "a.proof", "--checkpoint", "one").code == 0
+    assert Path("a.proof").read_text(encoding="utf-8") != by_id
+    for command in (["show"], ["prove", "--checkpoint", "one"]):
+        missing = toolcrib("audit", *command, "2")
+        assert (missing.code, "--entry 2" in missing.err) == (2, True)
+        for wrong in ((), ("a", "--entry", "1", "b")[: 4 if "prove" in command else 3], ("",)):
+            assert toolcrib("audit", *command, *wrong).code == 2
+
+
+def test_a_call_that_ends_while_it_is_told_is_no_changed_one(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the index leads to may be newer than the entries that were read."""
+    written(begun("a"))
+    find = AuditLog.find
+
+    async def ended_before(log: AuditLog, call: Any) -> object:
+        await log.write(record("a"))
+        return await find(log, call)
+
+    monkeypatch.setattr(AuditLog, "find", ended_before)
+    shown = toolcrib("audit", "show", "a")
+    assert (shown.code, "completed" in shown.out, HIDDEN in shown.out) == (0, True, False)
+
+
+async def test_a_reader_who_may_not_read_all_is_told_so(
+    toolcrib: Toolcrib, postgres: Callable[[], str]
+) -> None:
+    """What nobody could look up says nothing about the call."""
+    url = postgres()
+    async with AuditLog(url) as log:
+        await log.write(begun("a"))
+        await log.write(record("a"))
+    reader, plain = f"reader_{os.getpid()}", url.replace("+psycopg", "")
+    asked = ("audit", "show", "a", "--log", url.replace("//crib@", f"//{reader}@"))
+    tables = ("audit_entries", "audit_head", "audit_keys", "audit_tiles", "toolcrib_schema")
+    with psycopg.connect(plain, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {reader} LOGIN")
+        try:
+            for missing in tables:
+                for name in tables:
+                    change = (
+                        "REVOKE SELECT ON {} FROM" if name == missing else "GRANT SELECT ON {} TO"
+                    )
+                    owner.execute(f"{change.format(name)} {reader}")
+                shown = await asyncio.to_thread(toolcrib, *asked)
+                assert (shown.code, "42501" in shown.err) == (1, True), missing
+                assert "not as written" not in shown.err + shown.out
+            owner.execute(f"GRANT SELECT ON toolcrib_schema TO {reader}")
+            assert (await asyncio.to_thread(toolcrib, *asked)).code == 0
+        finally:
+            owner.execute(f"DROP OWNED BY {reader}")
+            owner.execute(f"DROP ROLE {reader}")
 
 
 WRONG = ("directory", "pipe", "/dev/null", "empty", "binary", "locked", "loop", "nowhere/x")
@@ -734,7 +802,7 @@ UNUSABLE: list[tuple[list[str], int, str]] = [
     (["list", "--code", "open"], 2, "--code open: there are invalid_json"),
     (["list", "--limit", "0"], 2, "--limit"),
     (["show", "nothing"], 2, "there is no run and no call 'nothing' in it"),
-    (["show", ""], 2, "there is no run and no call '' in it"),
+    (["show", ""], 2, "give either an ID or --entry N"),
     (["verify", "--filtered"], 2, "--filtered is about an export: give --jsonl FILE"),
     (["verify", "--head", "7"], 2, "--head: give SEQ:HASH"),
     (["verify", "--jsonl", "no.jsonl"], 2, "--jsonl no.jsonl: No such file"),

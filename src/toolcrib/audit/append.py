@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Generic, TypeVar
@@ -98,13 +98,24 @@ _THERE = (
     f"SELECT {ROW} FROM audit_entries"  # noqa: S608  names of our own
     " WHERE run_id = :run_id AND call_id = :call_id AND status = :status"
 )
-_LATER = "SELECT 1 FROM audit_entries WHERE run_id = :run_id AND seq > :seq LIMIT 1"
 _GENERATION = """SELECT log_id, (SELECT min(seq) FROM audit_entries) FROM audit_head WHERE id = 1"""
 _EMPTY = tree.EMPTY.hex()
 _PUT_BACK = (
     "the audit log is not the one that was open: an older copy was put back;"
     " verify the log with a head or checkpoint that was kept"
 )
+_PRUNED_MEANWHILE = (
+    "the audit log was pruned meanwhile, or entries of it are gone: try again, or verify the log"
+)
+
+
+class Left(msgspec.Struct, frozen=True):
+    """Says what a prune has to know of a log that was checked: what its first entry follows, its last
+    entry, and the runs of the entries that are to be left."""
+
+    begin: Head
+    head: Head
+    runs: frozenset[str]
 
 
 class CallKeys(msgspec.Struct, frozen=True):
@@ -336,17 +347,18 @@ class Tail(CheckedLog):
         entries = [(row["seq"], row["at"], row["record"]) for row in rows]
         self._seal_in(entries, [draft.told for draft in drafts], head)
 
-    def prune(self, before: float, runs: Collection[str]) -> int:
+    def prune(self, before: float, left: Left) -> int:
         """Remove the entries up to the first that was written at `before` or later; how many.
 
         What later entries may refer to is written again: all definitions, and what was attached to
-        runs of which later entries are left: `runs` (`runs_since`), and those written meanwhile.
+        runs of which later entries are left. Raises SourceError if the log has entries that do not
+        follow from what was `left`, a moment ago, as what it begins and ends with.
         """
         limit = seconds(before)
         removed, last = 0, None
         attachments: list[Attachment] = []
-        for rows in pages(self._transaction, -1, self.state.head.seq):
-            gone = list(takewhile(lambda row: row[1] < limit, map(self.unchanged, rows)))
+        for rows in self._behind(left.begin):
+            gone = list(takewhile(lambda row: row[1] < limit, rows))
             told = [summary_of(row[2]) for row in gone]
             self.know(CallKeys.under(each.idempotency_key) for each in told)
             for each, row in zip(told, gone, strict=True):
@@ -360,18 +372,25 @@ class Tail(CheckedLog):
                 break
         if last is None or not removed:
             return 0
-        carried = [
-            each for each in attachments if each.run_id in runs or self._is_needed(each, last[0])
-        ]
+        meanwhile = [row for rows in self._behind(left.head) for row in rows if row[0] > last[0]]
+        runs = left.runs | {"", *(summary_of(row[2]).run_id for row in meanwhile)}
+        carried = [each for each in attachments if each.run_id in runs]
         self._transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=last[0])
         kept_on: list[Kept] = [Pruned(last[0], last[4], removed), *carried]
         self.add([NewEntry.of(kept) for kept in kept_on])
         return removed - len(carried)
 
-    def _is_needed(self, attachment: Attachment, through: int) -> bool:
-        """Return whether entries behind a number may refer to an attachment."""
-        run = attachment.run_id
-        return not run or bool(self._transaction.tuples(_LATER, run_id=column(run), seq=through))
+    def _behind(self, last: Head) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of all entries behind one, page by page, each of which follows from the one
+        before; raises SourceError if not."""
+        for rows in pages(self._transaction, last.seq, self.state.head.seq):
+            for row in map(self.unchanged, rows):
+                if (row[0], row[3]) != (last.seq + 1, last.hash):
+                    raise SourceError(_PRUNED_MEANWHILE)
+                last = Head(row[0], row[4])
+            yield rows
+        if last != self.state.head:
+            raise SourceError(_PRUNED_MEANWHILE)
 
     def migrate(self) -> None:
         """Bring a log of format 1, which was verified, to this one: its entries, and a note of it."""
@@ -414,26 +433,6 @@ class Tail(CheckedLog):
         super().__init__(transaction, seal, state)
         if state.format > 1 and self._tree.root().hex() != state.root:
             raise SourceError("the tree of the audit log was changed: verify the log")
-
-
-def runs_since(transaction: Transaction, seal: Seal, before: float) -> set[str]:
-    """Return the runs of the entries from the first on that was written at `before` or later, by what
-    their records say: whatever only columns said could be lost, and its column put back unseen.
-
-    Raises SourceError if an entry is not as it was written.
-    """
-    state, limit = state_of(transaction, seal), seconds(before)
-    if state is None:
-        return set()
-    log = CheckedLog(transaction, seal, state)
-    found: set[str] = set()
-    kept = False
-    for rows in pages(transaction, -1, state.head.seq):
-        for _, at, text, _, _ in map(log.unchanged, rows):
-            kept = kept or at >= limit
-            if kept:
-                found.add(summary_of(text).run_id)
-    return found
 
 
 def append(

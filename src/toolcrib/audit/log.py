@@ -21,7 +21,6 @@ from toolcrib.audit.append import (
     generation_of,
     grown,
     proved,
-    runs_since,
     standing_under,
     state_of,
     stored_state,
@@ -50,7 +49,7 @@ from toolcrib.audit.entry import (
     says_its_columns,
     seconds,
 )
-from toolcrib.audit.verify import end_line, verify_database, verify_lines
+from toolcrib.audit.verify import checked_to_prune, end_line, verify_database, verify_lines
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, UnreachableError
@@ -366,13 +365,13 @@ class AuditLog(Closing):
         epoch) or later; how many that were. The log keeps, in the chain, that it was done.
 
         The idempotency keys of calls that were begun there are forgotten. Raises SourceError if an
-        entry is not as it was written.
+        entry is not as it was written, or is missing, and if another process prunes meanwhile.
         """
         check_type("before", before, float | int, "a time, in seconds since the epoch")
-        runs = await self._database.transact(
-            lambda t: runs_since(t, self._seal, before), write=False
+        left = await self._database.transact(
+            lambda t: checked_to_prune(t, self._seal, before), write=False
         )
-        return await self._database.transact(lambda t: Tail(t, self._seal).prune(before, runs))
+        return await self._database.transact(lambda t: Tail(t, self._seal).prune(before, left))
 
     async def aclose(self) -> None:
         """Wait for what is being written, sign a last checkpoint, and close the database."""

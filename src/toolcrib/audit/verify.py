@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 from secrets import token_bytes
 from typing import Any
 
 import msgspec
 
 from toolcrib.audit import index, tree
-from toolcrib.audit.append import state_of
+from toolcrib.audit.append import Left, pages, state_of
 from toolcrib.audit.checkpoint import Checkpoint
 from toolcrib.audit.entry import (
     BEGUN,
@@ -39,6 +40,7 @@ from toolcrib.audit.entry import (
     kind_of,
     line,
     pruned_of,
+    seconds,
     summary_of,
 )
 from toolcrib.errors import SourceError
@@ -73,6 +75,11 @@ class Checker:
         self.format = 1
         self.last = Summary()  # what the entry says that was taken last
 
+    @property
+    def begin(self) -> Head:
+        """What the first entry follows."""
+        return self.head if self._begin is None else self._begin
+
     def take(self, seq: Any, at: Any, text: Any, previous: Any, own: Any) -> tuple[str, ...]:
         """Return the columns that such an entry must have."""
         known = self.head.seq + 1 if self.checked else None
@@ -98,7 +105,7 @@ class Checker:
     def finish(self) -> None:
         """Check, after all entries, that the first was the first and that
         they include the kept head."""
-        begin = self.head if self._begin is None else self._begin
+        begin = self.begin
         if not self._gaps and begin != self._start:
             raise FaultFound("entries are missing before the first one", begin.seq + 1)
         if self._kept is not None and not self._seen and self._kept != begin:
@@ -248,6 +255,33 @@ def verify_database(
         fault = found.fault
     version = state.format if isinstance(state, State) else checker.format
     return Verification(checker.checked, checker.head, fault, format=version)
+
+
+def checked_to_prune(transaction: Transaction, seal: Seal, before: float) -> Left:
+    """Return what a prune leaves: of the entries from the first on that was written at `before` or
+    later, the runs that their records name. The columns do not count: no hash covers them.
+
+    Raises SourceError if the chain is broken: what was changed, or taken out for a while, would be lost
+    for good, and what is pruned could not tell of it any more.
+    """
+    state, limit = state_of(transaction, seal), seconds(before)
+    if state is None:
+        return Left(NOTHING, NOTHING, frozenset())
+    checker, runs, kept = Checker(seal, None), set(), False
+    try:
+        for row in chain.from_iterable(pages(transaction, -1, state.head.seq)):
+            checker.take(*row)
+            kept = kept or row[1] >= limit
+            if kept:
+                runs.add(checker.last.run_id)
+        checker.finish()
+        _check_state(state, checker)
+    except FaultFound as found:
+        told = found.fault
+    else:
+        return Left(checker.begin, checker.head, frozenset(runs))
+    where = "" if told.seq is None else f" at entry {told.seq}"
+    raise SourceError(f"the audit log is not pruned: {told.what}{where}: verify the log")
 
 
 def verify_lines(

@@ -41,6 +41,7 @@ from toolcrib.cli.options import (
     CallerOption,
     CallOption,
     CodeOption,
+    EntryOption,
     JsonOption,
     KeyFileOption,
     LogOption,
@@ -52,6 +53,7 @@ from toolcrib.cli.options import (
     UnusableError,
     filter_of,
     log_to_read,
+    named_entry,
     with_log,
     without_password,
 )
@@ -92,7 +94,7 @@ def list_calls(  # noqa: PLR0913  the options of a command line
 
     Of a call that has ended only that is listed: `started` and `waiting` are those that have not, as
     far as the log knows. In a file or a pipe, columns are apart by tabs. The last one is the number of
-    the entry, which `show` takes. Exits with 1 if an entry is not as it was written, and marks it.
+    the entry, for `show --entry`. Exits with 1 if an entry is not as it was written, and marks it.
     """
     which = filter_of(
         run=run,
@@ -117,12 +119,10 @@ def list_calls(  # noqa: PLR0913  the options of a command line
 @app.command("show")
 def show(
     wanted: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID", help="A run's id, a call's, both: RUN/CALL, or an entry's number."
-        ),
-    ],
+        str, typer.Argument(metavar="[ID]", help="A run's id, a call's, or both: RUN/CALL.")
+    ] = "",
     *,
+    seq: EntryOption = None,
     log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
@@ -132,20 +132,22 @@ def show(
     Also where it came from: caller, agent, model, prompt, the choice of tools, the definition in
     force, the call that made it. Exits with 1 if an entry is not as it was written, and marks it.
     """
+    named = named_entry(wanted, seq)
 
     async def read(opened: AuditLog) -> tuple[list[CallStory], list[tuple[RunRecord, bool]]]:
+        if seq is not None:
+            return await whole_stories(opened, await _with_entry(opened, seq)), []
         entries = await _entries_of(opened, wanted)
         return await whole_stories(opened, entries), await opened.checked_runs(wanted)
 
-    calls, runs = with_log(log_to_read(log, key_file), read) if wanted else ([], [])
+    calls, runs = with_log(log_to_read(log, key_file), read)
     if not calls and not runs:
-        raise UnusableError(
-            f"{without_password(log)}: there is no run and no call '{wanted}' in it"
-        )
+        raise UnusableError(f"{without_password(log)}: there is no {named} in it")
     if as_json:
         print_json(
             {
                 "id": wanted,
+                "entry": seq,
                 "runs": [{**msgspec.to_builtins(run), "intact": intact} for run, intact in runs],
                 "calls": [_story(call) for call in calls],
             }
@@ -158,19 +160,21 @@ def show(
 
 
 async def _entries_of(log: AuditLog, wanted: str) -> list[AuditEntry]:
-    """Return the entries of a run, of calls with that id, and of RUN/CALL; else of an entry's call.
+    """Return the entries of a run, of calls with that id, and of RUN/CALL.
 
     Ids are the provider's: one that looks like RUN/CALL hides nothing, and may have a slash itself.
+    One that is a number is an id, never an entry's number, which is another call's.
     """
     filters = [AuditFilter(run_id=wanted), AuditFilter(call_id=wanted)]
     slashes = [at for at, character in enumerate(wanted) if character == "/"]
     filters += [AuditFilter(run_id=wanted[:at], call_id=wanted[at + 1 :]) for at in slashes if at]
     entries = {entry.seq: entry for asked in filters for entry in await log.entries(asked)}
-    if entries:
-        return [entries[seq] for seq in sorted(entries)]
-    if not (wanted.isascii() and wanted.isdecimal() and len(wanted) < 19):
-        return []
-    found = await log.entry(int(wanted))
+    return [entries[seq] for seq in sorted(entries)]
+
+
+async def _with_entry(log: AuditLog, seq: int) -> list[AuditEntry]:
+    """Return the entries of the call that an entry is about."""
+    found = await log.entry(seq)
     if found is None:
         return []
     one = found.record

@@ -40,6 +40,7 @@ from toolcrib.cli.options import (
     CallerOption,
     CallOption,
     CodeOption,
+    EntryOption,
     JsonOption,
     KeyFileOption,
     LimitOption,
@@ -58,6 +59,7 @@ from toolcrib.cli.options import (
     key_of,
     log_to_read,
     moment,
+    named_entry,
     with_log,
     without_password,
 )
@@ -138,9 +140,12 @@ def checkpoint(
 
 
 def prove(
-    wanted: Annotated[str, typer.Argument(metavar="ID", help="A call's id, or an entry's number.")],
+    wanted: Annotated[
+        str, typer.Argument(metavar="[ID]", help="A call's id; none with --entry.")
+    ] = "",
     file: FileArgument = None,
     *,
+    seq: EntryOption = None,
     log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     kept: Annotated[
@@ -149,20 +154,23 @@ def prove(
     as_json: JsonOption = False,
 ) -> None:
     """Write a proof that an entry is in the log of a checkpoint; `verify-inclusion` checks it."""
+    if seq is not None and file is None and wanted:  # the only argument is where to
+        wanted, file = "", Path(wanted)
+    named = named_entry(wanted, seq)
     note = read_text(kept)
 
     async def proved(audit: AuditLog) -> str:
+        if seq is not None:
+            return await audit.prove(seq, note)
         last = await audit.last(wanted)
-        if last is None and not (wanted.isdecimal() and len(wanted) < 19):
-            raise UnusableError(
-                f"{without_password(log)}: there is no call and no entry '{wanted}' in it"
-            )
-        return await audit.prove(int(wanted) if last is None else last.seq, note)
+        if last is None:
+            raise UnusableError(f"{without_password(log)}: there is no {named} in it")
+        return await audit.prove(last.seq, note)
 
     proof = with_log(log_to_read(log, key_file), proved)
     _give(proof, file, Proof.parse, as_json=as_json)
     if as_json:
-        print_json({"log": without_password(log), "id": wanted, "proof": proof})
+        print_json({"log": without_password(log), "id": wanted, "entry": seq, "proof": proof})
 
 
 def check_inclusion(

@@ -21,6 +21,7 @@ from toolcrib.audit import (
 )
 from toolcrib.cli.render import error_text, milliseconds, short_json, shortened
 from toolcrib.errors import ErrorCode, SourceError, Stage
+from toolcrib.storage import UnreachableError
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.record import FOR_RUN, ToolInvocationRecord, is_final, standing
 
@@ -147,19 +148,26 @@ async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[Ca
     """
     whole = []
     for story in stories(entries):
+        complete = await _tells_the_end(log, story)
+        if not complete:  # it may have ended since its entries were read
+            of_call = AuditFilter(run_id=story.record.run_id, call_id=story.record.id)
+            story = CallStory(await log.entries(of_call) or story.entries)  # noqa: PLW2901
+            complete = await _tells_the_end(log, story)
         attachments = await log.attachments(_referred(story.record))
-        callers, complete = await _callers(log, story), await _tells_the_end(log, story)
+        callers = await _callers(log, story)
         whole.append(CallStory(story.entries, attachments, callers, whole=complete))
     return whole
 
 
 async def _tells_the_end(log: AuditLog, story: CallStory) -> bool:
     """Return whether the record that stands for a call, by the log's sealed index of keys, is among the
-    entries that were found by their columns."""
+    entries that were found by their columns. Raises UnreachableError if nobody can look."""
     if story.changed or not story.record.idempotency_key:
         return True  # it says that already; or there is nothing that the index could know
     try:
         stands = await log.find(story.record)
+    except UnreachableError:
+        raise
     except SourceError:
         return False
     return stands is None or stands == story.record

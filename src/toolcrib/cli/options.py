@@ -101,6 +101,12 @@ RunOption: TypeAlias = Annotated[
 CallOption: TypeAlias = Annotated[
     str | None, typer.Option("--call", metavar="ID", help="Of this call.")
 ]
+EntryOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--entry", metavar="N", min=0, max=2**63 - 1, help="By an entry's number, not by an id."
+    ),
+]
 ToolNameOption: TypeAlias = Annotated[
     str | None, typer.Option("--tool", metavar="NAME", help="Of this tool.")
 ]
@@ -383,6 +389,19 @@ def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
             return await work(log)
 
     return asyncio.run(opened())
+
+
+def named_entry(wanted: str, seq: int | None) -> str:
+    """Return what a command line names: an id, or an entry. Raises UnusableError unless it is one.
+
+    An id may be a number, too, so that an entry's number is given by an option of its own.
+    """
+    if bool(wanted) == (seq is not None):
+        raise UnusableError("give either an ID or --entry N")
+    if seq is not None:
+        return f"entry {seq} of a call"
+    number = wanted.isascii() and wanted.isdecimal()
+    return f"run and no call '{wanted}'" + (f" (for an entry: --entry {wanted})" * number)
 
 
 def check_no_pipe(file: Path) -> None:
