@@ -49,9 +49,15 @@ def called(args: Any = None, name: Any = "f", /, **members: Any) -> Json:
     return {"functionCall": {key: v for key, v in given_.items() if v is not None}}
 
 
-def value(path: str, text: Any, more: bool = False, key: str = "stringValue") -> Json:
+NULLS = {"stringValue": None, "numberValue": None, "boolValue": None, "nullValue": None}
+
+
+def value(
+    path: str, text: Any, more: bool = False, key: str = "stringValue", beside: Json | None = None
+) -> Json:
     """A piece of the arguments of a call that goes on."""
     partial = {"jsonPath": path, key: text} | ({"willContinue": True} if more else {})
+    partial |= beside or {}
     return {"functionCall": {"partialArgs": [partial], "willContinue": True}}
 
 
@@ -134,6 +140,16 @@ STREAMS: dict[str, tuple[bytes, list[Call]]] = {
               value("$['a'][1]['it\\'s']", "y"), value('$.a[2]["d.e"][0][0]', True, key="boolValue"),
               TAIL),
         [("", "f", json.dumps({"a": [{"b": "x", "c": 1.5}, {"it's": "y"}, {"d.e": [[True]]}]}))]),
+    "in values, all members of each, null but for one": (
+        ended(HEAD, value("$.n", 5, key="numberValue", beside=NULLS | {"numberValue": 5}),
+              value("$.z", None, beside=NULLS), called(None, None, partialArgs=[]), TAIL),
+        [("", "f", '{"n": 5, "z": null}')]),
+    "in values, beside empty arguments": (
+        ended(called({}, willContinue=True), value("$.a", 1, key="numberValue"), called({}, None)),
+        [("", "f", A1)]),
+    "in values, names with escapes": (
+        ended(HEAD, value(r"""$['a\n"\'\u00e9']""", "x"), value(r'$["\ud83d\ude00\"\\"]', "y"), TAIL),
+        [("", "f", json.dumps({"a\n\"'é": "x", "😀\"\\": "y"}, ensure_ascii=False))]),
     "in values, none": (ended(HEAD, TAIL), [("", "f", "{}")]),
     "in values, then whole": (ended(HEAD, value("$.a", 1, key="numberValue"), TAIL, called({"b": 2})),
                               [("", "f", A1), ("", "f", B2)]),
@@ -349,6 +365,12 @@ ERRORS: list[tuple[bytes, type[ClientError], str]] = [
     (sse_of(chunk(HEAD), chunk(value("$[0]", "x"))), WireError, "place"),
     (sse_of(chunk(HEAD), chunk(value("$.a", "x")), chunk(value("$.a.b", "x"))), WireError, "place"),
     (sse_of(chunk(HEAD), chunk(value("$.a", [1]))), WireError, "value"),
+    (sse_of(chunk(HEAD), chunk(value("$.a", 5))), WireError, "another type"),
+    (sse_of(chunk(HEAD), chunk(value("$.a", True, key="numberValue"))), WireError, "another type"),
+    (sse_of(chunk(HEAD), chunk(value("$.a", 1, key="boolValue"))), WireError, "another type"),
+    (sse_of(chunk(HEAD), chunk(value("$.a", "x", beside={"boolValue": True}))), WireError, "one value"),
+    (sse_of(chunk(HEAD), chunk(value(r"$['\x']", "x"))), WireError, "path"),
+    (sse_of(chunk(called({}, 0))), WireError, "function call"),
     (sse_of(chunk(called(partialArgs=[5]))), WireError, "not an object"),
     (b'data: {"choices": [{"delta": {}}]}\n\n', WireError, "neither JSON nor a stream"),
     (b'{"choices": [{"message": {}}]}', WireError, "no candidates"),

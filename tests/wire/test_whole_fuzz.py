@@ -38,6 +38,9 @@ SAMPLE = 700
 SEED = 13
 
 Runs = Counter[tuple[str, str]]
+Json = dict[str, Any]
+IN_PIECES = "gemini, in pieces"
+GOES_ON: Json = {"willContinue": True}
 
 
 class Recording(NamedTuple):
@@ -115,6 +118,8 @@ def is_piece(wire: str, event: bytes) -> bool:
 
 def recordings(shared_data: Path, wire: str) -> list[Recording]:
     """The streams of a wire; those of Anthropic's that Bedrock carried in frames of its own, too."""
+    if wire == IN_PIECES:
+        return [in_pieces(recording) for recording in recordings(shared_data, "gemini")]
     made = []
     rows = recorded(shared_data, wire)
     if wire == "anthropic":
@@ -134,6 +139,52 @@ def recordings(shared_data: Path, wire: str) -> list[Recording]:
 def bytes_of(row: Row) -> bytes:
     body: str = row["response_body"]
     return base64.b64decode(body) if row.get("response_encoding") == "base64" else body.encode()
+
+
+def values(value: Any, path: str) -> Iterator[Json]:
+    """A call's arguments as Gemini's values, each at its place; a text in two pieces."""
+    if isinstance(value, dict | list):
+        keys = value if isinstance(value, dict) else range(len(value))
+        for key in keys:
+            yield from values(value[key], f"{path}[{json.dumps(key)}]")
+    elif isinstance(value, str):
+        half = (len(value) + 1) // 2
+        yield {"jsonPath": path, "stringValue": value[:half], "willContinue": True}
+        yield {"jsonPath": path, "stringValue": value[half:]}
+    elif value is None:
+        yield {"jsonPath": path, "nullValue": "NULL_VALUE"}
+    else:
+        kind = "boolValue" if isinstance(value, bool) else "numberValue"
+        yield {"jsonPath": path, kind: value}
+
+
+def parts_in_pieces(part: Json) -> Iterator[Json]:
+    """A part; a call value by value, which ends by an empty piece of it."""
+    call = part.get("functionCall") or {}
+    told = list(values(call.get("args") or {}, "$"))
+    if not call:
+        yield part
+        return
+    yield part | {"functionCall": {key: call[key] for key in call if key != "args"} | GOES_ON}
+    for value in told:
+        yield {"functionCall": {"partialArgs": [value]} | GOES_ON}
+    yield {"functionCall": {}}
+
+
+def in_pieces(recording: Recording) -> Recording:
+    """A stream of Gemini's, with each of its calls in pieces, one in each event."""
+    events = []
+    for said in map(says, recording.events):
+        first, *others = said.get("candidates") or [{}]
+        parts = (first.get("content") or {}).get("parts") or []
+        told = [piece for part in parts for piece in parts_in_pieces(part)]
+        for piece in told[:-1]:
+            events.append({"candidates": [{"content": {"role": "model", "parts": [piece]}}]})
+        content = {"content": first.get("content", {}) | {"parts": told[-1:]}} if parts else {}
+        events.append(said | ({"candidates": [first | content, *others]} if first else {}))
+    made = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]
+    pieces = [is_piece("gemini", event) for event in made]
+    return recording._replace(events=made, pieces=pieces)
 
 
 def runs(wire: Wire, body: bytes) -> Runs:
@@ -207,8 +258,37 @@ TYPES = {
     ),
     "openai-chat": (),
     "mistral": (),
+    IN_PIECES: (),
 }
 PLACES = ("index", "contentBlockIndex", "output_index")
+
+
+OTHERS: tuple[Any, ...] = (None, True, False, 0, 5, "x", "", [], {})
+
+
+def mistaken_piece(said: Json) -> Iterator[tuple[str, bytes]]:
+    """A nameless piece of a call of Gemini's in another candidate, in a second entry of the first one,
+    and with each of its members of another type, with a name for it."""
+    candidate = (said.get("candidates") or [{}])[0]
+    (part,) = (candidate.get("content") or {}).get("parts") or [{}]
+    call = part.get("functionCall") or {}
+    if call.get("name") or not call:
+        return
+    made: list[tuple[str, Json]] = [
+        ("at candidate 1", candidate | {"index": 1}),
+        ("with another type", candidate | {"content": {"parts": [{"functionCall": 0}]}}),
+    ]
+    for value in call.get("partialArgs", ()):
+        for key in value.keys() - {"willContinue"}:
+            for other in OTHERS:
+                if type(other) is not type(value[key]) and (key, other) != ("nullValue", 5):
+                    piece = call | {"partialArgs": [value | {key: other}]}
+                    parts = {"content": {"parts": [{"functionCall": piece}]}}
+                    made.append((f"{key} as {other!r}", candidate | parts))
+    for name, changed in made:
+        yield name, b"data: " + json.dumps(said | {"candidates": [changed]}).encode() + b"\n\n"
+    entries = {"candidates": [{"content": {"parts": [{"text": ""}]}}, candidate]}
+    yield "in a second entry", b"data: " + json.dumps(said | entries).encode() + b"\n\n"
 
 
 def mistaken(wire: str, event: bytes) -> Iterator[tuple[str, bytes]]:
@@ -259,7 +339,9 @@ def test_a_piece_that_no_call_can_have_ends_those_that_may_lack_it(
         recording, whole = random_.choice(calling)
         at = random_.randrange(len(recording.events))
         events = recording.events
-        for name, event in mistaken(wire, events[at]):
+        event = events[at]
+        changed = mistaken_piece(says(event)) if wire == IN_PIECES else mistaken(wire, event)
+        for name, event in changed:
             more = too_much(recording, whole, b"".join([*events[:at], event, *events[at + 1 :]]))
             assert not more, (recording.id, at, name)
 
@@ -278,6 +360,7 @@ WIRES = (
     "ollama",
     "cohere",
     "bedrock-converse",
+    IN_PIECES,
 )
 
 

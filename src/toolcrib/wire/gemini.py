@@ -61,9 +61,17 @@ _STEP = re.compile(
     r"""\.(?P<name>[^.\[\]'"]+)|\[(?P<index>\d{1,9})\]"""
     r"""|\['(?P<single>(?:[^'\\]|\\.)*)'\]|\["(?P<double>(?:[^"\\]|\\.)*)"\]"""
 )
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_QUOTED = re.compile(r'\\.|"', re.DOTALL)
+_IN_JSON = {"\\'": "'", '"': r"\""}
+"""What a quoted name of a path may hold and a text of JSON may not, as JSON says it."""
 _DEEPEST = 64
-_VALUES = ("stringValue", "numberValue", "boolValue")
+_VALUES = {
+    "stringValue": (str,),
+    "numberValue": (int, float),
+    "boolValue": (bool,),
+    "nullValue": (str, int),  # the name of an enum's only value, or its number
+}
+_OF_VALUE = _VALUES.keys() | {"jsonPath", "willContinue"}
 
 
 class _GrowingText:
@@ -111,18 +119,20 @@ class PartialArguments:
             if _is_new(holder, step):
                 _put(holder, step, [] if isinstance(after, int) else {})
             holder = holder[step]
-        if not isinstance(value.get("stringValue"), str):
-            self._settle(holder, last, _scalar(value))
+        self.contradictory |= any(value[key] is not None for key in value.keys() - _OF_VALUE)
+        said = _said_by(value)
+        if not isinstance(said, str):
+            self._settle(holder, last, said)
             return
         text = None if _is_new(holder, last) else holder[last]
         if isinstance(text, _GrowingText) and not text.grows and not value.get("willContinue"):
-            self.contradictory |= "".join(text.pieces) != value["stringValue"]
+            self.contradictory |= "".join(text.pieces) != said
             return
         if not isinstance(text, _GrowingText) or not text.grows:
             self.contradictory |= text is not None or not _is_new(holder, last)
             _put(holder, last, text := _GrowingText())
             self._growing += 1
-        text.pieces.append(value["stringValue"])
+        text.pieces.append(said)
         if not value.get("willContinue"):
             text.grows = False
             self._growing -= 1
@@ -149,11 +159,20 @@ def _steps(path: Any) -> list[str | int]:
         if index is not None:
             steps.append(int(index))
         else:
-            steps.append(name if quoted is None else _ESCAPED.sub(r"\1", quoted))
+            steps.append(name if quoted is None else _unquoted(quoted))
         at = found.end()
     if not steps:
         raise WireError("a partial argument has the path of the whole")
     return steps
+
+
+def _unquoted(quoted: str) -> str:
+    """Return a name out of its quotes: RFC 9535 has JSON's escapes, and that of `'`."""
+    text = _QUOTED.sub(lambda found: _IN_JSON.get(found[0], found[0]), quoted)
+    try:
+        return str(json.loads(f'"{text}"', strict=False))
+    except ValueError:
+        raise WireError("a partial argument has a path that cannot be read") from None
 
 
 def _is_new(holder: Any, step: str | int) -> bool:
@@ -172,13 +191,18 @@ def _put(holder: Any, step: str | int, value: Any) -> None:
         holder[step] = value
 
 
-def _scalar(value: dict[str, Any]) -> Any:
-    if "nullValue" in value:
-        return None
-    found = next((value[key] for key in _VALUES if key in value), "")
-    if not isinstance(found, bool | int | float):
-        raise WireError("a partial argument has no value")
-    return found
+def _said_by(value: dict[str, Any]) -> Any:
+    """Return what a piece brings: one value, of the type that its member says. Of members that are null
+    there may be more, since some servers write them all."""
+    given = {key: value[key] for key in _VALUES if value.get(key) is not None}
+    if not given and "nullValue" in value:
+        return None  # as protobuf writes it
+    if len(given) != 1:
+        raise WireError("a partial argument does not have one value")
+    ((kind, said),) = given.items()
+    if type(said) not in _VALUES[kind]:
+        raise WireError("a partial argument has a value of another type than it says")
+    return None if kind == "nullValue" else said
 
 
 def _settled(value: Any) -> Any:
@@ -500,7 +524,7 @@ class GeminiReply:
     def _add_call(self, part: dict[str, Any], text: str, parts: Parts) -> None:
         self._ending.called()
         call = part["functionCall"]
-        if not isinstance(call, dict) or not isinstance(call.get("name") or "", str):
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str | None):
             raise WireError("a function call is not an object with a name")
         partial = self._partial
         if partial is not None and (call.get("name") or _is_other(call, partial.call)):
@@ -523,7 +547,7 @@ class GeminiReply:
         if not call.get("willContinue") and partial.arguments.whole:
             self._partial = None
             self._put_together(partial, text, parts)
-        elif text.strip("{} \t\r\n"):
+        elif not _is_empty(text):
             partial.doubtful = True  # it goes on, and this would be all of it
 
     def _put_together(self, partial: _Partial, text: str, parts: Parts) -> None:
@@ -531,7 +555,7 @@ class GeminiReply:
         a whole does after pieces on other wires."""
         values, call = partial.arguments, partial.call
         said = values.text() if values.any else ""
-        if not text:
+        if not text or (said and _is_empty(text)):
             fault = CONTRADICTORY if values.contradictory or partial.doubtful else None
             self._whole(call, said, parts, fault=fault)
             return
@@ -592,6 +616,11 @@ def _values_of(call: dict[str, Any]) -> list[Any]:
 def _brings(call: dict[str, Any], *, beside: frozenset[str]) -> bool:
     """Return whether a piece of a call holds anything in other members than these."""
     return any(value for key, value in call.items() if key not in beside)
+
+
+def _is_empty(text: str) -> bool:
+    """Return whether whole arguments say nothing beside values: some servers write every member."""
+    return not text.strip("{} \t\r\n")
 
 
 def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
