@@ -60,7 +60,7 @@ from toolcrib import (
     hydrate,
     tool,
 )
-from toolcrib.errors import DefinitionError, ErrorCode, Stage
+from toolcrib.errors import DefinitionError, ErrorCode, SourceError, Stage
 from toolcrib.hydration import instance_of
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink, ScriptedClient
@@ -961,6 +961,37 @@ async def test_what_no_json_gives_back_is_copied_for_whoever_looks() -> None:
     assert isinstance(outcome, Completed)
     assert outcome.record.arguments == {"x": {"kept": {"n": 1, "more": 2}}}
     assert [Holding(kept=More())] == GOT
+
+
+@pytest.mark.parametrize("steady", [True, False])
+async def test_what_no_json_gives_back_is_made_anew_and_compared(steady: bool) -> None:
+    """In a saved run: the class stays what its factory makes, and no other value runs."""
+    made, counter = type("More", (Shade,), {}), itertools.count()
+
+    class Holding(BaseModel):
+        kept: Shade = Field(default_factory=lambda: made(n=0 if steady else next(counter)))
+
+    asked: list[ApprovalRequest] = []
+
+    async def later(request: ApprovalRequest) -> None:
+        asked.append(request)
+
+    runner = ToolRunner([taking(Holding, requires_approval=True)], approver=later)
+    client = ScriptedClient([scripted("take", x={}), "Done."])
+    waiting = await Agent(client, runner).run("go")
+    state = RunState.from_json(waiting.state.to_json())
+    answers = {asked[0].id: Approve("grace")}
+    if steady:
+        await Agent(client, runner).resume(state, answers)
+        assert [type(got.kept) for got in GOT] == [made]
+    else:
+        with pytest.raises(SourceError, match="a default factory now makes another value"):
+            await Agent(client, runner).resume(state, answers)
+        assert GOT == []
+
+
+class Shade(BaseModel):
+    n: int = 1
 
 
 class Numbered(BaseModel):

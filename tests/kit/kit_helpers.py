@@ -6,7 +6,6 @@ import inspect
 from datetime import UTC, datetime
 from typing import Any
 
-from toolcrib.schema.derive.roundtrip import Findings
 from toolcrib.tools import Catalog, tool_of
 
 
@@ -25,8 +24,7 @@ async def call(catalog: Catalog, name: str, **arguments: Any) -> Any:
     assert tool.validator is not None
     assert tool.validator.violations(arguments) == ()
     injected = {need.parameter: entry.bindings[need.interface] for need in tool.needs}
-    typed, _ = tool._typed(arguments, Findings())  # whatever the author's own code may pass
-    result = tool.invoke(tool._instance(typed), injected)
+    result: Any = tool(**arguments, **injected)  # whatever the author's own code may pass
     if inspect.isawaitable(result):
         result = await result
     assert tool.output_validator is not None

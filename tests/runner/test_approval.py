@@ -562,24 +562,26 @@ class Counted(BaseModel):
     number: int = Field(default_factory=itertools.count().__next__)
 
 
-async def test_a_default_that_would_be_read_as_another_value_does_not_run_by_an_edit() -> None:
-    """Its items stand elsewhere: the value of a factory is not put back among them."""
-
+async def test_what_factories_made_in_what_a_validator_moved_runs_as_it_was_approved() -> None:
     @tool(visible=ALL, safe=False)
     def refund(
         all_of: Annotated[list[Counted], AfterValidator(lambda all_of: all_of[::-1])],
-    ) -> int:
+    ) -> list[int]:
         """Refund."""
-        return len(all_of)
+        return [one.number for one in all_of]
+
+    shown: list[Any] = []
 
     async def editor(request: ApprovalRequest) -> Answer:
+        shown.extend(request.arguments["all_of"])  # type: ignore[arg-type]
         return Approve("grace", arguments=request.arguments)
 
     outcome = await ToolRunner([refund], approver=editor).exec(
         ToolCall("1", "refund", '{"all_of": [{"cents": 1}, {"cents": 2}]}')
     )
-    assert isinstance(outcome, Failed)
-    assert outcome.error.code == "approval_mismatch"
+    assert isinstance(outcome, Completed)
+    assert outcome.record.arguments == {"all_of": shown}
+    assert outcome.value == [one["number"] for one in shown]
 
 
 class Stamped(BaseModel):

@@ -114,6 +114,11 @@ def _is_anothers(record: ToolInvocationRecord, caller: Caller) -> bool:
     )
 
 
+def _lacks_values(pinned: JsonObject) -> bool:
+    """Return whether a default factory made what a saved run could not keep."""
+    return any(isinstance(kept, list) and [] in kept for kept in pinned.values())
+
+
 def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
     """Raises SourceError, naming the field, unless the calls that wait are what `pending` shows.
 
@@ -127,7 +132,10 @@ def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
             raise changed(f"pending[{at}].call_id", "no call of that id waits")
         fields = _differing(request, call, state)
         if fields:
-            raise changed(f"pending[{at}].{fields[-1]}", "it is not what the call would run with")
+            why = "it is not what the call would run with"
+            if _lacks_values(state.pinned.get(request.call_id, {})):
+                why = "a default factory now makes another value, and JSON could not keep the first"
+            raise changed(f"pending[{at}].{fields[-1]}", why)
     if waiting:
         call = next(iter(waiting.values()))
         raise changed("pending", f"nobody was asked about the call '{call.call.id}'")

@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from toolcrib.errors import ErrorCode, Stage, ToolError
 from toolcrib.failures import log_raised
 from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, read_short
+from toolcrib.schema.derive.factories import FactoryTape
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, remove_at
 from toolcrib.schema.validator import Validator
@@ -82,7 +83,7 @@ def hydrate(
             judged = Parsed(restored, to_json(restored))
             notes = (*notes, "restored")
     arrived = _Arrived(call, parsed.data, notes, started, on_exception)
-    return _check(arrived, tool, judged, pinned or {})
+    return _check(arrived, tool, judged, FactoryTape.of_json(pinned) if pinned else None)
 
 
 # What author's code says of arguments, for the model to correct: a ValueError or an AssertionError of
@@ -111,19 +112,23 @@ class _Build:
     by nobody: it is the one that runs. Whoever else looks gets another.
     """
 
-    __slots__ = ("_canonical", "_sent", "_tool", "_unseen", "normalised", "pinned")
+    __slots__ = ("_canonical", "_sent", "_tape", "_tool", "_unseen", "normalised")
 
     def __init__(self, tool: Tool[..., Any], sent: bytes, made: BuiltArguments) -> None:
         self._tool = tool
         self._sent = sent
         self._canonical = made.canonical
         self._unseen: BuiltArguments | None = made
-        self.pinned = made.pinned
+        self._tape = made.tape
         self.normalised = made.normalised
 
     @property
     def sent(self) -> JsonObject:
         return fresh(self._sent)
+
+    @property
+    def pinned(self) -> dict[str, JsonValue]:
+        return {} if self._tape is None else self._tape.json()
 
     def another(self) -> Any:
         """Return what is built once more or, where that is another value each time, a copy.
@@ -153,7 +158,7 @@ class _Build:
         return made.instance
 
     def _anew(self, tool: Tool[..., Any]) -> BuiltArguments:
-        made = tool.make(self.sent, self.pinned)
+        made = tool.make(self.sent, None if self._tape is None else self._tape.again())
         if made.canonical != self._canonical:
             raise OtherArguments("the tool reads another value of these arguments each time")
         return made
@@ -198,7 +203,7 @@ def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
 
 
 def _check(
-    arrived: _Arrived, tool: Tool[..., Any], judged: Parsed, pinned: Mapping[str, JsonValue]
+    arrived: _Arrived, tool: Tool[..., Any], judged: Parsed, before: FactoryTape | None
 ) -> HydrationResult:
     """Judge what was sent by the schema, read it once, and compare the value with what was sent."""
     call, notes, on_exception = arrived.call, arrived.notes, arrived.on_exception
@@ -208,7 +213,7 @@ def _check(
     made = retryable = None
     if not errors:
         try:
-            made = tool.make(arguments, pinned)
+            made = tool.make(arguments, before)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust

@@ -28,7 +28,7 @@ from toolcrib.runner.output import masked_arguments, masked_places, own_copy, un
 from toolcrib.runner.policy import spared_for_run
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import ExceptionHook, Stopped, accepted
-from toolcrib.schema.references import copy_at, in_array, lacks, remove_at, same_at
+from toolcrib.schema.references import copy_at, in_array, remove_at, same_at
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
 from toolcrib.values.call import Hydrated, HydrationResult
@@ -37,7 +37,6 @@ from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver,
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import (
     JsonObject,
-    JsonValue,
     canonical_bytes,
     canonical_json,
     digest,
@@ -290,8 +289,7 @@ def _edited_call(
     """Return the call with these arguments in place of its own, checked as a model's would be."""
     text = canonical_json(edited)
     call = msgspec.structs.replace(hydrated.call, name=hydrated.definition.name, arguments=text)
-    pinned = _still_pinned(edited, hydrated)
-    return hydrate(call, catalog, pinned=pinned, on_exception=hook)
+    return hydrate(call, catalog, pinned=hydrated.building.pinned, on_exception=hook)
 
 
 def _is_whole(read: HydrationResult, whole: JsonObject, left_out: tuple[str, ...]) -> bool:
@@ -327,11 +325,6 @@ def _sent_anew(edited: JsonObject, hydrated: Hydrated) -> tuple[JsonObject, tupl
     for place in reversed(left_out):  # from the end of an array
         remove_at(edited, place)
     return edited, (*changed, *left_out)
-
-
-def _still_pinned(edited: JsonObject, hydrated: Hydrated) -> dict[str, JsonValue]:
-    """Return the values of default factories that the edited arguments still leave room for."""
-    return {p: v for p, v in hydrated.building.pinned.items() if lacks(edited, p)}
 
 
 def _check_shown(request: ApprovalRequest, asked: Mapping[str, ApprovalRequest]) -> None:

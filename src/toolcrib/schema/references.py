@@ -239,31 +239,6 @@ def pointer_of(steps: Sequence[str | int]) -> str:
     return "".join(f"/{escape_pointer(step)}" for step in steps)
 
 
-def put_at(value: JsonValue, pointer: str, item: JsonValue) -> tuple[str | int, ...]:
-    """Put `item` into a JSON value, at a place that lacks it; return the steps that lead there.
-
-    A place may lie within a text of JSON, which is then written anew.
-    """
-    return _put(value, _steps_of(pointer), item)[1]
-
-
-def _put(
-    node: Any, tokens: Sequence[str], item: JsonValue
-) -> tuple[JsonValue, tuple[str | int, ...]]:
-    if isinstance(node, str):
-        made, found = _put(read_text(node), tokens, item)
-        return canonical_json(made), found
-    step = int(tokens[0]) if isinstance(node, list) else tokens[0]
-    if len(tokens) > 1:
-        node[step], found = _put(node[step], tokens[1:], item)
-        return node, (step, *found)
-    if isinstance(node, list):
-        node.insert(int(step), item)
-    elif isinstance(node, dict):
-        node[str(step)] = item
-    return node, (step,)
-
-
 def remove_at(value: JsonValue, pointer: str) -> None:
     """Take out of a JSON value what is at a place."""
     node, found = _above(value, pointer)
@@ -294,15 +269,6 @@ def same_at(one: JsonValue, other: JsonValue, pointer: str) -> bool:
 def in_array(value: JsonValue, pointer: str) -> bool:
     """Return whether a place in a JSON value is in an item of an array. Raise LookupError."""
     return any(isinstance(step, int) for step in _above(value, pointer)[1])
-
-
-def lacks(value: JsonValue, pointer: str) -> bool:
-    """Return whether there is a place for a member in a JSON value, and the member is not there."""
-    try:
-        node, steps = _above(value, pointer)
-    except (LookupError, TypeError, ValueError):
-        return False
-    return isinstance(node, dict) and steps[-1] not in node
 
 
 def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, ...]]:

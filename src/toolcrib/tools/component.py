@@ -12,8 +12,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
-from types import MappingProxyType
-from typing import Any, ClassVar, Generic, ParamSpec, TypeAlias, TypeVar, cast, get_args
+from typing import Any, ClassVar, Generic, ParamSpec, TypeAlias, TypeVar, get_args
 
 import msgspec
 from pydantic import ValidationError
@@ -22,9 +21,10 @@ from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import UNCHANGED_TYPES, Converter, Default, Validator, ValidatorFactory
+from toolcrib.schema.derive.factories import FactoryTape
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import At, Differs, Findings, steps
-from toolcrib.schema.references import pointer_of, put_at
+from toolcrib.schema.references import pointer_of
 from toolcrib.tools.build import compile_schema
 from toolcrib.tools.capability import Need
 from toolcrib.tools.trust import Imported, Pins, Trust, trusted_by
@@ -76,7 +76,6 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 ATTRIBUTE = "__toolcrib_tool__"
-_NOTHING: Mapping[str, JsonValue] = MappingProxyType({})
 # What a copy of a tool shares, apart from its definition, its target and its original.
 _KEPT = (
     "accepts",
@@ -138,17 +137,17 @@ class BoundCall(Veiled, msgspec.Struct, frozen=True):
 class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     """The effective arguments of one call, and the instance that was built from them.
 
-    `canonical` are the effective arguments; `defaults`, `normalised` and `pinned` point into them: to
-    what was not sent, to what an author's own validator changed, to what a default factory made.
+    `canonical` are the effective arguments; `defaults` and `normalised` point into them: to what was
+    not sent, and to what an author's own validator changed. `tape` has what default factories made.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("instance", "canonical", "pinned")
+    veiled: ClassVar[tuple[str, ...]] = ("instance", "canonical", "tape")
 
     instance: Any
     canonical: bytes
     defaults: tuple[str, ...] = ()
     normalised: tuple[str, ...] = ()
-    pinned: dict[str, JsonValue] = {}
+    tape: FactoryTape | None = None
 
 
 def copy_of(instance: Any) -> Any:
@@ -158,22 +157,26 @@ def copy_of(instance: Any) -> Any:
     return msgspec.structs.replace(instance, arguments=copy.deepcopy(dict(instance.arguments)))
 
 
-def _made(instance: Any, canonical: bytes, found: Findings) -> BuiltArguments:
-    if not (found.defaults or found.normalised or found.pinned):
-        return BuiltArguments(instance, canonical)
+def _made(
+    instance: Any, canonical: bytes, found: Findings, tape: FactoryTape | None
+) -> BuiltArguments:
+    if not (found.defaults or found.normalised):
+        return BuiltArguments(instance, canonical, tape=tape)
     return BuiltArguments(
         instance,
         canonical,
         tuple(pointer_of(steps(at)) for at in found.defaults),
         tuple(pointer_of(steps(at)) for at in found.normalised),
-        {pointer_of(steps(at)): value for at, value in found.pinned},
+        tape,
     )
 
 
-def _read(reader: TypedReader, sent: JsonValue, at: At, found: Findings) -> tuple[Any, Any]:
+def _read(
+    reader: TypedReader, sent: JsonValue, at: At, found: Findings, tape: FactoryTape | None
+) -> tuple[Any, Any]:
     """Return a typed value and the JSON that it is. Raises NotAcceptedError."""
     try:
-        return reader.read(sent, at, found)
+        return reader.read(sent, at, found, tape)
     except Differs as differs:
         raise NotAcceptedError(((steps(differs.at), differs.text),)) from None
     except ValidationError as error:
@@ -186,7 +189,7 @@ def read_typed(converter: Converter, sent: JsonValue, name: str) -> Any:
     """Return the typed value of valid JSON, as a parameter called `name` gets
     it. Raises NotAcceptedError."""
     if isinstance(converter, TypedReader):
-        return _read(converter, sent, (None, name), Findings())[0]
+        return _read(converter, sent, (None, name), Findings(), None)[0]
     try:
         return converter(sent)
     except (ValueError, OverflowError):
@@ -208,6 +211,7 @@ class Tool(Generic[P, R]):
         "__weakref__",
         "_as_it_is",
         "_converting",
+        "_has_factories",
         "_original",
         "_target",
         "accepts",
@@ -256,6 +260,10 @@ class Tool(Generic[P, R]):
         self.defaults = defaults or {}
         self.takes_object = takes_object
         self._as_it_is = takes_object is None and not self.defaults
+        readers = [takes_object, *self.converters.values()]
+        self._has_factories = any(
+            isinstance(reader, TypedReader) and reader.has_factories for reader in readers
+        ) or any(default.factory is not None for default in self.defaults.values())
         self.accepts = accepts
         self.needs = needs
         self.context_parameter = context_parameter
@@ -329,34 +337,13 @@ class Tool(Generic[P, R]):
         made: dict[str, Any] = {**kept, "original": self._original, **changes}
         return Tool(made.pop("definition", self.definition), self._target, **made)
 
-    def make(
-        self, arguments: JsonObject, pinned: Mapping[str, JsonValue] = _NOTHING
-    ) -> BuiltArguments:
+    def make(self, arguments: JsonObject, before: FactoryTape | None = None) -> BuiltArguments:
         """Return an instance for one call, and the effective arguments that it was made of.
 
-        `arguments` are valid and become the instance's own: nobody else may hold them. `pinned` has,
-        by JSON Pointer, what default factories made for this call before; of arguments that were
-        edited since, only what stands where a factory still makes a default is put in. Raises
-        NotAcceptedError, and what the author's validators, factories and constructor raise.
+        `arguments` are valid and become the instance's own: nobody else may hold them. `before` has
+        what default factories made for this call before. Raises NotAcceptedError, and what the author's
+        validators, factories and constructor raise.
         """
-        if not pinned:
-            return self._make(arguments, pinned)
-        sent, made, refusal = copy.deepcopy(arguments), None, None
-        try:
-            made = self._make(arguments, pinned)
-        except NotAcceptedError as refused:
-            refusal = refused
-        if made is not None and made.pinned.keys() >= pinned.keys():
-            return made
-        places = self._make(copy.deepcopy(sent), _NOTHING).pinned
-        kept = {place: value for place, value in pinned.items() if place in places}
-        if len(kept) < len(pinned):
-            return self._make(sent, kept)
-        if made is None:
-            raise cast("NotAcceptedError", refusal)
-        return made
-
-    def _make(self, arguments: JsonObject, pinned: Mapping[str, JsonValue]) -> BuiltArguments:
         if self._target is None:
             return BuiltArguments(None, canonical_bytes(arguments))
         if self.accepts is not None and not self.accepts.issuperset(arguments):
@@ -370,15 +357,14 @@ class Tool(Generic[P, R]):
         if self._as_it_is and self._kept(arguments):
             return BuiltArguments(self._instance(arguments), canonical_bytes(arguments))
         found = Findings()
-        for pointer, value in pinned.items():
-            found.pins[put_at(arguments, pointer, value)] = value
+        tape = (before or FactoryTape()) if self._has_factories else None
         if self.takes_object is not None:
-            value, shown = _read(self.takes_object, arguments, None, found)
+            value, shown = _read(self.takes_object, arguments, None, found, tape)
             instance = self._target(value)
         else:
-            typed, shown = self._typed(arguments, found)
+            typed, shown = self._typed(arguments, found, tape)
             instance = self._instance(typed)
-        return _made(instance, canonical_bytes(shown), found)
+        return _made(instance, canonical_bytes(shown), found, tape)
 
     def _kept(self, arguments: JsonObject) -> bool:
         """Return whether the arguments are already what the hints promise."""
@@ -392,7 +378,7 @@ class Tool(Generic[P, R]):
         return target(**typed) if self.is_class else BoundCall(target, typed, self.blocking)
 
     def _typed(
-        self, arguments: JsonObject, found: Findings
+        self, arguments: JsonObject, found: Findings, tape: FactoryTape | None
     ) -> tuple[Mapping[str, Any], JsonObject]:
         """Return the arguments as the author's hints promise them, and as everybody else sees them."""
         typed: dict[str, Any] | None = None
@@ -404,9 +390,8 @@ class Tool(Generic[P, R]):
                 typed = dict(arguments)
             if isinstance(converter, TypedReader):
                 shown = dict(arguments) if shown is None else shown
-                typed[name], shown[name] = _read(converter, arguments[name], (None, name), found)
-                continue
-            if (name,) in found.pins:  # a default, which nobody converts
+                place = (None, name)
+                typed[name], shown[name] = _read(converter, arguments[name], place, found, tape)
                 continue
             try:
                 typed[name] = made = converter(arguments[name])
@@ -420,7 +405,7 @@ class Tool(Generic[P, R]):
         if not self.defaults:
             typed = arguments if typed is None else typed
             return typed, arguments if shown is None else shown
-        return self._with_defaults(arguments, typed, shown, found)
+        return self._with_defaults(arguments, typed, shown, found, tape)
 
     def _with_defaults(
         self,
@@ -428,23 +413,17 @@ class Tool(Generic[P, R]):
         typed: dict[str, Any] | None,
         shown: JsonObject | None,
         found: Findings,
+        tape: FactoryTape | None,
     ) -> tuple[Mapping[str, Any], JsonObject]:
-        """Return the same with what was not sent; what a default factory
-        made before is not made again."""
+        """Return the same with what was not sent."""
         typed = dict(arguments) if typed is None else typed
         shown = dict(arguments) if shown is None else shown
         for name, declared in self.defaults.items():
-            place = (None, name)
-            if name in arguments and (name,) not in found.pins:
-                continue
-            found.defaults.append(place)
             if name in arguments:
-                found.pinned.append((place, shown[name]))
                 continue
-            default = declared.for_call()
+            found.defaults.append((None, name))
+            default = declared.for_call(name, tape, self.converters.get(name))
             typed[name], shown[name] = default.value, default.shown
-            if declared.factory is not None and default.is_json:
-                found.pinned.append((place, default.shown))
         return typed, shown
 
     def invoke(self, instance: Any, injected: Mapping[str, Any]) -> Any:

@@ -123,9 +123,9 @@ class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
 
 
 class Building(Protocol):
-    """Builds the instances of one call; `sent` is what they are built from, and the values of
-    default factories are `pinned`, by JSON Pointer: they run once a call. `normalised` points to what
-    an author's own validator changed."""
+    """Builds the instances of one call; `sent` is what they are built from. `pinned` has, as JSON, what
+    default factories made, which run once a call: by factory, in the order of their calls.
+    `normalised` points to what an author's own validator changed."""
 
     @property
     def sent(self) -> JsonObject: ...

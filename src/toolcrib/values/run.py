@@ -60,7 +60,7 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
     of their schema, in the author's terms: the offer that had the restorer ends with the process.
     `repaired` likewise has the text that took the place of a waiting call's arguments: whoever is
     asked, and asked again after a restart, is asked about the same. `pinned` has, by call id, what
-    default factories made of a waiting call, by JSON Pointer: they run once a call. `origin` is the
+    default factories made for a waiting call (`Building.pinned`): they run once a call. `origin` is the
     turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
     picks. `corrections` is how often an answer went back to the model. `signature` is that of an agent
     with a `state_key`, over all the rest.

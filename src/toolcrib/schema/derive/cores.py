@@ -1,18 +1,10 @@
-"""Walk and rewrite pydantic's core schemas, which say what stands where in what a hint reads.
-
-What a default factory made for a call has to come back as the very same value when the call is built
-again. A class does not validate its defaults, so neither is that value validated: `taking` makes a
-core schema whose fields take it as it is, and `unjudged` one that reads it by the shape of its hint
-alone.
-"""
+"""Walk and rewrite pydantic's core schemas, which say what stands where in what a hint reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
-
-from pydantic_core import core_schema
 
 from toolcrib.schema.derive.roundtrip import IPS
 
@@ -51,6 +43,11 @@ NO_PARTS = frozenset(
 )
 
 
+def holds_factory(core: Any) -> bool:
+    """Return whether a default anywhere in what is read is made by a factory."""
+    return any("default_factory" in node for node in core_schemas(core))
+
+
 def has_factory(core: Any) -> bool:
     """Return whether a field's default is made by a factory."""
     while "default_factory" not in core:
@@ -87,70 +84,7 @@ def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
     return change(made) if core else made
 
 
-def taking(core: Any, put_in: Callable[[Any, Any, Any], Any]) -> Any:
-    """Return a core schema that has each field with a default factory read by `put_in`.
-
-    It is called with the core schema there, with what is sent, and with what reads that by it.
-    """
-
-    def change(node: Any) -> Any:
-        if "default_factory" not in node:
-            return node
-        return {**node, "schema": around(node["schema"])}
-
-    def around(inner: Any) -> Any:
-        return core_schema.no_info_wrap_validator_function(partial(put_in, inner), inner)
-
-    return rewritten(core, change)
-
-
 def definitions_of(core: Any) -> list[Any]:
     """Return what the references in a core schema lead to."""
     known = [node for node in core_schemas(core) if node["type"] == "definitions"]
     return [one for each in known for one in each["definitions"]]
-
-
-def unjudged(core: Any) -> Any:
-    """Return a core schema without constraints and without validators of the author's."""
-    return rewritten(core, _unjudged)
-
-
-_LIMITS = frozenset(
-    (
-        *(
-            "ge",
-            "gt",
-            "le",
-            "lt",
-            "multiple_of",
-            "min_length",
-            "max_length",
-            "pattern",
-            "allow_inf_nan",
-        ),
-        *("strip_whitespace", "to_lower", "to_upper", "max_digits", "decimal_places", "now_op"),
-    )
-)
-
-
-def _unjudged(node: Any) -> Any:
-    kind = node["type"]
-    if kind == "json":
-        inner = node.get("schema") or core_schema.any_schema()
-    elif kind == "chain" and not all(is_pydantics(step) for step in node["steps"]):
-        inner = node["steps"][0]
-    elif kind.startswith("function-") and not is_pydantics(node):
-        inner = node.get("schema") or core_schema.any_schema()
-    elif kind in _LIMITED:
-        return {key: part for key, part in node.items() if key not in _LIMITS}
-    else:
-        return node
-    return {**inner, "ref": node["ref"]} if "ref" in node else inner
-
-
-_LIMITED = frozenset(
-    (
-        *("str", "int", "float", "bytes", "decimal", "date", "time", "datetime", "timedelta"),
-        *("list", "dict", "set", "frozenset", "tuple", "url", "multi-host-url"),
-    )
-)

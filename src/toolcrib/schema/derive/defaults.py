@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
@@ -39,6 +39,7 @@ from pydantic_core import SchemaError as CoreSchemaError
 from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.schema.derive.adapters import Adapter, whole_numbers
 from toolcrib.schema.derive.cores import is_core, parts_of
+from toolcrib.schema.derive.factories import FactoryTape
 from toolcrib.schema.derive.hints import show
 from toolcrib.schema.derive.roundtrip import MISSING, attributes_of, plain_default
 from toolcrib.schema.guard import schema_text
@@ -95,16 +96,36 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         shown: JsonValue = from_json(self.shown_json)  # keeps large integers whole
         return shown
 
-    def for_call(self) -> Default:
+    def for_call(
+        self,
+        name: str = "",
+        tape: FactoryTape | None = None,
+        read: Callable[[Any], Any] | None = None,
+    ) -> Default:
         """Return the default of one call, with a value that no other call shares.
 
+        A factory asks the tape, under the name of its parameter; `read` reads what is sent for that.
         Raises what a factory raises.
         """
         if self.factory is not None:
-            return default_of(self.factory())
+            made = tape.value(name, self.factory, _Parameter(read)) if tape else self.factory()
+            return default_of(made)
         if not self.is_json or self.value.__class__ in STEADY:
             return self
         return msgspec.structs.replace(self, value=copy.deepcopy(self.value))
+
+
+class _Parameter(NamedTuple):
+    """Knows what the factory of a parameter's default may make."""
+
+    read: Callable[[Any], Any] | None
+
+    def shown(self, value: Any) -> Any:
+        made = default_of(value)
+        return made.shown if made.is_json else MISSING
+
+    def __call__(self, shown: JsonValue, /) -> Any:
+        return shown if self.read is None else self.read(shown)
 
 
 def default_of(value: Any) -> Default:

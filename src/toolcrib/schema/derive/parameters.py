@@ -120,11 +120,11 @@ def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
     made = _converters(parameters, {})
     for name, hint, default, _ in parameters:
         if default is None and hint is not Any and (hint is int or hint is float or is_plain(hint)):
-            made[name] = reader(adapter_for(Optional[hint], _named(name)))  # noqa: UP045
+            made[name] = reader(bounded(adapter_for(Optional[hint], _named(name))))  # noqa: UP045
         elif hint is str or hint is bool:
             made[name] = text if hint is str else truth
         elif name not in made and hint is not Any:
-            made[name] = reader(adapter_for(hint, _named(name)))
+            made[name] = reader(bounded(adapter_for(hint, _named(name))))
     return made
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,19 +18,12 @@ from pydantic import BaseModel
 from pydantic_core import (
     PydanticSerializationError,
     SchemaSerializer,
-    SchemaValidator,
     core_schema,
     to_json,
 )
 
-from toolcrib.schema.derive.cores import (
-    core_schemas,
-    definitions_of,
-    has_factory,
-    is_pydantics,
-    taking,
-    unjudged,
-)
+from toolcrib.schema.derive.cores import core_schemas, has_factory, holds_factory, is_pydantics
+from toolcrib.schema.derive.factories import FactoryTape
 from toolcrib.schema.derive.roundtrip import (
     MISSING,
     AnythingPart,
@@ -130,7 +122,7 @@ class FieldsPart(Part):
         for field in self._fields:
             item = self._attribute(value, field.name)
             key = next((key for key in field.keys if key in sent), None)
-            if key is None or (found.pins and steps((at, key)) in found.pins):
+            if key is None:
                 self._check_default(value, field, made, at, found)
             else:
                 made[key] = self._check_field(field, item, sent[key], (at, key), found)
@@ -147,9 +139,6 @@ class FieldsPart(Part):
             return
         key = field.keys[0]
         made[key], own = _default(field, item, (at, key), found)
-        pinned = found.pins.get(steps((at, key)), made[key]) if found.pins else made[key]
-        if not same_json(made[key], pinned):
-            raise Differs((at, key), "a default would be another one than before")
         if own is not item and field.again is None:
             self._set(value, field.name, own)
         if isinstance(value, BaseModel):
@@ -163,13 +152,10 @@ class FieldsPart(Part):
 
     def _check_field(self, field: FieldPart, item: Any, sent: Any, at: At, found: Findings) -> Any:
         if field.again is not None:
-            mark = found.mark()
             shown = field.node.check(field.again(sent), sent, at, found)
-            # A factory made a part of it, perhaps another each time.
-            if len(found.pinned) > mark[2]:
-                anew = field.node.check(field.again(sent), sent, at, Findings())
-                if not same_json(anew, shown):
-                    raise Differs(at, "the tool would read another value each time")
+            anew = field.node.check(field.again(sent), sent, at, Findings())
+            if not same_json(anew, shown):  # a factory made a part of it, or a validator
+                raise Differs(at, "the tool would read another value each time")
             return shown
         if item is MISSING:
             raise Differs(at, _LOST)
@@ -235,8 +221,6 @@ def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any
     shown = _shown_default(field.node, value)
     if shown is MISSING:
         return {"default": type(value).__name__}, value
-    if field.factory:
-        found.pinned.append((at, shown))
     if value.__class__ in _UNCHANGING:
         return shown, value
     try:
@@ -264,40 +248,38 @@ class TypedReader:
     all of it is what was sent; what differs, or may differ in another hint, is walked.
     """
 
-    __slots__ = ("_core", "_hashes", "_node", "_serializer", "_validate")
+    __slots__ = ("_core", "_hashes", "_node", "_serializer", "_validate", "has_factories")
 
     def __init__(self, core: Any, validate_json: Callable[..., Any]) -> None:
         self._core = core
         self._validate = validate_json
         self._hashes = _holds_hashes(core)
+        self.has_factories = holds_factory(core)
         self._node: Part | None = None
         self._serializer: SchemaSerializer | None = None
 
     def __call__(self, sent: JsonValue) -> Any:
         return self.read(sent, None, Findings())[0]
 
-    def read(self, sent: JsonValue, at: At, found: Findings) -> tuple[Any, JsonValue]:
-        """Return the typed value, and the JSON that it is.
+    def shown(self, value: Any) -> Any:
+        """Return a value that was not sent, as JSON; `MISSING` for one that is none. Raise Differs."""
+        return self.node.check(value, MISSING, None, Findings())
+
+    def read(
+        self, sent: JsonValue, at: At, found: Findings, tape: FactoryTape | None = None
+    ) -> tuple[Any, JsonValue]:
+        """Return the typed value, and the JSON that it is; default factories ask the tape.
 
         Raise Differs, ValidationError, SchemaError, ValueError for numbers that Python does not write,
         and what an author's validator raises.
         """
-        if not found.pins:
-            return self._read(self._validate, sent, at, found)
-        mark = found.mark()
-        with suppress(Exception):  # a validator need not expect a default; the rest is read again
-            value, shown = self._read(self._validate, sent, at, found)
-            if steps(at) not in found.pins or same_json(shown, sent):
-                return value, shown
-        found.rewind(mark)
-        found.known.clear()
-        return self._read_unjudged(sent, at, found)
-
-    def _read(
-        self, validate: Callable[..., Any], sent: JsonValue, at: At, found: Findings
-    ) -> tuple[Any, JsonValue]:
-        value = validate(self._text(sent), strict=True)
-        if self._serializer is not None and not found.pins and self._is(value, sent):
+        text = self._text(sent)
+        if tape is None or not self.has_factories:
+            value = self._validate(text, strict=True)
+        else:
+            scope = "".join(map(str, steps(at)))
+            value = tape.reading(scope, lambda: self._validate(text, strict=True))
+        if self._serializer is not None and self._is(value, sent):
             return value, sent
         return value, self.node.check(value, sent, at, found)
 
@@ -310,50 +292,6 @@ class TypedReader:
         ):
             text = to_json(node.whole(sent))
         return text
-
-    def _read_unjudged(self, sent: JsonValue, at: At, found: Findings) -> tuple[Any, JsonValue]:
-        """Read again, with what factories made before put in unjudged: a class judges no default.
-
-        A name that nobody can guess stands for each such value while the rest is read.
-        """
-        named: dict[str, JsonValue] = {}
-        above, marked = steps(at), sent
-        if above in found.pins:
-            return self._default_again(self._core, found.pins[above], at), sent
-        for place, made in found.pins.items():
-            if place[: len(above)] == above:
-                name = secrets.token_hex(16)
-                named[name] = made
-                marked = _replaced(marked, place[len(above) :], name)
-
-        def put_in(core: Any, value: Any, _handler: Callable[[Any], Any]) -> Any:
-            if value.__class__ is str and value in named:
-                return self._default_again(core, named[value], at)
-            # As JSON: what a function passes on is read as Python's, where no list is a set.
-            alone = core_schema.definitions_schema(core, definitions_of(whole))
-            validator = SchemaValidator(alone, _use_prebuilt=False)
-            return validator.validate_json(to_json(value), strict=True)
-
-        whole = taking(self._core, put_in)
-        validator = SchemaValidator(whole, _use_prebuilt=False)
-        value = validator.validate_json(self._text(marked), strict=True)
-        return value, self.node.check(value, sent, at, found)
-
-    def _default_again(self, core: Any, shown: JsonValue, at: At) -> Any:
-        """Return the value that was shown as this JSON, and has not to fit its hint."""
-        if shown is None:
-            return None
-        listed = [unjudged(one) for one in definitions_of(self._core)]
-        for each in (core, unjudged(core)):
-            whole = core_schema.definitions_schema(each, listed)
-            with suppress(Exception):
-                validator = SchemaValidator(whole, _use_prebuilt=each is core)
-                value, again = TypedReader(whole, validator.validate_json).read(
-                    shown, None, Findings()
-                )
-                if same_json(again, shown):
-                    return value
-        raise Differs(at, "a default of this call cannot be made again from its JSON")
 
     def _is(self, value: Any, sent: JsonValue) -> bool:
         """Return whether the value's own dump is what was sent, to the last digit."""
@@ -385,22 +323,11 @@ _TEXT = {"type": "str"}
 _CONTAINERS = (ListPart, SetPart, DictPart, FieldsPart, InsidePart, NullablePart, UnionPart)
 
 
-def _replaced(node: Any, place: Sequence[str | int], item: JsonValue) -> Any:
-    """Return a JSON value with another item at a place, which may lie within a text of JSON."""
-    if not place:
-        return item
-    if isinstance(node, str):
-        return canonical_json(_replaced(read_text(node), place, item))
-    made = node.copy()
-    made[place[0]] = _replaced(node[place[0]], place[1:], item)
-    return made
-
-
 class JsonTextPart(Part):
     """JSON within a text (`Json[…]`): no schema judges it, so all checks of it are made here.
 
     A key that is said twice, or that no field takes, is refused; a default is added to the text,
-    which then is the canonical text of what was read. What a factory made is pinned below the text.
+    which then is the canonical text of what was read.
     """
 
     def __init__(self, inner: Part) -> None:
@@ -425,10 +352,7 @@ class JsonTextPart(Part):
             return self._inner.check(value, MISSING, at, found)
         if not isinstance(sent, str):
             raise Differs(at)
-        inner, above = Findings(), steps(at)
-        inner.pins = {
-            p[len(above) :]: made for p, made in found.pins.items() if p[: len(above)] == above != p
-        }
+        inner = Findings()
         try:
             said = read_text(sent)
             shown = self._inner.check(value, said, None, inner)
@@ -439,15 +363,7 @@ class JsonTextPart(Part):
             raise Differs(at) from None
         if inner.normalised:
             found.normalised.append(at)
-        found.pinned += ((_below(at, place), made) for place, made in inner.pinned)
-        return sent if same_json(shown, said) and not inner.pins else text
-
-
-def _below(at: At, place: At) -> At:
-    """Return a place within what stands at `at`, as one from the top."""
-    for step in steps(place):
-        at = (at, step)
-    return at
+        return sent if same_json(shown, said) else text
 
 
 class _Planner:

@@ -210,22 +210,20 @@ class Findings:
     """Collects places that were not sent, and places that an author's validator changed.
 
     `defaults` point into what is shown, where the items of a set are sorted and keys have a canonical
-    form; `normalised`, `pinned` and `pins` point into what was sent. `made` is True of a value that an
-    author's validator made.
+    form; `normalised` points into what was sent. `made` is True of a value that an author's validator
+    made.
     """
 
-    __slots__ = ("defaults", "known", "made", "normalised", "pinned", "pins")
+    __slots__ = ("defaults", "known", "made", "normalised")
 
     def __init__(self, *, made: bool = False) -> None:
         self.made = made
         self.defaults: list[At] = []
         self.normalised: list[At] = []
-        self.pinned: list[tuple[At, JsonValue]] = []
         self.known: dict[tuple[int, int, int], Any] = {}
-        self.pins: dict[tuple[str | int, ...], JsonValue] = {}  # what a factory made before, put in
 
-    def mark(self) -> tuple[int, int, int]:
-        return len(self.defaults), len(self.normalised), len(self.pinned)
+    def mark(self) -> tuple[int, int]:
+        return len(self.defaults), len(self.normalised)
 
     def shown_at(self, at: At, step: str | int, noted: slice) -> None:
         """Show the defaults that were noted below one item of `at` below `step` of it."""
@@ -236,10 +234,9 @@ class Findings:
                 moved = (moved, below)
             self.defaults[index] = moved
 
-    def rewind(self, mark: tuple[int, int, int]) -> None:
+    def rewind(self, mark: tuple[int, int]) -> None:
         del self.defaults[mark[0] :]
         del self.normalised[mark[1] :]
-        del self.pinned[mark[2] :]
 
 
 def steps(at: At) -> tuple[str | int, ...]:
@@ -529,12 +526,7 @@ class UnionPart(Part):
                 found.rewind(mark)
                 continue
             if sent.__class__ in (list, dict):
-                new = (
-                    found.defaults[mark[0] :],
-                    found.normalised[mark[1] :],
-                    found.pinned[mark[2] :],
-                )
-                found.known[key] = shown, new
+                found.known[key] = shown, found.defaults[mark[0] :], found.normalised[mark[1] :]
             return shown
         if sent.__class__ in (list, dict):
             found.known[key] = None
@@ -549,10 +541,9 @@ class UnionPart(Part):
         known = found.known[key]
         if known is None:
             raise Differs(at)
-        shown, (defaults, normalised, pinned) = known
+        shown, defaults, normalised = known
         found.defaults += defaults
         found.normalised += normalised
-        found.pinned += pinned
         return shown
 
 

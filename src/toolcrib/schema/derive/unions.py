@@ -24,7 +24,9 @@ from toolcrib.errors import SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
 from toolcrib.schema.derive.cores import NO_PARTS, core_schemas, is_core
 from toolcrib.schema.derive.defaults import named_in
+from toolcrib.schema.derive.factories import taped
 from toolcrib.schema.derive.generator import SchemaGenerator
+from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.validator import Validator, compile_validator
 
@@ -61,15 +63,16 @@ _work = _Work()
 
 
 def bounded(adapter: Adapter) -> Adapter:
-    """Return the same adapter, whose validator chooses branches by their schema and counts its work.
+    """Return the same adapter, as calls are read by it: its core schema stays, its validator may not.
 
-    Without a union that holds another union, it is the adapter itself. Its core schema stays.
+    Where a union holds another one, the validator chooses branches by their schema and counts its
+    work; where there is a default factory, it asks the tape of the call.
     """
     nodes = list(core_schemas(adapter.core_schema))
     shared = {node["ref"]: node for node in nodes if "ref" in node}
     unions = [node for node in nodes if node["type"] == "union"]
     risky = {id(node) for node in unions if _holds_union(node, shared)}
-    if not risky:
+    if not risky and not any("default_factory" in node for node in nodes):
         return adapter
     return FlatAdapter(adapter.core_schema, BoundedValidator(adapter.core_schema, risky))
 
@@ -97,8 +100,13 @@ class BoundedValidator:
 
     @cached_property
     def _validator(self) -> SchemaValidator:
-        core = _Choosing(self._core, self._risky).core
-        return SchemaValidator(core, _use_prebuilt=False)  # those of classes choose no branches
+        core = _Choosing(self._core, self._risky).core if self._risky else self._core
+        # Those of classes choose no branches, and know of no tape.
+        return SchemaValidator(taped(core, _source_of), _use_prebuilt=False)
+
+
+def _source_of(core: Any) -> TypedReader:
+    return TypedReader(core, SchemaValidator(core, _use_prebuilt=False).validate_json)
 
 
 class _Choosing:

@@ -1,0 +1,216 @@
+"""What the default factories of a call made is kept, and handed out again when the call is built again.
+
+Rule: a default factory runs once a call. A call is built more than once: for a policy that looks at
+its tool, in a subprocess, after it waited for an approval, perhaps in another process. So the core
+schema of a hint asks a tape for each value that a factory is to make (`taped`): the first time the tape
+runs the factory and keeps the value, from then on it hands out a copy, in the same order. Reading is
+deterministic but for its factories: the same text asks for the same values in the same order, whatever
+unions, sets, texts of JSON and validators do meanwhile; validators see what they saw the first time.
+
+In a saved run a value is kept as JSON, if its hint reads exactly that value from it: the same classes,
+with the same attributes. What JSON does not give back (a connection, an object of a subclass) is made
+anew in another process, where the call runs only if its effective arguments are the same as before.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import is_dataclass
+from itertools import count
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from toolcrib.schema.derive.cores import definitions_of, rewritten
+from toolcrib.schema.derive.roundtrip import MISSING, attributes_of, plain
+from toolcrib.values.json import JsonValue
+
+_UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
+
+
+class Source(Protocol):
+    """Knows what a factory may make: turns a value into JSON, and reads it again."""
+
+    def shown(self, value: Any) -> Any:
+        """Return the value as JSON; `MISSING` for one that is none."""
+        ...
+
+    def __call__(self, shown: JsonValue, /) -> Any:
+        """Return the value of this JSON. Raises whatever a reader raises."""
+        ...
+
+
+class _Kept:
+    """One value, as it was when its factory had made it.
+
+    `MISSING` stands for one that cannot be copied, or that is no JSON: a connection stays what it is.
+    """
+
+    __slots__ = ("_source", "_value")
+
+    def __init__(self, value: Any, source: Source) -> None:
+        self._source = source
+        self._value = _copied(value)
+
+    def again(self, _source: Source) -> Any:
+        return _copied(self._value)
+
+    def json(self) -> list[JsonValue]:
+        """Return the JSON of the value, in a list; an empty one where JSON does not give it back."""
+        if self._value is MISSING:
+            return []
+        try:
+            shown = self._source.shown(self._value)
+            exact = shown is not MISSING and _same(self._source(shown), self._value)
+        except Exception:  # noqa: BLE001  the author's own code reads it
+            return []
+        return [shown] if exact else []
+
+
+class _KeptJson:
+    """One value of a call that was saved."""
+
+    __slots__ = ("_listed",)
+
+    def __init__(self, listed: JsonValue) -> None:
+        self._listed = listed
+
+    def again(self, source: Source) -> Any:
+        if not isinstance(self._listed, list) or len(self._listed) != 1:
+            return MISSING
+        try:
+            return source(self._listed[0])
+        except Exception:  # noqa: BLE001  the author's own code; the call will be another one
+            return MISSING
+
+
+class FactoryTape:
+    """The values that the default factories of one call made: by factory, in the order of asking."""
+
+    __slots__ = ("_before", "_made", "_scope")
+
+    def __init__(self, before: Mapping[str, list[Any]] | None = None) -> None:
+        self._before = {key: deque(kept) for key, kept in (before or {}).items()}
+        self._made: dict[str, list[_Kept]] = {}
+        self._scope = ""
+
+    @classmethod
+    def of_json(cls, saved: Mapping[str, JsonValue]) -> FactoryTape:
+        """Return the tape of a call that was saved; what is no part of one is made anew."""
+        lists = {key: kept for key, kept in saved.items() if isinstance(kept, list)}
+        return cls({key: list(map(_KeptJson, kept)) for key, kept in lists.items()})
+
+    def json(self) -> dict[str, JsonValue]:
+        return {key: [one.json() for one in kept] for key, kept in self._made.items()}
+
+    def again(self) -> FactoryTape:
+        """Return a tape that hands out what this one kept."""
+        return FactoryTape(self._made)
+
+    def value(self, key: str, make: Callable[[], Any], source: Source) -> Any:
+        """Return the next value of a factory: what it made before, else what it makes now."""
+        known = self._before.get(key)
+        value = known.popleft().again(source) if known else MISSING
+        if value is MISSING:
+            value = make()
+        self._made.setdefault(key, []).append(_Kept(value, source))
+        return value
+
+    def reading(self, scope: str, read: Callable[[], Any]) -> Any:
+        """Return what `read` returns, while the factories of a taped core schema ask this tape.
+
+        `scope` tells the factories of this reader from those of another one.
+        """
+        self._scope = scope
+        before = _TAPE.set(self)
+        try:
+            return read()
+        finally:
+            _TAPE.reset(before)
+
+    def scoped(self, index: int) -> str:
+        return f"{self._scope}.{index}"
+
+
+_TAPE: ContextVar[FactoryTape | None] = ContextVar("_TAPE", default=None)
+
+
+def taped(core: Any, source_of: Callable[[Any], Source]) -> Any:
+    """Return a core schema whose default factories ask the tape of the call that is being read.
+
+    `source_of` makes the source of a factory from the core schema of its field. A validator of this
+    core schema must not use the ready-made ones of classes, which know of no tape.
+    """
+    number = count()
+
+    def change(node: Any) -> Any:
+        if "default_factory" not in node:
+            return node
+        source = _Lazy(lambda: source_of(_with_definitions(node["schema"], whole)))
+        return {**node, "default_factory": _asking(next(number), node["default_factory"], source)}
+
+    whole = rewritten(core, change)
+    return whole
+
+
+def _with_definitions(core: Any, whole: Any) -> Any:
+    shared = definitions_of(whole)
+    return {"type": "definitions", "schema": core, "definitions": shared} if shared else core
+
+
+def _asking(index: int, factory: Callable[..., Any], source: Source) -> Callable[..., Any]:
+    """Return a factory that asks the tape, if there is one; it may take the fields before it."""
+
+    def make(*data: Any) -> Any:
+        tape = _TAPE.get()
+        if tape is None:
+            return factory(*data)
+        return tape.value(tape.scoped(index), lambda: factory(*data), source)
+
+    return make
+
+
+class _Lazy:
+    """A source that is made when a call is saved, or built from a saved one."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Source]) -> None:
+        self._make = make
+        self._made: Source | None = None
+
+    def _source(self) -> Source:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def shown(self, value: Any) -> Any:
+        return self._source().shown(value)
+
+    def __call__(self, shown: JsonValue, /) -> Any:
+        return self._source()(shown)
+
+
+def _copied(value: Any) -> Any:
+    if value is MISSING or value.__class__ in _UNCHANGING:
+        return value
+    try:
+        return MISSING if plain(value) is MISSING else copy.deepcopy(value)
+    except Exception:  # noqa: BLE001  an author's class may raise anything
+        return MISSING
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values are of the same classes, with the same attributes, at any depth."""
+    if one.__class__ is not other.__class__:
+        return False
+    if isinstance(one, BaseModel) or (is_dataclass(one) and not isinstance(one, type)):
+        return _same(attributes_of(one), attributes_of(other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(v, other[k]) for k, v in one.items())
+    if isinstance(one, list | tuple | deque):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
