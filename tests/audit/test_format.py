@@ -102,6 +102,23 @@ async def test_nobody_goes_back_to_the_format_before(path: Path) -> None:
         assert found.fault == Fault(8, "the log says that entry 6 is the last")
 
 
+async def test_a_copy_from_before_the_migration_put_back_is_found_by_a_log_that_is_open(
+    path: Path,
+) -> None:
+    async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
+        assert (await log.verify()).ok
+        with opened(path) as database, sqlite3.connect(":memory:") as copy:
+            database.backup(copy)
+            assert await log.migrate()
+            assert await log.begin(record(77, "started")) is None
+            copy.backup(database)
+        with pytest.raises(SourceError, match="an older copy was put back"):
+            await log.begin(record(77, "started"))
+        with pytest.raises(SourceError, match="an older copy was put back"):
+            await log.find("run_1/77")
+        assert not (await log.verify()).ok
+
+
 async def test_what_was_changed_is_not_migrated(path: Path) -> None:
     with opened(path) as connection:
         connection.execute("DELETE FROM audit_entries WHERE seq = 3")

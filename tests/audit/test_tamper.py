@@ -519,6 +519,15 @@ async def test_a_trigger_that_puts_rows_back_lets_no_call_run_again(path: Path, 
             await log.begin(record(77, "started"))
 
 
+async def test_the_last_of_a_call_whose_columns_were_changed_is_given(path: Path) -> None:
+    with opened(path) as database:
+        database.execute("UPDATE audit_entries SET run_id = 'x' WHERE call_id = 'call_1'")
+    async with AuditLog(log_url(path), key=KEY) as log:
+        last = await log.last("call_1")
+        assert last is not None
+        assert not last.intact
+
+
 async def test_two_that_write_and_read_at_once_take_nothing_for_an_older_copy(path: Path) -> None:
     async with AuditLog(log_url(path), key=KEY) as one, AuditLog(log_url(path), key=KEY) as other:
         for number in range(100, 115):

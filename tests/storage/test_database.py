@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 from rows import each_row
 
@@ -141,6 +142,23 @@ async def test_what_was_committed_is_on_disk(postgres: Callable[[], str], tmp_pa
         database = SqlDatabase(given)
         assert await database.read("SHOW synchronous_commit") == [{"synchronous_commit": expected}]
         await database.aclose()
+
+
+@pytest.mark.parametrize(
+    "default", ["extra_float_digits = 0", "client_encoding = SQL_ASCII", "client_encoding = LATIN1"]
+)
+async def test_what_was_written_is_read_whatever_the_defaults_of_a_server(
+    postgres: Callable[[], str], default: str
+) -> None:
+    url = postgres()
+    plain = url.replace("+psycopg", "")
+    with psycopg.connect(plain, autocommit=True) as owner:
+        owner.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET {default}")
+    database = SqlDatabase(url)
+    told = {"text": "漢字 é", "at": 1_764_000_000.123457}
+    asked = "SELECT CAST(:text AS TEXT) AS text, CAST(:at AS DOUBLE PRECISION) AS at"
+    assert await database.read(asked, **told) == [told]
+    await database.aclose()
 
 
 URLS = ["sqlite:///{}crib.db", "sqlite:///file:{}crib.db?uri=true"]

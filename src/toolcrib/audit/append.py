@@ -205,16 +205,20 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
         _check_untouched(transaction)
         return None
     state = _checked_state(seal, *found)
-    _check_follows(transaction, newest.get(state.log), state)
+    _check_follows(transaction, newest, state)
     seal.note(state)
     return state
 
 
-def _check_follows(transaction: Transaction, newest: State | None, state: State) -> None:
+def _check_follows(transaction: Transaction, known: Mapping[str, State], state: State) -> None:
     """Raise SourceError unless a state is the newest one that is known, or came after it.
 
-    What others wrote since then is cheap to check: the tree says which root it had before.
+    What others wrote since then is cheap to check: the tree says which root it had before. A log that
+    was migrated is never of format 1 again.
     """
+    newest = known.get(state.log)
+    if state.format == 1 and any(other.format > 1 for other in known.values()):
+        raise SourceError(_PUT_BACK)
     if newest is None or state == newest:
         return
     follows = state.head.seq > newest.head.seq
@@ -328,7 +332,7 @@ class Tail(CheckedLog):
             raise SourceError("the head of the audit log is gone: verify the log")
         state = _checked_state(seal, *found)
         _check_follows(
-            transaction, seal.newest.get(state.log), state
+            transaction, dict(seal.newest), state
         )  # under the lock nobody is ahead of it
         self._use(transaction, seal, state)
 

@@ -256,7 +256,8 @@ class AuditLog(Closing):
         found = await self.entries(newest)
         if not found:
             return None
-        entries = await self.entries(AuditFilter(call_id=call_id, run_id=found[0].record.run_id))
+        of_call = AuditFilter(call_id=call_id, run_id=found[0].record.run_id)
+        entries = await self.entries(of_call) or found  # pruned meanwhile, or a column was changed
         stands = standing([entry.record for entry in entries])
         return next(entry for entry in entries if entry.record is stands)
 

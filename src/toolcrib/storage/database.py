@@ -81,7 +81,7 @@ def open_engine(url: str, mode: int = OWNERS) -> Engine:
         sa.event.listen(engine, "connect", _set_pragmas)
         sa.event.listen(engine, "begin", _begin_sqlite)
     elif engine.dialect.name == "postgresql":
-        sa.event.listen(engine, "connect", _confirm_on_disk)
+        sa.event.listen(engine, "connect", _set_session, insert=True)  # before the dialect asks
     return engine
 
 
@@ -225,11 +225,17 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _confirm_on_disk(connection: Any, _record: object) -> None:
+def _set_session(connection: Any, _record: object) -> None:
+    """Set what a server, a database or a role may have other defaults for: that a commit is on disk,
+    that a float is read as it was written, that any text can be."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('synchronous_commit', 'on', false)"
             " WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        cursor.execute(
+            "SELECT set_config('extra_float_digits', '3', false),"
+            " set_config('client_encoding', 'UTF8', false)"
         )
     connection.commit()
 
