@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from toolcrib.errors import ErrorCode, Stage, ToolError
 from toolcrib.failures import log_raised
 from toolcrib.hydration.parse import Parsed, ParseFailure, parse_arguments, read_short
-from toolcrib.schema.derive.factories import FactoryTape
+from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, remove_at
 from toolcrib.schema.validator import Validator
@@ -83,7 +83,7 @@ def hydrate(
             judged = Parsed(restored, to_json(restored))
             notes = (*notes, "restored")
     arrived = _Arrived(call, parsed.data, notes, started, on_exception)
-    return _check(arrived, tool, judged, FactoryTape.of_json(pinned) if pinned else None)
+    return _check(arrived, tool, judged, FactoryValues.of_json(pinned) if pinned else None)
 
 
 # What author's code says of arguments, for the model to correct: a ValueError or an AssertionError of
@@ -112,14 +112,14 @@ class _Build:
     by nobody: it is the one that runs. Whoever else looks gets another.
     """
 
-    __slots__ = ("_canonical", "_sent", "_tape", "_tool", "_unseen", "normalised")
+    __slots__ = ("_canonical", "_factory_values", "_sent", "_tool", "_unseen", "normalised")
 
     def __init__(self, tool: Tool[..., Any], sent: bytes, made: BuiltArguments) -> None:
         self._tool = tool
         self._sent = sent
         self._canonical = made.canonical
         self._unseen: BuiltArguments | None = made
-        self._tape = made.tape
+        self._factory_values = made.factory_values
         self.normalised = made.normalised
 
     @property
@@ -128,7 +128,7 @@ class _Build:
 
     @property
     def pinned(self) -> dict[str, JsonValue]:
-        return {} if self._tape is None else self._tape.json()
+        return {} if self._factory_values is None else self._factory_values.json()
 
     def another(self) -> Any:
         """Return what is built once more or, where that is another value each time, a copy.
@@ -158,7 +158,8 @@ class _Build:
         return made.instance
 
     def _anew(self, tool: Tool[..., Any]) -> BuiltArguments:
-        made = tool.make(self.sent, None if self._tape is None else self._tape.again())
+        values = self._factory_values
+        made = tool.make(self.sent, None if values is None else values.again())
         if made.canonical != self._canonical:
             raise OtherArguments("the tool reads another value of these arguments each time")
         return made
@@ -203,7 +204,7 @@ def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
 
 
 def _check(
-    arrived: _Arrived, tool: Tool[..., Any], judged: Parsed, before: FactoryTape | None
+    arrived: _Arrived, tool: Tool[..., Any], judged: Parsed, before: FactoryValues | None
 ) -> HydrationResult:
     """Judge what was sent by the schema, read it once, and compare the value with what was sent."""
     call, notes, on_exception = arrived.call, arrived.notes, arrived.on_exception

@@ -38,7 +38,7 @@ from toolcrib.runner.process import (
     Unguarded,
     frame,
 )
-from toolcrib.schema.derive.factories import FactoryTape
+from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.tools import Tool
 from toolcrib.tools.build import ToolOptions
 from toolcrib.tools.decorator import make_function_tool
@@ -155,7 +155,7 @@ def _run(request: ProcessRequest, answers: _Answers) -> Any:
             request.deadline,
             answers,
         )
-    made = tool.make(from_json(request.arguments), FactoryTape.of_json(from_json(request.pinned)))
+    made = tool.make(from_json(request.arguments), FactoryValues.of_json(from_json(request.pinned)))
     if sha256_hex(made.canonical) != request.effective_sha256:
         raise ToolcribError("the tool's module reads other arguments than those decided on")
     return tool.invoke(made.instance, given)

@@ -21,7 +21,7 @@ from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import UNCHANGED_TYPES, Converter, Default, Validator, ValidatorFactory
-from toolcrib.schema.derive.factories import FactoryTape
+from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import At, Differs, Findings, steps
 from toolcrib.schema.references import pointer_of
@@ -138,16 +138,17 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     """The effective arguments of one call, and the instance that was built from them.
 
     `canonical` are the effective arguments; `defaults` and `normalised` point into them: to what was
-    not sent, and to what an author's own validator changed. `tape` has what default factories made.
+    not sent, and to what an author's own validator changed. `factory_values` is what default factories
+    made.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("instance", "canonical", "tape")
+    veiled: ClassVar[tuple[str, ...]] = ("instance", "canonical", "factory_values")
 
     instance: Any
     canonical: bytes
     defaults: tuple[str, ...] = ()
     normalised: tuple[str, ...] = ()
-    tape: FactoryTape | None = None
+    factory_values: FactoryValues | None = None
 
 
 def copy_of(instance: Any) -> Any:
@@ -158,25 +159,25 @@ def copy_of(instance: Any) -> Any:
 
 
 def _made(
-    instance: Any, canonical: bytes, found: Findings, tape: FactoryTape | None
+    instance: Any, canonical: bytes, found: Findings, values: FactoryValues | None
 ) -> BuiltArguments:
     if not (found.defaults or found.normalised):
-        return BuiltArguments(instance, canonical, tape=tape)
+        return BuiltArguments(instance, canonical, factory_values=values)
     return BuiltArguments(
         instance,
         canonical,
         tuple(pointer_of(steps(at)) for at in found.defaults),
         tuple(pointer_of(steps(at)) for at in found.normalised),
-        tape,
+        values,
     )
 
 
 def _read(
-    reader: TypedReader, sent: JsonValue, at: At, found: Findings, tape: FactoryTape | None
+    reader: TypedReader, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None
 ) -> tuple[Any, Any]:
     """Return a typed value and the JSON that it is. Raises NotAcceptedError."""
     try:
-        return reader.read(sent, at, found, tape)
+        return reader.read(sent, at, found, values)
     except Differs as differs:
         raise NotAcceptedError(((steps(differs.at), differs.text),)) from None
     except ValidationError as error:
@@ -337,7 +338,7 @@ class Tool(Generic[P, R]):
         made: dict[str, Any] = {**kept, "original": self._original, **changes}
         return Tool(made.pop("definition", self.definition), self._target, **made)
 
-    def make(self, arguments: JsonObject, before: FactoryTape | None = None) -> BuiltArguments:
+    def make(self, arguments: JsonObject, before: FactoryValues | None = None) -> BuiltArguments:
         """Return an instance for one call, and the effective arguments that it was made of.
 
         `arguments` are valid and become the instance's own: nobody else may hold them. `before` has
@@ -357,14 +358,14 @@ class Tool(Generic[P, R]):
         if self._as_it_is and self._kept(arguments):
             return BuiltArguments(self._instance(arguments), canonical_bytes(arguments))
         found = Findings()
-        tape = (before or FactoryTape()) if self._has_factories else None
+        values = (before or FactoryValues()) if self._has_factories else None
         if self.takes_object is not None:
-            value, shown = _read(self.takes_object, arguments, None, found, tape)
+            value, shown = _read(self.takes_object, arguments, None, found, values)
             instance = self._target(value)
         else:
-            typed, shown = self._typed(arguments, found, tape)
+            typed, shown = self._typed(arguments, found, values)
             instance = self._instance(typed)
-        return _made(instance, canonical_bytes(shown), found, tape)
+        return _made(instance, canonical_bytes(shown), found, values)
 
     def _kept(self, arguments: JsonObject) -> bool:
         """Return whether the arguments are already what the hints promise."""
@@ -378,7 +379,7 @@ class Tool(Generic[P, R]):
         return target(**typed) if self.is_class else BoundCall(target, typed, self.blocking)
 
     def _typed(
-        self, arguments: JsonObject, found: Findings, tape: FactoryTape | None
+        self, arguments: JsonObject, found: Findings, values: FactoryValues | None
     ) -> tuple[Mapping[str, Any], JsonObject]:
         """Return the arguments as the author's hints promise them, and as everybody else sees them."""
         typed: dict[str, Any] | None = None
@@ -391,7 +392,7 @@ class Tool(Generic[P, R]):
             if isinstance(converter, TypedReader):
                 shown = dict(arguments) if shown is None else shown
                 place = (None, name)
-                typed[name], shown[name] = _read(converter, arguments[name], place, found, tape)
+                typed[name], shown[name] = _read(converter, arguments[name], place, found, values)
                 continue
             try:
                 typed[name] = made = converter(arguments[name])
@@ -405,7 +406,7 @@ class Tool(Generic[P, R]):
         if not self.defaults:
             typed = arguments if typed is None else typed
             return typed, arguments if shown is None else shown
-        return self._with_defaults(arguments, typed, shown, found, tape)
+        return self._with_defaults(arguments, typed, shown, found, values)
 
     def _with_defaults(
         self,
@@ -413,7 +414,7 @@ class Tool(Generic[P, R]):
         typed: dict[str, Any] | None,
         shown: JsonObject | None,
         found: Findings,
-        tape: FactoryTape | None,
+        values: FactoryValues | None,
     ) -> tuple[Mapping[str, Any], JsonObject]:
         """Return the same with what was not sent."""
         typed = dict(arguments) if typed is None else typed
@@ -422,7 +423,7 @@ class Tool(Generic[P, R]):
             if name in arguments:
                 continue
             found.defaults.append((None, name))
-            default = declared.for_call(name, tape, self.converters.get(name))
+            default = declared.for_call(name, values, self.converters.get(name))
             typed[name], shown[name] = default.value, default.shown
         return typed, shown
 

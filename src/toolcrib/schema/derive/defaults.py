@@ -39,7 +39,7 @@ from pydantic_core import SchemaError as CoreSchemaError
 from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.schema.derive.adapters import Adapter, whole_numbers
 from toolcrib.schema.derive.cores import is_core, parts_of
-from toolcrib.schema.derive.factories import FactoryTape
+from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.hints import show
 from toolcrib.schema.derive.roundtrip import MISSING, attributes_of, plain_default
 from toolcrib.schema.guard import schema_text
@@ -99,16 +99,16 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
     def for_call(
         self,
         name: str = "",
-        tape: FactoryTape | None = None,
+        values: FactoryValues | None = None,
         read: Callable[[Any], Any] | None = None,
     ) -> Default:
         """Return the default of one call, with a value that no other call shares.
 
-        A factory asks the tape, under the name of its parameter; `read` reads what is sent for that.
+        A factory asks `values`, under the name of its parameter; `read` reads what is sent for that.
         Raises what a factory raises.
         """
         if self.factory is not None:
-            made = tape.value(name, self.factory, _Parameter(read)) if tape else self.factory()
+            made = values.value(name, self.factory, _Parameter(read)) if values else self.factory()
             return default_of(made)
         if not self.is_json or self.value.__class__ in STEADY:
             return self

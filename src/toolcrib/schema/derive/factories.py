@@ -1,15 +1,17 @@
-"""What the default factories of a call made is kept, and handed out again when the call is built again.
+"""The values that the default factories of a call made, which every building of the call gets again.
 
 Rule: a default factory runs once a call. A call is built more than once: for a policy that looks at
 its tool, in a subprocess, after it waited for an approval, perhaps in another process. So the core
-schema of a hint asks a tape for each value that a factory is to make (`taped`): the first time the tape
-runs the factory and keeps the value, from then on it hands out a copy, in the same order. Reading is
-deterministic but for its factories: the same text asks for the same values in the same order, whatever
-unions, sets, texts of JSON and validators do meanwhile; validators see what they saw the first time.
+schema of a hint asks `FactoryValues` for each default that a factory is to make (`replayable`): the
+first time the factory runs and its value is stored, from then on a copy is handed out, in the same
+order. Reading is deterministic but for its factories: the same text asks for the same values in the
+same order, whatever unions, sets, texts of JSON and validators do meanwhile, and a validator sees each
+time what it saw the first time.
 
-In a saved run a value is kept as JSON, if its hint reads exactly that value from it: the same classes,
-with the same attributes. What JSON does not give back (a connection, an object of a subclass) is made
-anew in another process, where the call runs only if its effective arguments are the same as before.
+In a saved run a value is stored as JSON, if its hint reads exactly that value from it: the same
+classes, with the same attributes. What JSON does not give back (a connection, an object of a subclass)
+is made anew in another process, where the call runs only if its effective arguments are the same as
+before.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from toolcrib.values.json import JsonValue
 _UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
 
 
-class Source(Protocol):
-    """Knows what a factory may make: turns a value into JSON, and reads it again."""
+class Codec(Protocol):
+    """Writes what a factory may make as JSON, and reads it again."""
 
     def shown(self, value: Any) -> Any:
         """Return the value as JSON; `MISSING` for one that is none."""
@@ -43,19 +45,19 @@ class Source(Protocol):
         ...
 
 
-class _Kept:
+class _Value:
     """One value, as it was when its factory had made it.
 
     `MISSING` stands for one that cannot be copied, or that is no JSON: a connection stays what it is.
     """
 
-    __slots__ = ("_source", "_value")
+    __slots__ = ("_codec", "_value")
 
-    def __init__(self, value: Any, source: Source) -> None:
-        self._source = source
+    def __init__(self, value: Any, codec: Codec) -> None:
+        self._codec = codec
         self._value = _copied(value)
 
-    def again(self, _source: Source) -> Any:
+    def again(self, _codec: Codec) -> Any:
         return _copied(self._value)
 
     def json(self) -> list[JsonValue]:
@@ -63,14 +65,14 @@ class _Kept:
         if self._value is MISSING:
             return []
         try:
-            shown = self._source.shown(self._value)
-            exact = shown is not MISSING and _same(self._source(shown), self._value)
+            shown = self._codec.shown(self._value)
+            exact = shown is not MISSING and _same(self._codec(shown), self._value)
         except Exception:  # noqa: BLE001  the author's own code reads it
             return []
         return [shown] if exact else []
 
 
-class _KeptJson:
+class _Saved:
     """One value of a call that was saved."""
 
     __slots__ = ("_listed",)
@@ -78,79 +80,79 @@ class _KeptJson:
     def __init__(self, listed: JsonValue) -> None:
         self._listed = listed
 
-    def again(self, source: Source) -> Any:
+    def again(self, codec: Codec) -> Any:
         if not isinstance(self._listed, list) or len(self._listed) != 1:
             return MISSING
         try:
-            return source(self._listed[0])
+            return codec(self._listed[0])
         except Exception:  # noqa: BLE001  the author's own code; the call will be another one
             return MISSING
 
 
-class FactoryTape:
+class FactoryValues:
     """The values that the default factories of one call made: by factory, in the order of asking."""
 
     __slots__ = ("_before", "_made", "_scope")
 
     def __init__(self, before: Mapping[str, list[Any]] | None = None) -> None:
-        self._before = {key: deque(kept) for key, kept in (before or {}).items()}
-        self._made: dict[str, list[_Kept]] = {}
+        self._before = {key: deque(stored) for key, stored in (before or {}).items()}
+        self._made: dict[str, list[_Value]] = {}
         self._scope = ""
 
     @classmethod
-    def of_json(cls, saved: Mapping[str, JsonValue]) -> FactoryTape:
-        """Return the tape of a call that was saved; what is no part of one is made anew."""
-        lists = {key: kept for key, kept in saved.items() if isinstance(kept, list)}
-        return cls({key: list(map(_KeptJson, kept)) for key, kept in lists.items()})
+    def of_json(cls, saved: Mapping[str, JsonValue]) -> FactoryValues:
+        """Return the values of a call that was saved; what is no part of one is made anew."""
+        lists = {key: stored for key, stored in saved.items() if isinstance(stored, list)}
+        return cls({key: list(map(_Saved, stored)) for key, stored in lists.items()})
 
     def json(self) -> dict[str, JsonValue]:
-        return {key: [one.json() for one in kept] for key, kept in self._made.items()}
+        return {key: [one.json() for one in stored] for key, stored in self._made.items()}
 
-    def again(self) -> FactoryTape:
-        """Return a tape that hands out what this one kept."""
-        return FactoryTape(self._made)
+    def again(self) -> FactoryValues:
+        """Return values that hand out what was stored here."""
+        return FactoryValues(self._made)
 
-    def value(self, key: str, make: Callable[[], Any], source: Source) -> Any:
+    def value(self, key: str, make: Callable[[], Any], codec: Codec) -> Any:
         """Return the next value of a factory: what it made before, else what it makes now."""
-        known = self._before.get(key)
-        value = known.popleft().again(source) if known else MISSING
+        stored = self._before.get(key)
+        value = stored.popleft().again(codec) if stored else MISSING
         if value is MISSING:
             value = make()
-        self._made.setdefault(key, []).append(_Kept(value, source))
+        self._made.setdefault(key, []).append(_Value(value, codec))
         return value
 
     def reading(self, scope: str, read: Callable[[], Any]) -> Any:
-        """Return what `read` returns, while the factories of a taped core schema ask this tape.
+        """Return what `read` returns, while the factories of a replayable core schema ask here.
 
         `scope` tells the factories of this reader from those of another one.
         """
         self._scope = scope
-        before = _TAPE.set(self)
+        before = _CURRENT.set(self)
         try:
             return read()
         finally:
-            _TAPE.reset(before)
+            _CURRENT.reset(before)
 
     def scoped(self, index: int) -> str:
         return f"{self._scope}.{index}"
 
 
-_TAPE: ContextVar[FactoryTape | None] = ContextVar("_TAPE", default=None)
+_CURRENT: ContextVar[FactoryValues | None] = ContextVar("_CURRENT", default=None)
 
 
-def taped(core: Any, source_of: Callable[[Any], Source]) -> Any:
-    """Return a core schema whose default factories ask the tape of the call that is being read.
+def replayable(core: Any, codec_of: Callable[[Any], Codec]) -> Any:
+    """Return a core schema whose default factories ask the `FactoryValues` of the call that is read.
 
-    `source_of` makes the source of a factory from the core schema of its field. A validator of this
-    core schema must not use the ready-made ones of classes, which know of no tape.
+    `codec_of` makes the codec of a factory from the core schema of its field. A validator of this
+    core schema must not use the ready-made ones of classes, which do not ask.
     """
     number = count()
 
     def change(node: Any) -> Any:
         if "default_factory" not in node:
             return node
-        source = _Lazy(lambda: source_of(_with_definitions(node["schema"], whole)))
-        return {**node, "default_factory": _asking(next(number), node["default_factory"], source)}
+        codec = _Lazy(lambda: codec_of(_with_definitions(node["schema"], whole)))
+        return {**node, "default_factory": _asking(next(number), node["default_factory"], codec)}
 
     whole = rewritten(core, change)
     return whole
@@ -161,37 +163,37 @@ def _with_definitions(core: Any, whole: Any) -> Any:
     return {"type": "definitions", "schema": core, "definitions": shared} if shared else core
 
 
-def _asking(index: int, factory: Callable[..., Any], source: Source) -> Callable[..., Any]:
-    """Return a factory that asks the tape, if there is one; it may take the fields before it."""
+def _asking(index: int, factory: Callable[..., Any], codec: Codec) -> Callable[..., Any]:
+    """Return a factory that asks, if a call is being read; it may take the fields before it."""
 
     def make(*data: Any) -> Any:
-        tape = _TAPE.get()
-        if tape is None:
+        values = _CURRENT.get()
+        if values is None:
             return factory(*data)
-        return tape.value(tape.scoped(index), lambda: factory(*data), source)
+        return values.value(values.scoped(index), lambda: factory(*data), codec)
 
     return make
 
 
 class _Lazy:
-    """A source that is made when a call is saved, or built from a saved one."""
+    """A codec that is made when a call is saved, or built from a saved one."""
 
     __slots__ = ("_made", "_make")
 
-    def __init__(self, make: Callable[[], Source]) -> None:
+    def __init__(self, make: Callable[[], Codec]) -> None:
         self._make = make
-        self._made: Source | None = None
+        self._made: Codec | None = None
 
-    def _source(self) -> Source:
+    def _codec(self) -> Codec:
         if self._made is None:
             self._made = self._make()
         return self._made
 
     def shown(self, value: Any) -> Any:
-        return self._source().shown(value)
+        return self._codec().shown(value)
 
     def __call__(self, shown: JsonValue, /) -> Any:
-        return self._source()(shown)
+        return self._codec()(shown)
 
 
 def _copied(value: Any) -> Any:

@@ -23,7 +23,7 @@ from pydantic_core import (
 )
 
 from toolcrib.schema.derive.cores import core_schemas, has_factory, holds_factory, is_pydantics
-from toolcrib.schema.derive.factories import FactoryTape
+from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.roundtrip import (
     MISSING,
     AnythingPart,
@@ -266,19 +266,19 @@ class TypedReader:
         return self.node.check(value, MISSING, None, Findings())
 
     def read(
-        self, sent: JsonValue, at: At, found: Findings, tape: FactoryTape | None = None
+        self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None = None
     ) -> tuple[Any, JsonValue]:
-        """Return the typed value, and the JSON that it is; default factories ask the tape.
+        """Return the typed value, and the JSON that it is; default factories ask `values`.
 
         Raise Differs, ValidationError, SchemaError, ValueError for numbers that Python does not write,
         and what an author's validator raises.
         """
         text = self._text(sent)
-        if tape is None or not self.has_factories:
+        if values is None or not self.has_factories:
             value = self._validate(text, strict=True)
         else:
             scope = "".join(map(str, steps(at)))
-            value = tape.reading(scope, lambda: self._validate(text, strict=True))
+            value = values.reading(scope, lambda: self._validate(text, strict=True))
         if self._serializer is not None and self._is(value, sent):
             return value, sent
         return value, self.node.check(value, sent, at, found)

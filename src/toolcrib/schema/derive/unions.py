@@ -24,7 +24,7 @@ from toolcrib.errors import SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
 from toolcrib.schema.derive.cores import NO_PARTS, core_schemas, is_core
 from toolcrib.schema.derive.defaults import named_in
-from toolcrib.schema.derive.factories import taped
+from toolcrib.schema.derive.factories import replayable
 from toolcrib.schema.derive.generator import SchemaGenerator
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
@@ -66,7 +66,7 @@ def bounded(adapter: Adapter) -> Adapter:
     """Return the same adapter, as calls are read by it: its core schema stays, its validator may not.
 
     Where a union holds another one, the validator chooses branches by their schema and counts its
-    work; where there is a default factory, it asks the tape of the call.
+    work; its default factories ask the `FactoryValues` of the call.
     """
     nodes = list(core_schemas(adapter.core_schema))
     shared = {node["ref"]: node for node in nodes if "ref" in node}
@@ -101,11 +101,11 @@ class BoundedValidator:
     @cached_property
     def _validator(self) -> SchemaValidator:
         core = _Choosing(self._core, self._risky).core if self._risky else self._core
-        # Those of classes choose no branches, and know of no tape.
-        return SchemaValidator(taped(core, _source_of), _use_prebuilt=False)
+        # Those of classes choose no branches, and do not ask for values.
+        return SchemaValidator(replayable(core, _codec_of), _use_prebuilt=False)
 
 
-def _source_of(core: Any) -> TypedReader:
+def _codec_of(core: Any) -> TypedReader:
     return TypedReader(core, SchemaValidator(core, _use_prebuilt=False).validate_json)
 
 
