@@ -242,6 +242,14 @@ def test_what_the_transport_below_knows_to_be_secret_is_named() -> None:
     assert SigningTransport(Canned(said()), region="a").secrets == ()
 
 
+async def test_the_token_that_a_request_was_signed_with_is_hidden() -> None:
+    credentials = pytest.importorskip("botocore.credentials").Credentials("AKIAONE", "s", CANARY)
+    answer = Answer(403, json.dumps({"message": f"The signature of {CANARY} is wrong"}).encode())
+    signing = SigningTransport(Canned(answer), region="a", credentials=credentials)
+    with pytest.raises(AuthenticationError, match=r"The signature of \[key\] is wrong"):
+        await BedrockClient("m", region="a", transport=signing).chat(HI)
+
+
 async def test_each_request_has_the_credentials_of_its_time() -> None:
     credentials = pytest.importorskip("botocore.credentials").Credentials("AKIAONE", "s")
     transport = Canned(said())

@@ -376,6 +376,25 @@ async def test_a_key_that_only_the_sdk_has_is_hidden() -> None:
             await OpenAIClient("m", sdk=sdk).chat(HI)
 
 
+async def test_what_only_the_sdks_requests_hold_is_hidden() -> None:
+    """A token that it fetches itself, a header and a member of the query that it always sends."""
+    token, header, member = "tok/en+of+entra==canary", "gate+way/canary=", "que/ry+canary="
+    told = f"CPython: no access for {token} at {header} with {member}."
+    async with (
+        serving(Anywhere([http_error(401, told)])) as server,
+        openai.AsyncAzureOpenAI(
+            azure_endpoint=url_of(server),
+            api_version="2024-10-21",
+            azure_ad_token_provider=lambda: token,
+            default_headers={"x-gateway": header},
+            default_query={"code": member},
+        ) as sdk,
+    ):
+        with pytest.raises(AuthenticationError, match="CPython: no access for") as caught:
+            await OpenAIClient("m", sdk=sdk).chat(HI)
+    assert "canary" not in str(caught.value)
+
+
 async def test_an_sdk_that_cannot_authenticate() -> None:
     def no_token() -> str:
         raise OSError("the canary is in here")

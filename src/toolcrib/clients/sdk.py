@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from toolcrib.clients.server import merged
+from toolcrib.clients.server import merged, remembered
 from toolcrib.clients.transport import (
     ASKED_CODINGS,
     LINGER,
@@ -87,6 +87,7 @@ class SdkTransport:
         self._package: Any = sys.modules[package]
         self._http: Any = _http_library(self._package.DefaultAsyncHttpxClient)
         self._answer: Any = self._http.Response
+        self._sent: tuple[str, ...] = ()
 
     async def send(self, request: Outgoing) -> Response:
         """Return the beginning of the answer. Raises ConnectionFailed, AuthenticationError."""
@@ -108,6 +109,8 @@ class SdkTransport:
             response = None
         if response is None:
             raise failure
+        sent = response.request  # with the headers and keys that the SDK gave it
+        self._sent = remembered(self._sent, str(sent.url), sent.headers)
         return _SdkResponse(response, self._http, request.server)
 
     async def aclose(self) -> None:
@@ -115,9 +118,9 @@ class SdkTransport:
 
     @property
     def secrets(self) -> list[str]:
-        """The keys that the SDK's client has by now; it may renew them."""
+        """The keys that the SDK's client has by now, and those it sent; it may renew them."""
         keys = (getattr(self._sdk, name, None) for name in _KEYS)
-        return [key for key in keys if isinstance(key, str)]
+        return [*(key for key in keys if isinstance(key, str)), *self._sent]
 
     def _failure(self, error: Exception, server: str) -> ClientError:
         if isinstance(error, self._package.APITimeoutError | self._http.TimeoutException):

@@ -136,6 +136,8 @@ _HIDDEN = re.compile(r"\[key\](?:[^\s\"'<>,)]*[A-Za-z0-9][^\s\"'<>,)]*)?(?:\s[^\
 """What stands for a secret, what goes on with it in one word, and the words after it."""
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
 _PUBLIC = frozenset(("api-version", "alt"))
+_OF_SDK, _SIGNED = "x-stainless-", "AWS4-"
+_REMEMBERED = 64
 
 
 def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
@@ -150,6 +152,18 @@ def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
         if name.lower() not in HARMLESS:
             found += [value, value.rpartition(" ")[2]]
     return found
+
+
+def remembered(known: tuple[str, ...], url: str, headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the secrets that are known of the last requests, and those of one more, which somebody
+    gave its keys on the way. What an SDK tells of its machine is none, nor is a signature."""
+    given = {
+        name: value
+        for name, value in headers.items()
+        if not name.lower().startswith(_OF_SDK) and not value.startswith(_SIGNED)
+    }
+    latest = secrets_of(url, given)
+    return (*(one for one in known if one not in latest), *latest)[-_REMEMBERED:]
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:

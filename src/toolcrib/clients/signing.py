@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from toolcrib.clients.server import remembered
 from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response, Timeouts, Transport
 from toolcrib.errors import AuthenticationError, MissingExtraError
 from toolcrib.values.typed import names_wrong_types
@@ -42,15 +43,17 @@ class SigningTransport:
         self._region = region
         self._service = service
         self._credentials = credentials
+        self._sent: tuple[str, ...] = ()
 
     @property
     def secrets(self) -> Iterable[str]:
-        """The secrets of the wrapped transport."""
-        return getattr(self._transport, "secrets", ())
+        """The secrets of the wrapped transport, and what requests were signed with."""
+        return (*getattr(self._transport, "secrets", ()), *self._sent)
 
     async def send(self, request: Outgoing) -> Response:
         """Sign in a thread, since credentials may be fetched over the network, and send the request."""
         headers = await asyncio.to_thread(self._signed, request)
+        self._sent = remembered(self._sent, request.url, headers)
         return await self._transport.send(msgspec.structs.replace(request, headers=headers))
 
     async def aclose(self) -> None:
