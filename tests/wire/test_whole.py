@@ -1135,7 +1135,10 @@ def test_a_body_that_a_closed_connection_ended_needs_the_wires_own_end() -> None
 
 
 @each_row("wire", ["openai-chat", "mistral", "anthropic", "cohere"])
-@each_row("line", [b"upstream reset\n\n", b"da\nta: {}\n\n", b"<html>\n\n"])
+@each_row(
+    "line",
+    [b"upstream reset\n\n", b"da\nta: {}\n\n", b"<html>\n\n", b"data\n: {}\n\n", b"dat: {}\n\n"],
+)
 def test_a_line_of_no_event_before_the_end_is_a_cut(wire: str, line: bytes) -> None:
     """It may be what is left of an event; what comes after the end is nobody's."""
     before, after = {

@@ -34,10 +34,20 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventStream:
-    """The splitter. `foreign` counts lines that are not even the beginning of a field, and errors
-    without a text."""
+    """The splitter. `foreign` counts lines that are of no field, errors without a text, and events of
+    nothing but a bare `data`, which is what is left of a line that was broken behind it."""
 
-    __slots__ = ("_after_cr", "_data", "_held", "_limit", "_name", "_start", "_tail", "foreign")
+    __slots__ = (
+        "_after_cr",
+        "_bare",
+        "_data",
+        "_held",
+        "_limit",
+        "_name",
+        "_start",
+        "_tail",
+        "foreign",
+    )
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self.foreign = 0
@@ -46,6 +56,7 @@ class EventStream:
         self._data: list[bytes] = []
         self._held = 0
         self._name = b""
+        self._bare = False
         self._after_cr = False
         self._start = True
 
@@ -89,6 +100,8 @@ class EventStream:
         for line in lines:
             if not line:
                 if data:
+                    self.foreign += self._bare and not any(data)
+                    self._bare = False
                     whole = data[0] if len(data) == 1 else b"\n".join(data)
                     events.append(Event(self._name, whole, self.foreign))
                     data.clear()
@@ -114,8 +127,9 @@ class EventStream:
             self._name = value.removeprefix(b" ")
         elif line == b"data":
             self._data.append(b"")
+            self._bare = True
             return len(line)
-        elif not any(known.startswith(field) for known in _FIELDS) and not line.isspace():
+        elif field and field not in _FIELDS and not line.isspace():
             self.foreign += 1  # blanks keep a connection open
         return 0
 
