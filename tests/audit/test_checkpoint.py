@@ -363,6 +363,30 @@ async def test_checkpoints_are_signed_every_so_often_and_on_close(url: str) -> N
                 assert (await log.verify(checkpoint=Checkpoint.read(note))).ok
 
 
+@pytest.mark.parametrize("raised", [ValueError, asyncio.CancelledError, SystemExit])
+async def test_no_record_fails_with_whoever_keeps_a_checkpoint(
+    tmp_path: Path, raised: type[BaseException]
+) -> None:
+    def keep(_note: str) -> None:
+        raise raised
+
+    given = Checkpoints(signing(), keep, every=1)
+    async with AuditLog(f"sqlite:///{tmp_path}/crib.db", checkpoints=given) as log:
+        assert await log.begin(record(1, "started")) is None
+        await log.write(record(1))
+        assert (await log.verify()).checked == 2
+
+
+def test_who_keeps_checkpoints_is_not_async() -> None:
+    """Nobody would await it, and nothing would be kept."""
+
+    async def keep(_note: str) -> None:
+        raise AssertionError
+
+    with pytest.raises(TypeError, match="not async"):
+        Checkpoints(signing(), keep)
+
+
 async def test_in_a_folder_each_is_a_file_of_its_owners(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     given = Checkpoints(SigningKey.generate(NAME, tmp_path / "k"), folder, every=2)

@@ -21,7 +21,7 @@ from samples import WHOLE
 
 from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, SigningKey, Verification, tree
 from toolcrib.audit.append import stored_state
-from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, Seal, Summary, kind_of
+from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, Seal, Summary, kind_of, text_of
 from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError
 from toolcrib.storage import SqlDatabase, Transaction
@@ -329,6 +329,31 @@ async def test_what_only_columns_call_an_attachment_keeps_none_out(path: Path) -
     with opened(path) as connection:
         sql = "SELECT seq FROM audit_entries WHERE call_id = ?"
         assert connection.execute(sql, (said.digest,)).fetchall() == [(3,), (12,)]
+
+
+@pytest.mark.parametrize("seq", [3, 500])
+async def test_an_attachment_that_is_not_in_the_tree_keeps_none_out(
+    tmp_path: Path, seq: int
+) -> None:
+    """Without a key anybody can make a row that fits its hash, and take it away again."""
+    path = tmp_path / "plain.db"
+    said = Attachment.of("definition", {"name": "pay"}, run_id="")
+    text = text_of(said)
+    async with AuditLog(log_url(path)) as log:
+        await write_calls(log, range(3))
+        with opened(path) as database:
+            database.execute("CREATE TABLE aside AS SELECT * FROM audit_entries WHERE seq = 3")
+            database.execute("DELETE FROM audit_entries WHERE seq = ?", (seq,))
+            own = Seal(None).entry(Head(seq - 1, "0" * 64), 1.5, text).hash
+            row = (seq, 1.5, "", said.digest, "", "", "", "definition", "", text, "0" * 64, own)
+            database.execute(f"INSERT INTO audit_entries VALUES ({','.join('?' * 12)})", row)
+        await log.attach(said)
+        with opened(path) as database:
+            database.execute("DELETE FROM audit_entries WHERE seq = ?", (seq,))
+            if seq == 3:
+                database.execute("INSERT INTO audit_entries SELECT * FROM aside")
+        assert (await log.verify()).ok
+        assert await log.attachments([said.digest]) == {said.digest: said}
 
 
 @pytest.mark.parametrize("value", ["9e999", "x'00ff'", "x''"])

@@ -43,6 +43,7 @@ from toolcrib.errors import (
     ToolcribError,
 )
 from toolcrib.testing import Cassette, call, cassette, die_after, http_error, openai_server, raw
+from toolcrib.testing.cassettes import Record
 from toolcrib.testing.loopback import RawTurn, ServerTurn
 from toolcrib.values.message import ChatRequest, Message
 
@@ -559,3 +560,20 @@ def test_a_block_within_its_own_block(path: Path) -> None:
         with pytest.raises(ToolcribError, match="in use already"), tape:
             pytest.fail("it began")
         assert not tape.replaying
+
+
+async def test_a_folder_that_changes_leaves_the_file_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    modes: tuple[Record, ...] = ("all", "none")
+    for record in modes:
+        monkeypatch.chdir(tmp_path)
+        async with openai_server(["one"]) as server:
+            with cassette("tape.json", record=record) as tape:
+                monkeypatch.chdir(elsewhere)
+                async with OpenAIClient("m", base_url=server.url, transport=tape) as client:
+                    assert await outcome(client, "go") == "one"
+    found = await asyncio.to_thread(lambda: sorted(path.name for path in tmp_path.rglob("*")))
+    assert found == ["elsewhere", "tape.json"]

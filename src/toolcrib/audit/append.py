@@ -288,26 +288,27 @@ class CheckedLog:
             return []
         if self.state.format == 1:
             rows = self._transaction.tuples(_BY_COLUMN, key=column(key))
-            return [self._checked(row) for row in rows]
+            return [entry_of(self.placed(row)) for row in rows]
         numbers = [number // KINDS for number in self._index.under(key)]
         rows = self._transaction.tuples(_NUMBERED, numbers=numbers) if numbers else []
         gone = set(numbers) - {row[0] for row in rows}
         if gone:
             raise SourceError(f"entry {min(gone)} of the audit log is gone: verify the log")
-        return [self._checked(row) for row in rows]
+        return [entry_of(self.placed(row)) for row in rows]
 
-    def _checked(self, row: tuple[Any, ...]) -> AuditEntry:
-        """Return the entry of a row, if it is as it was written, and in this log at this place."""
+    def placed(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the row, if it is as it was written, and in this log at this place; raises SourceError
+        if not."""
         seq, at, text, _, _ = self.unchanged(row)
         if self.state.format > 1:
-            index = seq - self.state.first
-            proof, hashed = self._tree.inclusion(index), tree.leaf_hash(seq, at, text)
-            root = tree.root_of_inclusion(hashed, index, self.state.size, proof)
+            index, size = seq - self.state.first, self.state.size
+            proof = self._tree.inclusion(index) if 0 <= index < size else ()
+            root = tree.root_of_inclusion(tree.leaf_hash(seq, at, text), index, size, proof)
             if root is None or root.hex() != self.state.root:
                 raise SourceError(
                     f"entry {seq} of the audit log is not of this log: verify the log"
                 )
-        return entry_of(row)
+        return row
 
     def unchanged(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the row, if it is as it was written; raises SourceError if not."""
@@ -449,7 +450,7 @@ def append(
     tail = Tail(transaction, seal)
     # of what is only written, the key alone has to be known
     tail.know(d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts)
-    there = _there(transaction, seal, drafts)
+    there = _there(transaction, tail, drafts)
     settled: set[int] = set()
     written: list[NewEntry] = []
     under: dict[str, list[NewEntry]] = {}  # of those, by key
@@ -566,10 +567,11 @@ def _standing_or_error(tail: Tail, asked: CallKeys) -> AuditEntry | SourceError 
         return error
 
 
-def _there(transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]) -> set[int]:
+def _there(transaction: Transaction, tail: Tail, drafts: Sequence[NewEntry]) -> set[int]:
     """Return which of the drafts are in the log already, or come earlier in the same batch.
 
-    An entry that only its columns call the same does not count: anybody can have changed those.
+    An entry that only its columns call the same does not count, nor one that is not in the log's tree:
+    anybody can have put those there, and take them away again.
     """
     known, seen = set(), set()
     for at, draft in enumerate(drafts):
@@ -578,10 +580,16 @@ def _there(transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]) -> 
             named = {name: about[name] for name in ("run_id", "call_id", "status")}
             same = tuple(named.values())
             rows = () if same in seen else transaction.tuples(_THERE, **named)
-            if same in seen or any(seal.fits(row[:5]) and says_its_columns(row) for row in rows):
+            if same in seen or any(_holds(tail, row) for row in rows):
                 known.add(at)
             seen.add(same)
     return known
+
+
+def _holds(tail: Tail, row: tuple[Any, ...]) -> bool:
+    with suppress(SourceError):
+        return says_its_columns(row) and bool(tail.placed(row[:5]))
+    return False
 
 
 class GroupWriter(Generic[S, T]):

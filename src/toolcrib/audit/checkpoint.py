@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import inspect
 import logging
 import os
 import re
@@ -282,6 +283,8 @@ class Checkpoints:
         check_type("key", key, SigningKey | Path | str, "a SigningKey, or the path of its file")
         if not callable(keep):
             check_type("keep", keep, Path | str, "a folder's path, or a function")
+        if inspect.iscoroutinefunction(keep):  # nobody would await it, and nothing would be kept
+            raise TypeError("keep is a folder's path, or a function that is not async")
         check_type("every", every, int, "a number of records")
         check_type("seconds", seconds, float | int, "a number of seconds")
         if every < 1 or not seconds > 0:
@@ -289,7 +292,7 @@ class Checkpoints:
                 "checkpoints are signed every so many records and seconds: give 1 or more"
             )
         self._key = key if isinstance(key, SigningKey) else SigningKey.load(key)
-        self._keep = keep if callable(keep) else _in_folder(Path(keep))
+        self._keep = keep if callable(keep) else _in_folder(Path(keep).absolute())
         self._every, self._seconds = every, seconds
         self._last: Checkpoint | None = None
         self.renew()
@@ -319,7 +322,7 @@ class Checkpoints:
                 return
             try:
                 self._sign(grown)
-            except Exception as error:  # noqa: BLE001  a callback of somebody's; the records are kept
+            except BaseException as error:  # noqa: BLE001  a callback of somebody's; the records are kept
                 _log.warning("no checkpoint was signed (%s)", _told(error))
                 self._written, self._at = 1, time.monotonic()  # later, not at each record
 
@@ -334,7 +337,7 @@ class Checkpoints:
         self._last, self._written, self._at = checkpoint, 0, time.monotonic()
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return str(error) if isinstance(error, ToolcribError) else type(error).__name__
 
 

@@ -567,6 +567,7 @@ class Cassette:
         secrets: Iterable[str] = (),
     ) -> None:
         self.path = path
+        self._file = path.absolute()  # whatever becomes of the working folder
         self._record = record
         self._transport = transport or AiohttpTransport()
         self._compare = compare
@@ -590,12 +591,12 @@ class Cassette:
             raise ToolcribError(
                 f"the cassette {self.path} is in use already, in a block around this one"
             )
-        there = self.path.exists()
+        there = self._file.exists()
         if self._record == "all" or (self._record == "once" and not there):
-            check_writable(self.path)  # rather than when all has been asked
+            check_writable(self._file)  # rather than when all has been asked
             self._state = RecordingTransport(self._transport, self._secrets)
             return self
-        self._state = Player(self.path, read(self.path) if there else [], self._compare)
+        self._state = Player(self.path, read(self._file) if there else [], self._compare)
         self._placed = [name for name in _KEYS if not os.environ.get(name, "").strip()]
         os.environ.update(dict.fromkeys(self._placed, _PLACEHOLDER))
         return self
@@ -608,7 +609,7 @@ class Cassette:
         if kind is not None:
             return
         if isinstance(state, RecordingTransport) and (exchanges := state.exchanges()):
-            write(self.path, exchanges)
+            write(self._file, exchanges)
         elif isinstance(state, Player) and state.missed is not None:
             raise state.missed  # also where somebody between here and the client caught it
 
