@@ -43,6 +43,13 @@ NO_PARTS = frozenset(
 )
 
 
+def choices_of(union: Any) -> list[Any]:
+    """Return the core schemas of the branches of a union; tags that only lead to another are none."""
+    if union["type"] == "tagged-union":
+        return [choice for choice in union["choices"].values() if isinstance(choice, dict)]
+    return [choice[0] if isinstance(choice, tuple) else choice for choice in union["choices"]]
+
+
 def holds_factory(core: Any) -> bool:
     """Return whether a default anywhere in what is read is made by a factory."""
     return any("default_factory" in node for node in core_schemas(core))

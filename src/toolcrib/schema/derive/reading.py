@@ -22,7 +22,13 @@ from pydantic_core import (
     to_json,
 )
 
-from toolcrib.schema.derive.cores import core_schemas, has_factory, holds_factory, is_pydantics
+from toolcrib.schema.derive.cores import (
+    choices_of,
+    core_schemas,
+    has_factory,
+    holds_factory,
+    is_pydantics,
+)
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.roundtrip import (
     MISSING,
@@ -42,6 +48,7 @@ from toolcrib.schema.derive.roundtrip import (
     RootPart,
     ScalarPart,
     SetPart,
+    Taken,
     UnionPart,
     changes_text,
     extras_of,
@@ -129,6 +136,23 @@ class FieldsPart(Part):
         if len(made) < len(sent) or not made.keys() >= sent.keys():
             self._check_extras(value, sent, made, at, found)
         return made
+
+    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+        if not isinstance(sent, dict):
+            return
+        made: dict[str, Any] = {}
+        for field in self._fields:
+            name = field.name
+            if name not in dumped:
+                return
+            if name not in sent:
+                self._check_default(value, field, made, at, taken.found)
+                if not same_json(made[name], dumped[name]):
+                    return
+                taken.add(dumped, name)
+            elif dumped[name] != sent[name]:
+                item = self._attribute(value, name)
+                field.node.take_out(item, sent[name], dumped[name], (at, name), taken)
 
     def _check_default(
         self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Findings
@@ -245,7 +269,8 @@ class TypedReader:
     """Makes a typed value of valid JSON; called, it gives the value alone.
 
     Where a hint is made of plain fields only, pydantic's own dump of the value tells at once whether
-    all of it is what was sent; what differs, or may differ in another hint, is walked.
+    all of it, but for its defaults, is what was sent; what differs, or may differ in another hint, is
+    walked.
     """
 
     __slots__ = ("_core", "_hashes", "_node", "_serializer", "_validate", "has_factories")
@@ -279,8 +304,12 @@ class TypedReader:
         else:
             scope = "".join(map(str, steps(at)))
             value = values.reading(scope, lambda: self._validate(text, strict=True))
-        if self._serializer is not None and self._is(value, sent):
-            return value, sent
+        if self._serializer is not None:
+            mark = found.mark()
+            shown = self._dumped(value, sent, at, found)
+            if shown is not MISSING:
+                return value, shown
+            found.rewind(mark)
         return value, self.node.check(value, sent, at, found)
 
     def _text(self, sent: JsonValue) -> bytes:
@@ -293,13 +322,23 @@ class TypedReader:
             text = to_json(node.whole(sent))
         return text
 
-    def _is(self, value: Any, sent: JsonValue) -> bool:
-        """Return whether the value's own dump is what was sent, to the last digit."""
+    def _dumped(self, value: Any, sent: JsonValue, at: At, found: Findings) -> Any:
+        """Return pydantic's own dump of the value if, but for its defaults, it is what was sent, to the
+        last digit; else `MISSING`."""
         try:
-            dumped = cast("SchemaSerializer", self._serializer).to_python(value, mode="json")
-            return orjson.dumps(dumped, option=_SORTED) == orjson.dumps(sent, option=_SORTED)
-        except (PydanticSerializationError, TypeError):
-            return False
+            told = orjson.dumps(sent, option=_SORTED)
+            serializer = cast("SchemaSerializer", self._serializer)
+            dumped = serializer.to_python(value, mode="json", warnings=False)
+            if orjson.dumps(dumped, option=_SORTED) == told:
+                return sent
+            taken = Taken(found)
+            self.node.take_out(value, sent, dumped, at, taken)
+            if orjson.dumps(dumped, option=_SORTED) != told:
+                return MISSING
+        except (PydanticSerializationError, TypeError, Differs):
+            return MISSING
+        taken.put_back()
+        return dumped
 
     @property
     def node(self) -> Part:
@@ -317,7 +356,13 @@ _POINT = re.compile(rb"\.0(?![0-9])")
 _EXPONENT = re.compile(rb"e[+-]?[0-9]")
 _LONG = 1_000  # bytes, in which a set may hold items enough to be slow
 _SCALARS = frozenset(("str", "int", "float", "bool", "none"))
-_FAITHFUL = _SCALARS | {"default", "nullable", "list", "dict", "model", "dataclass"}
+_LEAVES = frozenset(
+    ("literal", "enum", "date", "time", "datetime", "uuid", "decimal", "definition-ref")
+)
+_UNIONS = frozenset(("union", "tagged-union"))
+_FAITHFUL = _SCALARS.union(
+    _LEAVES, _UNIONS, ("default", "nullable", "list", "tuple", "dict", "model", "dataclass")
+)
 _PLAIN_FIELD = frozenset(("type", "name", "schema", "kw_only", "metadata"))
 _TEXT = {"type": "str"}
 _CONTAINERS = (ListPart, SetPart, DictPart, FieldsPart, InsidePart, NullablePart, UnionPart)
@@ -393,17 +438,10 @@ class _Planner:
         return NullablePart(self.plan(core["schema"], config))
 
     def _union(self, core: Any, config: Any) -> Part:
-        listed = [c[0] if isinstance(c, tuple) else c for c in core["choices"]]
-        return self._of_choices(listed, core, config)
+        choices = [self.plan(choice, config) for choice in choices_of(core)]
+        return UnionPart(choices, self._part_reader(core, config))
 
-    def _tagged_union(self, core: Any, config: Any) -> Part:
-        listed = [choice for choice in core["choices"].values() if isinstance(choice, dict)]
-        return self._of_choices(listed, core, config)
-
-    def _of_choices(self, listed: Any, core: Any, config: Any) -> Part:
-        return UnionPart(
-            [self.plan(choice, config) for choice in listed], self._part_reader(core, config)
-        )
+    _tagged_union = _union
 
     def _default(self, core: Any, config: Any) -> Part:
         return self.plan(core["schema"], config)
@@ -584,15 +622,23 @@ def _constant_default(core: Any) -> Any:
 
 
 def _is_faithful(core: Any, config: Mapping[str, Any]) -> bool:
-    """Return whether pydantic writes a value as it reads it: plain fields, under their own names, with
-    no serializer, alias, secret or validator of their own anywhere."""
+    """Return whether pydantic writes a value as it reads it, or as another text: plain fields, under
+    their own names, with no serializer, alias, secret or validator of their own anywhere."""
     kind = core["type"]
+    if kind == "definitions":
+        return all(_is_faithful(each, {}) for each in (core["schema"], *core["definitions"]))
     if "serialization" in core or kind not in _FAITHFUL:
         return False
     if kind in _SCALARS:
         return not changes_text(core, config)
+    if kind in _LEAVES:
+        return True
     if kind in ("default", "nullable"):
         return _is_faithful(core["schema"], config)
+    if kind in _UNIONS:
+        return all(_is_faithful(choice, config) for choice in choices_of(core))
+    if kind == "tuple":
+        return all(_is_faithful(item, config) for item in core["items_schema"])
     if kind in ("list", "dict"):
         plain_keys = core.get("keys_schema", _TEXT)["type"] == "str"
         items = core.get("items_schema") or core.get("values_schema")

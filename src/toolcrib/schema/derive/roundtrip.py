@@ -239,6 +239,23 @@ class Findings:
         del self.normalised[mark[1] :]
 
 
+class Taken:
+    """The defaults that were taken out of JSON: where each stood, in order to be put back there."""
+
+    __slots__ = ("_places", "found")
+
+    def __init__(self, found: Findings) -> None:
+        self.found = found
+        self._places: list[tuple[dict[str, Any], str, JsonValue]] = []
+
+    def add(self, holder: dict[str, Any], name: str) -> None:
+        self._places.append((holder, name, holder.pop(name)))
+
+    def put_back(self) -> None:
+        for holder, name, value in self._places:
+            holder[name] = value
+
+
 def steps(at: At) -> tuple[str | int, ...]:
     """Return a place as the steps that lead to it."""
     found: list[str | int] = []
@@ -268,6 +285,9 @@ class Part:
         if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
             return shown
         raise Differs(at)
+
+    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+        """Take out of `dumped`, which pydantic wrote of `value`, the defaults that were not sent."""
 
 
 class PartReader:
@@ -459,6 +479,10 @@ class NullablePart(AroundPart):
             return None
         raise Differs(at)
 
+    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+        if value is not None:
+            self.inner.take_out(value, sent, dumped, at, taken)
+
 
 class InsidePart(AroundPart):
     """Walks what pydantic wraps around a plan of its own: a secret is opened, a reference followed."""
@@ -532,6 +556,11 @@ class UnionPart(Part):
             found.known[key] = None
         raise Differs(at)
 
+    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+        fitting = [choice for choice in self.choices if choice.fits(value)]
+        if len(fitting) == 1:
+            fitting[0].take_out(value, sent, dumped, at, taken)
+
     def _check_stays(self, value: Any, shown: Any, at: At) -> None:
         again = self._reader.try_read(shown)  # whether the form is valid is for the schema to say
         if again is not MISSING and again.__class__ is not value.__class__:
@@ -583,6 +612,13 @@ class ListPart(Part):
             for index, (node, item, one) in enumerate(zip(nodes, value, ones, strict=True))
         ]
         return MISSING if any(item is MISSING for item in items) else items
+
+    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+        if not (isinstance(sent, list) and len(sent) == len(dumped) == len(value)):
+            return
+        for index, node in enumerate(self._nodes(len(sent))):
+            if dumped[index] != sent[index]:
+                node.take_out(value[index], sent[index], dumped[index], (at, index), taken)
 
 
 def _check_spread(items: Iterable[Any]) -> None:
@@ -716,6 +752,13 @@ class DictPart(Part):
         if len(made) < len(sent):
             raise Differs(at)
         return made
+
+    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+        if not (isinstance(sent, dict) and sent.keys() == dumped.keys() == value.keys()):
+            return
+        for key, item in sent.items():
+            if dumped[key] != item:
+                self._value.take_out(value[key], item, dumped[key], (at, key), taken)
 
     def _name(self, key: Any) -> Any:
         if isinstance(key, SECRETS):  # two secrets are two names; who shows them masks them

@@ -22,7 +22,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
-from toolcrib.schema.derive.cores import NO_PARTS, core_schemas, is_core
+from toolcrib.schema.derive.cores import NO_PARTS, choices_of, core_schemas, is_core
 from toolcrib.schema.derive.defaults import named_in
 from toolcrib.schema.derive.factories import replayable
 from toolcrib.schema.derive.generator import SchemaGenerator
@@ -139,8 +139,7 @@ class _Choosing:
 
         Its branches have labels: without, a validator's name would hold the names of all below it.
         """
-        cores = [choice[0] if isinstance(choice, tuple) else choice for choice in union["choices"]]
-        schemas = [self._generator.generate_inner(core) for core in cores]
+        schemas = [self._generator.generate_inner(core) for core in choices_of(union)]
         chooser = BranchChooser(schemas, self._generator.definitions)
         choices = [
             (self._named(choice[0]), choice[1])
@@ -259,7 +258,7 @@ def _size(value: Any) -> int:
 def _holds_union(union: Any, shared: Mapping[str, Any]) -> bool:
     """Return whether there is a union in a branch of this one, itself included."""
     seen = set[str]()
-    pending: list[Any] = [c[0] if isinstance(c, tuple) else c for c in union["choices"]]
+    pending = choices_of(union)
     while pending:
         for node in core_schemas(pending.pop()):
             if node["type"] in ("union", "tagged-union"):
