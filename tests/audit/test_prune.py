@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from audit.audit_helpers import opened, record, write_calls
 
-from toolcrib.audit import AuditFilter, AuditLog, Fault, verify_jsonl
+from toolcrib.audit import AuditFilter, AuditLog, Fault, append, verify_jsonl
 from toolcrib.audit import log as audit_log
 from toolcrib.audit.entry import text_of
 from toolcrib.audit.verify import checked_to_prune
@@ -249,3 +249,30 @@ async def test_what_goes_missing_while_a_log_is_read_to_be_pruned_stops_it(
         with pytest.raises(SourceError, match="try again, or verify"):
             await log.prune(before=1e12)
         assert len(await log.entries()) == 5
+
+
+async def test_many_go_in_parts_between_which_others_write(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append, "MOST_PRUNED", 150)
+    monkeypatch.setattr(audit_log, "_PAUSE", 0)
+    said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
+    defined = Attachment.of("definition", {"name": "pay"}, run_id="")
+    async with AuditLog(url, key="k") as log:
+        await log.attach(defined)
+        await write_calls(log, range(250))
+        await log.attach(said)
+        await write_calls(log, range(250, 260))
+        head = await log.head()
+        kept = (await log.entries())[-3:]
+        pruning = asyncio.create_task(log.prune(before=kept[0].at))
+        await write_calls(log, range(300, 310))
+        assert await pruning == 517
+        assert (await log.entries())[:3] == kept
+        assert len(await log.attachments([said.digest, defined.digest])) == 2
+        assert (await log.verify(head=head)).ok
+        lines = [line async for line in log.export()]
+        assert sum('"status":"pruned"' in line for line in lines) > 1
+        assert verify_jsonl(lines, key="k").sealed
+        assert await log.prune(before=1e12) > 20
+        assert (await log.verify()).ok

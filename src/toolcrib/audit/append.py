@@ -73,6 +73,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 _IDLE = 5.0  # seconds
 _MOST = 500  # in one transaction
+MOST_PRUNED = 20_000  # likewise: some seconds, and others wait for ten
 PAGE = 100  # a record may have 4 MB
 _STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal
     FROM audit_head WHERE id = 1"""
@@ -352,18 +353,19 @@ class Tail(CheckedLog):
         entries = [(row["seq"], row["at"], row["record"]) for row in rows]
         self._seal_in(entries, [draft.told for draft in drafts], head)
 
-    def prune(self, before: float, left: Left) -> int:
-        """Remove the entries up to the first that was written at `before` or later; how many.
+    def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
+        """Remove the entries up to the first that was written at `before` or later, but no more than
+        may keep others waiting; how many, and what is left, if it is to go on.
 
         What later entries may refer to is written again: all definitions, and what was attached to
         runs of which later entries are left. Raises SourceError if the log has entries that do not
         follow from what was `left`, a moment ago, as what it begins and ends with.
         """
-        limit = seconds(before)
-        removed, last = 0, None
+        limit, through = seconds(before), left.head.seq
+        removed, last, more = 0, None, False
         attachments: list[Attachment] = []
         for rows in self._behind(left.begin):
-            gone = list(takewhile(lambda row: row[1] < limit, rows))
+            gone = list(takewhile(lambda row: row[1] < limit and row[0] <= through, rows))
             told = [summary_of(row[2]) for row in gone]
             self.know(CallKeys.under(each.idempotency_key) for each in told)
             for each, row in zip(told, gone, strict=True):
@@ -373,17 +375,19 @@ class Tail(CheckedLog):
                     self._index.forget(each.idempotency_key, row[0] * KINDS + KINDS - 1)
             removed += sum(row[0] > 0 for row in gone)  # a genesis is none that anybody wrote
             last = gone[-1] if gone else last
-            if len(gone) < len(rows):
+            more = len(gone) == len(rows)
+            if not more or removed >= MOST_PRUNED:
                 break
         if last is None or not removed:
-            return 0
-        meanwhile = [row for rows in self._behind(left.head) for row in rows if row[0] > last[0]]
+            return 0, None
+        meanwhile = [row for rows in self._behind(left.head) for row in rows]
         runs = left.runs | {"", *(summary_of(row[2]).run_id for row in meanwhile)}
         carried = [each for each in attachments if each.run_id in runs]
         self._transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=last[0])
         kept_on: list[Kept] = [Pruned(last[0], last[4], removed), *carried]
         self.add([NewEntry.of(kept) for kept in kept_on])
-        return removed - len(carried)
+        rest = msgspec.structs.replace(left, begin=Head(last[0], last[4]))
+        return removed - len(carried), rest if more else None
 
     def _behind(self, last: Head) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of all entries behind one, page by page, each of which follows from the one

@@ -15,6 +15,7 @@ from typing import Any
 from toolcrib.audit.append import (
     CallKeys,
     GroupWriter,
+    Left,
     NewEntry,
     Tail,
     append,
@@ -60,6 +61,7 @@ from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import came, check_each, check_type
 
 _PAGE = 100  # a record may have 4 MB
+_PAUSE = 0.25  # seconds in which writers that wait for SQLite's lock look again
 _RECORD = "a ToolInvocationRecord"
 _LINES = "the lines of an export, each a text: a list of them, or a file opened as text"
 _CHECKPOINT = "a Checkpoint, as Checkpoint.opened gives it"
@@ -369,10 +371,17 @@ class AuditLog(Closing):
         entry is not as it was written, or is missing, and if another process prunes meanwhile.
         """
         check_type("before", before, float | int, "a time, in seconds since the epoch")
-        left = await self._database.transact(
+        left: Left | None = await self._database.transact(
             lambda t: checked_to_prune(t, self._seal, before), write=False
         )
-        return await self._database.transact(lambda t: Tail(t, self._seal).prune(before, left))
+        pruned = 0
+        while left is not None:
+            part = partial(_pruned, self._seal, before, left)
+            removed, left = await self._database.transact(part)
+            pruned += removed
+            if left is not None:
+                await asyncio.sleep(_PAUSE)
+        return pruned
 
     async def aclose(self) -> None:
         """Wait for what is being written, sign a last checkpoint, and close the database."""
@@ -480,6 +489,12 @@ def _select(
 def _rows(query: tuple[str, dict[str, Any]], transaction: Transaction) -> Sequence[tuple[Any, ...]]:
     sql, values = query
     return transaction.tuples(sql, **values)
+
+
+def _pruned(
+    seal: Seal, before: float, left: Left, transaction: Transaction
+) -> tuple[int, Left | None]:
+    return Tail(transaction, seal).prune(before, left)
 
 
 def _migrated(transaction: Transaction, seal: Seal) -> bool:
