@@ -19,7 +19,6 @@ from pydantic_core import (
     PydanticSerializationError,
     SchemaSerializer,
     core_schema,
-    to_json,
 )
 
 from toolcrib.schema.derive.cores import (
@@ -57,7 +56,7 @@ from toolcrib.schema.derive.roundtrip import (
     steps,
 )
 from toolcrib.schema.references import read_text
-from toolcrib.values.json import JsonValue, canonical_json
+from toolcrib.values.json import JsonValue, canonical_json, json_bytes
 
 # Check objects of declared fields against what was sent: models, dataclasses, TypedDicts,
 # NamedTuples.
@@ -313,13 +312,13 @@ class TypedReader:
         return value, self.node.check(value, sent, at, found)
 
     def _text(self, sent: JsonValue) -> bytes:
-        node, text = self.node, to_json(sent)
+        node, text = self.node, json_bytes(sent)
         if (
             _POINT.search(text) is not None
             or _EXPONENT.search(text) is not None
             or (len(text) > _LONG and self._hashes)
         ):
-            text = to_json(node.whole(sent))
+            text = json_bytes(node.whole(sent))
         return text
 
     def _dumped(self, value: Any, sent: JsonValue, at: At, found: Findings) -> Any:
@@ -351,7 +350,7 @@ class TypedReader:
 
 
 _SORTED = orjson.OPT_SORT_KEYS
-# Whole floats, as `to_json` writes them; within a text it may err. Apart, each is found quickly.
+# Whole floats, as `json_bytes` writes them; within a text it may err. Apart, each is found quickly.
 _POINT = re.compile(rb"\.0(?![0-9])")
 _EXPONENT = re.compile(rb"e[+-]?[0-9]")
 _LONG = 1_000  # bytes, in which a set may hold items enough to be slow
@@ -384,8 +383,8 @@ class JsonTextPart(Part):
             return sent
         try:
             said = read_text(sent)
-            text = to_json(said)
-            whole = to_json(self._inner.whole(said))
+            text = json_bytes(said)
+            whole = json_bytes(self._inner.whole(said))
         except ValueError:  # `check` says what is wrong with it; pydantic reads it all the same
             with suppress(ValueError):
                 self._inner.whole(jiter.from_json(sent.encode()))

@@ -36,11 +36,10 @@ from pydantic_core import (
     SchemaError,
     SchemaValidator,
     core_schema,
-    to_json,
     to_jsonable_python,
 )
 
-from toolcrib.values.json import JsonValue, canonical_json
+from toolcrib.values.json import JsonValue, canonical_json, json_bytes
 
 # Turn a Python value of any kind into the JSON that it is, and compare JSON values.
 #
@@ -305,7 +304,7 @@ class PartReader:
         if self._made is None:
             config = {key: said for key, said in self._config.items() if key != "title"}
             self._made = SchemaValidator(self._core, cast("CoreConfig", config))
-        return self._made.validate_json(to_json(sent), strict=True)
+        return self._made.validate_json(json_bytes(sent), strict=True)
 
     def try_read(self, sent: JsonValue) -> Any:
         """Return the value; `MISSING` for what cannot be read."""
