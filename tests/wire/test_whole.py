@@ -1093,6 +1093,12 @@ def test_a_delta_of_bedrocks_that_brings_nothing_is_an_error(delta: Any) -> None
         _read("bedrock-converse", b_start() + frame(event, event_type="contentBlockDelta"))
 
 
+@pytest.mark.parametrize("payload", [b"", b" ", b"null", b"{}"])
+def test_an_empty_frame_of_bedrocks_is_a_delta_that_brings_nothing(payload: bytes) -> None:
+    with pytest.raises(WireError):
+        _read("bedrock-converse", b_start() + frame(payload, event_type="contentBlockDelta"))
+
+
 def _read(wire: str, data: bytes) -> Reply:
     reading = decoder(wire, offer=OFFER)
     reading.feed(data)

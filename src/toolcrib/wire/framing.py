@@ -227,6 +227,7 @@ _MOST_PAYLOAD = 24 * 1024 * 1024
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Sizes of a header's value by its type, where they are fixed; 6 (bytes) and 7 (text) say theirs."""
 _TORN = Event(b"", b"?")
+_NOTHING = (b"", b"null")
 
 
 class FrameStream:
@@ -295,7 +296,8 @@ def _event(frame: bytes, payload_at: int) -> Event:
     headers = _headers(frame[_PRELUDE.size : payload_at])
     payload = frame[payload_at:-_CRC_SIZE]
     if headers.get(":message-type", "event") == "event":
-        return Event(headers.get(":event-type", "").encode(), payload)
+        said = b"{}" if payload.strip() in _NOTHING else payload  # an event nevertheless, by its type
+        return Event(headers.get(":event-type", "").encode(), said)
     return Event(b"exception", _reported(headers, payload))
 
 
