@@ -150,7 +150,27 @@ SHOWN: dict[str, str] = {
     "a quotation in HTML": "<blockquote>\n{}\n</blockquote>",
     **{
         f"an element of HTML, {name}": f"Use <{name}>{{}}</{name}> for it."
-        for name in ("samp", "kbd", "xmp", "textarea", "Listing", "PLAINTEXT")
+        for name in ("samp", "kbd", "xmp", "TextArea", "Listing", "PLAINTEXT", "tt", "script")
+    },
+    "an element in its like": "<blockquote>a <BlockQuote>b</BlockQuote>\n{}\n</blockquote>",
+    "an element in its like twice": "<pre><pre>a</pre><pre b>c</pre><prex>{}</pre>",
+    "data in XML": "You send <![CDATA[{}]]> so.",
+    **{
+        f"quotation marks, {marks}": f"Never write {marks[0]}then {{}}{marks[1]} here."
+        for marks in (
+            "‛’",
+            "‟”",
+            "⹂‟",
+            "〝〞",
+            "〝〟",
+            "﹁﹂",
+            "﹃﹄",
+            "＂＂",
+            "＇＇",
+            "｢｣",
+            "❝❞",
+            "❛❜",
+        )
     },
     "an element with attributes": "Use <textarea rows=3>\n{}\n</textarea> for it.",
     "an element without an end": "Use <plaintext>\n{}",
@@ -233,12 +253,12 @@ COMMENTS = [
 AROUND = [
     ("", ""),
     ("/* ", " */"),
-    ("<![CDATA[", "]]>"),
+    ("{# ", " #}"),
     ("<sample>", "</sample>"),
     ("<code-block>", "</code-block>"),
     ("[code]", "[/code]"),
     ("\\\\verb|", "|"),
-    ("\u301d", "\u301e"),
+    ("\u3008", "\u3009"),
     ("\u300a", "\u300b"),
     ("**", "**"),
     ('"First.\n\n', '\n\nLast."'),

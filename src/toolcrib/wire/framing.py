@@ -296,8 +296,8 @@ def _event(frame: bytes, payload_at: int) -> Event:
     headers = _headers(frame[_PRELUDE.size : payload_at])
     payload = frame[payload_at:-_CRC_SIZE]
     if headers.get(":message-type", "event") == "event":
-        said = b"{}" if payload.strip() in _NOTHING else payload  # an event nevertheless, by its type
-        return Event(headers.get(":event-type", "").encode(), said)
+        empty = payload.strip() in _NOTHING  # an event nevertheless, by its type
+        return Event(headers.get(":event-type", "").encode(), b"{}" if empty else payload)
     return Event(b"exception", _reported(headers, payload))
 
 

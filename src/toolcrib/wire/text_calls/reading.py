@@ -46,12 +46,17 @@ class EndedError(Exception):
 
 
 class Marks:
-    """Strings to look for; of two at one place the longer one counts."""
+    """Strings to look for; of two at one place the longer one counts. Those of `html`, which are in
+    small letters, are found in any case."""
 
-    def __init__(self, marks: Iterable[str]) -> None:
-        ordered = sorted(set(marks), key=len, reverse=True)
-        self._any = re.compile("|".join(map(re.escape, ordered)))
-        self._beginnings = frozenset(mark[:n] for mark in ordered for n in range(1, len(mark)))
+    def __init__(self, marks: Iterable[str], html: Iterable[str] = ()) -> None:
+        patterns = {mark: f"{re.escape(mark[0])}(?ai:{re.escape(mark[1:])})" for mark in html}
+        patterns |= {mark: re.escape(mark) for mark in marks}
+        ordered = sorted(patterns, key=len, reverse=True)
+        self._any = re.compile("|".join(patterns[mark] for mark in ordered))
+        self._beginnings = frozenset(
+            mark[:n].lower() for mark in ordered for n in range(1, len(mark))
+        )
         self._longest = len(ordered[0])
 
     def search(self, text: str, at: int, *, ended: bool) -> tuple[int, str]:
@@ -61,7 +66,7 @@ class Marks:
         start = len(text) if found is None else found.start()
         if not ended:
             for begin in range(max(at, len(text) - self._longest + 1), min(start + 1, len(text))):
-                if text[begin:] in self._beginnings:
+                if text[begin:].lower() in self._beginnings:
                     return begin, ""
         return start, "" if found is None else found.group()
 

@@ -27,22 +27,12 @@ from toolcrib.wire.text_calls.syntaxes import Reader, TextSyntax, some_calls, th
 _FENCES = {"```": re.compile("`*+"), "~~~": re.compile("~*+")}
 _INFO = re.compile(r"[\w.+-]*+")
 _BLANKS = re.compile(r"[ \t]*+")
-_ENCLOSED = {"<!--": "-->"} | {
-    f"<{name}": f"</{name}>"
-    for element in (
-        "pre",
-        "code",
-        "blockquote",
-        "samp",
-        "kbd",
-        "xmp",
-        "textarea",
-        "listing",
-        "plaintext",
-    )
-    for name in (element, element.upper(), element.capitalize())
-}
-"""What encloses in HTML what is shown; its names are written in any case."""
+_ELEMENTS = (
+    *("pre", "code", "blockquote", "samp", "kbd", "xmp", "textarea", "listing", "plaintext"),
+    *("tt", "script", "template"),
+)
+_ENCLOSED = {"<!--": "-->", "<![cdata[": "]]>"} | {f"<{name}": f"</{name}>" for name in _ELEMENTS}
+"""What encloses in HTML what is shown, in small letters; it is written in any case."""
 
 _QUOTED = {
     '"': '"',
@@ -58,6 +48,17 @@ _QUOTED = {
     "›": "‹›",
     "「": "」",
     "『": "』",
+    "‛": "’",
+    "‟": "”",
+    "⹂": "‟“”",
+    "〝": "〞〟",
+    "﹁": "﹂",
+    "﹃": "﹄",
+    "＂": "＂",
+    "＇": "＇",
+    "｢": "｣",
+    "❛": "❜",
+    "❝": "❞",
 }
 """Marks that open a quotation, and those that close it."""
 _NO_OPENING = ".,!?;)]}%…"
@@ -227,9 +228,8 @@ class Scanner:
         self._cursor = Cursor()
         self._thoughts = frozenset(syntax.thinking.values())
         self._marks = Marks(
-            {*syntax.marks, *syntax.endings, *syntax.thinking, *self._thoughts}.union(
-                _FENCES, _ENCLOSED
-            )
+            {*syntax.marks, *syntax.endings, *syntax.thinking, *self._thoughts}.union(_FENCES),
+            html=_ENCLOSED,
         )
         self._own = sorted(syntax.marks, key=len, reverse=True)
         self._scan = self._through()
@@ -282,7 +282,7 @@ class Scanner:
                 elif mark in self._thoughts:
                     self._forget(mark)
                     yield from self._beginning()
-                elif mark in _ENCLOSED:
+                elif mark.lower() in _ENCLOSED:
                     yield from self._enclosed(mark)
                 elif not self._after_call:
                     self._say(mark)
@@ -296,13 +296,28 @@ class Scanner:
         self._quotes.past()
 
     def _enclosed(self, mark: str) -> Asking[None]:
-        """Say what an element of HTML encloses, if its name is whole: `<sample>` is no `<samp>`."""
-        follows = yield from self._cursor.peek()
-        is_longer = mark != "<!--" and (follows.isalnum() or follows in tuple("-_:."))
-        if is_longer or self._quotes.after_opener:
+        """Say what an element of HTML encloses, with those of its name within."""
+        opener = mark.lower()
+        if self._quotes.after_opener or (yield from self._is_longer(opener)):
             self._say(mark)
-        else:
-            yield from self._pass_over(mark, _ENCLOSED[mark])
+            return
+        self._tell(mark)
+        closer, depth = _ENCLOSED[opener], 1
+        nests = () if opener.startswith("<!") else (opener,)
+        marks = Marks((), html=(closer, *nests))
+        while depth:
+            found = yield from self._cursor.until(marks, self._tell)
+            self._tell(found)
+            if found.lower() == closer:
+                depth -= 1
+            elif not (yield from self._is_longer(opener)):
+                depth += 1
+        self._quotes.past()
+
+    def _is_longer(self, opener: str) -> Asking[bool]:
+        """Yield whether the name of an element goes on: `<sample>` is no `<samp>`."""
+        follows = yield from self._cursor.peek()
+        return opener[1].isalpha() and (follows.isalnum() or follows in tuple("-_:."))
 
     def _fenced(self, mark: str) -> Asking[None]:
         """Say a fenced block, which has as long a fence at its end, or longer.
