@@ -112,11 +112,12 @@ async def test_a_newer_one_is_refused_and_not_touched(url: str) -> None:
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(url: str) -> None:
-    execute(url, OLDEST, "CREATE TABLE audit_head (something INTEGER)")
+    execute(url, OLDEST, "CREATE TABLE mine (x INTEGER)")
+    execute(url, "CREATE INDEX audit_entries_by_run ON mine (x)")
     with pytest.raises(SourceError, match="cannot be used"):
         await SqlDatabase(url).read("SELECT 1")
-    assert set(await tables(url)) == {"approvals", "audit_head"}
-    execute(url, "DROP TABLE audit_head")
+    assert set(await tables(url)) == {"approvals", "mine"}
+    execute(url, "DROP TABLE mine")
     database = SqlDatabase(url)
     assert await versions(database) == list(range(1, NEWEST + 1))
     await database.aclose()
@@ -143,3 +144,13 @@ async def test_several_threads_open_it_at_once(url: str) -> None:
     read: Callable[[SqlDatabase], Any] = versions
     assert await asyncio.gather(*map(read, databases)) == [list(range(1, NEWEST + 1))] * 4
     await asyncio.gather(*(database.aclose() for database in databases))
+
+
+@pytest.mark.parametrize("name", ["approvals", "audit_entries", "audit_tiles"])
+async def test_a_table_of_another_program_is_left_alone(url: str, name: str) -> None:
+    execute(url, f"CREATE TABLE {name} (id INTEGER PRIMARY KEY, who TEXT)")
+    before = await tables(url)
+    async with AuditLog(url) as log:
+        with pytest.raises(SourceError, match=f"a table {name} of another program"):
+            await log.open()
+    assert await tables(url) == before

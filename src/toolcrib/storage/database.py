@@ -240,6 +240,7 @@ def _set_session(connection: Any, _record: object) -> None:
     connection.commit()
 
 
+_APPROVALS = {"id", "request", "expires_at", "answer", "used_at"}  # the columns of version 1
 # Version 1 has no row in databases that are older than the table of versions: it is taken over.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -308,10 +309,27 @@ def migrate(connection: Connection) -> None:
     for version, statements in enumerate(MIGRATIONS, start=1):
         if version <= version_of(connection):
             continue
+        if version == 1:
+            _check_free(connection)
         for statement in statements:
             connection.execute(text(statement.format(serial=serial)))
         connection.execute(
             text("INSERT INTO toolcrib_schema (version) VALUES (:version)"), {"version": version}
+        )
+
+
+def _check_free(connection: Connection) -> None:
+    """Raise SourceError if another program has tables of these names: they would be altered."""
+    found = sqlalchemy().inspect(connection)
+    there = set(found.get_table_names())
+    taken = there & {"audit_entries", "audit_head", "audit_keys", "audit_tiles"}
+    if "approvals" in there:
+        named = {column["name"] for column in found.get_columns("approvals")}
+        taken |= set() if named == _APPROVALS else {"approvals"}
+    if taken:
+        raise SourceError(
+            f"the database has a table {min(taken)} of another program: give toolcrib a database, or on"
+            " a server a schema, of its own"
         )
 
 
