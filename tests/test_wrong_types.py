@@ -240,6 +240,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("role", lambda: Message("nobody")),  # type: ignore[arg-type]
     ("content", lambda: Message.user(A)),
     ("result", lambda: agent().session().keep(A)),
+    ("state", lambda: agent().session().resume_stream(A)),
     ("plan", lambda: runner().record_plan(A)),
     ("plan", lambda: runner().record_plan([A])),
     ("caller", lambda: runner().record_plan([], caller=A)),

@@ -5,6 +5,7 @@ An agent is frozen; each of its runs has its own state.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import NoneType
@@ -12,13 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolcrib.agent.history import (
-    call_ids,
-    error_content,
-    put_in,
-    settled,
-    told,
-)
+from toolcrib.agent.history import RunTurn, error_content, joined, settled, split_system
 from toolcrib.agent.loop import AgentLabel, Listener, Run, RunTerms
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
@@ -47,12 +42,27 @@ from toolcrib.values.typed import came, check_each, check_type
 
 _SHORTEST_KEY = 16
 _KEPT = ("completed", "limited", "waiting")
+_ELSEWHERE = "the run is of another conversation, or of a turn of this one that was not kept"
+_STALE = (
+    "the state is not the last one of its run, which has gone on in this conversation:"
+    " resume the state that it ended with, or send(…) what is to be done now"
+)
+
+
+class _SavedTurn(msgspec.Struct, frozen=True):
+    """A turn, without its messages: how many of the conversation's it has."""
+
+    run_id: str
+    before: int
+    count: int
+    over: bool = False
 
 
 class _SavedSession(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
     offered: tuple[str, ...] = ()
     signature: str = ""
+    turns: tuple[_SavedTurn, ...] = ()
 
 
 class Session:
@@ -69,7 +79,17 @@ class Session:
         self.agent = agent
         self.messages = check_each("messages", messages, Message, "a list of Message")
         self.offered = check_each("offered", offered, str, "a list of names")
-        self._busy = False
+        self._busy: RunTurn | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation, as the next run will know it."""
+        return self._messages
+
+    @messages.setter
+    def messages(self, messages: tuple[Message, ...]) -> None:
+        self._system, said = split_system(tuple(messages))
+        self._take((RunTurn(messages=said),) if said else ())
 
     async def send(self, text: str, *, caller: Caller = ANONYMOUS) -> RunResult:
         """Run the agent; its messages become the history. Raises ToolcribError during another run.
@@ -77,9 +97,10 @@ class Session:
         Raises what `Agent.run` does; what ran before that stays in the conversation.
         """
         return await self._run(
+            self._next_turn(),
             lambda heard: self.agent.start(
                 text, heard, history=self.messages, caller=caller, offered=self.offered
-            )
+            ),
         )
 
     async def resume(
@@ -88,23 +109,20 @@ class Session:
         """Go on with a run of this conversation that waits, or failed, and keep it.
 
         Raises what `Agent.resume` does; what ran before that stays in the conversation. Raises
-        ToolcribError for a run that is none of this conversation, before anything of it runs.
+        ToolcribError, before anything runs, for a run that is none of this conversation, and for a
+        state that is not the last one of its run here.
         """
-        check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
-        if not call_ids(state.messages) <= call_ids(self.messages):
-            raise ToolcribError(
-                "the state is of another conversation: it has calls that this has not"
-            )
-        if put_in(self.messages, state.messages, state.records) is None:
-            raise ToolcribError(
-                "the state is of another conversation, or of a turn of it that failed and was not kept"
-            )
-        return await self._run(lambda heard: self.agent.start_again(state, heard, answers or {}))
+        return await self._run(
+            self._turn_of(state),
+            lambda heard: self.agent.start_again(state, heard, answers or {}),
+        )
 
     async def _run(
-        self, start: Callable[[Callable[[Event], None]], Coroutine[Any, Any, RunResult]]
+        self,
+        turn: RunTurn,
+        start: Callable[[Callable[[Event], None]], Coroutine[Any, Any, RunResult]],
     ) -> RunResult:
-        self._begin()
+        self._begin(turn)
         ended: list[RunResult] = []
 
         def heard(event: Event) -> None:
@@ -114,67 +132,137 @@ class Session:
         try:
             return await start(heard)
         finally:
-            self._end(ended[0] if ended else None)
+            self._end(turn, ended[0] if ended else None)
 
     def stream(self, text: str, *, caller: Caller = ANONYMOUS) -> RunStream:
         """`send`, with its events; the session is busy until the run has ended, read or not."""
-        self._begin()
-        try:
-            stream = self.agent.stream(
+        return self._streamed(
+            self._next_turn(),
+            lambda: self.agent.stream(
                 text, history=self.messages, caller=caller, offered=self.offered
-            )
+            ),
+        )
+
+    def resume_stream(
+        self, state: RunState, answers: Mapping[str, Answer] | None = None
+    ) -> RunStream:
+        """`resume`, with its events."""
+        return self._streamed(
+            self._turn_of(state), lambda: self.agent.resume_stream(state, answers)
+        )
+
+    def _streamed(self, turn: RunTurn, start: Callable[[], RunStream]) -> RunStream:
+        self._begin(turn)
+        try:
+            stream = start()
         except BaseException:
-            self._end(None)
+            self._end(turn, None)
             raise
-        stream.when_ended(self._end)
+        stream.when_ended(lambda result: self._end(turn, result))
         return stream
 
     def keep(self, result: RunResult) -> None:
         """Take a run into the conversation that an agent has resumed; `send`, `stream` and `resume` see
         to their own.
 
-        Where the conversation went on while the run waited, the run is put where it began. What the
-        conversation has already is not taken again. Raises ToolcribError for a run that is none of this
-        conversation: what was said, and called, would be lost.
+        The run takes the place that it has, also where the conversation went on while it waited. What
+        the conversation has already is not taken again. Raises ToolcribError for a run that is none of
+        this conversation, and for one that has gone on otherwise here: that would be lost.
         """
         check_type("result", result, RunResult, "a RunResult: what agent.resume(…) gives")
-        messages = put_in(self.messages, settled(result), result.records)
-        if messages is None:
-            raise ToolcribError(
-                "the result is of another conversation: it does not go on with this one"
-            )
-        self._take(messages, result)
+        if self._busy is not None and self._busy.run_id == result.state.run_id:
+            raise ToolcribError("this session is busy with that run: await its end before")
+        before = self._known(result.state)
+        turn = before.replaced(result.messages, over=result.status == "completed")
+        if turn.extends(before):
+            self._put(turn, result)
+        elif not before.extends(turn):
+            raise ToolcribError("the run has gone on otherwise in this conversation")
 
-    def _take(self, messages: tuple[Message, ...], result: RunResult) -> None:
-        if messages != self.messages and self.agent.pick is not None:
+    def _next_turn(self) -> RunTurn:
+        """Return the turn, still empty, of a run that begins now."""
+        return RunTurn(before=len(split_system(self.messages)[1]))
+
+    def _turn_of(self, state: RunState) -> RunTurn:
+        """Return the turn of the run whose last state here this is. Raises ToolcribError otherwise."""
+        check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
+        known = self._known(state)
+        turn = known.replaced(state.messages)
+        if not known.messages and turn.tells_more(known):
+            raise ToolcribError(_ELSEWHERE)
+        if known.messages and not (turn.extends(known) and known.extends(turn)):
+            raise ToolcribError(_STALE)
+        return known
+
+    def _known(self, state: RunState) -> RunTurn:
+        """Return the turn of a run as the conversation has it, empty if it begins behind all of that.
+
+        Raises ToolcribError for a run that has no place here.
+        """
+        for turn in self._turns:
+            if turn.run_id == state.run_id:
+                return turn
+        said, here = settled(state.messages), split_system(self.messages)[1]
+        next_ = said[len(here) : len(here) + 1]  # a run begins with what a user says
+        if next_ and next_[0].role == "user" and said[: len(here)] == here:
+            return RunTurn(state.run_id, len(here))
+        return self._adopted(RunTurn(state.run_id, messages=said))
+
+    def _adopted(self, whole: RunTurn) -> RunTurn:
+        """Return the turn of a run whose messages were given to the session as a list.
+
+        They begin with all of it, and go on, if at all, with what a user said. Raises ToolcribError.
+        """
+        first, *others = self._turns or (RunTurn(),)
+        at = len(whole.messages)
+        same = first.messages[:at] == whole.messages
+        if first.run_id or not first.messages or not (same or whole.extends(first)):
+            raise ToolcribError(_ELSEWHERE)
+        if any(message.role != "user" for message in first.messages[at : at + 1]):
+            raise ToolcribError(_STALE)
+        turn = msgspec.structs.replace(whole, messages=first.messages[:at])
+        self._take((turn, RunTurn(messages=first.messages[at:]), *others))
+        return turn
+
+    def _take(self, turns: tuple[RunTurn, ...]) -> None:
+        self._turns = tuple(turn for turn in turns if turn.messages)
+        self._messages = (*self._system, *joined(self._turns))
+
+    def _put(self, turn: RunTurn, result: RunResult) -> None:
+        """Put a turn in its place: where it is already, or behind all others."""
+        before = self._messages
+        if any(each.run_id == turn.run_id for each in self._turns):
+            turns = tuple(turn if t.run_id == turn.run_id else t for t in self._turns)
+        else:
+            self._system, turns = split_system(result.messages)[0], (*self._turns, turn)
+        self._take(turns)
+        if self._messages != before and self.agent.pick is not None:
             self.offered = result.state.offered or self.offered
-        self.messages = messages
 
-    def _begin(self) -> None:
-        if self._busy:
+    def _begin(self, turn: RunTurn) -> None:
+        if self._busy is not None:
             raise ToolcribError("this session is busy: await the send, or the stream, before")
-        self._busy = True
+        self._busy = turn
 
-    def _end(self, result: RunResult | None) -> None:
+    def _end(self, turn: RunTurn, result: RunResult | None) -> None:
         """Keep the run, unless it failed, or was cancelled, before it called anything; or, where it was
         resumed, before there was more to tell of a call."""
-        self._busy = False
+        self._busy = None
         if result is None:
             return
-        messages = put_in(self.messages, settled(result), result.records, own=True)
-        if messages is None:
-            return
-        called = call_ids(messages) - call_ids(self.messages)
-        if called or told(messages) - told(self.messages) or result.status in _KEPT:
-            self._take(messages, result)
+        begun = msgspec.structs.replace(turn, run_id=result.state.run_id)
+        ended = begun.replaced(result.messages, over=result.status == "completed")
+        if result.status in _KEPT or ended.tells_more(begun):
+            self._put(ended, result)
 
     def to_json(self) -> str:
-        """Return the messages as a JSON list, or an object with what was
-        offered where the agent picks."""
-        signature = self._signature()
-        if not (self.offered or signature):
-            return msgspec.json.encode(self.messages).decode()
-        return msgspec.json.encode(_SavedSession(self.messages, self.offered, signature)).decode()
+        """Return the messages as a JSON list, or an object with what else has to be known: what was
+        offered where the agent picks, which runs may go on, the signature."""
+        saved = self._saved()
+        signature = self._signature(saved)
+        if not (saved.offered or saved.turns or signature):
+            return msgspec.json.encode(saved.messages).decode()
+        return msgspec.json.encode(msgspec.structs.replace(saved, signature=signature)).decode()
 
     @classmethod
     def from_json(cls, agent: Agent, text: str | bytes) -> Session:
@@ -188,14 +276,44 @@ class Session:
         if not isinstance(saved, _SavedSession):
             saved = _SavedSession(saved)
         session = cls(agent, saved.messages, saved.offered)
-        made = session._signature()
+        made = session._signature(saved)
         if made:
             check_signature(saved.signature, made, "the saved session")
+        if saved.turns:
+            session._take(_turns_of(saved))
         return session
 
-    def _signature(self) -> str:
-        saved = msgspec.json.decode(msgspec.json.encode((self.messages, self.offered)))
-        return self.agent.session_signature(canonical_json(saved))
+    def _saved(self) -> _SavedSession:
+        said = tuple(message for turn in self._turns for message in turn.messages)
+        messages = (*self._system, *said)
+        turns = tuple(
+            _SavedTurn(turn.run_id, turn.before, len(turn.messages), turn.over)
+            for turn in self._turns
+        )
+        over = all(turn.over or not turn.run_id for turn in turns)
+        plain = over and messages == self._messages
+        return _SavedSession(messages, self.offered, turns=() if plain else turns)
+
+    def _signature(self, saved: _SavedSession) -> str:
+        signed = (saved.messages, saved.offered, *([saved.turns] if saved.turns else []))
+        return self.agent.session_signature(
+            canonical_json(msgspec.json.decode(msgspec.json.encode(signed)))
+        )
+
+
+def _turns_of(saved: _SavedSession) -> tuple[RunTurn, ...]:
+    """Return the turns with their messages. Raises SourceError if they are not those of these."""
+    said = split_system(saved.messages)[1]
+    ids = [turn.run_id for turn in saved.turns if turn.run_id]
+    counts = [turn.count for turn in saved.turns]
+    wrong = min(counts) < 0 or sum(counts) != len(said) or len(set(ids)) != len(ids)
+    if wrong or any(turn.before < 0 for turn in saved.turns):
+        raise SourceError("not a saved session: its turns are not those of its messages")
+    ends = itertools.accumulate(counts)
+    return tuple(
+        RunTurn(turn.run_id, turn.before, said[end - turn.count : end], turn.over)
+        for turn, end in zip(saved.turns, ends, strict=True)
+    )
 
 
 def checked_key(key: bytes | None) -> bytes | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, assert_never
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import assert_never
 
 import msgspec
 import orjson
@@ -18,10 +19,8 @@ from toolcrib.values.record import (
     Completed,
     Failed,
     Outcome,
-    ToolInvocationRecord,
     Waiting,
 )
-from toolcrib.values.run import RunResult
 
 # What the model reads of its calls: results and errors as the content of tool messages.
 
@@ -187,11 +186,11 @@ class ConversationHistory:
         return position if position >= 0 and self._messages[position].role == "assistant" else -1
 
 
-# A run that is put into a conversation, which may have gone on meanwhile.
+# A conversation: the turns of its runs, in the order in which they began.
 #
-# Rule: nothing that either of them has is lost, and each call keeps the result that says what it did.
-# A result stands, unless its call had not begun then (it waited, or was cancelled before), or this run
-# has begun it and so knows better: a later no to a call that has run does not say what happened.
+# Rule: what a run says, from its prompt on, is one turn. A run that goes on extends its own turn and
+# no other, so the turn is replaced whole, by one that says all that it said before, and more. What does
+# not is refused: an older state of the run, or a run that parted from it.
 
 _WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
@@ -199,32 +198,59 @@ _WAITS = CallError.of(
 _UNTOLD = tuple(error_content(each) for each in (_WAITS, CallError.of(ErrorCode.CANCELLED)))
 
 
-class _SaidTurn(NamedTuple):
-    """Holds what was said, the results of its calls, and the system messages right before it."""
+class RunTurn(msgspec.Struct, frozen=True):
+    """Holds what one run said; `before` is how many messages its own history has ahead of that.
 
-    said: Message
-    results: dict[str, Message]
-    before: tuple[Message, ...]
+    `run_id` is empty for messages that no run is known of. `over` says that the run was completed.
+    """
 
-    @property
-    def place(self) -> tuple[str, ...]:
-        """Return what the turn is known by in its conversation."""
-        ids = [call.id for call in self.said.tool_calls]
-        said = self.said
-        return ("calls", *ids) if ids else (said.role, said.content, said.call_id or "")
+    run_id: str = ""
+    before: int = 0
+    messages: tuple[Message, ...] = ()
+    over: bool = False
 
-    @property
-    def messages(self) -> list[Message]:
-        return [*self.before, self.said, *self.results.values()]
+    def replaced(self, messages: tuple[Message, ...], *, over: bool = False) -> RunTurn:
+        """Return the turn as a run's whole history has it."""
+        said = settled(messages)[self.before :]
+        return msgspec.structs.replace(self, messages=said, over=over)
+
+    def extends(self, other: RunTurn) -> bool:
+        """Return whether this turn says all that the other one does."""
+        said, before = _said(self.messages), _said(other.messages)
+        return said[: len(before)] == before and told(other.messages) <= told(self.messages)
+
+    def tells_more(self, other: RunTurn) -> bool:
+        """Return whether this turn has a call, or a result, that the other one has not."""
+        more = call_ids(self.messages) - call_ids(other.messages)
+        return bool(more or told(self.messages) - told(other.messages))
 
 
-def settled(result: RunResult) -> tuple[Message, ...]:
-    """Return the messages of a run; a call that waits has a result that says so."""
-    if result.status != "waiting":
-        return result.messages
-    history = ConversationHistory(result.messages, lambda call: call.arguments)
-    history.settle({}, _WAITS)
+def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """Return the system messages at the beginning, which no run has said, and the rest."""
+    at = next((at for at, m in enumerate(messages) if m.role != "system"), len(messages))
+    return messages[:at], messages[at:]
+
+
+def settled(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return what was said in a run; a call that waits has a result that says so."""
+    history = ConversationHistory(split_system(messages)[1], lambda call: call.arguments)
+    if history.unanswered():
+        history.settle({}, _WAITS)
     return history.messages
+
+
+def joined(turns: Iterable[RunTurn]) -> tuple[Message, ...]:
+    """Return the messages of all turns. An id that an earlier turn has, too, is replaced: runs that go
+    on side by side know nothing of each other's calls, and some servers count theirs."""
+    known: set[str] = set()
+    messages: list[Message] = []
+    for turn in turns:
+        ids = [call.id for message in turn.messages for call in message.tool_calls]
+        free = (f"{turn.run_id or 'call'}_{number}" for number in itertools.count())
+        new = {id_: _other(free, known.union(ids)) for id_ in ids if id_ in known}
+        known.update(ids, new.values())
+        messages += (_with_ids(m, new) for m in turn.messages) if new else turn.messages
+    return tuple(messages)
 
 
 def call_ids(messages: Iterable[Message]) -> set[str]:
@@ -242,126 +268,20 @@ def _is_untold(result: Message) -> bool:
     return result.is_error and result.content in _UNTOLD
 
 
-def put_in(
-    known: tuple[Message, ...],
-    run: tuple[Message, ...],
-    records: Iterable[ToolInvocationRecord],
-    *,
-    own: bool = False,
-) -> tuple[Message, ...] | None:
-    """Return a conversation with a run in it: behind what the two have in common, and what the
-    conversation has of that turn already. None for a run that is none of this conversation, unless it
-    is said to be its `own`.
-
-    A run that parts from the conversation belongs to it if a call of its `records` is in both.
-    """
-    (old, old_end), (new, new_end) = _turns(known), _turns(run)
-    pairs = _pairs(old, new)
-    same, after = len(pairs), pairs[-1] + 1 if pairs else 0
-    records = tuple(records)
-    shared = call_ids(turn.said for turn in new[:same])
-    parted = same < len(new) and after < len(old)
-    if parted and not own and shared.isdisjoint(record.id for record in records):
-        return None
-    begun = {record.id for record in records if record.idempotency_key}
-    calls = {
-        call.id: (call, turn.results.get(call.id)) for turn in new for call in turn.said.tool_calls
-    }
-    said = dict(zip(pairs, new, strict=False))
-    told_by_now = [
-        _as_told(
-            _SaidTurn(said[at].said, turn.results, said[at].before) if at in said else turn,
-            turn.said,
-            calls,
-            begun,
-        )
-        for at, turn in enumerate(old)
-    ]
-    common, rest = told_by_now[:after], told_by_now[after:]
-    at = next((at for at, turn in enumerate(rest) if turn.said.role == "user"), len(rest))
-    added = _without(new[same:], call_ids(turn.said for turn in old))
-    turns = [*common, *rest[:at], *added, *rest[at:]]
-    end = old_end if rest else new_end
-    return (*(message for turn in turns for message in turn.messages), *end)
+def _said(messages: Iterable[Message]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return what was said and called, without the results."""
+    said = (message for message in messages if message.role != "tool")
+    return [(m.role, m.content, tuple(call.id for call in m.tool_calls)) for m in said]
 
 
-def _pairs(old: Sequence[_SaidTurn], new: Sequence[_SaidTurn]) -> list[int]:
-    """Return where the turns of a run are in its conversation, up to the first that is not there.
-
-    Other runs that waited, and went on meanwhile, have put turns of theirs before what the user said
-    next: those are skipped.
-    """
-    found: list[int] = []
-    at = 0
-    for turn in new:
-        while at < len(old) and old[at].place != turn.place and old[at].said.role != "user":
-            at += 1
-        if at == len(old) or old[at].place != turn.place:
-            break
-        found.append(at)
-        at += 1
-    return found
+def _other(free: Iterator[str], known: set[str]) -> str:
+    return next(id_ for id_ in free if id_ not in known)
 
 
-def _turns(messages: Iterable[Message]) -> tuple[list[_SaidTurn], list[Message]]:
-    """Return the turns of a conversation, and the system messages behind the last of them."""
-    turns: list[_SaidTurn] = []
-    before: list[Message] = []
-    open_calls: set[str | None] = set()
-    for message in messages:
-        if message.role == "system":
-            before.append(message)
-        elif message.role == "tool" and message.call_id in open_calls and not before:
-            open_calls.discard(message.call_id)
-            turns[-1].results[message.call_id or ""] = message
-        else:
-            turns.append(_SaidTurn(message, {}, tuple(before)))
-            before, open_calls = [], {call.id for call in message.tool_calls}
-    return turns, before
-
-
-def _as_told(
-    turn: _SaidTurn,
-    known: Message,
-    run: Mapping[str, tuple[ToolCall, Message | None]],
-    begun: set[str],
-) -> _SaidTurn:
-    """Return a turn of the conversation, each call with the result that stands and its arguments.
-
-    `known` is what the conversation has in place of what was said; `run` has the calls of the run.
-    """
-    calls: list[ToolCall] = []
-    results: dict[str, Message] = {}
-    for was in known.tool_calls:
-        call, after = run.get(was.id, (was, None))
-        before = turn.results.get(was.id)
-        stands = before is not None and not _is_untold(before)
-        keeps = after is None or (stands and was.id not in begun)
-        result = before if keeps else after
-        calls.append(was if keeps and before is not None else call)
-        if result is not None:
-            results[was.id] = _marked(result, before, after)
-    said = known if calls and tuple(calls) == known.tool_calls else turn.said
-    said = msgspec.structs.replace(said, content=known.content, tool_calls=tuple(calls))
-    return _SaidTurn(_marked(said, known, turn.said), results, turn.before)
-
-
-def _marked(message: Message, *each: Message | None) -> Message:
-    """Return the message, untrusted if it is so anywhere."""
-    if message.untrusted or not any(other and other.untrusted for other in each):
-        return message
-    return msgspec.structs.replace(message, untrusted=True)
-
-
-def _without(turns: Sequence[_SaidTurn], ids: set[str]) -> list[_SaidTurn]:
-    """Leave out calls that the conversation has in another turn: a call has one result."""
-    left: list[_SaidTurn] = []
-    for turn in turns:
-        calls = tuple(call for call in turn.said.tool_calls if call.id not in ids)
-        if len(calls) == len(turn.said.tool_calls):
-            left.append(turn)
-        elif calls or turn.said.content:
-            said = msgspec.structs.replace(turn.said, tool_calls=calls, provider_state=None)
-            results = {id_: told for id_, told in turn.results.items() if id_ not in ids}
-            left.append(_SaidTurn(said, results, turn.before))
-    return left
+def _with_ids(message: Message, new: Mapping[str, str]) -> Message:
+    """Return the message with other ids of its calls; what a provider wants back has the old ones."""
+    replace = msgspec.structs.replace
+    if not new.keys().isdisjoint(call.id for call in message.tool_calls):
+        calls = tuple(replace(call, id=new.get(call.id, call.id)) for call in message.tool_calls)
+        return replace(message, tool_calls=calls, provider_state=None)
+    return replace(message, call_id=new.get(message.call_id or "", message.call_id))
