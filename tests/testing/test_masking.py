@@ -76,6 +76,7 @@ def test_base64_of_a_secret(before: str, code: Callable[[bytes], bytes]) -> None
     [
         ("canary-8f3b52e1d0-77", "key canary-8f3b5..., and", "key [key]..., and"),
         ("canary-8f3b52e1d0-77", "canary-8f3b52e1d0-99 canary-8f", "[key] canary-8f"),
+        ("canary-8f3b52e1d0-77", "canary-8f3b52e1d0-77-and canary-8f3b52e1d0-7", "[key]-and [key]"),
         ("customer-support-agent", "customer-support-desk", "customer-support-desk"),
         ("https://host-1/x/of-a-referer", "https://host-1/other", "https://host-1/other"),
     ],

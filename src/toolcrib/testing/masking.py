@@ -252,7 +252,10 @@ def _patterns(body: bytes, secrets: Iterable[str]) -> Iterator[re.Pattern[bytes]
             if _longest_word(form) in body:
                 yield re.compile(b"".join(map(_character, form)))
         if _RANDOM.fullmatch(secret) and _longest_word(secret[:_TELLING]) in body:
-            yield re.compile(b"".join(map(_character, secret[:_TELLING])) + rb"[\w+/=~*-]*")
+            start, rest = (
+                b"".join(map(_character, part)) for part in (secret[:_TELLING], secret[_TELLING:])
+            )
+            yield re.compile(start + rb"(?:" + rest + rb"|[\w+/=~*-]*)")  # the whole one ends there
 
 
 def _in_base64(secret: str) -> set[str]:
