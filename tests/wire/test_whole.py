@@ -848,6 +848,14 @@ GOOD: dict[str, tuple[str, bytes, str, tuple[str, ...]]] = {
         A,
         (),
     ),
+    "anthropic: every member in each event": (
+        "anthropic",
+        sse(*(NULLS | {"index": 0} | event for event in (
+            {"type": "message_start", "message": {}}, start(), {"type": "ping"}, given(A), stop(),
+            why(), OVER))),
+        A,
+        (),
+    ),
     "cohere: members that are null": (
         "cohere",
         sse(c_start(), c_given(A), c_stop() | {"delta": None}, C_WHY | {"index": None}, DONE),

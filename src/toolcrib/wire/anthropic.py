@@ -292,7 +292,7 @@ _EVENTS: dict[str, tuple[str, ...]] = {
     "content_block_stop": ("index",),
     "message_delta": ("delta",),
     "message_stop": (),
-    "ping": (),
+    "ping": ("index",),  # 0, of servers that write every member
 }
 """The events, and in which of their members a piece of a call may stand."""
 _INPUT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
