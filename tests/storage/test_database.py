@@ -197,6 +197,8 @@ async def test_a_folder_that_changes_leaves_the_file_where_it_is(
     monkeypatch.chdir(tmp_path / "other")
     await asyncio.gather(*(store(request(at)) for at in range(1, 4)))
     assert len(await store.pending()) == 4
+    await store.aclose()
+    assert len(await store.pending()) == 4  # opened again
     assert not (tmp_path / "other" / "crib.db").exists()
     await store.aclose()
 

@@ -55,10 +55,11 @@ _UNREACHABLE = {
 }
 
 
-def open_engine(url: str, mode: int = OWNERS) -> Engine:
+def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
     """Return an engine of which nothing has been asked yet; raises SQLAlchemyError for an unusable URL.
 
-    A SQLite file that does not exist is made with that mode, and so are its -wal and -shm files.
+    A SQLite file that does not exist is made with that mode, and so are its -wal and -shm files; it is
+    named as from that folder, the working one if none is given.
     """
     sa = sqlalchemy()
     try:
@@ -74,7 +75,7 @@ def open_engine(url: str, mode: int = OWNERS) -> Engine:
         options |= {"poolclass": sa.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
         options["connect_args"] = {"check_same_thread": False}
     else:
-        parsed = parsed.set(database=_from_anywhere(parsed))
+        parsed = parsed.set(database=_from_anywhere(parsed, folder))
     engine: Engine = sa.create_engine(parsed, **options)
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "do_connect", partial(_make_file, mode))
@@ -96,16 +97,16 @@ def _path_in(url: URL) -> str:
     return "" if path == ":memory:" or url.query.get("mode") == "memory" else path
 
 
-def _from_anywhere(url: URL) -> str:
+def _from_anywhere(url: URL, folder: str) -> str:
     """Return the name of a SQLite file by which every connection is to the same one, whatever
     becomes of the working folder."""
     name = url.database or ""
     if not _is_uri(url):
-        return os.path.abspath(name)  # noqa: PTH100  a link stays
+        return os.path.abspath(os.path.join(folder, name))  # noqa: PTH100, PTH118  a link stays
     path = _path_in(url)
     if not path or path.startswith("/"):
         return name
-    return f"file:{quote(os.path.abspath(path))}"  # noqa: PTH100  likewise
+    return f"file:{quote(os.path.abspath(os.path.join(folder, path)))}"  # noqa: PTH100, PTH118
 
 
 def _is_no_row(told: logging.LogRecord) -> bool:
@@ -411,6 +412,9 @@ class SqlDatabase:
     def __init__(self, url: str, *, mode: int = OWNERS) -> None:
         self._url = url
         self._mode = mode  # of a SQLite file that is made
+        self._folder = ""
+        with suppress(OSError):  # it may be gone, and nobody may need it
+            self._folder = os.getcwd()  # noqa: PTH109  the same database whenever it is opened
         self._open: _OpenEngine | None = None
         self.renew()
         renewed_in_children(self)
@@ -459,7 +463,7 @@ class SqlDatabase:
     def _opened(self) -> _OpenEngine:
         with self._opening:
             if self._open is None:
-                engine = open_engine(self._url, self._mode)
+                engine = open_engine(self._url, self._mode, self._folder)
                 try:
                     _to_newest(engine)
                 except BaseException:
