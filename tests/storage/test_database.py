@@ -161,6 +161,25 @@ async def test_what_was_written_is_read_whatever_the_defaults_of_a_server(
     await database.aclose()
 
 
+@pytest.mark.parametrize(
+    "option", ["mode=ro", "mode=rw", "cache=shared", "immutable=1&uri=true", "timeout=soon", "x=1"]
+)
+def test_an_option_that_the_driver_would_leave_out_is_refused(tmp_path: Path, option: str) -> None:
+    """Whoever asks only to read must not get what writes."""
+    store = ApprovalStore(f"sqlite:///{tmp_path}/crib.db?{option}")
+    with pytest.raises(SourceError, match=r"file:crib\.db[?]mode=ro&uri=true"):
+        asyncio.run(store.pending())
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_database_that_is_opened_to_be_read_is_not_written(tmp_path: Path) -> None:
+    await ApprovalStore(f"sqlite:///{tmp_path}/crib.db?timeout=3").pending()
+    store = ApprovalStore(f"sqlite:///file:{tmp_path}/crib.db?mode=ro&uri=true")
+    assert await store.pending() == []
+    with pytest.raises(SourceError, match="may not write"):
+        await store(request(1))
+
+
 URLS = ["sqlite:///{}crib.db", "sqlite:///file:{}crib.db?uri=true"]
 
 

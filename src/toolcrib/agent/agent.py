@@ -216,7 +216,8 @@ class Session:
         first, *others = self._turns or (RunTurn(),)
         at = len(whole.messages)
         same = first.messages[:at] == whole.messages
-        if first.run_id or not first.messages or not (same or whole.extends(first)):
+        begins = first.messages[:1] == whole.messages[:1]
+        if first.run_id or not (begins and first.messages and (same or whole.extends(first))):
             raise ToolcribError(_ELSEWHERE)
         if any(message.role != "user" for message in first.messages[at : at + 1]):
             raise ToolcribError(_STALE)

@@ -40,6 +40,9 @@ T = TypeVar("T")
 Row: TypeAlias = Mapping[str, Any]
 PATIENCE = 10.0  # seconds to wait for another connection's lock
 _PRAGMAS = ("synchronous=FULL", "fullfsync=ON", "foreign_keys=ON")
+_OPTIONS = frozenset(  # what Python's driver takes; it leaves out all others, `mode=ro` too
+    ("timeout", "detect_types", "isolation_level", "check_same_thread", "cached_statements")
+)
 _IN_MEMORY = (None, "", ":memory:")
 _SCHEMA_LOCK = 7_665_646_001  # any number that no other program takes for its advisory lock
 _NO_URL = ("ArgumentError", "NoSuchModuleError")
@@ -75,8 +78,15 @@ def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
         options |= {"poolclass": sa.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
         options["connect_args"] = {"check_same_thread": False}
     else:
+        if not (_is_uri(parsed) or _OPTIONS.issuperset(parsed.query)):
+            raise sa.exc.ArgumentError(
+                "SQLite takes such an option in the form file:…&uri=true only"
+            )
         parsed = parsed.set(database=_from_anywhere(parsed, folder))
-    engine: Engine = sa.create_engine(parsed, **options)
+    try:
+        engine: Engine = sa.create_engine(parsed, **options)
+    except ValueError:
+        raise sa.exc.ArgumentError("an option of the URL has no such value") from None
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "do_connect", partial(_make_file, mode))
         sa.event.listen(engine, "connect", _set_pragmas)
@@ -150,7 +160,10 @@ def damage(connection: Connection) -> str:
 def advice(error: Exception) -> str:
     """Return a hint at what is wrong, or where to look."""
     if type(error).__name__ in _NO_URL:
-        return "its URL must be such as sqlite:///crib.db or postgresql+psycopg://HOST/NAME"
+        return (
+            "its URL must be such as sqlite:///crib.db or postgresql+psycopg://HOST/NAME"
+            " (only to read: sqlite:///file:crib.db?mode=ro&uri=true)"
+        )
     known = (said for code, said in _UNREACHABLE.items() if code_of(error).startswith(code))
     return next(known, "check its URL and its state")
 
