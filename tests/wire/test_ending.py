@@ -147,7 +147,9 @@ def test_what_a_wire_does_not_list_is_doubtful(wire: Wire) -> None:
 
 
 def test_streams_of_servers_that_always_send_done_are_cut_without_it() -> None:
-    for host in ("api.openai.com", "openrouter.ai", "x.openai.azure.com", "api.mistral.ai"):
+    azure = (f"x.openai.azure.{cloud}" for cloud in ("com", "us", "cn"))
+    mistral = ("api.mistral.ai", "codestral.mistral.ai")
+    for host in ("api.openai.com", "openrouter.ai", *azure, *mistral):
         ending = Ending(WIRES["openai-chat"].at(host), Offer())
         ending.said("stop")
         ending.stopped(ended=False, torn=False)

@@ -295,10 +295,10 @@ OPENAI_CHAT = Wire(
         (
             "api.openai.com",
             "openrouter.ai",
-            "openai.azure.com",
+            *("openai.azure.com", "openai.azure.us", "openai.azure.cn"),
             "cognitiveservices.azure.com",
             "services.ai.azure.com",
-            "api.mistral.ai",
+            "mistral.ai",  # Codestral has a server of its own there
         )
     ),
     state_per_server=True,  # Groq, for one: "property 'reasoning_content' is unsupported"
