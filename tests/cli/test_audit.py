@@ -477,6 +477,31 @@ def test_a_log_that_nobody_could_check_is_no_changed_one(
     assert toolcrib("audit", "verify").code == 1
 
 
+@pytest.mark.parametrize(
+    "url", ["oracle://host/log", "postgresql+none://host/log", "postgresql+psycopg://host:x/log"]
+)
+def test_a_log_that_nobody_can_reach_from_here_is_no_changed_one(
+    toolcrib: Toolcrib, url: str
+) -> None:
+    """Its driver is not installed, or its URL is none."""
+    found = toolcrib("audit", "verify", "--log", url)
+    assert (found.code, found.out) == (4, "")
+
+
+@pytest.mark.parametrize("missing", ["sqlalchemy", "cryptography"])
+def test_a_log_that_cannot_be_checked_without_an_extra_is_no_changed_one(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, missing: str
+) -> None:
+    public = str(SigningKey.generate("example.com/shop", tmp_path / "shop.key").public)
+    written(record())
+    assert toolcrib("audit", "checkpoint", "one", "--signing-key", "shop.key").code == 0
+    for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, missing, None)
+    found = toolcrib("audit", "verify", "--checkpoint", "one", "--public-key", public)
+    assert (found.code, "pip install" in found.err) == (4, True)
+
+
 async def test_the_runs_of_a_changed_log_are_not_given_unseen(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/crib.db"
     async with AuditLog(url) as log:

@@ -64,7 +64,7 @@ from toolcrib.cli.options import (
     without_password,
 )
 from toolcrib.cli.render import err, json_text, out, print_json, printable
-from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
 
 SigningKeyOption: TypeAlias = Annotated[
@@ -266,7 +266,10 @@ def verify(
     if filtered and jsonl is None:
         raise UnusableError("--filtered is about an export: give --jsonl FILE")
     kept = None if head is None else head_of(head)
-    signed = opened_checkpoint(checkpoint, public_key)
+    try:
+        signed = opened_checkpoint(checkpoint, public_key)
+    except MissingExtraError as error:
+        raise UncheckedError(str(error)) from None
     if signed is not None and jsonl is not None:
         raise UnusableError("--checkpoint is about a log: leave --jsonl out")
     if jsonl is not None:
@@ -275,7 +278,7 @@ def verify(
         opened = log_to_read(log, key_file, damaged=True)
         try:
             found = with_log(opened, lambda audit: audit.verify(head=kept, checkpoint=signed))
-        except SourceError as error:  # what is wrong with the log is in what is found
+        except (SourceError, MissingExtraError) as error:  # what is wrong with the log is found
             raise UncheckedError(str(error)) from None
         where = without_password(log)
     if as_json:

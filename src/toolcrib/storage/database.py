@@ -170,7 +170,7 @@ def advice(error: Exception) -> str:
 
 def unreachable(error: Exception) -> bool:
     """Return whether an error is about reaching the database, rather than about what is in it."""
-    if code_of(error).startswith(tuple(_UNREACHABLE)):
+    if code_of(error).startswith(tuple(_UNREACHABLE)) or type(error).__name__ in _NO_URL:
         return True
     if isinstance(getattr(error, "orig", None), sqlite3.Error):
         return False  # sqlite3 calls most of its errors operational
@@ -521,6 +521,7 @@ def _quietly(work: Callable[[], T]) -> T:
         return work()
     except ModuleNotFoundError as error:
         failure = f"the database's driver is not installed: {error.name}"
+        kind = UnreachableError
     except (sqlalchemy().exc.SQLAlchemyError, UnicodeError) as error:
         told = ", ".join(filter(None, (type(error).__name__, code_of(error))))
         failure = f"the database cannot be used ({told}): {advice(error)}"
