@@ -757,3 +757,21 @@ async def test_a_saved_session_whose_turns_are_not_its_messages(wrong: Any) -> N
     saved["turns"] = [turn | wrong for turn in saved["turns"]]
     with pytest.raises(SourceError, match="not a saved session"):
         Session.from_json(session.agent, json.dumps(saved))
+
+
+async def test_a_turn_that_was_not_kept_takes_the_place_of_no_other() -> None:
+    """The conversation was reloaded, and went on, since the turn failed."""
+    script: list[Any] = ["Hello.", ProviderError("down"), call("refund", order=1), "Late."]
+    agent = Agent(ScriptedClient(script), ToolRunner([refund], approver=nobody))
+    session = agent.session()
+    await session.send("hi")
+    session = Session.from_json(agent, session.to_json())
+    with pytest.raises(ProviderError) as raised:
+        await session.send("well?")
+    await session.send("refund")
+    before = session.messages
+    late = await agent.resume(raised.value.state)
+    assert late.text == "Late."
+    with pytest.raises(ToolcribError, match="of another conversation"):
+        session.keep(late)
+    assert session.messages == before

@@ -216,8 +216,9 @@ class Session:
         first, *others = self._turns or (RunTurn(),)
         at = len(whole.messages)
         same = first.messages[:at] == whole.messages
-        begins = first.messages[:1] == whole.messages[:1]
-        if first.run_id or not (begins and first.messages and (same or whole.extends(first))):
+        begins = bool(first.messages) and first.messages[:1] == whole.messages[:1]
+        extends = not others and whole.extends(first)  # others began on messages that it has not
+        if first.run_id or not (begins and (same or extends)):
             raise ToolcribError(_ELSEWHERE)
         if any(message.role != "user" for message in first.messages[at : at + 1]):
             raise ToolcribError(_STALE)
