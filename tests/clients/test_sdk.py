@@ -29,7 +29,7 @@ from toolcrib.errors import (
 )
 from toolcrib.testing import call, die_after, http_error, openai_server
 from toolcrib.testing.loopback import OpenAIServer, RawTurn, serving
-from toolcrib.values.message import ChatRequest, Message, Reply, TextPart, Usage
+from toolcrib.values.message import ChatRequest, Message, Reply, Settings, TextPart, Usage
 
 HI = ChatRequest((Message.user("Hi"),), id_prefix="r_")
 TURN: list[Any] = ["Let me see. ", call("f", n=1, x=1.5)]
@@ -392,6 +392,29 @@ async def test_what_only_the_sdks_requests_hold_is_hidden() -> None:
     ):
         with pytest.raises(AuthenticationError, match="CPython: no access for") as caught:
             await OpenAIClient("m", sdk=sdk).chat(HI)
+    assert "canary" not in str(caught.value)
+
+
+async def test_a_key_for_another_server_in_a_request_is_masked() -> None:
+    """The provider asks remote MCP servers with it, and may repeat it when they refuse."""
+    token, header, member = "mcp/tok+canary==", "hdr+canary/1", "query+canary/9"
+    server_tool: dict[str, Any] = {
+        "type": "mcp",
+        "server_url": "https://mcp.example/sse?k=query%2Bcanary/9",
+        "authorization": token,
+        "headers": {"X-Gate": header},
+    }
+    told = f"https://mcp.example/sse: refused {token}, {header} and k={member}."
+    settings = Settings(
+        provider_tools=(server_tool,), extra={"mcp_servers": [{"authorization_token": token}]}
+    )
+    async with serving(Anywhere([http_error(424, told)])) as server:
+        client = OpenAIClient("m", retries=None, base_url=url_of(server), settings=settings)
+        with pytest.raises(
+            ClientError, match=r"https://mcp.example/sse: refused \[key\]"
+        ) as caught:
+            await client.chat(HI)
+        await client.aclose()
     assert "canary" not in str(caught.value)
 
 

@@ -22,7 +22,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolcrib.clients.retry import Attempts, Retries, retried
-from toolcrib.clients.server import checked_headers, checked_url, hidden, joined, merged, secrets_of
+from toolcrib.clients.server import (
+    checked_headers,
+    checked_url,
+    hidden,
+    joined,
+    merged,
+    secrets_in,
+    secrets_of,
+)
 from toolcrib.clients.transport import (
     AiohttpTransport,
     Outgoing,
@@ -123,8 +131,8 @@ async def exchanged(
 ) -> AsyncGenerator[Response, None]:
     """Yield the answer. Raises ClientError if the server refused the request.
 
-    In errors, what a provider repeats of the keys in `base`, in `headers`, or of the transport's, is
-    hidden.
+    In errors, what a provider repeats of the keys in `base`, in `headers`, of the transport's, or of
+    those for other servers in the request is hidden.
     """
     try:
         response = await transport.send(outgoing)
@@ -137,7 +145,8 @@ async def exchanged(
         finally:
             await response.aclose(whole=whole)
     except ClientError as error:
-        secrets = [*secrets_of(base, headers), *getattr(transport, "secrets", ())]
+        sent = (*secrets_of(base, headers), *secrets_in(outgoing.body))
+        secrets = [*sent, *getattr(transport, "secrets", ())]
         error.args = tuple(
             hidden(part, secrets) if isinstance(part, str) else part for part in error.args
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -128,6 +129,14 @@ HARMLESS = frozenset(
 )
 """The headers, in lower case, that hold nothing to hide."""
 
+SECRET_MEMBER = re.compile(
+    r"authorization(?:_?token)?|(?:x[-_])?api[-_]?key|(?:(?:access|refresh|id|bearer|auth)[-_]?)?token"
+    r"|(?:client[-_]?)?secret|client[-_]?assertion|password|cookie",
+    re.IGNORECASE,
+)
+"""The members of a request's JSON, by their names, that hold a key."""
+_SERVERS = ("tools", "mcp_servers")
+
 _SHORTEST = 6
 _LONG, _TELLING = 16, 8
 """A secret of this many characters is identified by this many of them, the others missing."""
@@ -151,6 +160,29 @@ def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
     for name, value in headers.items():
         if name.lower() not in HARMLESS:
             found += [value, value.rpartition(" ")[2]]
+    return found
+
+
+def secrets_in(body: bytes) -> list[str]:
+    """Return the keys that a request's tools have for other servers, which the provider is to ask."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return []
+    left = [said.get(name) for name in _SERVERS] if isinstance(said, dict) else []
+    found: list[str] = []
+    while left:
+        value = left.pop()
+        left += value if isinstance(value, list) else ()
+        for name, item in value.items() if isinstance(value, dict) else ():
+            if name == "headers" and isinstance(item, dict):
+                found += secrets_of("", {k: v for k, v in item.items() if isinstance(v, str)})
+            elif isinstance(item, str) and SECRET_MEMBER.fullmatch(name):
+                found += [item, item.rpartition(" ")[2]]
+            elif isinstance(item, str) and names_server(item):
+                found += secrets_of(item, {})
+            else:
+                left.append(item)
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from toolcrib.clients import Outgoing
-from toolcrib.clients.server import HARMLESS
+from toolcrib.clients.server import HARMLESS, SECRET_MEMBER
 
 # What of a request must never be in a file.
 #
@@ -40,11 +40,6 @@ _VARIABLE = re.compile(
     re.IGNORECASE,
 )
 _LOGIN = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
-_MEMBER = re.compile(
-    r"authorization(?:_?token)?|(?:x[-_])?api[-_]?key|(?:(?:access|refresh|id|bearer|auth)[-_]?)?token"
-    r"|(?:client[-_]?)?secret|client[-_]?assertion|password|cookie",
-    re.IGNORECASE,
-)
 _CONVERSATION = frozenset(
     ("messages", "input", "contents", "system", "instructions", "systemInstruction")
 )
@@ -118,7 +113,7 @@ def _in_member(name: str, value: Any) -> set[str]:
         return _in_headers(value)
     if not isinstance(value, str):
         return set()
-    if _MEMBER.fullmatch(name):
+    if SECRET_MEMBER.fullmatch(name):
         return _least(_SHORTEST, _within(value))
     try:
         return _in_url(value) if value.startswith(("http://", "https://")) else set()
