@@ -775,3 +775,22 @@ async def test_a_turn_that_was_not_kept_takes_the_place_of_no_other() -> None:
     with pytest.raises(ToolcribError, match="of another conversation"):
         session.keep(late)
     assert session.messages == before
+
+
+async def test_an_application_may_put_messages_behind_the_others() -> None:
+    """It may take some away as well; a run whose place is not known any more is refused."""
+    said: list[Any] = [call("refund", order=1), call("refund", order=2), "One.", "Two."]
+    agent = Agent(ScriptedClient(said), ToolRunner([refund], approver=nobody))
+    session = agent.session()
+    both = [await session.send("one"), await session.send("two")]
+    session.messages = (*session.messages, Message.user("A note."))
+    for waiting in both:
+        answers = {waiting.pending[0].id: Approve(by="grace")}
+        await session.resume(waiting.state, answers)
+    expected = ["one", "refunded 1", "One.", "two", "refunded 2", "Two.", "A note."]
+    assert [m.content for m in session.messages if m.content] == expected
+    session.messages = session.messages[-1:]
+    with pytest.raises(ToolcribError, match="of another conversation"):
+        await session.resume(both[1].state, {})
+    with pytest.raises(TypeError, match="messages is a list of Message"):
+        session.messages = ("text",)  # type: ignore[assignment]

@@ -77,7 +77,9 @@ class Session:
         if not callable(getattr(agent, "start", None)):
             raise TypeError(f"agent is an Agent; {came(agent)}")
         self.agent = agent
-        self.messages = check_each("messages", messages, Message, "a list of Message")
+        self._turns: tuple[RunTurn, ...] = ()
+        self._messages: tuple[Message, ...] = ()
+        self.messages = messages
         self.offered = check_each("offered", offered, str, "a list of names")
         self._busy: RunTurn | None = None
 
@@ -87,9 +89,14 @@ class Session:
         return self._messages
 
     @messages.setter
-    def messages(self, messages: tuple[Message, ...]) -> None:
-        self._system, said = split_system(tuple(messages))
-        self._take((RunTurn(messages=said),) if said else ())
+    def messages(self, messages: Sequence[Message]) -> None:
+        """Take other messages; runs stay known where these go on with what there is."""
+        here = split_system(self._messages)[1]
+        checked = check_each("messages", messages, Message, "a list of Message")
+        self._system, said = split_system(checked)
+        goes_on = said[: len(here)] == here
+        kept, more = (self._turns, said[len(here) :]) if goes_on else ((), said)
+        self._take((*kept, RunTurn(messages=more)))
 
     async def send(self, text: str, *, caller: Caller = ANONYMOUS) -> RunResult:
         """Run the agent; its messages become the history. Raises ToolcribError during another run.
