@@ -223,21 +223,21 @@ async def opened(log: AuditLog, pin: str, **options: Any) -> Outcome:
 async def test_secrets_of_equal_length_are_told_apart_also_after_a_restart(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/crib.db"
     async with AuditLog(url, key="k") as log:
-        first = await opened(log, "1234")
+        first = await opened(log, "pin 1234")
         assert isinstance(first, Completed)
         assert not first.replayed
-        second = await opened(log, "4321")
+        second = await opened(log, "pin 4321")
         assert isinstance(second, Failed)
         assert second.error.code is ErrorCode.DUPLICATE_CALL
     async with AuditLog(url, key="k") as log:
-        again = await opened(log, "1234")
+        again = await opened(log, "pin 1234")
         assert isinstance(again, Completed)
         assert again.replayed
-        other = await opened(log, "4321")
+        other = await opened(log, "pin 4321")
         assert isinstance(other, Failed)
         assert other.error.code is ErrorCode.DUPLICATE_CALL
         exported = "".join([line async for line in log.export()])
-        assert "1234" not in exported.replace("sha256", "")
+        assert "pin 1234" not in exported  # digits alone may stand in any hash
 
 
 async def test_without_a_key_they_are_told_apart_in_one_process(url: str) -> None:
