@@ -45,6 +45,7 @@ from toolcrib.values.context import RunTally
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, Message
+from toolcrib.values.record import raw_json
 from toolcrib.wire import WIRES, encode
 
 PICK = PickOptions(max_candidates=2)
@@ -239,9 +240,13 @@ async def test_where_there_is_room_for_some_of_a_replayed_search_the_best_get_it
     best = [f"tool_{n}" for n in (190, 130, 180, 140, 170, 150, 160, 199)]
     told: JsonObject = {"tools": [{"name": name} for name in best]}
     record = ToolInvocationRecord(
-        id="c", name="search_tools", status="completed", started_at=0.0, result=told
+        id="c",
+        name="search_tools",
+        status="completed",
+        started_at=0.0,
+        result_json=raw_json(told),
     )
-    assert toolbox.take([Completed(record, None, None, None)])
+    assert toolbox.take([Completed(record, None, b"null")])
     assert toolbox.names[125:] == ("tool_130", "tool_180", "tool_190")
 
 

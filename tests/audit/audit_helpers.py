@@ -8,12 +8,22 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from toolcrib.audit import AuditLog
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import Allow
-from toolcrib.values.record import CallError, RecordStatus, ToolInvocationRecord
+from toolcrib.values.record import CallError, RecordStatus, ToolInvocationRecord, raw_json
 
 CANARY = "canary-5d1e"
+
+
+def raw(value: Any) -> msgspec.Raw:
+    """JSON text of a value, or text that is no JSON of one that has none."""
+    try:
+        return raw_json(value)
+    except (ValueError, TypeError):
+        return msgspec.Raw(repr(value).encode())
 
 
 def record(
@@ -36,7 +46,10 @@ def record(
         values |= {"result": {"found": number, "price": 1.5}, "seconds": 0.25}
     if status == "failed":
         values["error"] = CallError.of(ErrorCode.TOOL_ERROR)
-    return ToolInvocationRecord(**values | given)
+    made = values | given
+    for name in ("arguments", "result"):
+        made[f"{name}_json"] = raw(made.pop(name, None))
+    return ToolInvocationRecord(**made)
 
 
 async def write_calls(log: AuditLog, numbers: range) -> None:

@@ -21,6 +21,7 @@ from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import (
+    NO_JSON,
     CallError,
     Outcome,
     ToolInvocationRecord,
@@ -156,7 +157,7 @@ async def test_who_could_not_know_is_told_if_the_log_knows_by_then() -> None:
             known = await super().begin(entry)
             if known is None:
                 return None
-            return msgspec.structs.replace(known, status="started", result=None)
+            return msgspec.structs.replace(known, status="started", result_json=NO_JSON)
 
     async with Late("sqlite://") as log:
         won = await ToolRunner([pay], sinks=[log]).exec(CALL, scope=scope())
@@ -337,7 +338,7 @@ async def test_what_began_under_an_old_key_is_found_by_its_run_and_call(
     async with AuditLog(url) as log:
         old = msgspec.structs.replace(made, idempotency_key="10", key_scope="store")
         begun = msgspec.structs.replace(
-            old, status="started", result=None, ended_at=None, seconds=None
+            old, status="started", result_json=NO_JSON, ended_at=None, seconds=None
         )
         await log.write(begun)
         if ended:

@@ -9,7 +9,7 @@ from toolcrib.audit import AuditLog
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError
 from toolcrib.values.decision import Allow, Ask, Decision
-from toolcrib.values.record import CallError, ToolInvocationRecord
+from toolcrib.values.record import CallError, ToolInvocationRecord, raw_json
 
 NOON = 1_700_049_600.0  # 2023-11-15 12:00 UTC
 ALLOWED = Allow("nothing about this tool asks for more", "standard")
@@ -43,7 +43,10 @@ def record(id_: str = "call_1", **given: Any) -> ToolInvocationRecord:
     }
     if given.get("status", "completed") in ("started", "completed"):  # it has begun
         plain["idempotency_key"] = f"key of {id_}"
-    return ToolInvocationRecord(**{**plain, **given})
+    made = plain | given
+    for name in ("arguments", "result"):
+        made[f"{name}_json"] = raw_json(made.pop(name, None))
+    return ToolInvocationRecord(**made)
 
 
 def begun(id_: str = "call_1", **given: Any) -> ToolInvocationRecord:

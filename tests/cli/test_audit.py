@@ -16,7 +16,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import psycopg
 import pytest
 from cli.audit_records import (
@@ -44,6 +43,7 @@ from toolcrib.testing import ScriptedClient, call, openai_server
 from toolcrib.testing.loopback import ServerTurn
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.decision import Ask
+from toolcrib.values.json import to_plain
 
 HOSTILE = "\x1b[2J\u202eevil\nsecond line\ttab"
 TOOLS = '''
@@ -885,7 +885,7 @@ def test_a_server_is_not_looked_for_among_the_files() -> None:
 
 def test_entries_are_plain_json() -> None:
     entry = AuditEntry(1, NOON, record(), "", "")
-    assert json.loads(json.dumps(msgspec.to_builtins(entry)))["record"]["name"] == "pay"
+    assert json.loads(json.dumps(to_plain(entry)))["record"]["name"] == "pay"
 
 
 def test_a_key_without_a_log_is_a_mistake(toolcrib: Toolcrib) -> None:

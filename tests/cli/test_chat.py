@@ -343,14 +343,14 @@ async def interrupted(folder: Path, *command: str) -> tuple[int | None, dict[str
 async def test_ctrl_c_with_json_says_what_ran(tmp_path: Path) -> None:
     async with openai_server([call("quick"), call("hangs"), "never"]) as server:
         code, told = await interrupted(tmp_path, "chat", "go", "--model", f"{server.url}#m")
-    records = msgspec.convert(told["records"], list[ToolInvocationRecord])
+    records = msgspec.json.decode(json.dumps(told["records"]), type=list[ToolInvocationRecord])
     assert (code, told["status"]) == (130, "cancelled")
     assert [(r.name, r.status) for r in records] == [("quick", "completed"), ("hangs", "failed")]
 
 
 async def test_ctrl_c_with_json_says_what_became_of_one_call(tmp_path: Path) -> None:
     code, told = await interrupted(tmp_path, "call", "hangs")
-    record = msgspec.convert(told["record"], ToolInvocationRecord)
+    record = msgspec.json.decode(json.dumps(told["record"]), type=ToolInvocationRecord)
     assert (code, record.name, record.status) == (130, "hangs", "failed")
 
 

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
-import msgspec
 import pytest
 
 from toolcrib import (
@@ -45,6 +44,7 @@ from toolcrib.testing import MemorySink
 from toolcrib.tools import per_call
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest
+from toolcrib.values.json import to_plain
 from toolcrib.values.origin import Origin
 from toolcrib.values.record import Outcome
 
@@ -334,7 +334,7 @@ CHANGING = {
 
 
 def builtins(shown: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = settled(msgspec.to_builtins(shown))
+    found: dict[str, Any] = settled(to_plain(shown))
     return found
 
 

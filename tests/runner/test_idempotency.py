@@ -23,7 +23,7 @@ from toolcrib import (
 )
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.runner import CallScope
-from toolcrib.runner.idempotency import Fingerprint, IdempotencyCache, OutcomeText, replayed
+from toolcrib.runner.idempotency import Fingerprint, IdempotencyCache, replayed
 from toolcrib.runner.stopped import Stopped
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
@@ -33,6 +33,7 @@ from toolcrib.values.record import (
     RecordStatus,
     ToolInvocationRecord,
     key_of,
+    raw_json,
     standing,
 )
 
@@ -120,7 +121,7 @@ async def test_a_replay_has_the_numbers_of_the_first_outcome() -> None:
     assert isinstance(again, Completed)
     for views in (first, again):
         assert repr(views.model) == repr({"a": [2.0, 2**70, -0.0, 1e300], "b": [3.0, -(2**70)]})
-        assert repr(views.public) == repr({"a": [2.0, 2**70, -0.0, 1e300]})
+        assert repr(views.public) == repr({"a": [2, 2**70, 0, 1e300]})  # as the log has it
     assert first.record == again.record
 
 
@@ -572,7 +573,7 @@ class Rival(MemoryLedger):
         await self.go_on.wait()
         if self.fails:
             raise OSError("disk full")
-        return msgspec.structs.replace(record, result={"text": "theirs"})
+        return msgspec.structs.replace(record, result_json=raw_json({"text": "theirs"}))
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -648,10 +649,16 @@ OTHERS = "hmac:00000000:00"  # a keyed digest by a key that this process has not
         ({}, False),  # by the same key: the secrets differ
         ({"arguments_mac": OTHERS}, True),
         ({"arguments_mac": ""}, True),  # an old record
-        ({"arguments_mac": OTHERS, "arguments": {"door": "b", "key": "***"}}, False),
-        ({"arguments_mac": "", "arguments": {"door": "b", "key": "***"}}, False),
-        ({"arguments_mac": OTHERS, "arguments": {"door": "b"}, "edited": True}, True),
-        ({"arguments_mac": OTHERS, "arguments": {"door": "b"}, "repaired": True}, True),
+        ({"arguments_mac": OTHERS, "arguments_json": raw_json({"door": "b", "key": "***"})}, False),
+        ({"arguments_mac": "", "arguments_json": raw_json({"door": "b", "key": "***"})}, False),
+        (
+            {"arguments_mac": OTHERS, "arguments_json": raw_json({"door": "b"}), "edited": True},
+            True,
+        ),
+        (
+            {"arguments_mac": OTHERS, "arguments_json": raw_json({"door": "b"}), "repaired": True},
+            True,
+        ),
     ],
 )
 async def test_calls_with_secrets_are_told_apart_by_what_both_records_have(
@@ -696,7 +703,12 @@ def test_a_record_gives_the_outcome_that_it_is_of(
     status: RecordStatus, error: CallError | None, ran: bool
 ) -> None:
     record = ToolInvocationRecord(
-        id="c", name="note", status=status, started_at=0.0, error=error, result={"text": "a"}
+        id="c",
+        name="note",
+        status=status,
+        started_at=0.0,
+        error=error,
+        result_json=raw_json({"text": "a"}),
     )
     outcome = replayed(record)
     assert outcome.replayed is True
@@ -729,12 +741,12 @@ def test_no_more_default_values_are_kept_than_said_and_only_for_their_call() -> 
 def test_an_outcome_that_no_ledger_has_is_given_to_one_and_is_never_evicted() -> None:
     cache = IdempotencyCache(0)
     outcome = Completed(
-        ToolInvocationRecord(id="c", name="note", status="completed", started_at=0.0, result=1),
+        ToolInvocationRecord(
+            id="c", name="note", status="completed", started_at=0.0, result_json=raw_json(1)
+        ),
         1,
-        1,
-        1,
+        b"1",
     )
-    text = OutcomeText(None, b"1", b"1")
     own: Fingerprint = ("sha256:d", "{}", None, "ada")
 
     def refused(fingerprint: Fingerprint) -> None:
@@ -745,7 +757,7 @@ def test_an_outcome_that_no_ledger_has_is_given_to_one_and_is_never_evicted() ->
     assert cache.claim("k", own) is None
     refused(own)
     for _ in range(2):
-        cache.hold("k", outcome, text)
+        cache.hold("k", outcome)
         assert cache.running() == []
         refused(("sha256:d", "{}", None, "eve"))
         held = cache.claim("k", own)
@@ -753,7 +765,7 @@ def test_an_outcome_that_no_ledger_has_is_given_to_one_and_is_never_evicted() ->
         assert (held.outcome, held.written) == (outcome, False)
         assert cache.running() == ["k"]
         refused(own)  # somebody writes it
-    cache.keep("k", outcome, text)
+    cache.keep("k", outcome)
     assert cache.claim("k", own) is None  # written, and evicted
 
 

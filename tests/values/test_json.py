@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from named import named
 from rows import each_row
 
-from toolcrib.values.json import canonical_json, digest, json_copy, sha256_hex
+from toolcrib.values.json import (
+    JsonObject,
+    canonical_bytes,
+    canonical_json,
+    digest,
+    json_copy,
+    sha256_hex,
+)
 
 # RFC 8785, appendix B: IEEE 754 bits and the number's canonical text.
 NUMBERS = [
@@ -100,6 +107,9 @@ def test_whole_numbers_keep_their_digits(bits: str, ours: str, theirs: str) -> N
 )
 def test_canonical_text(value: Any, text: str) -> None:
     assert canonical_json(value) == text
+    assert canonical_bytes(value) == text.encode()
+    nested: JsonObject = {"k": [value]}
+    assert canonical_bytes(nested) == canonical_json(nested).encode()
 
 
 def test_keys_are_sorted_by_utf16_units() -> None:

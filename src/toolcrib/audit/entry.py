@@ -31,9 +31,9 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.threads import renewed_in_children
-from toolcrib.values.json import canonical_json, encodable, sha256_hex
+from toolcrib.values.json import canonical_json, encodable, fresh, sha256_hex
 from toolcrib.values.origin import Attachment, AttachmentKind
-from toolcrib.values.record import RecordStatus, ToolInvocationRecord
+from toolcrib.values.record import NO_JSON, RecordStatus, ToolInvocationRecord
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import check_fields
 
@@ -311,17 +311,19 @@ class Summary(msgspec.Struct, frozen=True):
         return "" if self.error is None else self.error.code
 
 
-def _plain(value: object) -> str:
+def _plain(value: object) -> Any:
     """Return text of a subclass (a framework's, an enum's) as plain text."""
     if isinstance(value, str):
         return str.__str__(value)
+    if isinstance(value, msgspec.Raw):
+        return fresh(bytes(value))
     raise TypeError
 
 
 # What msgspec writes is canonical, and 20 times faster, but for the order of keys beyond ASCII, for
 # floats that are whole (1.0) or have an exponent, and for NaN, which it writes as null.
 _sorted = msgspec.json.Encoder(order="sorted", enc_hook=_plain).encode
-_EXPONENT = re.compile(rb"e-?[0-9]+[,}\]]")
+_EXPONENT = re.compile(rb"e[+-]?[0-9]+[,}\]]")
 _WHOLE = re.compile(rb"\.0[,}\]]")
 _told = msgspec.json.Decoder(Summary)
 _record = msgspec.json.Decoder(ToolInvocationRecord)
@@ -339,6 +341,12 @@ _DECODERS: dict[type, Any] = {
 }
 
 
+def check_arguments(record: ToolInvocationRecord) -> None:
+    """Raise ValueError if a record holds other arguments than an object."""
+    if record.arguments_json != NO_JSON and bytes(record.arguments_json)[:1] != b"{":
+        raise ValueError("arguments are no object")
+
+
 def text_of(record: Kept) -> str:
     """Return the RFC 8785 text. Raises SourceError if the record holds what is
     not JSON, or not a record's."""
@@ -347,6 +355,8 @@ def text_of(record: Kept) -> str:
         if not text.isascii() or b"null" in text or _EXPONENT.search(text) or _WHOLE.search(text):
             text = canonical_json(msgspec.to_builtins(record, enc_hook=_plain)).encode()
         _DECODERS[type(record)].decode(text)
+        if isinstance(record, ToolInvocationRecord):
+            check_arguments(record)
         return text.decode()
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         failure = "a record cannot be kept: it holds what is not JSON, or not a record's"
@@ -398,7 +408,9 @@ def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
     """Return the entry of a row of ENTRY; raises SourceError if nothing can be read there."""
     seq, at, text, previous, own = row
     try:
-        return AuditEntry(seq, at, _record.decode(text), previous, own, intact)
+        record = _record.decode(text)
+        check_arguments(record)
+        return AuditEntry(seq, at, record, previous, own, intact)
     except (*UNREADABLE, TypeError, ValueError):
         failure = f"entry {seq} of the audit log cannot be read: verify the log"
     raise SourceError(failure)

@@ -11,7 +11,6 @@ started inside the tool nests below it, and a task that is thrown away takes its
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from contextvars import ContextVar, Token
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from toolcrib.errors import ErrorCode, MissingExtraError
 from toolcrib.values.definition import offered_tools
-from toolcrib.values.json import JsonValue, encodable
+from toolcrib.values.json import encodable
 from toolcrib.values.origin import Origin
-from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.record import NO_JSON, ToolInvocationRecord
 from toolcrib.values.run import RunRecord
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ class OpenTelemetry:
     def _end(self, span: Span, record: ToolInvocationRecord, at: int) -> None:
         span.set_attributes(_known_last(record))
         if self._content and record.status == "completed":
-            span.set_attribute("gen_ai.tool.call.result", _json_text(record.result))
+            span.set_attribute("gen_ai.tool.call.result", bytes(record.result_json).decode())
         code = _code(record)
         if code is not None:
             text = code.info.text  # not the error's own, which an author may have made
@@ -212,8 +211,8 @@ class OpenTelemetry:
         }
         optional |= _of_origin(record.origin or Origin(), self._agent_name)
         attributes |= {name: encodable(text) for name, text in optional.items() if text}
-        if self._content and record.arguments is not None:
-            attributes["gen_ai.tool.call.arguments"] = _json_text(record.arguments)
+        if self._content and record.arguments_json != NO_JSON:
+            attributes["gen_ai.tool.call.arguments"] = bytes(record.arguments_json).decode()
         return attributes
 
 
@@ -325,10 +324,6 @@ def _code(record: ToolInvocationRecord) -> ErrorCode | None:
     """Return why the call failed. One that completed, and whose result may
     not be shown, did not fail."""
     return record.error.code if record.error is not None and record.status == "failed" else None
-
-
-def _json_text(value: JsonValue) -> str:
-    return encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 class _Api(NamedTuple):

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Annotated, TypeAlias, TypeVar
 
-import msgspec
 import typer
 
 from toolcrib.approvals import ApprovalStore
@@ -22,7 +21,7 @@ from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_hold
 from toolcrib.cli.render import out, print_json, printable
 from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, to_plain
 
 T = TypeVar("T")
 
@@ -62,7 +61,7 @@ def list_pending(
     """
     requests = _with(store, lambda approvals: approvals.pending(run_id=run, caller=caller))
     if as_json:
-        print_json(msgspec.to_builtins(requests))
+        print_json(to_plain(requests))
         return
     for request in requests:
         if out.is_terminal:
@@ -117,7 +116,7 @@ def _answer(ids: list[str], answer: Answer, store: str, *, as_json: bool) -> Non
 
     asked = _with(store, work)
     if as_json:
-        print_json({"ids": list(dict.fromkeys(ids)), "answer": msgspec.to_builtins(answer)})
+        print_json({"ids": list(dict.fromkeys(ids)), "answer": to_plain(answer)})
         return
     said = "approved" if isinstance(answer, Approve) else "refused"
     edited = answer.arguments if isinstance(answer, Approve) else None

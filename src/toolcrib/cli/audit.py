@@ -58,6 +58,7 @@ from toolcrib.cli.options import (
     without_password,
 )
 from toolcrib.cli.render import milliseconds, out, print_json, print_rows, printable, shortened
+from toolcrib.values.json import to_plain
 
 SHOWN = 50
 _COLUMNS = {
@@ -110,7 +111,7 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     opened = log_to_read(log, key_file)
     rows = with_log(opened, lambda audit: audit.entries(which))
     if as_json:
-        print_json([msgspec.to_builtins(entry) for entry in rows])
+        print_json([to_plain(entry) for entry in rows])
     else:
         print_rows([_row(entry) for entry in rows], _COLUMNS)
     exit_if_changed(sum(not entry.intact for entry in rows))
@@ -148,7 +149,7 @@ def show(
             {
                 "id": wanted,
                 "entry": seq,
-                "runs": [{**msgspec.to_builtins(run), "intact": intact} for run, intact in runs],
+                "runs": [{**to_plain(run), "intact": intact} for run, intact in runs],
                 "calls": [_story(call) for call in calls],
             }
         )
@@ -221,7 +222,7 @@ def _cell(text: str) -> str:
 
 def _story(call: CallStory) -> dict[str, Any]:
     record = call.record
-    entries = [msgspec.to_builtins(entry) for entry in call.entries]
+    entries = [to_plain(entry) for entry in call.entries]
     about = {"run_id": record.run_id, "id": record.id, "name": record.name}
     attached = {
         digest: {"kind": found.kind, "text": json.loads(found.text)}

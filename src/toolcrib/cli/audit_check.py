@@ -66,6 +66,7 @@ from toolcrib.cli.options import (
 from toolcrib.cli.render import err, json_text, out, print_json, printable
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
+from toolcrib.values.json import to_plain
 
 SigningKeyOption: TypeAlias = Annotated[
     Path, typer.Option("--signing-key", metavar="FILE", help="As `audit keygen` has written it.")
@@ -283,7 +284,7 @@ def verify(
         where = without_password(log)
     if as_json:
         about = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
-        print_json({**about, **msgspec.to_builtins(found)})
+        print_json({**about, **to_plain(found)})
     else:
         _say(where, found)
         if found.ok and signed is not None and signed.rotates_to is not None:
@@ -303,7 +304,7 @@ def head(
     """Print the head, without checking the whole log: to be kept elsewhere, for a later --head."""
     found = with_log(log_to_read(log, key_file), lambda audit: audit.head())
     if as_json:
-        print_json({"log": without_password(log), **msgspec.to_builtins(found)})
+        print_json({"log": without_password(log), **to_plain(found)})
     else:
         out.print(f"{found.seq}:{found.hash}")
 

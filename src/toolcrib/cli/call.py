@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-import msgspec
 import typer
 
 from toolcrib.audit import AuditLog
@@ -35,6 +34,7 @@ from toolcrib.runner import ToolRunner
 from toolcrib.testing import MemorySink
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Caller
+from toolcrib.values.json import to_plain
 from toolcrib.values.record import Completed, Outcome, Sink, ToolInvocationRecord
 
 
@@ -71,7 +71,7 @@ def call(
     except KeyboardInterrupt:
         if not (as_json and written.records):
             raise
-        print_json({"record": msgspec.to_builtins(written.records[-1]), "result": None})
+        print_json({"record": to_plain(written.records[-1]), "result": None})
         raise InterruptedTurn from None
     _show(outcome, as_json=as_json)
     if isinstance(outcome, Completed):
@@ -100,7 +100,7 @@ def _show(outcome: Outcome, *, as_json: bool) -> None:
     """Print the whole result as the model would see it: whoever runs the command is the application."""
     if as_json:
         result = outcome.model if isinstance(outcome, Completed) else None
-        print_json({"record": msgspec.to_builtins(outcome.record), "result": result})
+        print_json({"record": to_plain(outcome.record), "result": result})
     elif isinstance(outcome, Completed):
         if isinstance(outcome.model, str):
             out.print(printable(outcome.model))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-import msgspec
 import typer
 
 from toolcrib.agent import Agent, RunStream, Session
@@ -44,6 +43,7 @@ from toolcrib.testing import cassette
 from toolcrib.values.client import LLMClient
 from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller
 from toolcrib.values.event import Event
+from toolcrib.values.json import to_plain
 from toolcrib.values.run import RunResult
 
 _CALLER = Caller("cli")
@@ -284,7 +284,7 @@ class _Turn:
 
 
 def _report(result: RunResult) -> object:
-    return msgspec.to_builtins(
+    return to_plain(
         {
             "status": result.status,
             "text": result.text,

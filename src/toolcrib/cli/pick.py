@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 
-import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -37,6 +36,7 @@ from toolcrib.pick.evaluation import (
 from toolcrib.pick.options import DEFAULT_SCORER
 from toolcrib.pick.scorer import Scorer
 from toolcrib.values.definition import HasDefinition
+from toolcrib.values.json import to_plain
 
 _DEFAULT = PickOptions()
 _HEAD = (
@@ -154,7 +154,7 @@ def _plain_result(result: PickResult) -> object:
         "name": result.definition.name,
         "score": result.score,
         "reason": result.reason,
-        "provenance": msgspec.to_builtins(result.provenance),
+        "provenance": to_plain(result.provenance),
     }
 
 
@@ -381,7 +381,7 @@ def plain_row(row: Row) -> dict[str, Any]:
         "questions_in_set": len(row.of.questions),
         "system": row.system,
     }
-    about.update(msgspec.to_builtins(row.figures))
+    about.update(to_plain(row.figures))
     return about
 
 

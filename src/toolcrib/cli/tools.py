@@ -34,7 +34,7 @@ from toolcrib.tools import DefinitionsFile, read_definitions, source_of, tool_of
 from toolcrib.tools.definitions import tool_from_dict
 from toolcrib.tools.lock import MARK, Change, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition, tools_in
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, to_plain
 from toolcrib.wire import FORMS
 
 _NARROW = 40
@@ -226,7 +226,7 @@ def _plain(findings: list[Finding], tools: int) -> dict[str, Any]:
     return {
         "tools": tools,
         "counts": _counts(findings),
-        "findings": [msgspec.to_builtins(finding) for finding in findings],
+        "findings": [to_plain(finding) for finding in findings],
     }
 
 
@@ -328,7 +328,7 @@ def lock(
     if not check and (changes or before is None or before.was_open):
         write_lock(now, file)
     if as_json:
-        plain = [msgspec.to_builtins(change) for change in changes]
+        plain = [to_plain(change) for change in changes]
         print_json({"file": str(file), "tools": len(now.tools), "changes": plain})
     else:
         _show_changes(changes, now, file, check=check)

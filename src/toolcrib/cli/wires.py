@@ -17,6 +17,7 @@ from toolcrib.cli.options import JsonOption, ToolsOption, UnusableError, load_ca
 from toolcrib.cli.render import err, out, print_json, printable, shortened
 from toolcrib.errors import ErrorCode, WireError
 from toolcrib.schema.lower import Effect, Loss
+from toolcrib.values.json import to_plain
 from toolcrib.values.message import ChatRequest, Message, Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire import (
@@ -190,10 +191,10 @@ def _plain(wire: str, reply: Reply) -> object:
     return {
         "wire": wire,
         "text": reply.text,
-        "tool_calls": [msgspec.to_builtins(call) for call in reply.tool_calls],
+        "tool_calls": [to_plain(call) for call in reply.tool_calls],
         "finish": reply.finish,
         "provider_finish": reply.provider_finish,
-        "usage": msgspec.to_builtins(reply.usage),
+        "usage": to_plain(reply.usage),
     }
 
 

@@ -34,16 +34,14 @@ from toolcrib.runner.executor import Executor, ToolPlan
 from toolcrib.runner.idempotency import (
     AlreadyCompleted,
     IdempotencyCache,
-    OutcomeText,
     WriteAhead,
     fingerprint_of,
     replayed,
-    text_of,
 )
 from toolcrib.runner.limiter import Limiter
 from toolcrib.runner.output import Unusable, check_output, report_unusable, views
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
-from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult, own_record
+from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult
 from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
 from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Reporter, Stopped, accepted
 from toolcrib.threads import MOST_LEFT_BEHIND, has_room
@@ -60,7 +58,6 @@ from toolcrib.values.decision import (
     Deny,
     Refuse,
 )
-from toolcrib.values.json import json_bytes
 from toolcrib.values.record import (
     FOR_RUN,
     CallError,
@@ -141,7 +138,6 @@ class Call(msgspec.Struct):
     scope: CallScope
     key: str = ""
     state: State = "arrived"
-    made: tuple[Completed, OutcomeText] | None = None
 
     async def run(
         self, task: asyncio.Task[Any] | None, cancels: int, repairer: Repairer | None
@@ -283,15 +279,9 @@ class Call(msgspec.Struct):
         if isinstance(checked, Unusable):
             report_unusable(setup.reporter, facts.hydrated.call, definition, checked)
             return facts.failed(checked.error)
-        plain, text = checked.value, checked.text
-        model, public, error = views(definition, plain)
-        record = facts.record("completed", public, error)
+        model, public, error = views(definition, checked)
         notice = facts.notice() if facts.edited else ""
-        completed = Completed(record, value, model, public, notice)
-        model_text = text if model is plain else json_bytes(model)
-        public_text = text if public is plain else json_bytes(public)
-        self.made = completed, OutcomeText(facts.shown, model_text, public_text)
-        return completed
+        return Completed(facts.record("completed", public, error), value, model, notice)
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
         """Return the earlier outcome: its content is as untrusted as before, and it costs as much.
@@ -324,9 +314,9 @@ class Call(msgspec.Struct):
             stands = outcome
         if end.key == "kept" and not isinstance(outcome, Waiting):
             if stands is None or isinstance(stands, Waiting):
-                setup.cache.hold(self.key, outcome, self._text(outcome))
+                setup.cache.hold(self.key, outcome)
             else:
-                setup.cache.keep(self.key, stands, self._text(stands))
+                setup.cache.keep(self.key, stands)
         elif end.key == "released":
             self._release(outcome)
         if end.taints:
@@ -340,10 +330,6 @@ class Call(msgspec.Struct):
         if isinstance(outcome, Waiting) and isinstance(hydrated, Hydrated):
             cache.pin(self.key, hydrated.call, hydrated.building.pinned)
         cache.release(self.key)
-
-    def _text(self, outcome: Completed | Failed) -> OutcomeText:
-        made = self.made
-        return made[1] if made is not None and made[0] is outcome else text_of(outcome)
 
     async def _recorded(self, outcome: Outcome, ledger: Ledger) -> Recorded:
         """Have the ledger write an outcome, and settle it."""
@@ -390,8 +376,7 @@ class Call(msgspec.Struct):
                 trouble = trouble or written.error or written.cancelled
         finally:
             if self.scope.observer is not None:
-                own = own_record(outcome.record)
-                self.scope.observer.finished(msgspec.structs.replace(outcome, record=own))
+                self.scope.observer.finished(outcome)
         if trouble is not None:
             raise trouble
         return outcome

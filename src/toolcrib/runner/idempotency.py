@@ -15,16 +15,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
-from toolcrib.runner.recorder import CallFacts, Recorder, own_record, to_the_end
+from toolcrib.runner.recorder import CallFacts, Recorder, to_the_end
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Caller
-from toolcrib.values.json import JsonValue, Veiled, canonical_json, fresh, json_bytes
+from toolcrib.values.json import JsonValue, canonical_json
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -58,34 +58,11 @@ class AlreadyCompleted(NamedTuple):
     written: bool = True
 
 
-class OutcomeText(Veiled, msgspec.Struct, frozen=True, gc=False):
-    """The JSON of an outcome, which nobody can change: what its record and its two views hold."""
-
-    veiled: ClassVar[tuple[str, ...]] = ("arguments", "model", "public")
-
-    arguments: bytes | None
-    model: bytes = b"null"
-    public: bytes = b"null"
-
-
-_NO_TEXT = OutcomeText(None)
-
-
-def text_of(outcome: Completed | Failed) -> OutcomeText:
-    """Return the JSON of an outcome that a ledger had."""
-    given = outcome.record.arguments
-    arguments = None if given is None else json_bytes(given)
-    if isinstance(outcome, Failed):
-        return OutcomeText(arguments)
-    return OutcomeText(arguments, json_bytes(outcome.model), json_bytes(outcome.public))
-
-
 class _CachedCall(msgspec.Struct):
     """One call: running, until it is kept or held; a held one is `taken` while it is written."""
 
     fingerprint: Fingerprint
     outcome: Completed | Failed | None = None
-    text: OutcomeText = _NO_TEXT
     held: bool = False
     taken: bool = True
 
@@ -145,7 +122,7 @@ class IdempotencyCache:
             ):
                 raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
             known.taken = held
-        return AlreadyCompleted(_anew(known.outcome, known.text), written=not held)
+        return AlreadyCompleted(known.outcome, written=not held)
 
     def running(self) -> list[str]:
         """Return the keys of calls that have no outcome yet."""
@@ -155,30 +132,18 @@ class IdempotencyCache:
         """Forget a key: its call did not begin."""
         del self._known[key]
 
-    def hold(self, key: str, outcome: Completed | Failed, text: OutcomeText) -> None:
+    def hold(self, key: str, outcome: Completed | Failed) -> None:
         """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
         known = self._known[key]
-        known.outcome, known.text, known.held, known.taken = outcome, text, True, False
+        known.outcome, known.held, known.taken = outcome, True, False
 
-    def keep(self, key: str, outcome: Completed | Failed, text: OutcomeText) -> None:
+    def keep(self, key: str, outcome: Completed | Failed) -> None:
         """Keep the outcome of a call that has run."""
         known = self._known[key]
-        known.outcome, known.text, known.held, known.taken = outcome, text, False, False
+        known.outcome, known.held, known.taken = outcome, False, False
         self._finished.append(key)
         if len(self._finished) > self._limit:  # each thread takes out one for the one it put in
             del self._known[self._finished.popleft()]
-
-
-def _anew(outcome: Completed | Failed, text: OutcomeText) -> Completed | Failed:
-    """Make an outcome again from its JSON; the application's value is the tool's and is shared."""
-    arguments = None if text.arguments is None else fresh(text.arguments)
-    if isinstance(outcome, Failed):
-        record = msgspec.structs.replace(outcome.record, arguments=arguments)
-        return msgspec.structs.replace(outcome, record=record)
-    model, public = fresh(text.model), fresh(text.public)
-    record = msgspec.structs.replace(outcome.record, arguments=arguments, result=public)
-    value = public if outcome.value is outcome.public else outcome.value
-    return Completed(record, value, model, public, outcome.notice, outcome.replayed)
 
 
 class WriteAhead:
@@ -226,7 +191,7 @@ class WriteAhead:
 async def _claimed(
     ledger: Ledger, entry: ToolInvocationRecord, facts: CallFacts, hydrated: Hydrated
 ) -> AlreadyCompleted | None:
-    begun = await to_the_end(ledger.begin(own_record(entry)))
+    begun = await to_the_end(ledger.begin(entry))
     known = cast("ToolInvocationRecord | None", begun.given)
     if begun.error is None and known is None:
         facts.key = entry.idempotency_key  # it is ours, also if this is cancelled now
@@ -235,7 +200,7 @@ async def _claimed(
         return None
     earlier = _judged(known, entry.idempotency_key, facts, hydrated)
     if earlier is None:
-        pending = ledger.write(own_record(entry))  # begun before, and begun again
+        pending = ledger.write(entry)  # begun before, and begun again
         if pending is not None:
             (await to_the_end(pending)).check()
     return earlier
@@ -244,7 +209,7 @@ async def _claimed(
 def replayed(known: ToolInvocationRecord) -> Completed | Failed:
     """Return the outcome of a call as its record has it: that is the public view."""
     if known.status == "completed" or known.error is None:
-        return Completed(known, known.result, known.result, known.result, replayed=True)
+        return Completed(known, known.result, bytes(known.result_json), replayed=True)
     return Failed(known, known.error, replayed=True)
 
 

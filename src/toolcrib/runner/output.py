@@ -150,18 +150,18 @@ def report_unusable(
 
 
 def views(
-    definition: ToolDefinition, plain: JsonValue
-) -> tuple[JsonValue, JsonValue, CallError | None]:
-    """Return the model's view of a result, the public one, and `redaction_missing` if none is named."""
-    model = public = plain
-    error = None
+    definition: ToolDefinition, checked: CheckedOutput
+) -> tuple[bytes, bytes, CallError | None]:
+    """Return the model's view of a result as JSON text, the public one as canonical JSON text, and
+    `redaction_missing` if none is named."""
+    plain, model, error = checked.value, checked.text, None
     if definition.model_visible is not ALL:
-        model = project(plain, definition.model_visible)
+        model = json_bytes(project(plain, definition.model_visible))
     if definition.visible is not ALL:
-        public = project(plain, definition.visible)
         if redaction_missing(plain, definition.visible):
             error = CallError.of(ErrorCode.REDACTION_MISSING)
-    return model, public, error
+        plain = project(plain, definition.visible)
+    return model, canonical_bytes(plain), error
 
 
 def as_json(value: object, max_bytes: int) -> JsonValue:

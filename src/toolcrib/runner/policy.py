@@ -21,7 +21,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, Stage, ToolcribError
 from toolcrib.failures import log_raised
-from toolcrib.runner.recorder import Recorder, own_record
+from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.scope import CallScope
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import PolicyContext, RunTally
@@ -193,7 +193,7 @@ def settle_all(
         context.run.settle(record.name, record.seconds)
     for policy in policies:
         try:
-            policy.settle(own_record(record), context)
+            policy.settle(record, context)
         except KeyboardInterrupt:
             raise
         except BaseException as raised:  # noqa: BLE001  a CancelledError would lose the outcome, too

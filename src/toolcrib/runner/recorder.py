@@ -23,9 +23,10 @@ from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.decision import Caller, Decision
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonValue, canonical_json, fresh, keyed_digest
+from toolcrib.values.json import canonical_json, keyed_digest
 from toolcrib.values.origin import Attachment
 from toolcrib.values.record import (
+    NO_JSON,
     CallError,
     Failed,
     KeepsAttachments,
@@ -41,11 +42,10 @@ _LONGEST_NOTICE = 2_000
 _NOT_OVER = ("started", "planned", "rejected")  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
 _OF_THIS_PROCESS = os.urandom(32)  # the key of digests where no ledger has one
+_NOTHING = (None, b"null")
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
-_CONTAINERS = (dict, list)
-_set = msgspec.structs.force_setattr
 _Missing: TypeAlias = list[tuple[str, Callable[[], Attachment]]]
 
 
@@ -106,9 +106,12 @@ class CallFacts(msgspec.Struct, gc=False):
         return msgspec.structs.replace(self.record("started"), idempotency_key=key)
 
     def record(
-        self, status: RecordStatus, result: JsonValue = None, error: CallError | None = None
+        self, status: RecordStatus, result: bytes | None = None, error: CallError | None = None
     ) -> ToolInvocationRecord:
-        """Make the record of what is known by now: the one place where records are made."""
+        """Make the record of what is known by now: the one place where records are made.
+
+        `result` is the public view as canonical JSON.
+        """
         hydrated, scope, parent = self.hydrated, self.scope, self.parent
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
         over = status not in _NOT_OVER
@@ -125,11 +128,11 @@ class CallFacts(msgspec.Struct, gc=False):
             provider_id=call.provider_id,
             payload=call.payload,
             definition_digest="" if definition is None else definition.digest,
-            arguments=None if self.shown is None else fresh(self.shown),
+            arguments_json=NO_JSON if self.shown is None else msgspec.Raw(self.shown),
             arguments_bytes=self.size,
             arguments_sha256=self.sha256,
             arguments_mac=self.mac,
-            result=result,
+            result_json=NO_JSON if result in _NOTHING else msgspec.Raw(result),
             error=error,
             decision=self.decision,
             approved_by=self.approved_by,
@@ -347,19 +350,6 @@ def _as_it_is(attachment: Attachment) -> Attachment:
     return attachment
 
 
-def own_record(record: ToolInvocationRecord) -> ToolInvocationRecord:
-    """Copy a record to give it away: the copy shares no arguments and no result with it."""
-    arguments, result = record.arguments, record.result
-    if arguments is None and result is None:
-        return record
-    own: ToolInvocationRecord = record.__copy__()  # type: ignore[attr-defined]
-    if arguments is not None:
-        _set(own, "arguments", msgspec.to_builtins(arguments))
-    if result.__class__ in _CONTAINERS:
-        _set(own, "result", msgspec.to_builtins(result))
-    return own
-
-
 def public_name(call: HydrationResult) -> str:
     """Return the name for records; one that a model made up shows only if it looks like a name."""
     name = call.call.name
@@ -367,9 +357,9 @@ def public_name(call: HydrationResult) -> str:
 
 
 def _begun(sink: Sink, record: ToolInvocationRecord) -> SinkResult | Awaitable[object]:
-    """Give a sink a record of its own; what it did at once, or what has to be awaited."""
+    """Give a sink a record; what it did at once, or what has to be awaited."""
     try:
-        pending = sink.write(own_record(record))
+        pending = sink.write(record)
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # noqa: BLE001  a sink may raise anything

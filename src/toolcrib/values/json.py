@@ -15,6 +15,7 @@ from math import isfinite
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
+import msgspec
 import orjson
 from pydantic_core import from_json, to_json
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 else:  # msgspec reads annotations at run time and has no recursive aliases
     JsonValue: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
-_EXPONENT = re.compile(rb"e-?[0-9]")
+_EXPONENT = re.compile(rb"e[+-]?[0-9]")
 _WHOLE = re.compile(rb"\.0[,}\]]")
 _BEYOND = re.compile(rb"[\xf0-\xf7]")
 _DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
@@ -63,8 +64,10 @@ def canonical_text(text: str) -> str:
     return canonical_json(value)
 
 
-def canonical_bytes(value: JsonObject) -> bytes:
-    """Return the RFC 8785 text of a JSON object, in UTF-8. Raises as `canonical_json` does."""
+def canonical_bytes(value: JsonValue) -> bytes:
+    """Return the RFC 8785 text of a value that is JSON, in UTF-8: NaN and infinities are none."""
+    if value.__class__ is float:
+        return canonical_json(value).encode()
     try:
         written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # an integer of more than 64 bits
@@ -170,6 +173,20 @@ def digest(value: Any) -> str:
 def json_copy(text: str | bytes) -> JsonObject:
     """Return a fresh object from JSON text of our own making."""
     return cast("JsonObject", orjson.loads(text))
+
+
+def to_plain(value: object) -> Any:
+    """Return a struct, and what is in it, as JSON's own types; texts of JSON in it are read.
+
+    Raises TypeError for what is neither.
+    """
+    return msgspec.to_builtins(value, enc_hook=_read_raw)
+
+
+def _read_raw(value: object) -> Any:
+    if isinstance(value, msgspec.Raw):
+        return fresh(bytes(value))
+    raise TypeError(f"a {type(value).__name__} is not JSON")
 
 
 class Veiled:

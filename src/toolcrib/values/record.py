@@ -16,7 +16,7 @@ from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
 from toolcrib.values.decision import ApprovalRequest, Decision
 from toolcrib.values.definition import NoSchemaMode
-from toolcrib.values.json import JsonObject, JsonValue, Veiled
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, fresh
 from toolcrib.values.origin import Attachment, Candidate, Origin
 
 
@@ -64,8 +64,31 @@ FOR_RUN = "approved_for_run"
 """The note on a call with whose approval somebody said yes to its tool for the whole run."""
 
 
-class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+NO_JSON = msgspec.Raw(b"null")
+"""The text of arguments and results that there are not."""
+
+
+def raw_json(value: JsonValue) -> msgspec.Raw:
+    """Return arguments, or a result, as the text that a record holds; None as `NO_JSON`.
+
+    Raises ValueError or TypeError for what is not JSON.
+    """
+    return NO_JSON if value is None else msgspec.Raw(canonical_json(value).encode())
+
+
+class ToolInvocationRecord(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    gc=False,
+    rename={"arguments_json": "arguments", "result_json": "result"},
+):
     """Records one call, in a form that everybody who may read the log may see.
+
+    Nobody can change a record that others have, too: arguments and result are kept as canonical JSON
+    text (RFC 8785), and each look at `arguments` or `result` reads a new object from it.
+    `msgspec.json.encode` writes a record as JSON, with `arguments` and `result` as objects.
 
     Records are kept as JSON for years: a field is added with a default, and never renamed, so that old
     ones can still be read. The library makes its records in `runner/recorder.py` and nowhere else.
@@ -93,10 +116,10 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     caller: str = ""
     provider_id: str = ""
     definition_digest: str = ""
-    arguments: JsonObject | None = None
+    arguments_json: msgspec.Raw = NO_JSON
     arguments_bytes: int = 0
     arguments_sha256: str = ""
-    result: JsonValue = None
+    result_json: msgspec.Raw = NO_JSON
     error: CallError | None = None
     decision: Decision | None = None
     approved_by: str | None = None
@@ -121,6 +144,14 @@ class ToolInvocationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     origin: Origin | None = None
     picked: Candidate | None = None
     payload: PayloadRef | None = None
+
+    @property
+    def arguments(self) -> JsonObject | None:
+        return fresh(bytes(self.arguments_json))
+
+    @property
+    def result(self) -> JsonValue:
+        return fresh(bytes(self.result_json))
 
 
 def key_of(run_id: str, call_id: str) -> str:
@@ -169,19 +200,27 @@ def standing(records: Sequence[ToolInvocationRecord]) -> ToolInvocationRecord:
 class Completed(Veiled, msgspec.Struct, frozen=True):
     """The tool ran: `value` for the application, `model` for the model, `public` for everyone else.
 
+    `model_json` is the text of the model's view; each look at `model` or `public` gives a new object.
     `notice` goes to the model with the result: that somebody changed its arguments. The outcome
     of a call that had run before is `replayed`: it was not run again. What another process had run is
     known by its record alone: then `value` and `model` are the public view, too.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "model")
+    veiled: ClassVar[tuple[str, ...]] = ("value", "model_json")
 
     record: ToolInvocationRecord
     value: Any
-    model: JsonValue
-    public: JsonValue
+    model_json: bytes
     notice: str = ""
     replayed: bool = False
+
+    @property
+    def model(self) -> JsonValue:
+        return fresh(self.model_json)
+
+    @property
+    def public(self) -> JsonValue:
+        return self.record.result
 
 
 class Failed(msgspec.Struct, frozen=True):
