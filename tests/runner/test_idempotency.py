@@ -222,6 +222,29 @@ async def test_nobody_is_asked_about_a_call_that_is_on_its_way() -> None:
     assert len(asked) == 1
 
 
+def test_no_more_bytes_of_results_are_remembered_than_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib.runner.idempotency.MAX_BYTES", 100)
+    cache = IdempotencyCache(1_000)
+    own: Fingerprint = ("sha256:d", "{}", None, "ada")
+
+    def kept(key: str, size: int) -> None:
+        record = ToolInvocationRecord(id=key, name="note", status="completed", started_at=0.0)
+        assert cache.claim(key, own) is None
+        cache.keep(key, Completed(record, None, b"1" * size))
+
+    for key in "abc":
+        kept(key, 40)
+    assert cache.claim("c", own) is not None
+    assert cache.claim("b", own) is not None
+    assert cache.claim("a", own) is None  # forgotten, and claimed again
+    cache.release("a")
+    kept("large", 101)
+    for key in ("large", "b", "c"):
+        assert cache.claim(key, own) is None
+
+
 async def test_no_more_is_remembered_than_said() -> None:
     runner = ToolRunner([note], remember=2)
     calls = [msgspec.structs.replace(CALL, id=f"c{n}") for n in range(3)]

@@ -36,6 +36,9 @@ from toolcrib.values.record import (
     key_of,
 )
 
+MAX_BYTES = 64 * 1_048_576
+"""The most JSON of results that one cache keeps; the oldest outcomes go first."""
+
 Fingerprint: TypeAlias = tuple[str, str, bytes | None, str]
 
 
@@ -82,7 +85,8 @@ class IdempotencyCache:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._known: dict[str, _CachedCall] = {}
-        self._finished: deque[str] = deque()
+        self._finished: deque[tuple[str, int]] = deque()
+        self._bytes = 0
         self._lock = threading.Lock()
         self._pinned: dict[str, tuple[ToolCall, dict[str, JsonValue]]] = {}
 
@@ -141,9 +145,14 @@ class IdempotencyCache:
         """Keep the outcome of a call that has run."""
         known = self._known[key]
         known.outcome, known.held, known.taken = outcome, False, False
-        self._finished.append(key)
-        if len(self._finished) > self._limit:  # each thread takes out one for the one it put in
-            del self._known[self._finished.popleft()]
+        size = len(outcome.model_json) if isinstance(outcome, Completed) else 0
+        with self._lock:
+            self._finished.append((key, size))
+            self._bytes += size
+            while len(self._finished) > self._limit or self._bytes > MAX_BYTES:
+                oldest, size = self._finished.popleft()
+                self._bytes -= size
+                del self._known[oldest]
 
 
 class WriteAhead:

@@ -52,8 +52,9 @@ class ToolRunner:
     `policy` is added to the standard one, and the strictest wins. `timeout` (seconds) holds for
     tools that name none; `concurrency` bounds how many run together. A request for approval lapses
     after `approval_seconds`. With a `repairer`, a call that does not parse or validate is repaired
-    once. The outcomes of the last `remember` calls are kept: a call of the same id (in the same run)
-    is not run again, it has the same outcome; a sink that is a `Ledger` remembers all of them.
+    once. The outcomes of the last `remember` calls are kept, up to 64 MB of results: a call of the
+    same id (in the same run) is not run again, it has the same outcome; a sink that is a `Ledger`
+    remembers all of them.
     `on_exception` is for debugging: it is given what a tool, a capability or the approver raised,
     which no record ever holds; the logger `toolcrib.tools` is told where it was raised. Raises
     BindingError if a tool's capability is not bound, ApprovalError for what is no approver,
