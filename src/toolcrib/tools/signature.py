@@ -42,7 +42,7 @@ KEYWORD_ONLY: Any = inspect.Parameter.KEYWORD_ONLY
 VAR_KEYWORD: Any = inspect.Parameter.VAR_KEYWORD
 
 
-class Taken(NamedTuple):
+class SignatureParameter(NamedTuple):
     """One parameter; `kind` and the `default` EMPTY are those of `inspect.Parameter`."""
 
     name: str
@@ -50,7 +50,7 @@ class Taken(NamedTuple):
     default: Any
 
 
-def parameters_of(thing: Any) -> list[Taken]:
+def parameters_of(thing: Any) -> list[SignatureParameter]:
     """Return the parameters in order. Raises DefinitionError where no signature can be read."""
     if thing.__class__ is FunctionType and not thing.__dict__:  # nothing wrapped, or declared
         return _of_code(thing)
@@ -59,10 +59,10 @@ def parameters_of(thing: Any) -> list[Taken]:
     except (ValueError, TypeError):
         name = getattr(thing, "__qualname__", repr(thing))
         raise DefinitionError(f"{name} has no signature that can be read: wrap it") from None
-    return [Taken(p.name, p.kind, p.default) for p in signature.parameters.values()]
+    return [SignatureParameter(p.name, p.kind, p.default) for p in signature.parameters.values()]
 
 
-def _of_code(function: Any) -> list[Taken]:
+def _of_code(function: Any) -> list[SignatureParameter]:
     code = function.__code__
     named, alone = code.co_argcount, code.co_kwonlyargcount
     names, last = code.co_varnames, named + alone
@@ -70,16 +70,16 @@ def _of_code(function: Any) -> list[Taken]:
     given = (EMPTY,) * (named - len(defaults)) + defaults
     kinds = [POSITIONAL_ONLY] * code.co_posonlyargcount
     kinds += [POSITIONAL_OR_KEYWORD] * (named - len(kinds))
-    taken = list(map(Taken, names[:named], kinds, given))
+    taken = list(map(SignatureParameter, names[:named], kinds, given))
     if code.co_flags & inspect.CO_VARARGS:
-        taken.append(Taken(names[last], VAR_POSITIONAL, EMPTY))
+        taken.append(SignatureParameter(names[last], VAR_POSITIONAL, EMPTY))
         last += 1
     by_name = function.__kwdefaults__ or {}
     taken += [
-        Taken(name, KEYWORD_ONLY, by_name.get(name, EMPTY)) for name in names[named : named + alone]
+        SignatureParameter(name, KEYWORD_ONLY, by_name.get(name, EMPTY)) for name in names[named : named + alone]
     ]
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        taken.append(Taken(names[last], VAR_KEYWORD, EMPTY))
+        taken.append(SignatureParameter(names[last], VAR_KEYWORD, EMPTY))
     return taken
 
 
@@ -263,7 +263,7 @@ def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = Fa
     )
 
 
-def _with_factories(cls: type, taken: Sequence[Taken]) -> list[Taken]:
+def _with_factories(cls: type, taken: Sequence[SignatureParameter]) -> list[SignatureParameter]:
     """Return the parameters of a constructor, with the factories that a
     dataclass has for its fields."""
     made_by: dict[str, Any] = {}
@@ -349,7 +349,7 @@ def _made_by_new(cls: type) -> bool:
 
 
 def _split(
-    name: str, taken: Sequence[Taken], hints: Mapping[str, Any], documented: DocumentedSignature
+    name: str, taken: Sequence[SignatureParameter], hints: Mapping[str, Any], documented: DocumentedSignature
 ) -> Signature:
     try:
         return _sorted(taken, hints, documented)
@@ -358,7 +358,7 @@ def _split(
 
 
 def _sorted(
-    taken: Sequence[Taken], hints: Mapping[str, Any], documented: DocumentedSignature
+    taken: Sequence[SignatureParameter], hints: Mapping[str, Any], documented: DocumentedSignature
 ) -> Signature:
     texts = documented.parameters
     parameters: list[Parameter] = []
