@@ -558,8 +558,10 @@ async def test_a_stream_that_called_nothing_leaves_the_session_as_it_was() -> No
     session = Session(
         Agent(ScriptedClient([call("slow"), ProviderError("down", 503), "yes", "still"]), TOOLS)
     )
-    stream = session.stream("go")  # left before it began: there is no result at all
-    stream._task.cancel()
+    before = asyncio.all_tasks()
+    stream = session.stream("go")
+    (task,) = asyncio.all_tasks() - before
+    task.cancel()  # before it began: there is no result at all
     with pytest.raises(asyncio.CancelledError):
         await stream.result()
     async with session.stream("go") as left:

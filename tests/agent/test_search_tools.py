@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -35,7 +36,7 @@ from toolcrib import (
     ToolsOffered,
     tool,
 )
-from toolcrib.agent.picking import search_tools
+from toolcrib.agent.picking import AgentPicking, PickedToolbox, search_tools
 from toolcrib.audit import AuditLog
 from toolcrib.clients import AnthropicClient, GeminiClient, OpenAIClient
 from toolcrib.errors import CatalogError, PickError, SourceError, ToolcribError
@@ -55,6 +56,12 @@ RAN: list[tuple[str, str]] = []
 @pytest.fixture(autouse=True)
 def _nothing_ran() -> None:
     RAN.clear()
+
+
+def open_toolboxes() -> list[PickedToolbox]:
+    """Those that anybody still holds, once the garbage is gone: of a run that is over there is none."""
+    gc.collect()
+    return [found for found in gc.get_objects() if isinstance(found, PickedToolbox)]
 
 
 def made(name: str, description: str, **marks: Any) -> HasDefinition:
@@ -233,10 +240,9 @@ async def test_a_search_that_somebody_approved_finds_also_when_it_is_not_made_ag
 
 async def test_where_there_is_room_for_some_of_a_replayed_search_the_best_get_it() -> None:
     many = [made(f"tool_{n:03}", f"Do the work of kind {n}.") for n in range(200)]
-    agent = Agent(ScriptedClient([]), many, pick=PICK, search_tools=True)
-    assert agent._picking is not None
+    picking = AgentPicking(ToolRunner(many), PICK, search=True)
     context = PolicyContext(Caller("ada"), RunTally("run_a"))
-    toolbox = agent._picking.reopen([t.get_definition().name for t in many[:125]], context)
+    toolbox = picking.reopen([t.get_definition().name for t in many[:125]], context)
     best = [f"tool_{n}" for n in (190, 130, 180, 140, 170, 150, 160, 199)]
     told: JsonObject = {"tools": [{"name": name} for name in best]}
     record = ToolInvocationRecord(
@@ -295,8 +301,7 @@ async def test_two_runs_of_one_agent_search_for_themselves() -> None:
         ("search_tools", "play_song", "show_map"),
     ]
     assert [run.status for run in runs] == ["completed", "completed"]
-    assert agent._picking is not None
-    assert agent._picking._open == {}
+    assert open_toolboxes() == []
 
 
 async def test_a_saved_run_that_goes_on_twice_at_once_searches_in_both() -> None:
@@ -320,8 +325,7 @@ async def test_a_saved_run_that_goes_on_twice_at_once_searches_in_both() -> None
     first_is_over.set()
     assert (await longer).text == "It is 11 USD."
     assert RAN[-1] == ("convert_currency", "10 EUR")
-    assert agent._picking is not None
-    assert agent._picking._open == {}
+    assert open_toolboxes() == []
 
 
 @pytest.mark.parametrize("status", ["limited", "cancelled"])

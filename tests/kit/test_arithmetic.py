@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 import pytest
-from kit.kit_helpers import call, example_arguments
+from kit.kit_helpers import call, example_arguments, fresh
 from rows import each_row
 
 from toolcrib import kit
@@ -227,6 +227,5 @@ def test_tidy(value: float, digits: int, tidied: float) -> None:
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "simpleeval", None)
-    arithmetic._evaluator.cache_clear()
     with pytest.raises(MissingExtraError, match="calculate"):
-        evaluate("1 + 1")
+        fresh(arithmetic).evaluate("1 + 1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pint
 import pytest
-from kit.kit_helpers import call, example_arguments
+from kit.kit_helpers import call, example_arguments, fresh
 from rows import each_row
 
 from toolcrib import kit
@@ -167,7 +167,7 @@ async def test_what_the_library_cannot_convert_is_a_safe_error(
     def refuse(*_: object) -> float:
         raise pint.errors.OffsetUnitCalculusError("canary")
 
-    monkeypatch.setattr(units._registry(), "convert", refuse)
+    monkeypatch.setattr(pint.UnitRegistry, "convert", refuse)
     with pytest.raises(ToolError) as caught:
         await converted(1, "km", "m")
     assert caught.value.safe_text == "there is no conversion between these two units"
@@ -223,18 +223,17 @@ def test_the_registry_is_built_once_by_many_threads(monkeypatch: pytest.MonkeyPa
         return real()
 
     monkeypatch.setattr(pint, "UnitRegistry", build)
-    units._registry.cache_clear()
+    convert = fresh(units).convert_units
     with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda n: kit.convert_units(n, "kilofeet", "mm"), range(16)))
+        results = list(pool.map(lambda n: convert(n, "kilofeet", "mm"), range(16)))
     assert [r["value"] for r in results] == [n * 304800 for n in range(16)]
     assert built == [1]
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pint", None)
-    units._registry.cache_clear()
     with pytest.raises(MissingExtraError, match="convert_units"):
-        kit.convert_units(1, "km", "m")
+        fresh(units).convert_units(1, "km", "m")
 
 
 @each_row(

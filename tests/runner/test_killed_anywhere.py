@@ -15,6 +15,7 @@ from toolcrib import (
     Allow,
     Approve,
     Catalog,
+    Completed,
     Failed,
     ToolCall,
     ToolRunner,
@@ -23,7 +24,6 @@ from toolcrib import (
 )
 from toolcrib.errors import ErrorCode
 from toolcrib.runner import CallScope
-from toolcrib.runner.limiter import Limiter
 from toolcrib.tools import per_call
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import Outcome, ToolInvocationRecord, standing
@@ -162,13 +162,30 @@ def prepared(kept: Kept, target: Any) -> tuple[ToolRunner, Callable[[], Coroutin
     return runner, lambda: runner.exec(call, scope=CallScope(RunTally("run_1"), observer=kept))
 
 
-async def hold(gate: Limiter, begun: asyncio.Event) -> None:
-    """Another call, which has the only place for a while."""
-    assert gate.try_enter(False)
-    begun.set()
-    for _ in range(15):
-        await asyncio.sleep(0)
-    gate.leave()
+async def hold(runner: ToolRunner, begun: asyncio.Event) -> None:
+    """Another call, which has the only slot for a while."""
+
+    @tool(visible=ALL, name="holder")
+    async def holder() -> None:
+        """Wait."""
+        begun.set()
+        for _ in range(15):
+            await asyncio.sleep(0)
+
+    await runner.with_tools(Catalog([holder])).exec(ToolCall("h", "holder", "{}"))
+
+
+async def assert_no_slot_is_taken(runner: ToolRunner) -> None:
+    """A call that has to be alone begins at once."""
+
+    @tool(visible=ALL, exclusive=True, name="alone")
+    async def alone() -> int:
+        """Run alone."""
+        return 1
+
+    async with asyncio.timeout(5):
+        outcome = await runner.with_tools(Catalog([alone])).exec(ToolCall("a", "alone", "{}"))
+    assert isinstance(outcome, Completed)
 
 
 @each_row("times", [1, 2, 3])
@@ -182,25 +199,21 @@ async def test_cancelled_wherever_it_waits(
     for at in range(1, MOST):
         kept = kind()
         runner, call = prepared(kept, make(kept))
-        setup, before = runner._setup, asyncio.all_tasks()
+        before = asyncio.all_tasks()
         others = []
         if contended:
             begun = asyncio.Event()
-            others.append(asyncio.ensure_future(hold(setup.limiter, begun)))
+            others.append(asyncio.ensure_future(hold(runner, begun)))
             await begun.wait()
         task = asyncio.ensure_future(cancelled_at(call(), {at + n for n in range(times)}))
         async with asyncio.timeout(5):
             await asyncio.wait([task, *others])
-        assert [r.status for r in kept.records if r.status != "started"] == [
+        assert [r.status for r in kept.records if r.name == "f" and r.status != "started"] == [
             kept.told[0].record.status
         ]
         assert len(kept.told) == 1
         assert (kept.counted, kept.opened, kept.writing) == (0, 0, 0)
-        assert (setup.limiter._running, len(setup.limiter._queue), setup.cache.running()) == (
-            0,
-            0,
-            [],
-        )
+        await assert_no_slot_is_taken(runner)
         assert asyncio.all_tasks() <= before | {task, *others}
         ran = kept.ran
         again = await call()
@@ -228,13 +241,8 @@ async def test_an_event_loop_that_is_gone_leaves_nothing_claimed(kind: type[Kept
         if not await asyncio.ensure_future(closed(call(), at)):
             assert at > 4
             return
-        setup = runner._setup
         assert kept.counted == 0
-        assert (setup.limiter._running, len(setup.limiter._queue), setup.cache.running()) == (
-            0,
-            0,
-            [],
-        )
+        await assert_no_slot_is_taken(runner)
     pytest.fail("it waits more often than was tried")
 
 

@@ -65,6 +65,12 @@ async def wait(n: int, ms: float) -> int:
     return n
 
 
+@tool(visible=ALL, exclusive=True)
+async def alone_at_last() -> int:
+    """Run when no other call has a slot."""
+    return 1
+
+
 @tool(visible=ALL)
 async def at_once(n: int) -> int:
     """Give n back."""
@@ -308,7 +314,11 @@ class Calls(RuleBasedStateMachine):
                 assert told[f"c{n}"] == 1
                 assert task.result().record.id == f"c{n}"
         assert self.inside == set()
-        assert self.runner._setup.limiter.try_enter(exclusive=True), "a place was not given back"
+        alone = self.runner.with_tools(alone_at_last).exec(ToolCall("last", "alone_at_last", "{}"))
+        last = self.loop.create_task(alone)
+        self.spin()
+        assert last.done(), "a slot was not given back"
+        assert isinstance(last.result(), Completed)
         assert asyncio.all_tasks(self.loop) == set()
         self.loop.close()
 

@@ -125,12 +125,19 @@ def test_tools_whose_results_are_described_alike_share_a_validator() -> None:
 
 @pytest.mark.parametrize("thing", [lazy_look, LazyLook])
 def test_a_lazy_tool_is_compiled_by_its_first_call(thing: Any) -> None:
-    made = tool_of(thing).validated_by(Small, lazy=True)
+    compiled = list[object]()
+
+    def counted(schema: Any) -> Small:
+        compiled.append(schema)
+        return Small(schema)
+
+    made = tool_of(thing).validated_by(counted, lazy=True)
     validator = made.validator
     assert isinstance(tool_of(thing).validator, LazyValidator)
     assert isinstance(validator, LazyValidator)
-    assert validator._made is None
+    assert compiled == []
     first = called(made, '{"a":1}')
+    assert len(compiled) == 1
     assert isinstance(first, Hydrated)
     assert first.provenance.validator == validator.info
     assert validator.info.name == "small"

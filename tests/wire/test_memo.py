@@ -51,7 +51,7 @@ def test_not_more_conversations_than_some_are_kept() -> None:
     memo = Memo()
     for number in range(40):
         encode("openai-chat", ChatRequest((Message.user(f"{number}"),)), model="m", memo=memo)
-    assert len(memo.others) == request_module._MOST_OTHERS
+    assert len(memo.others) == 15
 
 
 @EACH
