@@ -54,7 +54,7 @@ def test_no_two_classes_have_one_name() -> None:
 
 def private_of_libraries() -> dict[str, str]:
     """Return each underscore name that a class of those libraries has, with one class that has it."""
-    found = {}
+    found: dict[str, str] = {}
     for library in map(importlib.import_module, LIBRARIES):
         for value in vars(library).values():
             if isinstance(value, type) and value.__module__.partition(".")[0] in LIBRARIES:

@@ -11,7 +11,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.errors import DefinitionError
-from toolcrib.tools.signature import Taken, parameters_of
+from toolcrib.tools.signature import SignatureParameter, parameters_of
 
 
 class Several:
@@ -63,7 +63,8 @@ OTHERS = [wrapped, declared, Several, Several(), Several().method, functools.par
 @each_row("thing", [*PLAIN, *OTHERS, lambda a, b=1, *c, d=2, **e: a])
 def test_it_is_what_inspect_says(thing: Any) -> None:
     expected = [
-        Taken(p.name, p.kind, p.default) for p in inspect.signature(thing).parameters.values()
+        SignatureParameter(p.name, p.kind, p.default)
+        for p in inspect.signature(thing).parameters.values()
     ]
     assert parameters_of(thing) == expected
 

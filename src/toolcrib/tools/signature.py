@@ -76,7 +76,8 @@ def _of_code(function: Any) -> list[SignatureParameter]:
         last += 1
     by_name = function.__kwdefaults__ or {}
     taken += [
-        SignatureParameter(name, KEYWORD_ONLY, by_name.get(name, EMPTY)) for name in names[named : named + alone]
+        SignatureParameter(name, KEYWORD_ONLY, by_name.get(name, EMPTY))
+        for name in names[named : named + alone]
     ]
     if code.co_flags & inspect.CO_VARKEYWORDS:
         taken.append(SignatureParameter(names[last], VAR_KEYWORD, EMPTY))
@@ -349,7 +350,10 @@ def _made_by_new(cls: type) -> bool:
 
 
 def _split(
-    name: str, taken: Sequence[SignatureParameter], hints: Mapping[str, Any], documented: DocumentedSignature
+    name: str,
+    taken: Sequence[SignatureParameter],
+    hints: Mapping[str, Any],
+    documented: DocumentedSignature,
 ) -> Signature:
     try:
         return _sorted(taken, hints, documented)
