@@ -517,6 +517,36 @@ def test_items_that_hash_alike_are_counted(hint: Any, sent: Any) -> None:
     assert isinstance(read(set[int], [*range(-1_000, 1_000)]), Hydrated)
 
 
+@dataclass
+class Chain:
+    """It does not keep what it is given, which is read again at each level of each level above."""
+
+    next: InitVar[Chain | None] = None
+
+
+@dataclass(frozen=True)
+class Nest:
+    inner: frozenset[Nest] = frozenset()
+    numbers: frozenset[int] = frozenset()
+
+
+def test_what_is_read_again_is_counted() -> None:
+    """160 bytes would hold the process for minutes, since each level doubles the work."""
+
+    def sent(kind: type, depth: int, innermost: Any) -> Any:
+        for _ in range(depth):
+            innermost = {"next": innermost} if kind is Chain else {"inner": [innermost]}
+        return read(kind, innermost)
+
+    numbers = {"numbers": [*range(50_000)]}
+    for deep in (sent(Chain, 20, None), sent(Nest, 40, numbers)):
+        assert isinstance(deep, Rejected)
+        assert deep.errors[0].code is ErrorCode.TOO_LARGE
+    for honest in (sent(Chain, 8, None), sent(Nest, 40, {}), sent(Nest, 2, numbers)):
+        assert isinstance(honest, Hydrated)
+    assert isinstance(read(set[frozenset[int]], [[*range(80_000)]]), Hydrated)
+
+
 def test_secret_names_are_told_apart() -> None:
     ada, bob = (read(dict[SecretStr, int], {name: 1}) for name in ("ada", "bob"))
     assert ada.canonical != bob.canonical

@@ -50,6 +50,7 @@ from toolcrib.schema.derive.roundtrip import (
     Taken,
     UnionPart,
     changes_text,
+    counted_rereading,
     extras_of,
     plain_default,
     same_json,
@@ -295,8 +296,14 @@ class TypedReader:
         """Return the typed value, and the JSON that it is; default factories ask `values`.
 
         Raise Differs, ValidationError, SchemaError, ValueError for numbers that Python does not write,
-        and what an author's validator raises.
+        TooMuchWorkError, and what an author's validator raises.
         """
+        with counted_rereading():
+            return self._read(sent, at, found, values)
+
+    def _read(
+        self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None
+    ) -> tuple[Any, JsonValue]:
         text = self._text(sent)
         if values is None or not self.has_factories:
             value = self._validate(text, strict=True)

@@ -20,8 +20,10 @@ Objects of declared fields are in `reading`.
 from __future__ import annotations
 
 import ipaddress
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime, time
 from enum import Enum
@@ -170,6 +172,7 @@ def same_json(one: Any, other: Any) -> bool:
 At: TypeAlias = "tuple[At, str | int] | None"
 _MAX_OF_ONE_HASH = 100
 _ONE_OF_TWO = "the tool would take two of these items for one"
+_REREAD = "The arguments are nested too deep in what has to be read again. Send less."
 _ONE_HASH = "The arguments hold too many items that Python cannot tell apart quickly. Send less."
 IPS = tuple(
     getattr(ipaddress, f"IPv{version}{kind}")
@@ -289,6 +292,30 @@ class Part:
         """Take out of `dumped`, which pydantic wrote of `value`, the defaults that were not sent."""
 
 
+MAX_REREAD = 10_000_000
+"""Bytes that the parts of one value may be read again, about a second; arguments have a million."""
+_REREAD_CALL = 24  # what a call costs, in bytes
+
+
+class _Rereading(threading.local):
+    """Counts what this thread has read again of the value that it reads."""
+
+    spent = 0
+
+
+_rereading = _Rereading()
+
+
+@contextmanager
+def counted_rereading() -> Iterator[None]:
+    """Count what is read again of one value: what is nested in sets or `InitVar` multiplies."""
+    before, _rereading.spent = _rereading.spent, 0
+    try:
+        yield
+    finally:
+        _rereading.spent = before
+
+
 class PartReader:
     """Reads JSON by one part of a hint alone, as the class around it does: `config` is that class's."""
 
@@ -300,11 +327,15 @@ class PartReader:
         self._made: SchemaValidator | None = None
 
     def read(self, sent: JsonValue) -> Any:
-        """Return the value. Raises ValidationError, SchemaError, ValueError."""
+        """Return the value. Raises TooMuchWorkError, ValidationError, SchemaError, ValueError."""
+        text = json_bytes(sent)
+        _rereading.spent += len(text) + _REREAD_CALL
+        if _rereading.spent > MAX_REREAD:
+            raise TooMuchWorkError(_REREAD)
         if self._made is None:
             config = {key: said for key, said in self._config.items() if key != "title"}
             self._made = SchemaValidator(self._core, cast("CoreConfig", config))
-        return self._made.validate_json(json_bytes(sent), strict=True)
+        return self._made.validate_json(text, strict=True)
 
     def try_read(self, sent: JsonValue) -> Any:
         """Return the value; `MISSING` for what cannot be read."""
