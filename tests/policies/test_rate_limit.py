@@ -166,6 +166,12 @@ async def test_a_hundred_calls_at_the_same_time() -> None:
     assert all(error.retryable for error in failed)
 
 
+async def test_calls_outside_of_a_run_have_one_limit_of_runs() -> None:
+    runner = ToolRunner([look], policy=rate_limit("2/hour", per="run"))
+    outcomes = [await runner.exec(ToolCall(f"c{n}", "look", "{}")) for n in range(3)]
+    assert [isinstance(outcome, Completed) for outcome in outcomes] == [True, True, False]
+
+
 async def test_what_another_policy_denies_does_not_count() -> None:
     limit, shut = rate_limit("1/hour"), SimpleNamespace(yes=True)
     runner = ToolRunner([look], policy=[limit, lambda *_: Deny("shut") if shut.yes else limit(*_)])
