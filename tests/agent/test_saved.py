@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from toolcrib import ALL, Agent, Approve, Refuse, RunState, Session, ToolRunner, tool
+from toolcrib import ALL, Agent, Approve, Refuse, RunState, Session, ToolRunner, run_sync, tool
 from toolcrib.approvals import ApprovalStore
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.testing import ScriptedClient, call
@@ -23,6 +25,12 @@ async def refund(order: int, reason: str = "none") -> str:
     """Refund an order."""
     ran.append(order)
     return "done"
+
+
+@tool(visible=ALL, untrusted_output=True)
+async def fetch() -> str:
+    """Fetch a page."""
+    return "a page"
 
 
 @tool(visible=ALL, cost=1.0)
@@ -355,6 +363,27 @@ async def test_a_taint_cannot_be_taken_out_of_the_tally_alone() -> None:
     going_on = agent(call("send"), "done", tools=tools)
     after = await going_on.resume(RunState.from_json(json.dumps(state)), answers)
     assert (after.status, ran) == ("waiting", [7])
+
+
+async def test_what_a_tool_that_was_left_behind_reads_later_changes_no_state() -> None:
+    let, read = threading.Event(), threading.Event()
+
+    @tool(visible=ALL, timeout=0.05)
+    def ask_around() -> str:
+        """Ask another agent."""
+        let.wait(10)
+        run_sync(Agent(ScriptedClient([call("fetch"), "It says something."]), [fetch]).run("look"))
+        read.set()
+        return "late"
+
+    turns, tools = [call("ask_around"), call("refund", order=7)], [ask_around, refund]
+    result = await agent(*turns, key=KEY, tools=tools).run("ask around")
+    let.set()
+    assert await asyncio.to_thread(read.wait, 10)
+    again = await agent(key=KEY, tools=tools).resume(
+        RunState.from_json(result.state.to_json()), {result.pending[0].id: Approve(by="grace")}
+    )
+    assert (again.status, ran) == ("completed", [7])
 
 
 async def test_a_session_is_signed_likewise() -> None:

@@ -196,13 +196,8 @@ class Run:
         self._usage = state.usage
         self._records = list(state.records)
         self._caller = state.caller
-        self._tally = msgspec.structs.replace(  # its own: a saved state may be resumed again
-            state.tally,
-            started=time.monotonic() - state.elapsed,
-            per_tool=dict(state.tally.per_tool),
-            cost_per_tool=dict(state.tally.cost_per_tool),
-            seconds_per_tool=dict(state.tally.seconds_per_tool),
-        )
+        self._tally = state.tally.copied()  # a saved state may be resumed again
+        self._tally.started = time.monotonic() - state.elapsed
         self._state_key = terms.state_key
         self._saved = state
         self._waiting: tuple[Waiting, ...] = ()
@@ -442,7 +437,7 @@ class Run:
             messages=self._history.messages,
             usage=self._usage,
             records=tuple(self._records),
-            tally=self._tally,
+            tally=self._tally.copied(),  # what was left behind may go on, and taint
             caller=self._caller,
             offered=self._toolbox.names,
             elapsed=self._tally.elapsed,

@@ -45,6 +45,15 @@ class RunTally(msgspec.Struct):
     seconds_per_tool: dict[str, float] = {}
     approved: tuple[ToolApproval, ...] = ()
 
+    def copied(self) -> RunTally:
+        """Return an equal tally of its own, which nobody counts on who has this one."""
+        return msgspec.structs.replace(
+            self,
+            per_tool=dict(self.per_tool),
+            cost_per_tool=dict(self.cost_per_tool),
+            seconds_per_tool=dict(self.seconds_per_tool),
+        )
+
     def approval_of(self, definition_digest: str, caller: str) -> ToolApproval | None:
         """Return the approval of all calls of this tool by this caller, if there is one."""
         return next(
