@@ -101,9 +101,15 @@ def spawn(url: str, cwd: Path, *arguments: str) -> pexpect.spawn[str]:
     )
 
 
-@pytest.mark.parametrize(("typed", "told"), [("y", "done with x"), ("n", "approval_refused")])
+@pytest.mark.parametrize(
+    ("typed", "told", "shown"),
+    [
+        ("y", "done with x", "approved by terminal"),
+        ("n", "approval_refused", "refused by terminal"),
+    ],
+)
 async def test_a_risky_call_is_asked_about_at_the_terminal(
-    tmp_path: Path, typed: str, told: str
+    tmp_path: Path, typed: str, told: str, shown: str
 ) -> None:
     (tmp_path / "tools.py").write_text(RISKY, encoding="utf-8")
 
@@ -117,6 +123,7 @@ async def test_a_risky_call_is_asked_about_at_the_terminal(
     async with openai_server([call("risky", path="x"), "finished"]) as server:
         output = await asyncio.to_thread(talk, server.url)
     assert "finished" in output
+    assert shown in output
     assert told in str(server.requests[1]["messages"][-1]["content"])
 
 

@@ -19,7 +19,7 @@ from toolcrib.audit import (
     Origin,
     RunRecord,
 )
-from toolcrib.cli.render import error_text, milliseconds, short_json, shortened
+from toolcrib.cli.render import answered, error_text, milliseconds, short_json, shortened
 from toolcrib.errors import ErrorCode, SourceError, Stage
 from toolcrib.storage import UnreachableError
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
@@ -243,7 +243,7 @@ def decision_of(record: ToolInvocationRecord) -> str:
     if decision is None:
         return ""
     said = f"{_WORDS[type(decision)]} by {decision.policy or 'a policy without a name'}"
-    return f"{said}, {_answered(record)}" if record.approved_by else said
+    return f"{said}, {answered(record)}" if record.approved_by else said
 
 
 _WORDS = {Allow: "allow", Ask: "ask", Deny: "deny"}
@@ -268,7 +268,7 @@ def _attempt(entries: list[AuditEntry], *, again: bool) -> Iterator[StoryLine]:
     if record.approved_by:
         edited = ", with other arguments" if record.edited else ""
         edited += ", for the whole run" if FOR_RUN in record.notes else ""
-        yield StoryLine("", "answered", f"{_answered(record)}{edited}{_question(record)}")
+        yield StoryLine("", "answered", f"{answered(record)}{edited}{_question(record)}")
     for entry in entries:
         yield _event(entry)
     if record.status == "started":
@@ -400,11 +400,6 @@ def _stopped(record: ToolInvocationRecord) -> str:
         return f"{who} refused it{why}, after {decided}" if decided else f"{who} refused it{why}"
     stopped = _NOT_RUN.get(error.code) or error_text(error)
     return f"{decided}, and {stopped}" if isinstance(record.decision, Ask) else stopped
-
-
-def _answered(record: ToolInvocationRecord) -> str:
-    refused = record.error is not None and record.error.code is ErrorCode.APPROVAL_REFUSED
-    return f"{'refused' if refused else 'approved'} by {record.approved_by}"
 
 
 def _question(record: ToolInvocationRecord) -> str:

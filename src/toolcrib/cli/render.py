@@ -20,6 +20,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import Allow, ApprovalRequest, Ask, Deny
 from toolcrib.values.event import (
     ApprovalRequested,
@@ -132,14 +133,22 @@ def error_text(error: CallError) -> str:
 
 def _decision(record: ToolInvocationRecord) -> str:
     match record.decision:
+        case Allow() | Ask() if record.approved_by:
+            return printable(answered(record))
         case Allow():
             return "allowed"
         case Ask():
-            return f"approved by {printable(record.approved_by)}" if record.approved_by else "asked"
+            return "asked"
         case Deny(reason=reason):
             return f"denied: {printable(reason)}"
         case None:
             return "not run"
+
+
+def answered(record: ToolInvocationRecord) -> str:
+    """Return what somebody said of a call: `refused by grace`."""
+    refused = record.error is not None and record.error.code is ErrorCode.APPROVAL_REFUSED
+    return f"{'refused' if refused else 'approved'} by {record.approved_by}"
 
 
 def milliseconds(record: ToolInvocationRecord) -> str:

@@ -101,7 +101,7 @@ class ToolInvocationRecord(
     defaults. `notes` names the liberties that were taken in reading them, `over_time_limit` says
     that the tool completed past its limit, and `approved_for_run` that the yes was to the tool for the
     whole run; `repaired_by` says who repaired them, `edited` that whoever
-    approved the call changed them, `refusal` why somebody did not. A
+    approved the call changed them. `approved_by` is who answered, also who said no; `refusal` is why. A
     call with the same `idempotency_key` does not run twice: as far as this process knows, or as the
     `store` knows. A run that was begun by a call of another run says which: `parent_run_id` and
     `parent_call_id`. `origin` is the turn that made the call, `picked` why the model was offered this
