@@ -144,6 +144,24 @@ async def test_what_was_committed_is_on_disk(postgres: Callable[[], str], tmp_pa
         await database.aclose()
 
 
+async def test_a_statement_means_the_same_to_each_driver(url: str) -> None:
+    database = SqlDatabase(url)
+    asked = "SELECT '1 %' AS literal, :a AS first, :ab AS second, 'at 12:30' AS time"
+    assert await database.read(f"{asked} WHERE :a IN :many", a="%s", ab=":a", many=["x", "%s"]) == [
+        {"literal": "1 %", "first": "%s", "second": ":a", "time": "at 12:30"}
+    ]
+    assert await database.read("SELECT 1 WHERE 1 IN :none", none=[]) == []
+    await database.aclose()
+
+
+async def test_what_is_read_of_a_list_is_as_long_as_the_list(url: str) -> None:
+    database = SqlDatabase(url)
+    for count in (1, 3, 2):
+        found = await database.read("SELECT 1 AS one WHERE 2 IN :these", these=list(range(count)))
+        assert len(found) == (count == 3)
+    await database.aclose()
+
+
 @pytest.mark.parametrize(
     "default", ["extra_float_digits = 0", "client_encoding = SQL_ASCII", "client_encoding = LATIN1"]
 )
@@ -265,7 +283,7 @@ async def test_a_program_that_logs_all_it_can_logs_nothing_that_was_kept(
 async def test_statements_can_be_logged_without_what_is_in_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.DEBUG, "sqlalchemy.engine"):
+    with caplog.at_level(logging.DEBUG, "toolcrib.storage"):
         store = ApprovalStore("sqlite://")
         await store(request())
         assert len(await store.pending()) == 1
