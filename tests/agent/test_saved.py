@@ -190,6 +190,10 @@ def earlier_call_renamed(state: dict[str, Any]) -> None:
     state["messages"][1]["tool_calls"][0]["id"] = "other"
 
 
+def earlier_call_of_another_tool(state: dict[str, Any]) -> None:
+    state["messages"][1]["tool_calls"][0]["name"] = "refund"
+
+
 def result_removed(state: dict[str, Any]) -> None:
     del state["messages"][2]
 
@@ -252,6 +256,7 @@ def nobody_asked(state: dict[str, Any]) -> None:
         (recorded(run_id="run_other"), "records[0].run_id"),
         (recorded(id="other"), "records[0].id"),
         (earlier_call_renamed, "records[0].id"),
+        (earlier_call_of_another_tool, "records[0].name"),
         (result_removed, "records[0].id"),
         (whole(usage={"requests": -1}), "usage.requests"),
         (not_begun, "pending"),

@@ -64,11 +64,13 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         any(_is_anothers(r, caller) for r in state.records),
     )
     yield "tally.run_id", "it is another run's", tally.run_id not in ("", state.run_id)
-    called = {call.id for message in state.messages for call in message.tool_calls}
-    called &= {message.call_id for message in state.messages if message.role == "tool"}
+    names = {call.id: call.name for message in state.messages for call in message.tool_calls}
+    told = {message.call_id for message in state.messages if message.role == "tool"}
     for at, record in enumerate(state.records):
         yield f"records[{at}].run_id", "it is another run's", record.run_id != tally.run_id
-        yield f"records[{at}].id", "no call with a result has it", record.id not in called
+        unknown = record.id not in told or record.id not in names
+        yield f"records[{at}].id", "no call with a result has it", unknown
+        yield f"records[{at}].name", "its call has another name", record.name != names.get(record.id)
     yield "turn", "it is not the one of the calls", _is_another_turn(state)
     recorded = Counter(record.name for record in state.records)
     missing = any(number > recorded[name] for name, number in tally.per_tool.items())
