@@ -70,7 +70,11 @@ def _contradictions(state: RunState) -> Iterator[tuple[str, str, bool]]:
         yield f"records[{at}].run_id", "it is another run's", record.run_id != tally.run_id
         unknown = record.id not in told or record.id not in names
         yield f"records[{at}].id", "no call with a result has it", unknown
-        yield f"records[{at}].name", "its call has another name", record.name != names.get(record.id)
+        yield (
+            f"records[{at}].name",
+            "its call has another name",
+            record.name != names.get(record.id),
+        )
     yield "turn", "it is not the one of the calls", _is_another_turn(state)
     recorded = Counter(record.name for record in state.records)
     missing = any(number > recorded[name] for name, number in tally.per_tool.items())

@@ -22,7 +22,9 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    Json,
     PastDate,
+    RootModel,
     Secret,
     SecretStr,
     field_validator,
@@ -139,12 +141,28 @@ class Row(TypedDict):
     day: date
 
 
+class Page(BaseModel):
+    size: int = 10
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
+
+
 class Connection:
     pass
 
 
 def upper(text: str) -> str:
     return text.upper()
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+Words = Annotated[str, AfterValidator(words)]
 
 
 CONNECTION, SENTINEL = Connection(), object()
@@ -154,7 +172,8 @@ REFUSED: list[tuple[Any, Any]] = [
     (Literal["a"], "b"), (Literal[1], True), (Count, 0), (Count, 10), (int | str, 1.5),
     (Annotated[str, Field(min_length=2)], "a"), (list[Login] | None, [{"user": "x"}]),
     (date, "yesterday"), (date, 5), (Color, "blue"), (Path, 5), (int, math.nan), (str, b"\xff"),
-    (Row, {"day": "x"}), (int, Path("a")), (str, SecretStr("x")),
+    (Row, {"day": "x"}), (int, Path("a")), (str, SecretStr("x")), (Page, {"sise": 5}), (Point, ["x"]),
+    (float, Decimal("1.5")), (Json[list[int]], "[true]"), (list[Page], [{"size": "5"}]),
 ]  # fmt: skip
 
 
@@ -169,12 +188,17 @@ KEPT: list[tuple[Any, Any, Any]] = [
     (Count, None, None), (Color, Color.RED, "red"), (date, date(2024, 1, 2), "2024-01-02"),
     (Any, [1], [1]), (set[str], {"b", "a"}, ["a", "b"]), (Login | None, None, None),
     (Annotated[str, AfterValidator(upper)], "a", "a"), (PastDate, date(9999, 1, 1), "9999-01-01"),
+    (Words, "a b", "a b"), (Page, Page(size=5), {"size": 5}), (Point, Point(1), [1, 0]),
 ]  # fmt: skip
 READ: list[tuple[Any, Any, Any, Any]] = [
     (date, "2024-01-02", date(2024, 1, 2), "2024-01-02"), (Color, "red", Color.RED, "red"),
     (Path, "a", Path("a"), "a"), (Decimal, "1.50", Decimal("1.50"), "1.50"),
     (list[int], (), [], []), (tuple[int, ...], [1], (1,), [1]), (int, 3.0, 3, 3),
     (Row, {"day": "2024-01-02"}, {"day": date(2024, 1, 2)}, {"day": "2024-01-02"}),
+    (Page, {"size": 5}, Page(size=5), {"size": 5}), (list[Page], [{}], [Page()], [{"size": 10}]),
+    (dict[str, Page | None], {"a": {}}, {"a": Page()}, {"a": {"size": 10}}),
+    (RootModel[list[int]], [1], RootModel[list[int]]([1]), [1]), (Point, (1, 2), Point(1, 2), [1, 2]),
+    (Json[list[int]], "[1]", [1], [1]), (re.Pattern, "a+", re.compile("a+"), "a+"),
 ]  # fmt: skip
 NOT_JSON: list[tuple[Any, Any, str]] = [
     (int, SENTINEL, "object"), (int, CONNECTION, "Connection"), (Any, CONNECTION, "Connection"),
@@ -329,11 +353,25 @@ class Priced(BaseModel):
     price: Decimal = 0  # type: ignore[assignment]
 
 
+class Paged(BaseModel):
+    page: Page = {"size": 5}  # type: ignore[assignment]
+
+
+class Located(BaseModel):
+    points: list[Point] = [(1, 2)]  # type: ignore[list-item]
+
+
+class PagedByItself(BaseModel):
+    page: Page = Field({"size": 5}, validate_default=True)
+    tags: Words = "a b"
+
+
 UNREAD: list[tuple[Any, str, str]] = [
     (Dated, "day", r"date(…)"), (DatedModel, "day", r"date(…)"), (DatedTuple, "day", r"date(…)"),
     (list[Dated], "day", r"date(…)"), (DatedInside, "day", r"date(…)"),
     (DatedByItself, "day", r"date(…)"), (Graded, "grade", "Grade.GOOD"), (Placed, "path", "Path(…)"),
     (Linked, "url", "AnyUrl(…)"), (Priced, "price", "Decimal(…)"),
+    (Paged, "page", "Page(…)"), (list[Located], "points", "list(…)"),
 ]  # fmt: skip
 
 
@@ -378,6 +416,7 @@ async def test_a_tool_gets_field_defaults_of_their_hints() -> None:
 
 def test_a_validator_of_the_author_does_not_judge_defaults() -> None:
     derive_object(Knows)
+    derive_object(PagedByItself)
     derive_input([Parameter("x", Knows, Knows())])
 
 

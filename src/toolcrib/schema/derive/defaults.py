@@ -1,6 +1,6 @@
 """Defaults: what a tool gets for an argument that was not sent, and what a schema shows of it.
 
-Rule: None is always a default, whatever the hint. Any other value fits its hint as it is, or is read
+Rule: None is always a default, whatever the hint. Any other value is of its hint as it is, or is read
 by the hint's strict reader (`when: date = "2020-01-01"`), and the tool gets the value that was read.
 A value that does neither is refused at registration, in the fields of nested classes too. A value
 that JSON does not have (a sentinel, a callable, a connection, a secret) is kept as it is and shown
@@ -37,11 +37,11 @@ from pydantic_core import (
 from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.errors import DefinitionError, SchemaError
-from toolcrib.schema.derive.adapters import Adapter, whole_numbers
-from toolcrib.schema.derive.cores import is_core, parts_of
+from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, reader, whole_numbers
+from toolcrib.schema.derive.cores import is_core, is_pydantics, parts_of
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.hints import show
-from toolcrib.schema.derive.roundtrip import MISSING, attributes_of, plain_default
+from toolcrib.schema.derive.roundtrip import MISSING, Differs, attributes_of, plain_default
 from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.json import JsonValue, canonical_json
@@ -60,6 +60,7 @@ _UNION = frozenset(("anyOf", "title", "description"))
 _LARGE = 2**63
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
 _SECRETS = (Secret, SecretBytes, SecretStr)
+_OF_FIELDS = frozenset(("model", "dataclass", "named-tuple", "call"))
 # What is wrong with a default only on some days or machines, or by the author's own validators:
 # those never ran on defaults, and `= ""` with a validator that wants text is a common way to write
 # "not set".
@@ -162,7 +163,7 @@ def read_default(given: Any, hint: Any, adapter: Adapter | None) -> Default:
     if given is None or adapter is None or (hint in STEADY and given.__class__ is hint):
         made = default_of(given)
     else:
-        made = _read(given, adapter.validator, show(hint))
+        made = _read(given, adapter, show(hint))
     if made.is_json:
         _check_copied(made.value)
     return made
@@ -199,7 +200,7 @@ def check_nested(core: Any) -> None:
         except CoreSchemaError:  # a part that cannot stand alone
             continue
         try:
-            read = _read(given, validator, inner.get("type", "hint")).value
+            read = _read(given, FlatAdapter(whole, validator), inner.get("type", "hint")).value
             if plain_default(given) is not MISSING:
                 _check_copied(given)
         except DefinitionError as error:
@@ -258,46 +259,86 @@ def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any, boo
         pending += [(field, part, reads) for part in parts_of(node)]
 
 
-def _read(given: Any, validator: Any, hint: str) -> Default:
-    """Read a default: as it is if it fits, else from its JSON. Validators may raise anything."""
+def _read(given: Any, adapter: Adapter, hint: str) -> Default:
+    """Return a default as it is if it is of its hint, else read from JSON.
+
+    Validators may raise anything.
+    """
     try:
-        if _fits(given, made := validator.validate_python(given, strict=True)):
-            return default_of(made if _is_made_of_text(made) else given)
+        made = adapter.validator.validate_python(given, strict=True)
+        if _is_itself(given, made) or _is_made_by_author(given, made, adapter.core_schema):
+            return default_of(given)
     except ValidationError as error:
         if _NOT_THE_HINT.issuperset(fault["type"] for fault in error.errors(include_url=False)):
             return default_of(given)
     except Exception:  # noqa: BLE001  an author's validator, which needs more than the value
         return default_of(given)
-    text = _json_text(given)
-    if text is None and not isinstance(given, (*_PLAIN, *_SECRETS)):
+    said = _json_value(given)
+    if said is MISSING and not isinstance(given, (*_PLAIN, *_SECRETS)):
         return _without_json(given)  # a sentinel
-    with suppress(ValidationError):
-        if text is not None and _fits(given, read := validator.validate_json(text, strict=True)):
-            return default_of(read)
+    with suppress(Differs, ValidationError, CoreSchemaError, ValueError):
+        if said is not MISSING and not isinstance(given, bool):
+            return default_of(reader(adapter)(said))
     raise DefinitionError(
         f"its default (a {type(given).__name__}) does not fit its hint {hint}: give a value that the "
         "hint takes, or None"
     )
 
 
-def _json_text(given: Any) -> bytes | None:
-    """Return the JSON for a reader; None for what has none, and for members of Enums, the sentinels."""
+def _json_value(given: Any) -> Any:
+    """Return the JSON for a reader; MISSING for what has none, and for members of Enums: sentinels."""
     if (isinstance(given, Enum) and not isinstance(given, _PLAIN)) or _has_no_json(given):
-        return None
+        return MISSING
     try:
-        return to_json(whole_numbers(steady_json(given)))
+        return from_json(to_json(whole_numbers(steady_json(given))))
     except (PydanticSerializationError, ValueError, TypeError):
-        return None
+        return MISSING
 
 
-def _fits(given: Any, validated: Any) -> bool:
-    """Return whether a default stayed itself: `Literal[1]` takes True, which equals 1 in Python."""
-    return not isinstance(given, bool) or validated is given
+def _is_itself(given: Any, validated: Any) -> bool:
+    """Return whether a default stayed what it is, at any depth, when its hint validated it.
+
+    pydantic takes a dict for a model, a text for JSON or a secret: that is read, or nobody reads it.
+    """
+    if validated is given:
+        return True
+    if isinstance(given, bool):  # `Literal[1]` takes True, which equals 1 in Python
+        return False
+    if isinstance(given, int) and validated.__class__ is float:
+        return True
+    if not isinstance(given, validated.__class__):
+        return False
+    if isinstance(given, dict):
+        pairs = [(item, validated.get(key, MISSING)) for key, item in given.items()]
+    elif isinstance(given, list | tuple | deque):
+        pairs = list(zip(given, validated, strict=False))
+    else:
+        return True
+    return len(given) == len(validated) and all(_is_itself(*pair) for pair in pairs)
 
 
-def _is_made_of_text(value: Any) -> bool:
-    """Return whether strict reading makes such a value of a text too: secrets and URLs."""
-    return isinstance(value, _SECRETS) or hasattr(value, "unicode_string")
+def _is_made_by_author(given: Any, validated: Any, core: Any) -> bool:
+    """Return whether an author's validator, on a value or an item of it, may have made another type.
+
+    Those do not judge defaults. An object of fields, a secret or a URL is what pydantic makes.
+    """
+    if (
+        isinstance(given, bool)
+        or isinstance(validated, _SECRETS)
+        or hasattr(validated, "unicode_string")
+    ):
+        return False
+    pending = [core]
+    while pending:
+        node = inner = pending.pop()
+        while is_core(inner) and inner["type"].startswith("function-") and "schema" in inner:
+            inner = inner["schema"]
+        if is_core(inner) and inner["type"] in _OF_FIELDS:
+            continue
+        if is_core(node) and not is_pydantics(node):
+            return True
+        pending += parts_of(node)
+    return False
 
 
 def _has_no_json(value: Any) -> bool:
