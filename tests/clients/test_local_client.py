@@ -163,8 +163,8 @@ async def test_what_the_model_wrote_is_judged_by_the_schema(
 
 async def test_stream(local: Callable[..., LocalClient]) -> None:
     client = local()
-    parts = [part async for part in client.stream(asking(SUM, tools=tuple(KIT)))]
-    assert parts[0] == ArgumentsPart("call_0", "calculate", '{"expression": "1"}')
+    parts = [part async for part in client.stream(asking(SUM, tools=tuple(KIT), id_prefix="r_"))]
+    assert parts[0] == ArgumentsPart("r_0", "calculate", '{"expression": "1"}')
     assert isinstance(parts[-1], Reply)
     parts = [part async for part in client.stream(asking("Hello", tools=tuple(KIT)))]
     assert parts[0] == TextPart(NO_FIT)

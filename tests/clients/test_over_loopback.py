@@ -14,9 +14,11 @@ from servers.cohere import cohere_server
 from servers.mistral import mistral_server
 from servers.ollama import ollama_server
 
+from toolcrib import ALL, Message, ToolRunner, tool
 from toolcrib.clients import (
     AnthropicClient,
     CohereClient,
+    LLMClient,
     MistralClient,
     OllamaClient,
     OpenAIClient,
@@ -31,7 +33,8 @@ from toolcrib.errors import (
     RateLimitError,
     RequestError,
 )
-from toolcrib.testing import call, cut, die_after, http_error, openai_server
+from toolcrib.testing import ScriptedClient, call, cut, die_after, http_error, openai_server
+from toolcrib.wire import ChatRequest
 
 KEY = "sk-ant-canary-0123456789abcdef"
 
@@ -129,3 +132,29 @@ async def test_refusals(name: str, status: int, stream: bool) -> None:
     assert type(caught.value) is kind
     assert caught.value.status == status
     assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("ask", ["chat", "tool_call"])
+@pytest.mark.parametrize("kind", ["openai", "scripted"])
+async def test_calls_of_two_requests_are_two_calls(kind: str, ask: str) -> None:
+    """The ids are the idempotency keys: under one, the second request's call would not run."""
+    spent: list[int] = []
+
+    @tool(visible=ALL)
+    async def spend(cents: int) -> None:
+        """Spend."""
+        spent.append(cents)
+
+    request = ChatRequest((Message.user("Spend 5"),), (spend,))
+    runner = ToolRunner([spend])
+    async with openai_server([call("spend", cents=5)] * 2) as server:
+        client: LLMClient = ScriptedClient([call("spend", cents=5)] * 2)
+        if kind == "openai":
+            client = OpenAIClient("m", base_url=server.url)
+        for _ in range(2):
+            if ask == "chat":
+                await runner.exec_all((await client.chat(request)).tool_calls)
+            else:
+                await runner.exec_all(await client.tool_call(request, ()))
+        await client.aclose()
+    assert spent == [5, 5]

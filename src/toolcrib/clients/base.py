@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
@@ -164,14 +163,9 @@ def request_of(prompt: str | ChatRequest, tools: Tools) -> ChatRequest:
 
     A `ChatRequest` keeps its own tools if `tools` is empty.
     """
-    request = _asked(prompt) if isinstance(prompt, str) else prompt
+    request = ChatRequest((Message.user(prompt),)) if isinstance(prompt, str) else prompt
     offered = as_tools(tools) or as_tools(request.tools)
     return msgspec.structs.replace(request, tools=offered)
-
-
-def _asked(prompt: str) -> ChatRequest:
-    """Call ids that no other plan has: they are the idempotency keys of what is run."""
-    return ChatRequest((Message.user(prompt),), id_prefix=f"plan_{os.urandom(6).hex()}_")
 
 
 @names_wrong_types
@@ -367,7 +361,7 @@ class WireClient(Closing):
         def reader(response: Response) -> Decoder:
             form = response.headers.get("content-type", "").lower()
             streaming = stream or "event-stream" in form
-            return decoder(self.wire, streaming, sent.offer, request.id_prefix)
+            return decoder(self.wire, streaming, sent.offer, request.new_prefix())
 
         return outgoing, reader
 

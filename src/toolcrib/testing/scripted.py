@@ -150,8 +150,9 @@ class ScriptedClient(Closing):
         if isinstance(turn, Reply):
             return turn if turn.offer.tools else msgspec.structs.replace(turn, offer=offer)
         said = spoken(turn)
+        prefix = request.new_prefix()
         calls = tuple(
-            ToolCall(f"{request.id_prefix}{at}", made.name, made.arguments)
+            ToolCall(f"{prefix}{at}", made.name, made.arguments)
             for at, made in enumerate(said.calls)
         )
         message = Message.assistant(said.text, calls)

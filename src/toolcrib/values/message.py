@@ -6,6 +6,7 @@ These are semantic types; how a provider spells them is known only in `wire/`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -181,7 +182,8 @@ class OutputFormat(msgspec.Struct, frozen=True):
 class ChatRequest(msgspec.Struct, frozen=True):
     """A request to a model: the messages and the tools on offer.
 
-    `id_prefix` makes the ids of the reply's calls unique in the thread: `{id_prefix}{index}`.
+    The ids of the reply's calls are `{id_prefix}{index}`; they are the idempotency keys of what is run.
+    Without a prefix each reply has one that no other reply has.
     `parallel_calls` says whether a reply may hold several calls; None leaves it to the provider.
     `output` is what a provider that has a form for it is to hold the final text to; the messages say
     it, too, for those that have none.
@@ -191,9 +193,13 @@ class ChatRequest(msgspec.Struct, frozen=True):
     tools: tuple[HasDefinition, ...] = ()
     tool_choice: ToolChoice = ToolChoice()
     settings: Settings = Settings()
-    id_prefix: str = "call_"
+    id_prefix: str = ""
     parallel_calls: bool | None = None
     output: OutputFormat | None = None
+
+    def new_prefix(self) -> str:
+        """Return the prefix of the ids of one reply's calls."""
+        return self.id_prefix or f"call_{os.urandom(6).hex()}_"
 
 
 class Reply(Veiled, msgspec.Struct, frozen=True):

@@ -405,7 +405,7 @@ class LocalClient(Closing):
         settings = self._settings_of(request)
         written = fill(model, tool, asked, shots=shots, settings=settings, given_up=given_up)
         call = ToolCall(
-            f"{request.id_prefix}0", tool.name, written.text.strip(), complete=written.whole
+            f"{request.new_prefix()}0", tool.name, written.text.strip(), complete=written.whole
         )
         return Reply(
             Message.assistant("", (call,)),
