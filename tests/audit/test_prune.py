@@ -12,7 +12,7 @@ from audit.audit_helpers import opened, record, write_calls
 
 from toolcrib.audit import AuditFilter, AuditLog, Fault, append, verify_jsonl
 from toolcrib.audit import log as audit_log
-from toolcrib.audit.entry import text_of
+from toolcrib.audit.entry import read_again
 from toolcrib.audit.verify import checked_to_prune
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.values.origin import Attachment
@@ -139,7 +139,7 @@ async def test_what_nobody_wrote_is_not_carried_on(tmp_path: Path) -> None:
                 "INSERT INTO audit_entries (seq, at, record, previous, hash, run_id, call_id,"
                 " idempotency_key, tool, caller, status, code)"
                 " VALUES (-7, 1.5, ?, '', '', 'run_1', ?, '', '', '', 'prompt', '')",
-                (text_of(forged), forged.digest),
+                (read_again(forged)[0], forged.digest),
             )
         assert await log.prune(before=(await log.entries())[2].at) == 2
         assert await log.attachments([forged.digest]) == {}

@@ -57,10 +57,11 @@ from toolcrib.audit.entry import (
     entry_of,
     kind_of,
     leaf,
+    read_again,
     says_its_columns,
     seconds,
     summary_of,
-    text_of,
+    summed_up,
 )
 from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError, ToolcribError
@@ -157,11 +158,11 @@ class NewEntry(msgspec.Struct, frozen=True):
     @staticmethod
     def of(record: Kept, *, claim: bool = False) -> NewEntry:
         """Raise SourceError if the record could not be read again."""
-        text = text_of(record)
-        told = summary_of(text)
-        if not isinstance(record, ToolInvocationRecord):
-            return NewEntry(text, told, once=isinstance(record, Attachment))
-        return NewEntry(text, told, CallKeys.of(record), claim and record.idempotency_key != "")
+        text, known = read_again(record)
+        if not isinstance(known, ToolInvocationRecord):
+            return NewEntry(text, summary_of(text), once=isinstance(known, Attachment))
+        claims = claim and known.idempotency_key != ""
+        return NewEntry(text, summed_up(known), CallKeys.of(known), claims)
 
     @property
     def settles(self) -> bool:

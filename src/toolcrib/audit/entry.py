@@ -31,7 +31,13 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.threads import renewed_in_children
-from toolcrib.values.json import canonical_json, encodable, fresh, sha256_hex
+from toolcrib.values.json import (
+    canonical_bytes,
+    canonical_json,
+    encodable,
+    fresh,
+    sha256_hex,
+)
 from toolcrib.values.origin import Attachment, AttachmentKind
 from toolcrib.values.record import NO_JSON, RecordStatus, ToolInvocationRecord
 from toolcrib.values.run import RunRecord
@@ -170,7 +176,7 @@ class Seal:
             raise ToolcribError("the audit log's key is empty: anybody has that one")
         # an environment variable may hold bytes that are no text: they are the key's, as they were
         self._key = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
-        self.known: dict[str, str] = {}  # by hash, what was sealed or checked before: see `index`
+        self.known: dict[str, Any] = {}  # by hash, what was sealed or checked before: see `index`
         self.newest: dict[
             str, State
         ] = {}  # by log, of all that were read or written, and committed
@@ -320,8 +326,9 @@ def _plain(value: object) -> Any:
     raise TypeError
 
 
-# What msgspec writes is canonical, and 20 times faster, but for the order of keys beyond ASCII, for
-# floats that are whole (1.0) or have an exponent, and for NaN, which it writes as null.
+# What msgspec writes is canonical, and 20 times faster, but for the order of keys beyond ASCII (a
+# call's record has no keys but the names of its fields), for floats that are whole (1.0) or have an
+# exponent, and for NaN, which it writes as null.
 _sorted = msgspec.json.Encoder(order="sorted", enc_hook=_plain).encode
 _EXPONENT = re.compile(rb"e[+-]?[0-9]+[,}\]]")
 _WHOLE = re.compile(rb"\.0[,}\]]")
@@ -347,25 +354,60 @@ def check_arguments(record: ToolInvocationRecord) -> None:
         raise ValueError("arguments are no object")
 
 
-def text_of(record: Kept) -> str:
-    """Return the RFC 8785 text. Raises SourceError if the record holds what is
-    not JSON, or not a record's."""
+def read_again(record: Kept) -> tuple[str, Kept]:
+    """Return the RFC 8785 text of a record, and the record that is read from it.
+
+    Raises SourceError if the record holds what is not JSON, or not a record's.
+    """
     try:
         text = _sorted(record)
-        if not text.isascii() or b"null" in text or _EXPONENT.search(text) or _WHOLE.search(text):
+        if _may_differ(record, text):
             text = canonical_json(msgspec.to_builtins(record, enc_hook=_plain)).encode()
-        _DECODERS[type(record)].decode(text)
-        if isinstance(record, ToolInvocationRecord):
-            check_arguments(record)
-        return text.decode()
+        known: Kept = _DECODERS[type(record)].decode(text)
+        if isinstance(known, ToolInvocationRecord):
+            check_arguments(known)
+        return text.decode(), known
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         failure = "a record cannot be kept: it holds what is not JSON, or not a record's"
     raise SourceError(failure)  # out here it carries no context, which may quote the record
 
 
+def _may_differ(record: Kept, text: bytes) -> bool:
+    """Return whether RFC 8785 may want another text of a record than msgspec's.
+
+    What a call's record holds as canonical text is only compared with what it should be.
+    """
+    if not isinstance(record, ToolInvocationRecord):
+        return not text.isascii() or _is_doubtful(text)
+    if not _is_doubtful(text):
+        return False
+    parts = (record.arguments_json, record.result_json)
+    own = msgspec.structs.replace(record, arguments_json=NO_JSON, result_json=NO_JSON)
+    return _is_doubtful(_sorted(own)) or any(
+        canonical_bytes(fresh(bytes(part))) != bytes(part) for part in parts
+    )
+
+
+def _is_doubtful(text: bytes) -> bool:
+    return bool(b"null" in text or _EXPONENT.search(text) or _WHOLE.search(text))
+
+
 def summary_of(text: str) -> Summary:
     """Raises one of UNREADABLE if it is not a record's text."""
     return _told.decode(text)
+
+
+def summed_up(record: ToolInvocationRecord) -> Summary:
+    """Return the summary of a call's record that was read from its text."""
+    return Summary(
+        record.id,
+        record.name,
+        record.status,
+        record.run_id,
+        record.caller,
+        record.idempotency_key,
+        None if record.error is None else _Error(record.error.code.value),
+    )
 
 
 def columns_of(told: Summary) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ a key is, or would be.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -23,10 +24,10 @@ from toolcrib.values.json import sha256_hex
 
 _DIGITS = "0123456789abcdef"
 _MOST = 16  # keys in a node that has none below
-_REMEMBERED = 20_000  # nodes, of about a kilobyte
+_REMEMBERED = 15_000  # nodes, of two to three kilobytes
 _LENGTH = 32  # hexadecimal digits of a node's hash: 128 bits of HMAC-SHA256
 Inner: TypeAlias = list[str]
-Last: TypeAlias = dict[str, list[int]]
+Last: TypeAlias = dict[str, tuple[int, ...]]  # not lists: the garbage collector passes tuples by
 _content = msgspec.json.Decoder(Inner | Last)
 _write = msgspec.json.Encoder(order="sorted").encode
 _NODES = "SELECT prefix, content FROM audit_keys WHERE prefix IN :prefixes"
@@ -42,6 +43,7 @@ class ChangedIndexError(SourceError):
         super().__init__("the index of keys in the audit log was changed: verify the log")
 
 
+@lru_cache(maxsize=4096)
 def digest_of(key: str) -> str:
     """Return the name of an idempotency key in the index."""
     return sha256_hex(key)
@@ -81,7 +83,7 @@ class Index:
         place = self._place(digest)
         node = self._nodes.setdefault(place, {})
         assert isinstance(node, dict)  # noqa: S101  _place ends at one
-        node.setdefault(digest, []).append(number)
+        node[digest] = (*node.get(digest, ()), number)
         self._changed.add(place)
         if len(node) > _MOST:
             self._split(place, node)
@@ -92,7 +94,7 @@ class Index:
         place = self._place(digest)
         node = self._nodes.get(place)
         if isinstance(node, dict) and digest in node:
-            node[digest] = [number for number in node[digest] if number > through]
+            node[digest] = tuple(number for number in node[digest] if number > through)
             if not node[digest]:
                 del node[digest]
             self._changed.add(place)
@@ -102,9 +104,10 @@ class Index:
         rows = []
         # the longest first: a node's hash is in the one above
         for place in sorted(_with_above(self._changed), key=len, reverse=True):
-            content = _write(self._nodes[place]).decode()
+            node = self._nodes[place]
+            content = _write(node).decode()
             self._hashes[place] = own = node_hash(self._seal, place, content)
-            self._remember(place, content)
+            self._remember(own, node)
             rows.append({"prefix": place, "content": content})
             if place:
                 above = self._nodes[place[:-1]]
@@ -139,32 +142,31 @@ class Index:
         known = self._seal.known
         missing = []
         for place in prefixes:
-            content = known.get(self._hashes[place])
-            if content is None:
+            node = known.get(self._hashes[place])
+            if node is None:
                 missing.append(place)
             else:
-                self._take(place, content)
+                self._take(place, node)
         if not missing:
             return
         found = dict(self._transaction.tuples(_NODES, prefixes=missing))
         for place in missing:
-            content = found.get(place)
-            if not isinstance(content, str):
+            content, own = found.get(place), self._hashes[place]
+            if not isinstance(content, str) or node_hash(self._seal, place, content) != own:
                 raise ChangedIndexError
-            if node_hash(self._seal, place, content) != self._hashes[place]:
-                raise ChangedIndexError
-            self._remember(place, content)
-            self._take(place, content)
+            node = _decoded(content)
+            self._remember(own, node)
+            self._take(place, node)
 
-    def _remember(self, place: str, content: str) -> None:
-        """Keep a node by its hash, so that it is read once for as long as the log is open."""
+    def _remember(self, own: str, node: Inner | Last) -> None:
+        """Keep a copy of a node by its hash, so that it is read once for as long as the log is open."""
         known = self._seal.known
         if len(known) >= _REMEMBERED:
             known.clear()
-        known[self._hashes[place]] = content
+        known[own] = node.copy()
 
-    def _take(self, place: str, content: str) -> None:
-        self._nodes[place] = node = _decoded(content)
+    def _take(self, place: str, node: Inner | Last) -> None:
+        self._nodes[place] = node = node.copy()
         if isinstance(node, list):
             self._hashes.update(
                 {place + digit: own for digit, own in zip(_DIGITS, node, strict=True)}
