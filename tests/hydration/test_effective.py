@@ -12,6 +12,7 @@ from dataclasses import InitVar, asdict, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID, uuid4
 
@@ -458,6 +459,10 @@ NAMED = "ceo@example.org <eve@example.com>"
         (list[Mail], [NAMED], ["eve@example.com"]),
         (set[Mail], [NAMED], ["eve@example.com"]),
         (dict[Mail, int], {NAMED: 1}, {"eve@example.com": 1}),
+        (PurePosixPath, "a/./b//c", "a/b/c"),
+        (PureWindowsPath | None, "C:/a/b", "C:\\a\\b"),
+        (set[PurePath], ["a/./b"], ["a/b"]),
+        (dict[PurePosixPath, int], {"a//b": 1}, {"a/b": 1}),
         (Base64Str, "YWRh", "YWRh"),  # "ada" would be read as another text
     ],
 )

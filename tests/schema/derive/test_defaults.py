@@ -11,8 +11,9 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, NamedTuple
+from zoneinfo import ZoneInfo
 
 import pytest
 from named import named
@@ -188,6 +189,7 @@ KEPT: list[tuple[Any, Any, Any]] = [
     (Count, None, None), (Color, Color.RED, "red"), (date, date(2024, 1, 2), "2024-01-02"),
     (Any, [1], [1]), (set[str], {"b", "a"}, ["a", "b"]), (Login | None, None, None),
     (Annotated[str, AfterValidator(upper)], "a", "a"), (PastDate, date(9999, 1, 1), "9999-01-01"),
+    (PurePosixPath, PurePosixPath("a"), "a"), (ZoneInfo, ZoneInfo("UTC"), "UTC"),
     (Words, "a b", "a b"), (Page, Page(size=5), {"size": 5}), (Point, Point(1), [1, 0]),
 ]  # fmt: skip
 READ: list[tuple[Any, Any, Any, Any]] = [

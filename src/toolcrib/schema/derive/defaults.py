@@ -41,7 +41,13 @@ from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, reader, whole_
 from toolcrib.schema.derive.cores import is_core, is_pydantics, parts_of
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.hints import show
-from toolcrib.schema.derive.roundtrip import MISSING, Differs, attributes_of, plain_default
+from toolcrib.schema.derive.roundtrip import (
+    MISSING,
+    WRITTEN,
+    Differs,
+    attributes_of,
+    plain_default,
+)
 from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.json import JsonValue, canonical_json
@@ -381,7 +387,7 @@ def steady_json(value: Any) -> Any:
         dataclasses.is_dataclass(value) and not isinstance(value, type)
     ):
         return steady_json(attributes_of(value))
-    return to_jsonable_python(value, round_trip=True)
+    return str(value) if isinstance(value, WRITTEN) else to_jsonable_python(value, round_trip=True)
 
 
 def can_be_shown(value: Any, schema: Mapping[str, Any], definitions: Mapping[Any, Any]) -> bool:

@@ -29,7 +29,9 @@ from datetime import datetime, time
 from enum import Enum
 from fractions import Fraction
 from math import isfinite
+from pathlib import PurePath
 from typing import Any, TypeAlias, cast
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, RootModel, Secret, SecretBytes, SecretStr, ValidationError
 from pydantic_core import (
@@ -50,6 +52,7 @@ from toolcrib.values.json import JsonValue, canonical_json, json_bytes
 
 MISSING: Any = object()
 SECRETS = (SecretStr, SecretBytes, Secret)
+WRITTEN = (Fraction, PurePath, ZoneInfo)  # a text as JSON, which pydantic does not write of all
 _NUMBERS = (int, float)
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 
@@ -142,7 +145,7 @@ def _plain_object(value: Any) -> Any:
 def _plain_text(value: Any) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
-    if isinstance(value, Fraction):
+    if isinstance(value, WRITTEN):
         return str(value)
     if isinstance(value, Iterator):  # to look at one is to use it up
         return MISSING
