@@ -50,7 +50,7 @@ from toolcrib.errors import (
     ToolcribError,
 )
 from toolcrib.hydration import RepairRequest
-from toolcrib.policies import Standard
+from toolcrib.policies import Standard, deny_by_default
 from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call
 from toolcrib.values.decision import Answer
 from toolcrib.values.message import ChatRequest, FinishReason, TextPart
@@ -101,6 +101,20 @@ def check_history(result: RunResult) -> None:
         answers = [messages.pop(0).call_id for _ in message.tool_calls]
         assert answers == [c.id for c in message.tool_calls]
         assert message.role != "tool"
+
+
+async def test_other_tools_are_run_by_the_same_policy_approver_and_sinks() -> None:
+    async def nobody(request: ApprovalRequest) -> None:
+        return None
+
+    sink = MemorySink()
+    shut = deny_by_default(allow=["delete"])
+    first = Agent(ScriptedClient([]), ToolRunner([], policy=shut, approver=nobody, sinks=[sink]))
+    model = ScriptedClient([[call("add", a=1, b=2), call("delete", path="a")]])
+    result = await first.replace(model=model, tools=[add, delete]).run("go")
+    assert result.status == "waiting"
+    ended = [(record.name, record.status) for record in sink.records if record.status != "waiting"]
+    assert ended == [("add", "failed")]
 
 
 async def test_a_question_is_answered_without_tools() -> None:

@@ -464,7 +464,10 @@ class Agent:
         model: LLMClient | str | None = None,
         tools: ToolRunner | Catalog | Tools | None = None,
     ) -> Agent:
-        """Return a copy of the agent with another model or other tools."""
+        """Return a copy of the agent with another model or other tools; what is no runner is run by the
+        agent's own policy, approver and sinks."""
+        if tools is not None and not isinstance(tools, ToolRunner):
+            tools = self.runner.over(tools)
         return Agent(
             self.client if model is None else model,
             self.runner if tools is None else tools,

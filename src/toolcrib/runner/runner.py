@@ -114,9 +114,14 @@ class ToolRunner:
         )
 
     def with_tools(self, *tools: ToolLike | Catalog) -> ToolRunner:
-        """Return a runner that has these tools, too, and shares policies, approver, sinks, slots, and
-        the outcomes of its calls. Raises what a catalog and a runner of them all would."""
-        catalog = self.catalog.with_tools(*tools)
+        """Return a runner that has these tools, too, and shares all else. Raises what a catalog and a
+        runner of them all would."""
+        return self.over(self.catalog.with_tools(*tools))
+
+    def over(self, tools: Catalog | Tools) -> ToolRunner:
+        """Return a runner of these tools alone, which shares policies, approver, sinks, slots, and the
+        outcomes of its calls. Raises what a catalog and a runner of them would."""
+        catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
         catalog.check_bound()
         made = copy(self)
         made.catalog = catalog
