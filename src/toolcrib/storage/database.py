@@ -369,7 +369,7 @@ class Transaction:
     def __init__(self, connection: PoolProxiedConnection, dialect: Dialect) -> None:
         self._connection = connection
         self._dialect = dialect
-        self._cursor = connection.cursor()
+        self._cursor: Any = None  # opened where it begins
         self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
         self.failed = False  # then it cannot be committed, whoever caught the error
 
@@ -406,6 +406,7 @@ class Transaction:
 
     def begin(self, *, write: bool) -> None:
         """Begin: a snapshot to read, or a write under its locks."""
+        self._cursor = self._connection.cursor()
         if self._dialect.name == "sqlite":
             # the lock is taken at once: who reads first may find that another has written since
             self._run("BEGIN IMMEDIATE" if write else "BEGIN", {}, _nothing)
