@@ -6,13 +6,15 @@ import json
 import math
 import re
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -40,6 +42,8 @@ from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.schema.derive import NO_DEFAULT, Factory, derive_object
 from toolcrib.schema.derive.defaults import can_be_shown, steady_json
 from toolcrib.tools.component import tool_of
+
+T = TypeVar("T")
 
 
 class Login(BaseModel):
@@ -174,7 +178,8 @@ REFUSED: list[tuple[Any, Any]] = [
     (Annotated[str, Field(min_length=2)], "a"), (list[Login] | None, [{"user": "x"}]),
     (date, "yesterday"), (date, 5), (Color, "blue"), (Path, 5), (int, math.nan), (str, b"\xff"),
     (Row, {"day": "x"}), (int, Path("a")), (str, SecretStr("x")), (Page, {"sise": 5}), (Point, ["x"]),
-    (float, Decimal("1.5")), (Json[list[int]], "[true]"), (list[Page], [{"size": "5"}]),
+    (float, Decimal("1.5")), (Json[list[int]], "[true]"),
+    (Json[list[int]], [True]), (list[Page], [{"size": "5"}]),
 ]  # fmt: skip
 
 
@@ -190,7 +195,8 @@ KEPT: list[tuple[Any, Any, Any]] = [
     (Any, [1], [1]), (set[str], {"b", "a"}, ["a", "b"]), (Login | None, None, None),
     (Annotated[str, AfterValidator(upper)], "a", "a"), (PastDate, date(9999, 1, 1), "9999-01-01"),
     (PurePosixPath, PurePosixPath("a"), "a"), (ZoneInfo, ZoneInfo("UTC"), "UTC"),
-    (Words, "a b", "a b"), (Page, Page(size=5), {"size": 5}), (Point, Point(1), [1, 0]),
+    (Words, "a b", "a b"), (Page, Page(size=5), {"size": 5}),
+    (Json[list[int]], [1], [1]), (Point, Point(1), [1, 0]),
 ]  # fmt: skip
 READ: list[tuple[Any, Any, Any, Any]] = [
     (date, "2024-01-02", date(2024, 1, 2), "2024-01-02"), (Color, "red", Color.RED, "red"),
@@ -355,6 +361,26 @@ class Priced(BaseModel):
     price: Decimal = 0  # type: ignore[assignment]
 
 
+class Texts(BaseModel):
+    """They are read from a text, and so their defaults are what it would hold."""
+
+    numbers: Json[list[int]] = [1]
+    anything: Json[Any] = {"a": 1}
+    part: complex = 0
+
+
+class Pages(BaseModel, Generic[T]):
+    items: list[T] = []
+
+
+class PagesOfOne(BaseModel):
+    pages: Pages[int] = Pages()
+
+
+class Proxied(BaseModel):
+    limits: Mapping[str, int] = MappingProxyType({})
+
+
 class Paged(BaseModel):
     page: Page = {"size": 5}  # type: ignore[assignment]
 
@@ -420,6 +446,16 @@ def test_a_validator_of_the_author_does_not_judge_defaults() -> None:
     derive_object(Knows)
     derive_object(PagedByItself)
     derive_input([Parameter("x", Knows, Knows())])
+
+
+@pytest.mark.parametrize("hint", [Texts, PagesOfOne])
+def test_a_field_has_a_default_of_what_it_holds(hint: Any) -> None:
+    derive_object(hint)
+
+
+def test_a_field_has_no_default_that_no_call_can_copy() -> None:
+    with pytest.raises(DefinitionError, match=r"'limits': .* cannot be copied for each call"):
+        derive_object(Proxied)
 
 
 def test_a_tool_says_which_default_is_wrong() -> None:

@@ -206,8 +206,9 @@ def check_nested(core: Any) -> None:
         except CoreSchemaError:  # a part that cannot stand alone
             continue
         try:
-            read = _read(given, FlatAdapter(whole, validator), inner.get("type", "hint")).value
-            if plain_default(given) is not MISSING:
+            adapter = FlatAdapter(whole, validator)
+            read = _read(given, adapter, inner.get("type", "hint")).value
+            if given.__class__ not in STEADY and _shown(given, adapter) is not MISSING:
                 _check_copied(given)
         except DefinitionError as error:
             raise DefinitionError(f"its field '{field}': {error}") from None
@@ -218,6 +219,14 @@ def check_nested(core: Any) -> None:
                 f"its field '{field}': its default is a {type(given).__name__}, and the tool would get "
                 f"it unread, not as a {kind}: write the value itself, {itself}"
             )
+
+
+def _shown(given: Any, adapter: Adapter) -> Any:
+    """Return what a call shows of a field's default; MISSING for what is passed on as it is."""
+    try:
+        return reader(adapter).shown(given)
+    except Differs:
+        return plain_default(given)
 
 
 def _reads_strictly(given: Any, validator: SchemaValidator) -> bool:
@@ -268,11 +277,15 @@ def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any, boo
 def _read(given: Any, adapter: Adapter, hint: str) -> Default:
     """Return a default as it is if it is of its hint, else read from JSON.
 
-    Validators may raise anything.
+    Validators may raise anything. Of `Json[…]`, what its text would hold is a default, too.
     """
+    core = adapter.core_schema
+    if core["type"] == "json" and not isinstance(given, str | bytes):
+        held = core.get("schema", core_schema.any_schema())
+        return _read(given, FlatAdapter(held, SchemaValidator(held)), hint)
     try:
         made = adapter.validator.validate_python(given, strict=True)
-        if _is_itself(given, made) or _is_made_by_author(given, made, adapter.core_schema):
+        if _is_itself(given, made) or _is_made_by_author(given, made, core):
             return default_of(given)
     except ValidationError as error:
         if _NOT_THE_HINT.issuperset(fault["type"] for fault in error.errors(include_url=False)):
@@ -310,10 +323,12 @@ def _is_itself(given: Any, validated: Any) -> bool:
         return True
     if isinstance(given, bool):  # `Literal[1]` takes True, which equals 1 in Python
         return False
-    if isinstance(given, int) and validated.__class__ is float:
+    kind = validated.__class__
+    if isinstance(given, int | float) and kind in (float, complex):
         return True
-    if not isinstance(given, validated.__class__):
-        return False
+    if not isinstance(given, kind):  # a `Page` fits `Page[int]`, of which it is no instance
+        generic = getattr(kind, "__pydantic_generic_metadata__", {})
+        return generic.get("origin") is given.__class__
     if isinstance(given, dict):
         pairs = [(item, validated.get(key, MISSING)) for key, item in given.items()]
     elif isinstance(given, list | tuple | deque):
