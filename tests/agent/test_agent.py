@@ -117,6 +117,15 @@ async def test_other_tools_are_run_by_the_same_policy_approver_and_sinks() -> No
     assert ended == [("add", "failed")]
 
 
+@each_row(("which", "name"), [("runner", "approver"), ("runner", "catalog"), ("agent", "runner")])
+def test_who_decides_is_not_exchanged_by_an_assignment(which: str, name: str) -> None:
+    """It would be ignored: what decides has been put together by then."""
+    runner = ToolRunner([add])
+    owner = {"runner": runner, "agent": Agent(ScriptedClient([]), runner)}[which]
+    with pytest.raises(AttributeError, match="no setter"):
+        setattr(owner, name, None)
+
+
 async def test_a_question_is_answered_without_tools() -> None:
     client = ScriptedClient(["hello"])
     result = await Agent(client, TOOLS, instructions="be kind").run("hi")

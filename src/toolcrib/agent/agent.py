@@ -372,7 +372,7 @@ class Agent:
         if isinstance(model, type) or not callable(getattr(self.client, "chat", None)):
             wanted = "a client, or a name such as 'openai:gpt-5'"
             raise TypeError(f"model is {wanted}; {came(model)}")
-        self.runner = tools if isinstance(tools, ToolRunner) else ToolRunner(tools)
+        self._given = tools if isinstance(tools, ToolRunner) else ToolRunner(tools)
         self.instructions = instructions
         self.limits = limits
         self.pick = pick
@@ -384,6 +384,11 @@ class Agent:
         self.output = output
         self._output = None if output is str else OutputType(output)
         self._state_key = checked_key(state_key)
+
+    @property
+    def runner(self) -> ToolRunner:
+        """The runner of its tools; `replace(tools=…)` makes an agent with another one."""
+        return self._given
 
     @property
     def name(self) -> str:

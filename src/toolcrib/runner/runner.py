@@ -86,27 +86,26 @@ class ToolRunner:
         )
         check_hook(on_exception)
         sinks = checked_sinks(sinks)
-        self.catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
-        self.catalog.check_bound()
+        catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
+        catalog.check_bound()
         if approver is not None:
             check_approver(approver)
         if repairer is not None:
             check_repairer(repairer)
-        self.approver = approver
         self._repairer = repairer
         write_ahead = WriteAhead(sinks)
         self._recorder = Recorder(sinks, write_ahead.ledger)
         policies = with_standard(policy)
         reporter = Reporter(on_exception)
         self._setup = Setup(
-            catalog=self.catalog,
+            catalog=catalog,
             policies=policies,
             counting=counting(policies),
             approver=approver,
             approval_seconds=approval_seconds,
             limiter=Limiter(concurrency),
             write_ahead=write_ahead,
-            executor=Executor(self.catalog, timeout, reporter, max_result_bytes=max_result_bytes),
+            executor=Executor(catalog, timeout, reporter, max_result_bytes=max_result_bytes),
             reporter=reporter,
             cache=IdempotencyCache(remember),
             max_result_bytes=max_result_bytes,
@@ -124,10 +123,19 @@ class ToolRunner:
         catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
         catalog.check_bound()
         made = copy(self)
-        made.catalog = catalog
         setup = self._setup._replace(catalog=catalog, executor=self._setup.executor.over(catalog))
         made._setup = setup  # noqa: SLF001  one's own copy
         return made
+
+    @property
+    def catalog(self) -> Catalog:
+        """The tools that it runs; `over` makes a runner of others."""
+        return self._setup.catalog
+
+    @property
+    def approver(self) -> Approver | None:
+        """Who is asked."""
+        return self._setup.approver
 
     @property
     def left_behind(self) -> int:
