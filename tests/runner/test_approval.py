@@ -421,6 +421,16 @@ async def test_edited_arguments_are_hydrated_anew_and_recorded() -> None:
     assert sink.records[-1].approved_by == "grace"
 
 
+async def test_arguments_that_come_back_as_they_were_shown_are_not_edited() -> None:
+    async def form(request: ApprovalRequest) -> Answer:
+        return Approve(by="grace", arguments=request.arguments)
+
+    outcome = await ToolRunner([delete], approver=form).exec(CALL)
+    assert isinstance(outcome, Completed)
+    assert (outcome.record.approved_by, outcome.record.edited) == ("grace", False)
+    assert outcome.notice == ""
+
+
 @dataclasses.dataclass
 class ByCard:
     kind: Literal["card"]

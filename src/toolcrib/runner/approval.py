@@ -252,7 +252,7 @@ async def answer_to(
 def approved_call(
     hydrated: Hydrated, answer: Answer, catalog: Catalog, hook: ExceptionHook
 ) -> Hydrated:
-    """Return the call that may run: `hydrated` itself, or, hydrated anew, with the
+    """Return the call that may run: `hydrated` itself, or, hydrated anew, with the other
     arguments that somebody put in place of its own. `hook` is given what the author's code
     raises then. Raises Stopped."""
     if isinstance(answer, Refuse):
@@ -272,7 +272,8 @@ def approved_call(
         ):
             read = entire
         _check_left(read, whole, left_out)
-    return accepted(read)
+    made = accepted(read)
+    return hydrated if made.canonical == hydrated.canonical else made  # what came back as it was
 
 
 def _check_left(read: HydrationResult, whole: JsonObject, left: tuple[str, ...]) -> None:
