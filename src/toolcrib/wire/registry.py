@@ -125,7 +125,8 @@ def decoder(
     offer: Offer | None = None,
     ids: str | None = None,
 ) -> Decoder:
-    """Return a decoder for one response. `ids` is the prefix of the calls' ids, `call_` by default.
+    """Return a decoder for one response. `ids` is the prefix of the calls' ids, `call_` by default:
+    where a runner runs them, a prefix of the reply's own keeps them apart from those of other replies.
 
     With `streaming` a body that turns out to be JSON is read as such all the same. Raises
     RequestError for a wire, or a syntax of calls in text, that nobody knows.
@@ -152,7 +153,7 @@ def decode(
 ) -> Reply:
     """Return the reply in a whole body, be it JSON or a recorded stream.
 
-    Its last byte counts as a clean end of the transport.
+    Its last byte counts as a clean end of the transport; `ids` is as in `decoder`.
 
     Raises AuthenticationError, RateLimitError, RequestError or ProviderError by HTTP status,
     ProviderError for an error in the body, WireError for another format.
