@@ -23,6 +23,7 @@ from toolcrib.clients import (
     OllamaClient,
     OpenAIClient,
     WireClient,
+    request_of,
 )
 from toolcrib.errors import (
     AuthenticationError,
@@ -158,3 +159,10 @@ async def test_calls_of_two_requests_are_two_calls(kind: str, ask: str) -> None:
                 await runner.exec_all(await client.tool_call(request, ()))
         await client.aclose()
     assert spent == [5, 5]
+
+
+@pytest.mark.parametrize("prompt", ["Spend 5", HI, ChatRequest((Message.user("Spend 5"),))])
+def test_each_plan_has_a_prefix_for_whoever_writes_a_client(prompt: str | ChatRequest) -> None:
+    first, second = request_of(prompt, []).id_prefix, request_of(prompt, []).id_prefix
+    assert first
+    assert (first == second) is (prompt is HI)  # it has one of its own

@@ -161,11 +161,12 @@ def request_of(prompt: str | ChatRequest, tools: Tools) -> ChatRequest:
     """Return the request for a prompt and tools in any form: classes,
     functions, catalogs, dictionaries.
 
-    A `ChatRequest` keeps its own tools if `tools` is empty.
+    A `ChatRequest` keeps its own tools if `tools` is empty, and its `id_prefix`; without one it has one
+    that no other request has.
     """
     request = ChatRequest((Message.user(prompt),)) if isinstance(prompt, str) else prompt
     offered = as_tools(tools) or as_tools(request.tools)
-    return msgspec.structs.replace(request, tools=offered)
+    return msgspec.structs.replace(request, tools=offered, id_prefix=request.new_prefix())
 
 
 @names_wrong_types
