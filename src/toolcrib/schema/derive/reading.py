@@ -55,6 +55,7 @@ from toolcrib.schema.derive.roundtrip import (
     plain_default,
     same_json,
     steps,
+    unchanged,
 )
 from toolcrib.schema.references import read_text
 from toolcrib.values.json import JsonValue, canonical_json, json_bytes
@@ -100,7 +101,7 @@ class FieldsPart(Part):
         if isinstance(sent, list) and self._indexed:
             nodes = [field.node for field in self._fields][: len(sent)]
             items = [node.whole(item) for node, item in zip(nodes, sent, strict=False)]
-            return items + sent[len(nodes) :]
+            return unchanged(sent, items + sent[len(nodes) :])
         if not isinstance(sent, dict):
             return sent
         made = {key: self._extras.whole(item) for key, item in sent.items()}
@@ -108,7 +109,7 @@ class FieldsPart(Part):
             for key in field.keys:
                 if key in sent:
                     made[key] = field.node.whole(sent[key])
-        return made
+        return unchanged(sent, made)
 
     def fits(self, value: Any) -> bool:
         """Return whether a value is of this very class: a subclass has fields unknown here."""

@@ -29,6 +29,7 @@ from datetime import datetime, time
 from enum import Enum
 from fractions import Fraction
 from math import isfinite
+from operator import is_
 from pathlib import PurePath
 from typing import Any, TypeAlias, cast
 from zoneinfo import ZoneInfo
@@ -301,9 +302,14 @@ _REREAD_CALL = 24  # what a call costs, in bytes
 
 
 class _Rereading(threading.local):
-    """Counts what this thread has read again of the value that it reads."""
+    """Counts what this thread has read again of the value that it reads.
 
-    spent = 0
+    `known` has, by a union and a part of what was sent, both kept alive, what its branches made of it.
+    """
+
+    def __init__(self) -> None:
+        self.spent = 0
+        self.known: dict[tuple[int, int], tuple[JsonValue, JsonValue]] = {}
 
 
 _rereading = _Rereading()
@@ -312,11 +318,12 @@ _rereading = _Rereading()
 @contextmanager
 def counted_rereading() -> Iterator[None]:
     """Count what is read again of one value: what is nested in sets or `InitVar` multiplies."""
-    before, _rereading.spent = _rereading.spent, 0
+    before, known = _rereading.spent, _rereading.known
+    _rereading.spent, _rereading.known = 0, {}
     try:
         yield
     finally:
-        _rereading.spent = before
+        _rereading.spent, _rereading.known = before, known
 
 
 class PartReader:
@@ -417,6 +424,13 @@ class ScalarPart(Part):
             elif not (self.takes_float and _as_float(sent) == shown):
                 raise Differs(at)
         return shown
+
+
+def unchanged(sent: JsonValue, made: JsonValue) -> JsonValue:
+    """Return a list or an object itself where no part of it was made anew."""
+    before: Any = sent.values() if isinstance(sent, dict) else sent
+    after: Any = made.values() if isinstance(made, dict) else made
+    return sent if all(map(is_, before, after)) else made
 
 
 def _whole_number(sent: JsonValue) -> JsonValue:
@@ -558,11 +572,19 @@ class UnionPart(Part):
         self.takes_float = any(getattr(c, "takes_float", False) for c in choices)
 
     def whole(self, sent: JsonValue) -> JsonValue:
+        """Return what all branches make of it, each part once a union: branches within multiply."""
         if sent.__class__ is float and self.takes_float:
             return sent
+        known, made = _rereading.known, sent
+        found = known.get((id(self), id(sent)))
+        if found is not None:
+            return found[1]
         for choice in self.choices:
-            sent = choice.whole(sent)
-        return sent
+            made = choice.whole(made)
+        if sent.__class__ in (list, dict):
+            known[id(self), id(sent)] = sent, made
+            known[id(self), id(made)] = made, made
+        return made
 
     def fits(self, value: Any) -> bool:
         return any(choice.fits(value) for choice in self.choices)
@@ -628,7 +650,7 @@ class ListPart(Part):
         nodes = self._nodes(len(sent))
         if len(nodes) != len(sent):
             return sent
-        return [node.whole(item) for node, item in zip(nodes, sent, strict=True)]
+        return unchanged(sent, [node.whole(item) for node, item in zip(nodes, sent, strict=True)])
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Sequence | deque) and not isinstance(value, str | bytes)
@@ -689,7 +711,7 @@ class SetPart(Part):
             _check_spread(
                 item for one in made if (item := self._reader.try_read(one)) is not MISSING
             )
-        return made
+        return unchanged(sent, made)
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, self._kind)
@@ -755,7 +777,7 @@ class DictPart(Part):
         if self._keys is not None and len(sent) > _MAX_OF_ONE_HASH:
             read = (self._keys.try_read({name: None}) for name in sent)
             _check_spread(next(iter(one)) for one in read if one is not MISSING)
-        return {key: self._value.whole(item) for key, item in sent.items()}
+        return unchanged(sent, {key: self._value.whole(item) for key, item in sent.items()})
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
