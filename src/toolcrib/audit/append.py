@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -76,8 +76,8 @@ _IDLE = 5.0  # seconds
 _MOST = 500  # in one transaction
 MOST_PRUNED = 20_000  # likewise: some seconds, and others wait for ten
 PAGE = 100  # a record may have 4 MB
-_STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal
-    FROM audit_head WHERE id = 1"""
+_STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal,
+    (SELECT min(seq) FROM audit_entries) FROM audit_head WHERE id = 1"""
 _BEGIN = """INSERT INTO audit_head (id, seq, hash, seal, format)
     VALUES (1, -1, '', '', :format) ON CONFLICT (id) DO NOTHING"""
 _SET = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_id = :log,
@@ -100,7 +100,6 @@ _THERE = (
     f"SELECT {ROW} FROM audit_entries"  # noqa: S608  names of our own
     " WHERE run_id = :run_id AND call_id = :call_id AND status = :status"
 )
-_GENERATION = """SELECT log_id, (SELECT min(seq) FROM audit_entries) FROM audit_head WHERE id = 1"""
 _EMPTY = tree.EMPTY.hex()
 _PUT_BACK = (
     "the audit log is not the one that was open: an older copy was put back;"
@@ -170,28 +169,36 @@ class NewEntry(msgspec.Struct, frozen=True):
         return self.asked.key != "" and (self.claim or self.told.status in ENDED)
 
 
-def stored_state(transaction: Transaction, *, lock: bool = False) -> tuple[State, str] | None:
-    """Return what the database has as the log's state, and as its seal;
-    None if the log was never begun.
+class StoredState(NamedTuple):
+    """What the database has as the log's state and as its seal; `log_id` as it is stored, which
+    format 1 does not seal, and `oldest`, the number of the first entry that is there."""
+
+    state: State
+    sealed: str
+    log_id: str
+    oldest: int | None
+
+    @property
+    def generation(self) -> tuple[str, int | None]:
+        """Return which log this is and from which entry on: both are others once entries were pruned,
+        or another log is in its place, whoever did that."""
+        return self.log_id, self.oldest
+
+
+def stored_state(transaction: Transaction, *, lock: bool = False) -> StoredState | None:
+    """Return what the database says of the log; None if the log was never begun.
 
     Of a log of format 1 only the head is sealed, so nothing else in its row is read.
     """
     found = transaction.tuples(_STATE + (transaction.for_update if lock else ""))
     if not found:
         return None
-    seq, own, version, log, first, keys, root, sealed = found[0]
+    seq, own, version, log, first, keys, root, sealed, oldest = found[0]
     head = Head(seq, own)
-    if version == 1:
-        return State(head=head, format=1), sealed
     state = State(head=head, format=version, log=log, first=first, keys=keys, root=root)
-    return state, sealed
-
-
-def generation_of(transaction: Transaction) -> tuple[Any, ...]:
-    """Return which log the database holds and from which entry on: both are others once entries were
-    pruned, or another log is in its place, whoever did that."""
-    found = transaction.tuples(_GENERATION)
-    return tuple(found[0]) if found else ()
+    if version == 1:
+        state = State(head=head, format=1)
+    return StoredState(state, sealed, log, oldest)
 
 
 def state_of(transaction: Transaction, seal: Seal) -> State | None:
@@ -206,7 +213,7 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
     if found is None:
         _check_untouched(transaction)
         return None
-    state = _checked_state(seal, *found)
+    state = _checked_state(seal, found.state, found.sealed)
     _check_follows(transaction, newest, state)
     seal.note(state)
     return state
@@ -323,6 +330,7 @@ class Tail(CheckedLog):
     """The end of a log, which nobody else may move on before this transaction ends."""
 
     def __init__(self, transaction: Transaction, seal: Seal) -> None:
+        self.generation: tuple[str, int | None] | None = None
         found = stored_state(transaction, lock=True)
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
@@ -333,7 +341,8 @@ class Tail(CheckedLog):
         found = found or stored_state(transaction, lock=True)
         if found is None:
             raise SourceError("the head of the audit log is gone: verify the log")
-        state = _checked_state(seal, *found)
+        self.generation = found.generation
+        state = _checked_state(seal, found.state, found.sealed)
         _check_follows(
             transaction, dict(seal.newest), state
         )  # under the lock nobody is ahead of it
@@ -433,22 +442,30 @@ class Tail(CheckedLog):
             state = msgspec.structs.replace(state, keys=self._index.save(), root=root)
         self.state = state
         values = {**state.told(), "seal": self._seal.state(state)}
-        set_ = _SET_OLD if state.format == 1 else _SET
-        taken = self._transaction.execute(set_, **values) == 1
-        if not taken or stored_state(self._transaction) != (state, values["seal"]):
+        self._transaction.execute_many(_SET_OLD if state.format == 1 else _SET, [values])
+        found = stored_state(self._transaction)
+        if found is None or (found.state, found.sealed) != (state, values["seal"]):
             raise SourceError("the database did not take the audit log's head: look for a trigger")
-        self._transaction.when_committed = lambda: self._seal.note(state)
+        self.generation = found.generation
+        edge = self._tree.edge() if state.format > 1 else {}
+        self._transaction.when_committed = lambda: self._seal.note(state, edge)
 
     def _use(self, transaction: Transaction, seal: Seal, state: State) -> None:
         super().__init__(transaction, seal, state)
-        if state.format > 1 and self._tree.root().hex() != state.root:
+        if state.format == 1:
+            return
+        known = seal.edge_of(state)
+        if known is not None:  # it was written here, and leads to this root
+            self._tree.know(known)
+        elif self._tree.root().hex() != state.root:
             raise SourceError("the tree of the audit log was changed: verify the log")
 
 
 def append(
     transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]
-) -> list[AuditEntry | SourceError | None]:
-    """Write the entries; of each whose key was settled before, the entry that stands there.
+) -> tuple[list[AuditEntry | SourceError | None], tuple[str, int | None] | None]:
+    """Write the entries; of each whose key was settled before, the entry that stands there; and the
+    `generation` of the log.
 
     A claim that comes too late is not written, nor that somebody did not know of a final outcome.
     """
@@ -469,10 +486,11 @@ def append(
         written.append(draft)
         under.setdefault(draft.asked.key, []).append(draft)
     tail.add(written)
-    return [
+    stands = [
         _standing_or_error(tail, draft.asked) if at in settled else None
         for at, draft in enumerate(drafts)
     ]
+    return stands, tail.generation
 
 
 def standing_under(transaction: Transaction, seal: Seal, asked: CallKeys) -> AuditEntry | None:

@@ -23,7 +23,7 @@ import hmac
 import math
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, get_args
 
@@ -180,6 +180,7 @@ class Seal:
         self.newest: dict[
             str, State
         ] = {}  # by log, of all that were read or written, and committed
+        self._edge: tuple[State | None, Mapping[Any, bytes] | None] = (None, None)
         self.renew()
         renewed_in_children(self)
 
@@ -193,12 +194,18 @@ class Seal:
             return hashlib.sha256(data).hexdigest()
         return hmac.digest(self._key, data, "sha256").hex()
 
-    def note(self, state: State) -> None:
-        """Remember a committed state, unless a newer one is remembered."""
+    def note(self, state: State, edge: Mapping[Any, bytes] | None = None) -> None:
+        """Remember a committed state, and the `edge` of its tree, unless a newer one is remembered."""
         with self._noting:
             newest = self.newest.get(state.log)
             if newest is None or state.head.seq > newest.head.seq:
                 self.newest[state.log] = state
+                self._edge = state, edge
+
+    def edge_of(self, state: State) -> Mapping[Any, bytes] | None:
+        """Return the edge of a state's tree, if it was remembered last."""
+        known, edge = self._edge
+        return edge if known == state else None
 
     def subkey(self, purpose: str) -> bytes | None:
         """Return a key for something else, of the log's own: what it makes can never pass for a seal,

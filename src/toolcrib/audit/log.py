@@ -19,7 +19,6 @@ from toolcrib.audit.append import (
     NewEntry,
     Tail,
     append,
-    generation_of,
     grown,
     proved,
     standing_under,
@@ -403,7 +402,7 @@ class AuditLog(Closing):
                 answers.append(error)
         if drafts:
             written, self.generation = self._database.transact_here(
-                lambda t: (append(t, self._seal, drafts), generation_of(t))
+                lambda t: append(t, self._seal, drafts)
             )
             found = iter(written)
             answers = [next(found) if answer is None else answer for answer in answers]
@@ -510,12 +509,15 @@ def _migrated(transaction: Transaction, seal: Seal) -> bool:
 
 def _with_end(
     query: tuple[str, dict[str, Any]], transaction: Transaction
-) -> tuple[Sequence[tuple[Any, ...]], tuple[State, str] | None, tuple[Any, ...]]:
+) -> tuple[Sequence[tuple[Any, ...]], tuple[State, str] | None, object]:
     """Return a page of rows; the state and the seal with which a whole export ends, if this page is the
     last; and which log that is."""
     found = stored_state(transaction)
-    end = None if found is None or found[0].format == 1 else found
-    return _rows(query, transaction), end, generation_of(transaction)
+    rows = _rows(query, transaction)
+    if found is None:
+        return rows, None, None
+    end = None if found.state.format == 1 else (found.state, found.sealed)
+    return rows, end, found.generation
 
 
 def _line(row: tuple[Any, ...]) -> str:

@@ -120,6 +120,10 @@ class Tree:
         """Return the tiles at the right end that are not full."""
         return {place: self._tile(*place) for place in _edge(self.size)}
 
+    def know(self, edge: Mapping[Place, bytes]) -> None:
+        """Take the tiles of `edge`, of the same tree, that were checked before."""
+        self._tiles.update(edge)
+
     def need(self, places: Iterable[Place]) -> None:
         """Read these tiles at once, unless they are known."""
         missing = {place for place in places if place not in self._tiles}

@@ -23,11 +23,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+import msgspec
 
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.storage.cache_folder import OWNERS, create_private
@@ -364,12 +366,16 @@ class Transaction:
 
     A value that is a list stands for what is between the brackets of `IN :name`. They go straight to
     the driver: SQLAlchemy's own execution takes three times as long as a small statement in SQLite.
+    PostgreSQL gets them in a pipeline: what nobody waits for goes together with what follows.
     """
 
     def __init__(self, connection: PoolProxiedConnection, dialect: Dialect) -> None:
         self._connection = connection
         self._dialect = dialect
         self._cursor: Any = None  # opened where it begins
+        self._unread: Any = None  # of statements whose results nobody waits for
+        self._pipeline = ExitStack()
+        self._sync: Callable[[], object] = _nothing
         self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
         self.failed = False  # then it cannot be committed, whoever caught the error
 
@@ -385,12 +391,20 @@ class Transaction:
 
     def execute(self, sql: str, /, **values: object) -> int:
         """Run a statement and return how many rows it changed."""
-        return self._run(sql, values, lambda: int(self._cursor.rowcount))
+        return self._run(sql, values, self._changed)
 
     def execute_many(self, sql: str, values: Sequence[Row], /) -> None:
-        """Run a statement once for each of the rows; there are no lists among their values."""
-        if values:
-            self._run(sql, {}, lambda: None, many=values)
+        """Run a statement once for each of the rows; there are no lists among their values.
+
+        On a server it may fail as late as with the next statement.
+        """
+        several = len(values) > 1 and self._dialect.name == "postgresql"
+        in_one = _rows_in_one(sql) if several else None
+        if in_one is not None:
+            rows = msgspec.json.encode(values).decode()
+            self._run(in_one, {"rows": rows}, _nothing, cursor=self._unread)
+        elif values:
+            self._run(sql, values[0], _nothing, cursor=self._unread, more=values[1:])
 
     @property
     def for_update(self) -> str:
@@ -406,7 +420,7 @@ class Transaction:
 
     def begin(self, *, write: bool) -> None:
         """Begin: a snapshot to read, or a write under its locks."""
-        self._cursor = self._connection.cursor()
+        self._cursor, self._unread = self._connection.cursor(), self._connection.cursor()
         if self._dialect.name == "sqlite":
             # the lock is taken at once: who reads first may find that another has written since
             self._run("BEGIN IMMEDIATE" if write else "BEGIN", {}, _nothing)
@@ -416,15 +430,19 @@ class Transaction:
             driver.autocommit = True
         mode = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
         self._run(f"BEGIN ISOLATION LEVEL {mode}", {}, _nothing)
+        if getattr(self._dialect.loaded_dbapi.capabilities, "has_pipeline", bool)():
+            self._sync = self._pipeline.enter_context(driver.pipeline()).sync
 
     def commit(self) -> None:
-        self._run("COMMIT", {}, _nothing)
+        self._run("COMMIT", {}, self._pipeline.close)
 
     def roll_back(self) -> None:
         """Undo all, also after an error; a connection that does not take even that is thrown away."""
         driver = self._connection.driver_connection
         if not getattr(driver, "in_transaction", True):  # SQLite has done it by itself
             return
+        with suppress(self._error):
+            self._pipeline.close()
         try:
             self._cursor.execute("ROLLBACK")
         except self._error:
@@ -435,16 +453,27 @@ class Transaction:
         kind: type[Exception] = self._dialect.loaded_dbapi.Error
         return kind
 
+    def _changed(self) -> int:
+        self._sync()
+        return int(self._cursor.rowcount)
+
     def _run(
-        self, sql: str, values: Row, take: Callable[[], T], many: Sequence[Row] | None = None
+        self,
+        sql: str,
+        values: Row,
+        take: Callable[[], T],
+        *,
+        cursor: Any = None,
+        more: Sequence[Row] = (),
     ) -> T:
         _log.debug("%s", sql)
         text, named = _statement(sql, values, self._dialect.name)
+        cursor = self._cursor if cursor is None else cursor
         try:
-            if many is None:
-                self._cursor.execute(text, named)
+            if more:
+                cursor.executemany(text, [named, *more])
             else:
-                self._cursor.executemany(text, many)
+                cursor.execute(text, named)
             return take()
         except self._error as error:
             driver = self._connection.driver_connection
@@ -614,6 +643,7 @@ def _failed_by(error: Exception) -> SourceError:
     return kind(f"the database cannot be used ({told}): {advice(error)}")
 
 
+_INSERT = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)\s+VALUES \(([^)]*)\)\s*(.*)", re.DOTALL)
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
 
@@ -626,6 +656,22 @@ def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
             items.update((f"{name}_{at}", item) for at, item in enumerate(values[name]))
         values = items
     return _in_style(sql, lists, kind), values
+
+
+@lru_cache(maxsize=64)
+def _rows_in_one(sql: str) -> str | None:
+    """Return an INSERT of one row as one of all the rows in a JSON text, which takes PostgreSQL a third
+    of the time; None for a statement of another form. The table gives the types."""
+    found = _INSERT.fullmatch(sql)
+    if found is None:
+        return None
+    table, columns, values, rest = found.groups()
+    if [f":{column.strip()}" for column in columns.split(",")] != values.replace(" ", "").split(
+        ","
+    ):
+        return None
+    rows = f"SELECT {columns} FROM json_populate_recordset(NULL::{table}, :rows)"  # noqa: S608
+    return f"INSERT INTO {table} ({columns}) {rows} {rest}"
 
 
 @lru_cache(maxsize=1024)
