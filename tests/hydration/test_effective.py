@@ -12,6 +12,7 @@ from dataclasses import InitVar, asdict, dataclass, field, make_dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID, uuid4
@@ -474,6 +475,20 @@ def test_a_text_that_a_type_reads_as_another_text_is_seen_as_it_was_read(
     assert result.arguments == {"x": effective}
     again = read(hint, effective)
     assert again.canonical == result.canonical
+
+
+@pytest.mark.parametrize("hint", [Decimal, Decimal | None, list[Decimal] | Decimal, Fraction])
+@pytest.mark.parametrize("sent", ["12345678901234567890.5", "9007199254740993.0", "1e23", "3.0"])
+def test_a_float_that_is_read_by_its_digits_is_seen_as_it_was_read(hint: Any, sent: str) -> None:
+    """A float of 1234567890123456768 is written as 1.2345678901234568e+18, which a Decimal is."""
+    subject = taking(hint)
+    result = hydrate(ToolCall("1", "take", f'{{"x": {sent}}}'), Catalog([subject]))
+    assert isinstance(result, Hydrated)
+    got = instance_of(result, subject).arguments["x"]
+    assert got == result.arguments["x"]
+    again = hydrate(ToolCall("2", "take", result.canonical.decode()), Catalog([subject]))
+    assert isinstance(again, Hydrated)
+    assert instance_of(again, subject).arguments["x"] == got
 
 
 NOON = "2026-01-01T12:00:00Z"

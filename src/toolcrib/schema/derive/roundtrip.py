@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime, time
+from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from math import isfinite
@@ -380,6 +381,8 @@ class LeafPart(Part):
             return sent
         if not self._reads_as(sent, value):
             raise Differs(at)
+        if isinstance(sent, float) and sent.is_integer() and isinstance(value, Decimal | Fraction):
+            return int(value)  # beyond 2^53, pydantic reads the digits that a float is written with
         texts = isinstance(shown, str) and isinstance(sent, str)
         return shown if texts and self._reads_as(shown, value) else sent
 
