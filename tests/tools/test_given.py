@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, SecretStr
 from rows import each_row
 
-from toolcrib import ALL, Catalog, Hydrated, ToolCall, hydrate, tool
+from toolcrib import ALL, Catalog, Completed, Hydrated, ToolCall, ToolRunner, hydrate, tool
 from toolcrib.errors import DefinitionError
+from toolcrib.testing import MemorySink
 
 if TYPE_CHECKING:
     from nowhere import Auth, Options  # type: ignore[import-not-found]
@@ -138,3 +139,24 @@ def test_a_hint_that_json_lacks_needs_no_reading_where_nobody_can_send_it() -> N
     assert "session" not in asked.converters
     with pytest.raises(DefinitionError, match="parameter 'session'"):
         tool(ask, parameters=SCHEMA | {"properties": {"url": {}, "session": {}}}, visible=ALL)
+
+
+class Login(BaseModel):
+    user: str
+    password: SecretStr
+
+
+async def test_a_secret_of_a_hint_is_masked_whatever_the_given_schema_says() -> None:
+    def sign_in(token: SecretStr, more: list[Login] | None = None, note: str = "") -> int:
+        """Sign in."""
+        return len(token.get_secret_value())
+
+    properties: Any = {"token": {"type": "string"}, "more": {}, "note": {"type": "string"}}
+    given = {"type": "object", "properties": properties, "required": ["token"]}
+    sink = MemorySink()
+    runner = ToolRunner([tool(sign_in, parameters=given, visible=ALL)], sinks=[sink])
+    sent = '{"token": "hunter2", "more": [{"user": "u", "password": "hunter3"}], "note": "n"}'
+    outcome = await runner.exec(ToolCall("1", "sign_in", sent))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 7
+    assert sink.finished()[0].arguments == {"token": "***", "more": "***", "note": "n"}

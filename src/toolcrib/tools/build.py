@@ -330,6 +330,14 @@ def build_definition(
     )
 
 
+def with_secrets(definition: ToolDefinition, read: Sequence[str]) -> ToolDefinition:
+    """Return the definition with the secrets that hints read, of which its schema need not tell."""
+    secret = tuple(dict.fromkeys([*definition.secret, *read]))
+    if secret == definition.secret:
+        return definition
+    return msgspec.structs.replace(definition, secret=secret)
+
+
 def with_defaults(
     definition: ToolDefinition, given: CheckedSchema | None, defaults: Mapping[str, Default]
 ) -> ToolDefinition:

@@ -23,6 +23,7 @@ from toolcrib.schema.derive import (
     defaults_of,
     derive_object,
     readable,
+    secret_parameters,
 )
 from toolcrib.tools.build import (
     MODES,
@@ -37,6 +38,7 @@ from toolcrib.tools.build import (
     make_validator,
     with_defaults,
     with_feature,
+    with_secrets,
 )
 from toolcrib.tools.capability import interface_name
 from toolcrib.tools.component import ATTRIBUTE, Tool, ToolComponent
@@ -307,6 +309,8 @@ def _define(
         options = with_feature(options, "streaming")
     definition = build_definition(name, signature.description, given, output, options)
     definition = with_defaults(definition, given, checks.get("defaults", {}))
+    if options.input_schema is not None:
+        definition = with_secrets(definition, secret_parameters(signature.parameters))
     check_examples(definition, checks["validator"])
     return definition, checks
 

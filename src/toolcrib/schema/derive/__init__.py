@@ -23,6 +23,7 @@ from toolcrib.schema.derive.parameters import (
     derive_object,
     derive_output,
     readable,
+    secret_parameters,
 )
 
 __all__ = [
@@ -43,4 +44,5 @@ __all__ = [
     "derive_object",
     "derive_output",
     "readable",
+    "secret_parameters",
 ]

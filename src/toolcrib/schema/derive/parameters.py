@@ -26,6 +26,7 @@ from toolcrib.schema.derive.defaults import (
     check_nested,
     named_in,
     read_default,
+    with_definitions,
 )
 from toolcrib.schema.derive.generator import Mode, SchemaGenerator
 from toolcrib.schema.derive.hints import direct, is_plain
@@ -295,6 +296,22 @@ def _can_be_read(parameter: Parameter) -> bool:
     except DefinitionError:
         return False
     return True
+
+
+def secret_parameters(parameters: Sequence[Parameter]) -> list[str]:
+    """Return the names of those whose hints read a secret: a schema that was given need not say so."""
+    return [one.name for one in parameters if one.hint is not Any and _reads_secret(one.hint)]
+
+
+def _reads_secret(hint: Any) -> bool:
+    try:
+        derived = derive_input([Parameter("", hint)]).schema
+    except DefinitionError:  # a hint without a schema
+        return False
+    return any(
+        node.get("writeOnly") is True or node.get("format") == "password"
+        for node in with_definitions([derived], {})
+    )
 
 
 def _says_what_it_reads(parameter: Parameter) -> bool:
