@@ -21,6 +21,7 @@ import pytest
 from named import named
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     AnyUrl,
     BaseModel,
     ConfigDict,
@@ -244,6 +245,84 @@ def test_what_is_no_json_is_shown_by_its_type(hint: Any, default: Any, kind: str
     assert not made.is_json
     assert made.shown == {"default": kind}
     assert made.for_call().value is default
+
+
+@dataclass
+class Named:
+    cents: Annotated[int, Field(alias="amount")] = 1
+
+
+@pydantic_dataclass
+class NamedToo:
+    cents: int = Field(1, alias="amount")
+
+
+class Chosen(BaseModel):
+    cents: int = Field(1, validation_alias=AliasChoices("amount", "price"))
+
+
+class ByName(BaseModel):
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=False)
+
+    amount: int = Field(1, alias="cents")
+
+
+CHOSEN, BY_NAME = Chosen.model_validate({"amount": 9}), ByName.model_validate({"amount": 9})
+
+
+class Entry(TypedDict):
+    cents: Annotated[int, Field(alias="amount")]
+
+
+class Pair(NamedTuple):
+    one: int
+    two: int = 2
+
+
+class Pairs(BaseModel):
+    pair: Pair = Pair(9)
+    blob: bytes = b"\xff"
+
+
+@each_row(
+    ("hint", "default", "value", "shown"),
+    [
+        (Named, Named(9), Named(9), {"amount": 9}),
+        (NamedToo, NamedToo(amount=9), NamedToo(amount=9), {"amount": 9}),
+        (list[Chosen], [CHOSEN], [CHOSEN], [{"amount": 9}]),
+        (dict[str, Chosen] | None, {"a": CHOSEN}, {"a": CHOSEN}, {"a": {"amount": 9}}),
+        (ByName, BY_NAME, BY_NAME, {"amount": 9}),
+        (Entry, {"amount": 9}, {"cents": 9}, {"amount": 9}),
+        (Pairs, Pairs(blob=b""), Pairs(blob=b""), {"pair": [9, 2], "blob": ""}),
+    ],
+    ids=named,
+)  # fmt: skip
+def test_a_default_is_shown_as_it_would_be_sent(
+    hint: Any, default: Any, value: Any, shown: Any
+) -> None:
+    """A policy finds a default under the one name that the schema has."""
+    made = derive_input([Parameter("x", hint, default)])
+    assert made.defaults["x"].value == value
+    assert made.defaults["x"].shown == shown
+    properties: Any = made.schema["properties"]
+    assert properties["x"]["default"] == shown
+    factory = derive_input([Parameter("x", hint, Factory(lambda: value))])
+    assert factory.defaults["x"].for_call("x", None, factory.converters["x"]).shown == shown
+
+
+@each_row(
+    ("hint", "shown"),
+    [(ByName, {"amount": 1}), (Pairs, {"pair": [9, 2], "blob": {"default": "bytes"}})],
+)
+def test_so_is_the_default_of_a_field(hint: Any, shown: Any) -> None:
+    def take(x: Any) -> int:
+        """Take it."""
+        return 1
+
+    take.__annotations__["x"] = hint
+    hydrated = hydrate(ToolCall("1", "take", '{"x": {}}'), Catalog([tool(take, visible=ALL)]))
+    assert isinstance(hydrated, Hydrated)
+    assert hydrated.arguments == {"x": shown}
 
 
 def test_no_call_shares_the_default_of_another() -> None:

@@ -41,6 +41,7 @@ from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, reader, whole_
 from toolcrib.schema.derive.cores import is_core, is_pydantics, parts_of
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.hints import show
+from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import (
     MISSING,
     WRITTEN,
@@ -116,7 +117,7 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.factory is not None:
             made = values.value(name, self.factory, _Parameter(read)) if values else self.factory()
-            return default_of(made)
+            return default_of(made, read)
         if not self.is_json or self.value.__class__ in STEADY:
             return self
         return msgspec.structs.replace(self, value=copy.deepcopy(self.value))
@@ -128,22 +129,36 @@ class _Parameter(NamedTuple):
     read: Callable[[Any], Any] | None
 
     def shown(self, value: Any) -> Any:
-        made = default_of(value)
+        made = default_of(value, self.read)
         return made.shown if made.is_json else MISSING
 
     def __call__(self, shown: JsonValue, /) -> Any:
         return shown if self.read is None else self.read(shown)
 
 
-def default_of(value: Any) -> Default:
-    """Return a default with its JSON, if it has one; sets in an order that is the same everywhere."""
+def default_of(value: Any, read: Callable[[Any], Any] | None = None) -> Default:
+    """Return a default with its JSON, if it has one; sets in an order that is the same everywhere.
+
+    `read` is the reader of its hint, which knows the names that fields are sent under.
+    """
     try:
         if not _has_no_json(value):
-            shown = canonical_json(steady_json(value))
-            return Default(value=value, shown_json=shown, is_json=True)
+            shown = steady_json(value)
+            if isinstance(read, TypedReader) and value.__class__ not in STEADY:
+                shown = _named(value, read, shown)
+            return Default(value=value, shown_json=canonical_json(shown), is_json=True)
     except (PydanticSerializationError, ValueError, TypeError, RecursionError):
         pass
     return _without_json(value)
+
+
+def _named(value: Any, read: TypedReader, otherwise: JsonValue) -> Any:
+    """Return a default as it would be sent; otherwise what it holds, if it is not of its hint."""
+    try:
+        shown = read.shown(value)
+    except Differs:
+        return otherwise
+    return otherwise if shown is MISSING else shown
 
 
 def _without_json(value: Any) -> Default:
@@ -286,7 +301,7 @@ def _read(given: Any, adapter: Adapter, hint: str) -> Default:
     try:
         made = adapter.validator.validate_python(given, strict=True)
         if _is_itself(given, made) or _is_made_by_author(given, made, core):
-            return default_of(given)
+            return default_of(given, None if given.__class__ in STEADY else reader(adapter))
     except ValidationError as error:
         if _NOT_THE_HINT.issuperset(fault["type"] for fault in error.errors(include_url=False)):
             return default_of(given)
@@ -297,7 +312,8 @@ def _read(given: Any, adapter: Adapter, hint: str) -> Default:
         return _without_json(given)  # a sentinel
     with suppress(Differs, ValidationError, CoreSchemaError, ValueError):
         if said is not MISSING and not isinstance(given, bool):
-            return default_of(reader(adapter)(said))
+            read = reader(adapter)
+            return default_of(read(said), read)
     raise DefinitionError(
         f"its default (a {type(given).__name__}) does not fit its hint {hint}: give a value that the "
         "hint takes, or None"
@@ -324,6 +340,8 @@ def _is_itself(given: Any, validated: Any) -> bool:
     if isinstance(given, bool):  # `Literal[1]` takes True, which equals 1 in Python
         return False
     kind = validated.__class__
+    if validated is MISSING:  # a key that is sent under another name
+        return False
     if isinstance(given, int | float) and kind in (float, complex):
         return True
     if not isinstance(given, kind):  # a `Page` fits `Page[int]`, of which it is no instance

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ImportString, Secret, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError
 
 from toolcrib.schema.derive import constraints
 from toolcrib.schema.derive.defaults import (
@@ -187,7 +188,10 @@ class SchemaGenerator(GenerateJsonSchema):
         return self._names[core_ref]
 
     def encode_default(self, dft: Any) -> Any:
-        return steady_json(dft)
+        try:
+            return steady_json(dft)
+        except (ValueError, TypeError) as error:  # bytes that are no text, for one
+            raise PydanticSerializationError("a default that is no JSON") from error
 
     def field_is_present(self, field: Any) -> bool:
         """Leave out what a constructor does not take, and in results what only a constructor has."""

@@ -206,7 +206,9 @@ class FieldsPart(Part):
                 self._set(value, field.name, copy.deepcopy(item))
         for name, item in self._extras_of(value).items():
             made[name] = _shown_default(self._extras, item)
-        return MISSING if any(shown is MISSING for shown in made.values()) else made
+        if any(shown is MISSING for shown in made.values()):
+            return MISSING
+        return list(made.values()) if self._indexed else made
 
     def _check_extras(
         self, value: Any, sent: Any, made: dict[str, Any], at: At, found: Findings
@@ -576,6 +578,8 @@ class _Planner:
         paths = alias if isinstance(alias, list) else [alias]
         keys = [p[0] if isinstance(p, list) and len(p) == 1 else p for p in paths]
         known = [key for key in keys if isinstance(key, str)]
+        if config.get("validate_by_alias") is False:
+            known = []
         by_name = config.get("populate_by_name") or config.get("validate_by_name")
         if by_name or not known:
             known.append(name)
