@@ -1,5 +1,9 @@
 """Runs blocking work of an event loop in daemon threads.
 
+Threads that have nothing to do are kept, up to MOST_IDLE, and the one that worked last is used again:
+starting one costs more than most tools. What code keeps in a `threading.local` is therefore seen by
+later work, as with any pool of threads; context variables are not.
+
 A thread cannot be killed. One that is given up (its call timed out or was cancelled) is left behind: it
 goes on until it returns. It serves no later call, and unlike an executor's it does not keep the process
 alive. How many are left behind is counted, in the whole process; who would start one more tool asks
@@ -15,14 +19,17 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from queue import SimpleQueue
+from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
 MOST_LEFT_BEHIND = 100
+MOST_IDLE = 32
+_UNSET = object()
 
 
 class Renewed(Protocol):
@@ -43,6 +50,7 @@ def renewed_in_children(owner: Renewed) -> None:
 
 def _renew_all() -> None:
     Work.forget()
+    Worker.forget()
     for owner in list(_RENEWED):
         owner.renew()
 
@@ -88,6 +96,26 @@ class Work:
         for stop in stops:
             stop()
 
+    def done(
+        self, work: Callable[[], Any], entered: Callable[[Callable[[], Any]], Any]
+    ) -> tuple[Any, BaseException | None]:
+        """Do the work in this thread; return its value, or what it raised."""
+
+        def within() -> Any:
+            CURRENT.set(self)
+            return work()
+
+        try:
+            return entered(within), None
+        except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits
+            error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
+            error.__cause__ = raised
+            return None, error
+        except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
+            return None, raised
+        finally:
+            self.end()
+
     def end(self) -> None:
         """Note that the work is over."""
         with self._lock:
@@ -132,41 +160,135 @@ def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
 async def in_thread(work: Callable[[], T]) -> T:
     """Return what `work()` returns or raises, in a copy of this context. On
     cancellation it is given up."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    context = contextvars.copy_context()
-    mine = Work()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if future.done():
-            return  # nobody waits for it any more
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
-
-    def within() -> T:
-        CURRENT.set(mine)
-        return work()
-
-    def target() -> None:
-        value: Any = None
-        error: BaseException | None = None
-        try:
-            value = context.run(within)
-        except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits
-            error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
-            error.__cause__ = raised
-        except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
-            error = raised
-        mine.end()
-        # a lambda: asyncio, debugging, logs what it calls with its arguments
-        with suppress(RuntimeError):  # the loop has closed: the work was given up long ago
-            loop.call_soon_threadsafe(lambda: settle(value, error))
-
-    threading.Thread(target=target, name="toolcrib-work", daemon=True).start()
+    worker = Worker.take()
     try:
-        return await future
-    except BaseException:
-        mine.give_up()  # if it is not over
-        raise
+        return await worker.run(work, contextvars.copy_context().run)
+    finally:
+        worker.leave()
+
+
+class CallThread:
+    """Does any number of pieces of work in one thread and one context, until `close`.
+
+    The thread is taken when it is needed first. Each piece sees the context variables of whoever asks
+    for it as they are then, and what earlier pieces have set themselves.
+    """
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+        self._context = contextvars.Context()
+        self._outside: Mapping[ContextVar[Any], Any] = {}  # as it was last, of whoever asked
+
+    @property
+    def busy(self) -> bool:
+        """Whether work that was given up is still being done."""
+        return self._worker is not None and self._worker.busy
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return or raise what `work()` does. On cancellation it is given up, and goes on."""
+        return await self._taken().run(work, self._entered())
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do this work after what is being done; what it raises is lost."""
+        entered = self._entered()
+        self._taken().do(lambda: entered(work))
+
+    def close(self) -> None:
+        """Take no more work: the thread is left when it has done what it was given."""
+        if self._worker is not None:
+            self._worker.leave()
+
+    def _taken(self) -> Worker:
+        if self._worker is None:
+            self._worker = Worker.take()
+        return self._worker
+
+    def _entered(self) -> Callable[[Callable[[], Any]], Any]:
+        outside = contextvars.copy_context()
+
+        def within(work: Callable[[], Any]) -> Any:
+            for variable, value in outside.items():
+                if self._outside.get(variable, _UNSET) is not value:
+                    variable.set(value)
+            self._outside = outside
+            return work()
+
+        return lambda work: self._context.run(within, work)
+
+
+class Worker:
+    """A daemon thread that does one piece of work after the other. `take` one, and `leave` it."""
+
+    _lock = threading.Lock()
+    _idle: ClassVar[list[Worker]] = []  # the one that worked last at the end: its stack is warm
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._open = 0  # counted in the event loop: what was asked for, and has not come back
+        threading.Thread(target=self._serve, name="toolcrib-work", daemon=True).start()
+
+    @classmethod
+    def take(cls) -> Worker:
+        """Return a worker that nobody else has."""
+        with cls._lock:
+            if cls._idle:
+                return cls._idle.pop()
+        return cls()
+
+    @classmethod
+    def forget(cls) -> None:
+        """Forget the parent's threads, none of which runs in a forked child."""
+        cls._lock = threading.Lock()
+        cls._idle.clear()
+
+    @property
+    def busy(self) -> bool:
+        """Whether work that was given up is still being done."""
+        return self._open > 0
+
+    async def run(self, work: Callable[[], T], entered: Callable[[Callable[[], T]], T]) -> T:
+        """Return or raise what `entered(work)` does in the thread. On cancellation it is given up."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        mine = Work()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            self._open -= 1
+            if future.done():
+                return  # nobody waits for it any more
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+        def job() -> None:
+            value, error = mine.done(work, entered)
+            # a lambda: asyncio, debugging, logs what it calls with its arguments
+            with suppress(RuntimeError):  # the loop has closed: the work was given up long ago
+                loop.call_soon_threadsafe(lambda: settle(value, error))
+
+        self._open += 1
+        self._jobs.put(job)
+        try:
+            return await future
+        except BaseException:
+            mine.give_up()  # if it is not over
+            raise
+
+    def do(self, job: Callable[[], None]) -> None:
+        """Do this job after what is being done; what it raises is lost."""
+        self._jobs.put(job)
+
+    def leave(self) -> None:
+        """Let others have the worker; one that still does what was given up serves nobody else."""
+        with self._lock:
+            if not self.busy and len(self._idle) < MOST_IDLE:
+                self._idle.append(self)
+                return
+        self._jobs.put(None)
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            with suppress(BaseException):
+                job()
+            job = None  # what it holds is not kept while this waits

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,6 +19,7 @@ from rows import each_row
 from toolcrib.errors import MissingExtraError, PickError
 from toolcrib.pick import Hits, PickOptions, Query, Score, explain_pick, pick_tools
 from toolcrib.pick.options import Excluded
+from toolcrib.threads import Work
 from toolcrib.tools import Catalog, tool
 from toolcrib.values.definition import ALL, HasDefinition, ToolDefinition
 
@@ -516,9 +516,8 @@ async def test_after_the_deadline_no_further_tool_is_scored() -> None:
         options = PickOptions(scorer=cast("Any", scorer), timeout_ms=50)
         found = await pick_tools("x", SHOP, options)
         assert all(result.provenance.timed_out for result in found)
-        for thread in threading.enumerate():
-            if thread.name == "toolcrib-work":
-                thread.join()
+        while Work.left_behind():  # noqa: ASYNC110  a thread is waited for
+            await asyncio.sleep(0.01)
         assert len(asked) == 1
 
 

@@ -29,8 +29,8 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import CapabilityError, MissingExtraError
-from toolcrib.runner.executor import CallThread
 from toolcrib.testing import MemorySink
+from toolcrib.threads import CallThread
 from toolcrib.tools import per_call
 from toolcrib.values.record import Outcome
 

@@ -21,9 +21,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from contextvars import Context, ContextVar, copy_context
-from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
 from toolcrib.hydration import OtherArguments, instance_of
@@ -41,7 +39,7 @@ from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project,
 from toolcrib.runner.process import run_in_process
 from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, safe_error
-from toolcrib.threads import CURRENT, Work
+from toolcrib.threads import CallThread
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated
 from toolcrib.values.context import CallContext, Observer
@@ -377,95 +375,6 @@ def _details(outcome: BaseException | None) -> tuple[Any, Any, Any]:
         return None, None, None
     cause = _cause(outcome)
     return type(cause), cause, cause.__traceback__
-
-
-T = TypeVar("T")
-_UNSET = object()
-
-
-class CallThread:
-    """`await run(work)` any number of times, then `close()`; a daemon thread, started when needed."""
-
-    def __init__(self) -> None:
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._started = False
-        self._pending = 0
-        self._context = Context()
-        self._outside: Mapping[ContextVar[Any], Any] = {}  # as it was last, of whoever submits
-
-    @property
-    def busy(self) -> bool:
-        """Whether work that was given up is still being done."""
-        return self._pending > 0
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return or raise what `work()` does; when the caller is cancelled the work goes on."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-
-        def settle(value: Any, error: BaseException | None) -> None:
-            self._pending -= 1
-            if future.done():
-                return  # nobody waits for it any more
-            if error is None:
-                future.set_result(value)
-            else:
-                future.set_exception(error)
-
-        def tell(value: Any, error: BaseException | None) -> None:
-            with suppress(RuntimeError):  # the loop has closed: the work was given up long ago
-                loop.call_soon_threadsafe(lambda: settle(value, error))
-
-        self._pending += 1
-        mine = Work()
-        self.submit(lambda: _do(work, mine, tell))
-        try:
-            return await future
-        except BaseException:
-            mine.give_up()  # if it is not over
-            raise
-
-    def submit(self, work: Callable[[], None]) -> None:
-        """Queue work for the thread; what it raises is lost."""
-        outside = copy_context()
-        self._work.put(lambda: self._context.run(self._within, outside, work))
-        if not self._started:
-            self._started = True
-            threading.Thread(target=self._serve, name="toolcrib-call", daemon=True).start()
-
-    def close(self) -> None:
-        """Take no more work: the thread ends after what is queued."""
-        if self._started:
-            self._work.put(None)
-
-    def _within(self, outside: Mapping[ContextVar[Any], Any], work: Callable[[], None]) -> None:
-        for variable, value in outside.items():
-            if self._outside.get(variable, _UNSET) is not value:
-                variable.set(value)
-        self._outside = outside
-        work()
-
-    def _serve(self) -> None:
-        while (work := self._work.get()) is not None:
-            with suppress(BaseException):
-                work()
-
-
-def _do(
-    work: Callable[[], Any], mine: Work, tell: Callable[[Any, BaseException | None], None]
-) -> None:
-    value: Any = None
-    error: BaseException | None = None
-    try:
-        CURRENT.set(mine)
-        value = work()
-    except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits it
-        error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
-        error.__cause__ = raised
-    except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
-        error = raised
-    mine.end()
-    tell(value, error)
 
 
 class Parts:
