@@ -10,10 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, BeforeValidator, SecretStr
+from pydantic import BaseModel, BeforeValidator, Field, Secret, SecretStr, WithJsonSchema
 from rows import each_row
 
-from toolcrib import ALL, Catalog, Completed, Hydrated, ToolCall, ToolRunner, hydrate, tool
+from toolcrib import (
+    ALL,
+    Catalog,
+    Completed,
+    Hydrated,
+    ToolCall,
+    ToolRunner,
+    get_definition,
+    hydrate,
+    tool,
+)
 from toolcrib.errors import DefinitionError
 from toolcrib.testing import MemorySink
 
@@ -160,3 +170,27 @@ async def test_a_secret_of_a_hint_is_masked_whatever_the_given_schema_says() -> 
     assert isinstance(outcome, Completed)
     assert outcome.value == 7
     assert sink.finished()[0].arguments == {"token": "***", "more": "***", "note": "n"}
+
+
+Bare = Annotated[SecretStr, WithJsonSchema({"type": "string"})]
+Number = Annotated[Secret[int], WithJsonSchema({"type": "integer"})]
+
+
+def test_so_is_one_whose_author_wrote_its_schema() -> None:
+    @tool(visible=ALL)
+    def take(a: Bare, b: dict[str, Number], c: str = "") -> int:
+        """Take it."""
+        return 1
+
+    @tool(visible=ALL)
+    class Model(BaseModel):
+        """Take it."""
+
+        a: Bare = Field(alias="api-key")
+        c: str = ""
+
+        async def run(self) -> int:
+            return 1
+
+    assert take.definition.secret == ("a", "b")
+    assert get_definition(Model).secret == ("api-key",)

@@ -330,9 +330,12 @@ def build_definition(
     )
 
 
-def with_secrets(definition: ToolDefinition, read: Sequence[str]) -> ToolDefinition:
+def with_secrets(
+    definition: ToolDefinition, given: CheckedSchema | None, read: Sequence[str]
+) -> ToolDefinition:
     """Return the definition with the secrets that hints read, of which its schema need not tell."""
-    secret = tuple(dict.fromkeys([*definition.secret, *read]))
+    declared: Any = read if given is None else given.schema.get("properties", {})
+    secret = tuple(dict.fromkeys([*definition.secret, *(n for n in read if n in declared)]))
     if secret == definition.secret:
         return definition
     return msgspec.structs.replace(definition, secret=secret)

@@ -18,6 +18,7 @@ from toolcrib.errors import DefinitionError
 from toolcrib.schema import Validator, derive_input, derive_output
 from toolcrib.schema.derive import (
     NO_DEFAULT,
+    Parameter,
     check_types,
     converters_for,
     defaults_of,
@@ -309,10 +310,20 @@ def _define(
         options = with_feature(options, "streaming")
     definition = build_definition(name, signature.description, given, output, options)
     definition = with_defaults(definition, given, checks.get("defaults", {}))
-    if options.input_schema is not None:
-        definition = with_secrets(definition, secret_parameters(signature.parameters))
+    definition = with_secrets(definition, given, secret_parameters(_sent(signature, sole)))
     check_examples(definition, checks["validator"])
     return definition, checks
+
+
+def _sent(signature: Signature, sole: Any) -> Sequence[Parameter]:
+    """Return the parameters under the names that are sent: those of a model are its fields."""
+    if not (isinstance(sole, type) and issubclass(sole, BaseModel)):
+        return signature.parameters
+    said = {name: field.validation_alias for name, field in sole.model_fields.items()}
+    return [
+        Parameter(alias if isinstance(alias := said[name], str) else name, field.annotation)
+        for name, field in sole.model_fields.items()
+    ]
 
 
 def _output(name: str, signature: Signature, options: ToolOptions) -> CheckedSchema | None:

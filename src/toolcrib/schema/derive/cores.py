@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from toolcrib.schema.derive.roundtrip import IPS
+from pydantic import Secret
+
+from toolcrib.schema.derive.roundtrip import IPS, SECRETS
 
 
 def is_core(node: Any) -> bool:
@@ -75,6 +77,17 @@ def is_pydantics(core: Any) -> bool:
     if owner.startswith("pydantic.experimental"):
         return False
     return owner.partition(".")[0] in ("pydantic", "pydantic_core") or function in IPS
+
+
+def makes_secret(core: Any) -> bool:
+    """Return whether a step makes one of pydantic's secrets, whatever a schema says of it."""
+    if not core["type"].startswith("function-"):
+        return False
+    function = core["function"]["function"]
+    if isinstance(function, type):
+        return issubclass(function, SECRETS)
+    owner, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    return owner == Secret.__module__ and name.startswith("Secret.")
 
 
 def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:

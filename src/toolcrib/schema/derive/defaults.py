@@ -117,7 +117,7 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.factory is not None:
             made = values.value(name, self.factory, _Parameter(read)) if values else self.factory()
-            return default_of(made, read)
+            return default_of(made, _reader_of(read))
         if not self.is_json or self.value.__class__ in STEADY:
             return self
         return msgspec.structs.replace(self, value=copy.deepcopy(self.value))
@@ -129,23 +129,27 @@ class _Parameter(NamedTuple):
     read: Callable[[Any], Any] | None
 
     def shown(self, value: Any) -> Any:
-        made = default_of(value, self.read)
+        made = default_of(value, _reader_of(self.read))
         return made.shown if made.is_json else MISSING
 
     def __call__(self, shown: JsonValue, /) -> Any:
         return shown if self.read is None else self.read(shown)
 
 
-def default_of(value: Any, read: Callable[[Any], Any] | None = None) -> Default:
+def _reader_of(read: Callable[[Any], Any] | None) -> Callable[[], TypedReader] | None:
+    return (lambda: read) if isinstance(read, TypedReader) else None
+
+
+def default_of(value: Any, read: Callable[[], TypedReader] | None = None) -> Default:
     """Return a default with its JSON, if it has one; sets in an order that is the same everywhere.
 
-    `read` is the reader of its hint, which knows the names that fields are sent under.
+    `read` gives the reader of its hint, which knows the names that fields are sent under.
     """
     try:
         if not _has_no_json(value):
             shown = steady_json(value)
-            if isinstance(read, TypedReader) and value.__class__ not in STEADY:
-                shown = _named(value, read, shown)
+            if shown and isinstance(shown, dict | list) and read is not None:
+                shown = _named(value, read(), shown)
             return Default(value=value, shown_json=canonical_json(shown), is_json=True)
     except (PydanticSerializationError, ValueError, TypeError, RecursionError):
         pass
@@ -301,7 +305,7 @@ def _read(given: Any, adapter: Adapter, hint: str) -> Default:
     try:
         made = adapter.validator.validate_python(given, strict=True)
         if _is_itself(given, made) or _is_made_by_author(given, made, core):
-            return default_of(given, None if given.__class__ in STEADY else reader(adapter))
+            return default_of(given, lambda: reader(adapter))
     except ValidationError as error:
         if _NOT_THE_HINT.issuperset(fault["type"] for fault in error.errors(include_url=False)):
             return default_of(given)
@@ -313,7 +317,7 @@ def _read(given: Any, adapter: Adapter, hint: str) -> Default:
     with suppress(Differs, ValidationError, CoreSchemaError, ValueError):
         if said is not MISSING and not isinstance(given, bool):
             read = reader(adapter)
-            return default_of(read(said), read)
+            return default_of(read(said), lambda: read)
     raise DefinitionError(
         f"its default (a {type(given).__name__}) does not fit its hint {hint}: give a value that the "
         "hint takes, or None"

@@ -20,13 +20,13 @@ from toolcrib.schema.derive.adapters import (
     truth,
     whole,
 )
+from toolcrib.schema.derive.cores import core_schemas, makes_secret
 from toolcrib.schema.derive.defaults import (
     Default,
     can_be_shown,
     check_nested,
     named_in,
     read_default,
-    with_definitions,
 )
 from toolcrib.schema.derive.generator import Mode, SchemaGenerator
 from toolcrib.schema.derive.hints import direct, is_plain
@@ -299,19 +299,16 @@ def _can_be_read(parameter: Parameter) -> bool:
 
 
 def secret_parameters(parameters: Sequence[Parameter]) -> list[str]:
-    """Return the names of those whose hints read a secret: a schema that was given need not say so."""
-    return [one.name for one in parameters if one.hint is not Any and _reads_secret(one.hint)]
+    """Return the names of those whose hints read a secret: a schema of the author's need not say so."""
+    return [one.name for one in parameters if direct(one.hint) is None and _reads_secret(one.hint)]
 
 
 def _reads_secret(hint: Any) -> bool:
     try:
-        derived = derive_input([Parameter("", hint)]).schema
-    except DefinitionError:  # a hint without a schema
+        core = adapter_for(hint, "").core_schema
+    except DefinitionError:  # a hint that nobody reads
         return False
-    return any(
-        node.get("writeOnly") is True or node.get("format") == "password"
-        for node in with_definitions([derived], {})
-    )
+    return any(map(makes_secret, core_schemas(core)))
 
 
 def _says_what_it_reads(parameter: Parameter) -> bool:
