@@ -24,6 +24,7 @@ from pydantic import (
     Base64Str,
     BaseModel,
     BeforeValidator,
+    ByteSize,
     ConfigDict,
     EncodedStr,
     EncoderProtocol,
@@ -32,6 +33,7 @@ from pydantic import (
     Json,
     PrivateAttr,
     RootModel,
+    Secret,
     SecretStr,
     StringConstraints,
     create_model,
@@ -477,6 +479,17 @@ def test_a_text_that_a_type_reads_as_another_text_is_seen_as_it_was_read(
     assert again.canonical == result.canonical
 
 
+@pytest.mark.parametrize(
+    ("hint", "sent"), [(ByteSize, 1e3), (Secret[int], 2.0), (Secret[int] | None, 2.0)]
+)
+def test_a_whole_number_is_an_integer_in_whatever_pydantic_makes_of_one(
+    hint: Any, sent: float
+) -> None:
+    result = read(hint, sent)
+    assert isinstance(result, Hydrated)
+    assert result.arguments == {"x": int(sent)}
+
+
 @pytest.mark.parametrize("hint", [Decimal, Decimal | None, list[Decimal] | Decimal, Fraction])
 @pytest.mark.parametrize("sent", ["12345678901234567890.5", "9007199254740993.0", "1e23", "3.0"])
 def test_a_float_that_is_read_by_its_digits_is_seen_as_it_was_read(hint: Any, sent: str) -> None:
@@ -486,6 +499,7 @@ def test_a_float_that_is_read_by_its_digits_is_seen_as_it_was_read(hint: Any, se
     assert isinstance(result, Hydrated)
     got = instance_of(result, subject).arguments["x"]
     assert got == result.arguments["x"]
+    assert read(Secret[hint], json.loads(sent)).canonical == result.canonical
     again = hydrate(ToolCall("2", "take", result.canonical.decode()), Catalog([subject]))
     assert isinstance(again, Hydrated)
     assert instance_of(again, subject).arguments["x"] == got

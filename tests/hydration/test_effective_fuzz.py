@@ -157,7 +157,7 @@ SCALARS = [
     Kind(timedelta, lambda d: d.choice(["P1D", "PT36H", "P1W"])),
     Kind(UUID, lambda d: d.choice([str(UUID(int=7)), str(UUID(int=2**127)).upper()])),
     Kind(Path, lambda d: d.choice(["a/b", "/a", "a//b", "."])),
-    Kind(Decimal, lambda d: d.choice(["1.50", 0.1, -7, "019.9", 19.99]), dumps=False),
+    Kind(Decimal, lambda d: d.choice(["1.50", 0.1, -7, "019.9", 19.99, 2e19]), dumps=False),
     Kind(bytes, lambda d: d.choice(["", "é", "abc"])),
     Kind(HttpUrl, lambda d: d.choice(["http://a", "https://A.b/c?d#e"])),
     Kind(Annotated[int, Field(ge=0, le=10)], lambda d: d.choice([0, 10, 3.0]), hashable=True),

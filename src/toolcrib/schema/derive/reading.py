@@ -517,7 +517,8 @@ class _Planner:
         if is_pydantics(core):
             if isinstance(inner, _CONTAINERS) and not _is_scalars(inner):
                 return InsidePart(lambda: inner)
-            return inner if isinstance(inner, AuthoredPart) else LeafPart(PartReader(core, config))
+            reader = PartReader(core, config)
+            return inner if isinstance(inner, AuthoredPart) else LeafPart(reader, inner)
         return inner if isinstance(inner, FieldsPart) else AuthoredPart(inner)
 
     _function_before = _function_wrap = _function_after

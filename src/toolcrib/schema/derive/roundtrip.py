@@ -370,19 +370,24 @@ class LeafPart(Part):
     address alone of "Ada <ada@example.org>", never what a Base64 text decodes to).
     """
 
-    def __init__(self, reader: PartReader) -> None:
+    def __init__(self, reader: PartReader, inner: Part | None = None) -> None:
         self._reader = reader
+        self._inner = inner
+
+    def whole(self, sent: JsonValue) -> JsonValue:
+        return sent if self._inner is None else self._inner.whole(sent)
 
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         shown = plain(value)
         if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
             return shown
-        if isinstance(value, SECRETS) and same_json(plain(value.get_secret_value()), sent):
+        held = value.get_secret_value() if isinstance(value, SECRETS) else value
+        if held is not value and same_json(plain(held), sent):
             return sent
         if not self._reads_as(sent, value):
             raise Differs(at)
-        if isinstance(sent, float) and sent.is_integer() and isinstance(value, Decimal | Fraction):
-            return int(value)  # beyond 2^53, pydantic reads the digits that a float is written with
+        if isinstance(sent, float) and sent.is_integer() and isinstance(held, Decimal | Fraction):
+            return int(held)  # beyond 2^53, pydantic reads the digits that a float is written with
         texts = isinstance(shown, str) and isinstance(sent, str)
         return shown if texts and self._reads_as(shown, value) else sent
 
