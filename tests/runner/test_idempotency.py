@@ -23,7 +23,7 @@ from toolcrib import (
 )
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.runner import CallScope
-from toolcrib.runner.idempotency import Fingerprint, IdempotencyCache, replayed
+from toolcrib.runner.idempotency import AlreadyCompleted, Fingerprint, IdempotencyCache, replayed
 from toolcrib.runner.stopped import Stopped
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
@@ -222,36 +222,87 @@ async def test_nobody_is_asked_about_a_call_that_is_on_its_way() -> None:
     assert len(asked) == 1
 
 
-def test_no_more_bytes_of_results_are_remembered_than_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("toolcrib.runner.idempotency.MAX_BYTES", 100)
+def test_no_more_bytes_are_remembered_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.runner.idempotency.MAX_BYTES", 10_000)
     cache = IdempotencyCache(1_000)
-    own: Fingerprint = ("sha256:d", "{}", None, "ada")
 
-    def kept(key: str, size: int) -> None:
+    def own(size: int) -> Fingerprint:
+        return "sha256:d", "a" * size, None, "ada"
+
+    def kept(key: str, *, model: int = 1, value: int = 1, arguments: int = 0) -> None:
+        record = ToolInvocationRecord(id=key, name="note", status="completed", started_at=0.0)
+        assert cache.claim(key, own(arguments)) is None
+        cache.keep(key, Completed(record, None, b"1" * model), b"1" * value)
+
+    kept("a", model=4_000)
+    kept("b", value=4_000)
+    assert cache.claim("a", own(0)) == "evicted"
+    assert isinstance(cache.claim("b", own(0)), AlreadyCompleted)
+    kept("c", arguments=2_000)
+    assert cache.claim("b", own(0)) == "evicted"
+    assert isinstance(cache.claim("c", own(2_000)), AlreadyCompleted)
+    kept("large", model=10_001)
+    for key in "ab":
+        assert cache.claim(key, own(0)) == "evicted"
+    assert cache.claim("c", own(2_000)) == cache.claim("large", own(0)) == "evicted"
+    with pytest.raises(Stopped):
+        cache.claim("c", own(2_001))
+    assert cache.running() == []
+
+
+def test_no_more_keys_are_remembered_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.runner.idempotency.MAX_EVICTED", 2)
+    cache = IdempotencyCache(0)
+    own: Fingerprint = ("sha256:d", "{}", b"made", "ada")
+    for key in "abc":
         record = ToolInvocationRecord(id=key, name="note", status="completed", started_at=0.0)
         assert cache.claim(key, own) is None
-        cache.keep(key, Completed(record, None, b"1" * size))
-
-    for key in "abc":
-        kept(key, 40)
-    assert cache.claim("c", own) is not None
-    assert cache.claim("b", own) is not None
-    assert cache.claim("a", own) is None  # forgotten, and claimed again
-    cache.release("a")
-    kept("large", 101)
-    for key in ("large", "b", "c"):
-        assert cache.claim(key, own) is None
+        cache.keep(key, Completed(record, None, b"1"))
+    assert [cache.claim(key, own) for key in "abc"] == [None, "evicted", "evicted"]
 
 
-async def test_no_more_is_remembered_than_said() -> None:
-    runner = ToolRunner([note], remember=2)
+@pytest.mark.parametrize("ledger", [False, True])
+async def test_what_is_no_longer_remembered_does_not_run_again(ledger: bool) -> None:
+    runner = ToolRunner([note], sinks=[MemoryLedger()] if ledger else [], remember=2)
     calls = [msgspec.structs.replace(CALL, id=f"c{n}") for n in range(3)]
     for call in calls:
         await runner.exec(call)
     again = [await runner.exec(call) for call in reversed(calls)]
-    assert [o.replayed for o in again if isinstance(o, Completed)] == [True, True, False]
+    assert len(RUNS) == 3
+    assert [isinstance(o, Completed) and o.replayed for o in again] == [True, True, ledger]
+    if ledger:
+        assert isinstance(again[2], Completed)
+        return
+    assert isinstance(again[2], Failed)
+    assert again[2].error.code is ErrorCode.DUPLICATE_CALL
+    assert "has run before" in again[2].error.message
+    changed = await runner.exec(msgspec.structs.replace(calls[0], arguments='{"text": "b"}'))
+    assert isinstance(changed, Failed)
+    assert "was not the same" in changed.error.message
+    assert len(RUNS) == 3
+
+
+async def test_an_outcome_is_given_again_as_it_was() -> None:
+    """Whatever its owner does to the object that the tool returned."""
+    given: list[dict[str, list[int]]] = []
+
+    @tool(visible=ALL)
+    async def make() -> dict[str, list[int]]:
+        """Make a list."""
+        given.append({"made": [1]})
+        return given[0]
+
+    runner = ToolRunner([make])
+    call = ToolCall("c", "make", "{}")
+    first = await runner.exec(call)
+    assert isinstance(first, Completed)
+    assert first.value is given[0]
+    first.value["made"].append(2)
+    for _ in range(2):
+        again = await runner.exec(call)
+        assert isinstance(again, Completed)
+        assert again.value == again.model == again.public == {"made": [1]}
+        again.value.clear()
 
 
 async def test_a_ledger_outlives_the_process() -> None:
@@ -784,12 +835,12 @@ def test_an_outcome_that_no_ledger_has_is_given_to_one_and_is_never_evicted() ->
         assert cache.running() == []
         refused(("sha256:d", "{}", None, "eve"))
         held = cache.claim("k", own)
-        assert held is not None
+        assert isinstance(held, AlreadyCompleted)
         assert (held.outcome, held.written) == (outcome, False)
         assert cache.running() == ["k"]
         refused(own)  # somebody writes it
     cache.keep("k", outcome)
-    assert cache.claim("k", own) is None  # written, and evicted
+    assert cache.claim("k", own) == "evicted"  # once it is written
 
 
 def test_a_call_runs_once_in_however_many_threads_it_is_made() -> None:

@@ -101,6 +101,7 @@ _NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is 
 _NO_ROOM = (
     f"{MOST_LEFT_BEHIND} earlier calls that were given up still run here. The tool was not started."
 )
+_EVICTED = "This call has run before, and its result is no longer kept. It was not run again."
 _log = logging.getLogger("toolcrib.audit")
 
 
@@ -138,6 +139,7 @@ class Call(msgspec.Struct):
     scope: CallScope
     key: str = ""
     state: State = "arrived"
+    value_json: bytes | None = None  # of the tool's value, when it has run
 
     async def run(
         self, task: asyncio.Task[Any] | None, cancels: int, repairer: Repairer | None
@@ -190,7 +192,7 @@ class Call(msgspec.Struct):
         plan = self._plan(hydrated)
         earlier = self._claim(hydrated)
         if earlier is not None:
-            return earlier
+            return await self._in_ledger(hydrated) if earlier == "evicted" else earlier
         decision = self._decide(hydrated)
         if isinstance(decision, Allow):
             self._note_approval(hydrated)
@@ -240,16 +242,25 @@ class Call(msgspec.Struct):
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         return plan
 
-    def _claim(self, hydrated: Hydrated) -> AlreadyCompleted | None:
+    def _claim(self, hydrated: Hydrated) -> AlreadyCompleted | Literal["evicted"] | None:
         """Claim the call's key; return its outcome where it has run before. Raises Stopped."""
         key = key_of(self.scope.tally.run_id, hydrated.call.id)
         earlier = self.setup.cache.claim(key, fingerprint_of(hydrated, self.context.caller))
         if earlier is None:
             self.key = key
             self.state = NEXT[self.state]["claim"]
-        elif not earlier.written:
+        elif earlier != "evicted" and not earlier.written:
             self.key = key
             self.state = NEXT[self.state]["find unwritten"]
+        return earlier
+
+    async def _in_ledger(self, hydrated: Hydrated) -> AlreadyCompleted:
+        """Return the outcome of a call that has ended and was evicted. Raises Stopped without one."""
+        key = key_of(self.scope.tally.run_id, hydrated.call.id)
+        looked_up = self.setup.write_ahead.check(key, self.facts, hydrated)
+        earlier = await _recorded_ahead(looked_up)
+        if earlier is None:
+            raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL, _EVICTED))
         return earlier
 
     def _decide(self, hydrated: Hydrated) -> Decision:
@@ -279,6 +290,7 @@ class Call(msgspec.Struct):
         if isinstance(checked, Unusable):
             report_unusable(setup.reporter, facts.hydrated.call, definition, checked)
             return facts.failed(checked.error)
+        self.value_json = checked.text
         model, public, error = views(definition, checked)
         notice = facts.notice() if facts.edited else ""
         return Completed(facts.record("completed", public, error), value, model, notice)
@@ -316,7 +328,7 @@ class Call(msgspec.Struct):
             if stands is None or isinstance(stands, Waiting):
                 setup.cache.hold(self.key, outcome)
             else:
-                setup.cache.keep(self.key, stands)
+                setup.cache.keep(self.key, stands, self.value_json if stands is outcome else None)
         elif end.key == "released":
             self._release(outcome)
         if end.taints:

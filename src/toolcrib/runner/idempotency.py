@@ -1,8 +1,10 @@
 """A call runs once under its idempotency key: the cache of this process, and the ledger's entries.
 
 The cache holds for the last calls of this process; a `Ledger` holds for longer and for all. Where there
-is one, an outcome is given again only when the ledger has it. What is cached is nobody else's: whatever
-the one who was told an outcome does to its views, it is given again as it was.
+is one, an outcome is given again only when the ledger has it. What is cached is JSON text, and nobody
+else's: whatever becomes of the object that a tool returned, the outcome is given again as it was, with
+JSON as its `value`. The cache is bounded in bytes. An outcome that is evicted leaves its key: asked for
+again, the call is known to have ended, and does not run; its result is in the ledger, if there is one.
 
 Before a tool runs, an entry of status `started` is written to whoever asks for one, and a ledger says
 whether the tool may begin at all. A call that a ledger knows to have ended gives what is in its record.
@@ -15,7 +17,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias, cast
+from hashlib import blake2b
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -24,7 +27,7 @@ from toolcrib.runner.recorder import CallFacts, Recorder, to_the_end
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Caller
-from toolcrib.values.json import JsonValue, canonical_json
+from toolcrib.values.json import JsonValue, canonical_json, fresh
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -37,7 +40,10 @@ from toolcrib.values.record import (
 )
 
 MAX_BYTES = 64 * 1_048_576
-"""The most JSON of results that one cache keeps; the oldest outcomes go first."""
+"""The most bytes that the outcomes in one cache take, about; the oldest are evicted first."""
+MAX_EVICTED = 100_000
+"""How many keys of evicted outcomes are known, at about 250 bytes each."""
+_OVERHEAD = 2_048  # bytes of a record and of what holds it, besides its texts
 
 Fingerprint: TypeAlias = tuple[str, str, bytes | None, str]
 
@@ -62,10 +68,14 @@ class AlreadyCompleted(NamedTuple):
 
 
 class _CachedCall(msgspec.Struct):
-    """One call: running, until it is kept or held; a held one is `taken` while it is written."""
+    """One call: running, until it is kept or held; a held one is `taken` while it is written.
+
+    Of a completed one that is kept, `value_json` is the tool's own value.
+    """
 
     fingerprint: Fingerprint
     outcome: Completed | Failed | None = None
+    value_json: bytes | None = None
     held: bool = False
     taken: bool = True
 
@@ -77,15 +87,17 @@ class IdempotencyCache:
     |----------------------|-----------------------------|---------------------------|
     | not known            | is given: it may run        | kept, held or released    |
     | running              | is a `duplicate_call`       |                           |
-    | kept                 | has its outcome             |                           |
+    | kept                 | has its outcome             | evicted, in time          |
+    | evicted              | is `evicted`: it has ended  | forgotten, in a long time |
     | held: it ran, and no | is given with the outcome:  | kept or held              |
     | ledger has it yet    | write it, and do not run it |                           |
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: dict[str, _CachedCall] = {}
+        self._known: dict[str, _CachedCall | bytes] = {}  # of what was evicted a digest
         self._finished: deque[tuple[str, int]] = deque()
+        self._evicted: deque[str] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
         self._pinned: dict[str, tuple[ToolCall, dict[str, JsonValue]]] = {}
@@ -107,7 +119,9 @@ class IdempotencyCache:
         same = known is not None and (known.name, known.arguments) == (call.name, call.arguments)
         return pinned if same else {}
 
-    def claim(self, key: str, fingerprint: Fingerprint) -> AlreadyCompleted | None:
+    def claim(
+        self, key: str, fingerprint: Fingerprint
+    ) -> AlreadyCompleted | Literal["evicted"] | None:
         """Claim a key until it is released, kept or held; return the outcome of a call that has one.
 
         One that is not written yet is claimed by whoever gets it. Raises Stopped if the call is running
@@ -118,6 +132,10 @@ class IdempotencyCache:
         if known is mine:
             return None
         with self._lock:
+            if isinstance(known, bytes):
+                if known != _digest_of(fingerprint):
+                    raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
+                return "evicted"
             held = known.held and not known.taken
             if (
                 known.outcome is None
@@ -126,11 +144,15 @@ class IdempotencyCache:
             ):
                 raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
             known.taken = held
-        return AlreadyCompleted(known.outcome, written=not held)
+        outcome = known.outcome
+        if known.value_json is not None:
+            outcome = msgspec.structs.replace(outcome, value=fresh(known.value_json))
+        return AlreadyCompleted(outcome, written=not held)
 
     def running(self) -> list[str]:
         """Return the keys of calls that have no outcome yet."""
-        return [key for key, known in self._known.copy().items() if known.taken]
+        known = self._known.copy()
+        return [key for key, call in known.items() if isinstance(call, _CachedCall) and call.taken]
 
     def release(self, key: str) -> None:
         """Forget a key: its call did not begin."""
@@ -138,21 +160,49 @@ class IdempotencyCache:
 
     def hold(self, key: str, outcome: Completed | Failed) -> None:
         """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
-        known = self._known[key]
+        known = self._claimed(key)
         known.outcome, known.held, known.taken = outcome, True, False
 
-    def keep(self, key: str, outcome: Completed | Failed) -> None:
-        """Keep the outcome of a call that has run."""
-        known = self._known[key]
-        known.outcome, known.held, known.taken = outcome, False, False
-        size = len(outcome.model_json) if isinstance(outcome, Completed) else 0
+    def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
+        """Keep the outcome of a call that has run, with `value_json` in place of its value."""
+        known = self._claimed(key)
+        size = _OVERHEAD + _size_of(known.fingerprint)
+        if isinstance(outcome, Completed):
+            size += len(outcome.model_json) + len(memoryview(outcome.record.result_json))
+            if value_json is not None:
+                outcome = Completed(outcome.record, None, outcome.model_json, outcome.notice)
+                size += 0 if value_json is outcome.model_json else len(value_json)
+        known.outcome, known.value_json = outcome, value_json
+        known.held, known.taken = False, False
         with self._lock:
             self._finished.append((key, size))
             self._bytes += size
             while len(self._finished) > self._limit or self._bytes > MAX_BYTES:
                 oldest, size = self._finished.popleft()
                 self._bytes -= size
-                del self._known[oldest]
+                self._known[oldest] = _digest_of(self._claimed(oldest).fingerprint)
+                self._evicted.append(oldest)
+            while len(self._evicted) > MAX_EVICTED:
+                del self._known[self._evicted.popleft()]
+
+    def _claimed(self, key: str) -> _CachedCall:
+        known = self._known[key]
+        assert isinstance(known, _CachedCall)  # noqa: S101  who claimed a key has it
+        return known
+
+
+def _size_of(fingerprint: Fingerprint) -> int:
+    """Return the bytes of the arguments, which a record holds once more."""
+    _, arguments, made, _ = fingerprint
+    return 2 * len(arguments) + len(made or b"")
+
+
+def _digest_of(fingerprint: Fingerprint) -> bytes:
+    """Return what tells a fingerprint from all others."""
+    definition, arguments, made, caller = fingerprint
+    parts = [text.encode("utf-8", "surrogatepass") for text in (definition, arguments, caller)]
+    lengths = f"{[*map(len, parts)]}{made is None}".encode()
+    return blake2b(b"".join((lengths, *parts, made or b"")), digest_size=16).digest()
 
 
 class WriteAhead:
