@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, BeforeValidator, Field, Secret, SecretStr, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, RootModel, Secret, SecretStr, WithJsonSchema
 from rows import each_row
 
 from toolcrib import (
     ALL,
+    ApprovalRequest,
+    Approve,
     Catalog,
     Completed,
     Hydrated,
@@ -194,3 +196,27 @@ def test_so_is_one_whose_author_wrote_its_schema() -> None:
 
     assert take.definition.secret == ("a", "b")
     assert get_definition(Model).secret == ("api-key",)
+
+
+class Keys(RootModel[dict[str, SecretStr]]):
+    """Keep keys."""
+
+    async def run(self) -> int:
+        return len(self.root)
+
+
+async def test_a_secret_that_no_property_declares_is_masked_and_edited_as_any() -> None:
+    shown: list[Any] = []
+
+    async def approver(request: ApprovalRequest) -> Approve:
+        shown.append(request.arguments)
+        return Approve("grace", arguments={**request.arguments, "b": "hunter3"})
+
+    made = tool(visible=ALL, requires_approval=True)(Keys)
+    sink = MemorySink()
+    runner = ToolRunner([made], approver=approver, sinks=[sink])
+    outcome = await runner.exec(ToolCall("1", "Keys", '{"a": "hunter2"}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == 2
+    assert shown == [{"a": "***"}]
+    assert sink.finished()[0].arguments == {}

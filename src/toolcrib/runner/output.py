@@ -27,7 +27,7 @@ from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter
 from toolcrib.schema.references import EACH, split_path
 from toolcrib.tools import Tool
 from toolcrib.values.call import ToolCall
-from toolcrib.values.definition import ALL, All, ToolDefinition, Visibility
+from toolcrib.values.definition import ALL, UNDECLARED, All, ToolDefinition, Visibility
 from toolcrib.values.json import (
     JsonObject,
     JsonValue,
@@ -320,7 +320,7 @@ def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) ->
 
 def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
     """Return all arguments, secret ones masked: what somebody who approves has to see."""
-    return {n: MASK if n in definition.secret else v for n, v in arguments.items()}
+    return {n: MASK if _is_secret(definition, n) else v for n, v in arguments.items()}
 
 
 def masked_places(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[str, ...]:
@@ -330,7 +330,14 @@ def masked_places(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[
 
 def _is_below_secret(definition: ToolDefinition, place: str) -> bool:
     name, is_below = _argument_at(place)
-    return is_below and name in definition.secret
+    return is_below and _is_secret(definition, name)
+
+
+def _is_secret(definition: ToolDefinition, name: str) -> bool:
+    secret = definition.secret
+    if UNDECLARED not in secret:
+        return name in secret
+    return name in secret or name not in _declared(definition.input_schema_json)
 
 
 def _argument_at(place: str) -> tuple[str, bool]:
@@ -344,7 +351,7 @@ def _argument_at(place: str) -> tuple[str, bool]:
 
 def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObject) -> JsonObject:
     """Return edited arguments, with the original of each secret one that came back masked."""
-    hidden = {n for n in definition.secret if edited.get(n) == MASK and n in original}
+    hidden = {n for n in original if edited.get(n) == MASK and _is_secret(definition, n)}
     return {name: original[name] if name in hidden else value for name, value in edited.items()}
 
 

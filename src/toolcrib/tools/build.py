@@ -17,6 +17,7 @@ from toolcrib.schema.references import IN_PLACE, Draft, References, children, pa
 from toolcrib.schema.validator import check_keywords, made_by
 from toolcrib.values.definition import (
     ALL,
+    UNDECLARED,
     All,
     AnnotationOptions,
     Annotations,
@@ -176,7 +177,8 @@ def secret_properties(
 ) -> tuple[str, ...]:
     """Top-level properties named by the author, or holding a secret anywhere.
 
-    A secret is `writeOnly`, as pydantic says of a `SecretStr`, or has the format `password`.
+    A secret is `writeOnly`, as pydantic says of a `SecretStr`, or has the format `password`. Where a
+    property that nobody declares may hold one, `UNDECLARED` stands for all of those.
     Raises DefinitionError if a name is no property of the schema.
     """
     if isinstance(named, str):
@@ -189,7 +191,8 @@ def secret_properties(
             raise DefinitionError(f"tool '{tool}': secret names {name!r}, which is no parameter")
     marked = any(mark in given.text for mark in _MARKS)
     hidden = _hidden(given.schema, frozenset(properties)) if marked else set()
-    return tuple(dict.fromkeys([*named, *(name for name in properties if name in hidden)]))
+    found = [name for name in properties if name in hidden]
+    return tuple(dict.fromkeys([*named, *found, *hidden.intersection([UNDECLARED])]))
 
 
 def _hidden(schema: JsonObject, names: frozenset[str]) -> set[str]:
@@ -200,9 +203,9 @@ def _hidden(schema: JsonObject, names: frozenset[str]) -> set[str]:
         declared = node.get("properties", {})
         hidden.update(name for name, child in declared.items() if id(child) in holding)
         if any(id(child) in holding for child in node.get("patternProperties", {}).values()):
-            hidden |= names
+            hidden |= names | {UNDECLARED}
         if any(id(node[key]) in holding for key in _OTHERS if key in node):
-            hidden |= names.difference(declared)
+            hidden |= names.difference(declared) | {UNDECLARED}
     return hidden
 
 

@@ -48,6 +48,8 @@ class All:
 
 
 ALL: Final = All()
+UNDECLARED: Final = "*"
+"""In `ToolDefinition.secret`: the arguments that no property of the schema declares."""
 
 Visibility: TypeAlias = tuple[str, ...] | All
 
@@ -149,9 +151,9 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     `visible` is the allowlist of result fields for UI, logs, telemetry and audit, `model_visible`
     that for the model; both are dotted paths (`items[].id`) or `ALL`. Where nobody said what may be
     seen, `visible` is None, and nothing is: a result is then marked `redaction_missing`. `secret`
-    names top-level arguments that no record may show. `defaults_json` has the defaults of the
-    author's code that the input schema does not tell. Raises DefinitionError for text with a lone
-    surrogate, which no provider and no file can hold.
+    names top-level arguments that no record may show; `*` stands for those that the schema does not
+    name. `defaults_json` has the defaults of the author's code that the input schema does not tell.
+    Raises DefinitionError for text with a lone surrogate, which no provider and no file can hold.
     """
 
     name: str
