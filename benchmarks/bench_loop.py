@@ -2,13 +2,14 @@
 
     python benchmarks/bench_loop.py [--peers PYTHON]
 
-A conversation has 20 turns of one call each, or 300, or 20 with 1,000 tools on offer. The server is a
-process of its own, and each contender too; they take turns. The floor is aiohttp and orjson by hand,
-with a history that is encoded anew for each request. CPU milliseconds a conversation, of the
-contender's process alone, the minimum of the rounds; `first` is the first conversation of the process,
-the tools encoded in it; then what one turn costs in the first tenth of the turns and in the last. The
-peers (the openai SDK by hand, pydantic-ai) are those that the interpreter PYTHON has, this one if none
-is named; where they take seconds they get one round.
+A conversation has 20 turns of one call each, or 300, or 20 with 1,000 tools on offer, or one turn of
+50 calls; toolcrib runs them without a log and with an audit log on SQLite. The server is a process of
+its own, and each contender too; they take turns. The floor is aiohttp and orjson by hand, with a
+history that is encoded anew for each request. CPU milliseconds a conversation, of the contender's
+process alone, the minimum of the rounds; `first` is the first conversation of the process, the tools
+encoded in it; then what passes between one call and the next, in the first tenth of the calls and in
+the last. The peers (the openai SDK by hand, pydantic-ai) are those that the interpreter PYTHON has,
+this one if none is named; where they take seconds they get one round.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from importlib import import_module
 from itertools import pairwise
@@ -34,19 +36,37 @@ PATIENCE = 1000
 
 
 class Case(NamedTuple):
-    """`reach` in CPU milliseconds."""
+    """`calls` are those of one turn; `reach` and `logged`, the same with a log, in CPU milliseconds."""
 
     name: str
     turns: int
+    calls: int
     tools: int
     reach: int
+    logged: int | None
 
 
 CASES = (
-    Case("20 turns", 20, 3, 12),
-    Case("300 turns", 300, 3, 250),
-    Case("20 turns, 1,000 tools", 20, 1000, 40),
+    Case("20 turns", 20, 1, 3, 12, 20),
+    Case("300 turns", 300, 1, 3, 250, 306),
+    Case("20 turns, 1,000 tools", 20, 1, 1000, 40, None),
+    Case("50 calls in a turn", 1, 50, 3, 4, 7),
 )
+
+
+class Asked(NamedTuple):
+    """What a contender's process is asked for: conversations of this kind, with the server at `url`."""
+
+    url: str
+    turns: int
+    calls: int
+    tools: int
+
+    @property
+    def model(self) -> str:
+        return f"turns-{self.turns}-{self.calls}"
+
+
 MARKS: list[float] = []
 """The CPU time at which each call came to its tool."""
 
@@ -79,41 +99,50 @@ def definitions(count: int) -> list[dict[str, Any]]:
     ]
 
 
-async def toolcrib(url: str, turns: int, tools: int, closing: AsyncExitStack) -> Once:
+async def toolcrib(asked: Asked, closing: AsyncExitStack, sinks: Sequence[Any] = ()) -> Once:
     import aiohttp  # noqa: F401  what loads late is loaded, as for the floor
 
-    from toolcrib import ALL, Agent, tool
+    from toolcrib import ALL, Agent, ToolRunner, tool
     from toolcrib.clients import OpenAIClient
     from toolcrib.values.run import Limits
 
-    client = OpenAIClient(f"turns-{turns}", base_url=url, api_key="none")
+    client = OpenAIClient(asked.model, base_url=asked.url, api_key="none")
+    offered = [tool(visible=ALL, description="It runs.")(f) for f in functions(asked.tools)]
     agent = Agent(
         await closing.enter_async_context(client),
-        [tool(visible=ALL, description="It runs.")(function) for function in functions(tools)],
-        limits=Limits(turns=turns + 1, calls=None),
+        ToolRunner(offered, sinks=sinks),
+        limits=Limits(turns=asked.turns + 1, calls=None),
     )
 
     async def once() -> object:
         result = await agent.run(PROMPT)
-        assert (result.text, len(result.records)) == (ANSWER, turns)
+        assert (result.text, len(result.records)) == (ANSWER, asked.turns * asked.calls)
         return result
 
     return once
 
 
-async def floor(url: str, turns: int, tools: int, closing: AsyncExitStack) -> Once:
+async def logged(asked: Asked, closing: AsyncExitStack) -> Once:
+    from toolcrib.audit import AuditLog
+
+    folder = closing.enter_context(tempfile.TemporaryDirectory())
+    log = await closing.enter_async_context(AuditLog(f"sqlite:///{folder}/crib.db", key="a key"))
+    return await toolcrib(asked, closing, [log])
+
+
+async def floor(asked: Asked, closing: AsyncExitStack) -> Once:
     import aiohttp
     import orjson
 
     session = await closing.enter_async_context(aiohttp.ClientSession())
-    offered = definitions(tools)
-    known = {function.__name__: function for function in functions(tools)}
+    offered = definitions(asked.tools)
+    known = {function.__name__: function for function in functions(asked.tools)}
 
     async def ask(messages: list[Any]) -> Any:
-        body = {"model": f"turns-{turns}", "messages": messages, "tools": offered}
+        body = {"model": asked.model, "messages": messages, "tools": offered}
         headers = {"Content-Type": "application/json", "Authorization": "Bearer none"}
         async with session.post(
-            f"{url}/chat/completions", data=orjson.dumps(body), headers=headers
+            f"{asked.url}/chat/completions", data=orjson.dumps(body), headers=headers
         ) as response:
             return orjson.loads(await response.read())["choices"][0]["message"]
 
@@ -134,17 +163,17 @@ async def floor(url: str, turns: int, tools: int, closing: AsyncExitStack) -> On
     return once
 
 
-async def openai(url: str, turns: int, tools: int, closing: AsyncExitStack) -> Once:
+async def openai(asked: Asked, closing: AsyncExitStack) -> Once:
     sdk: Any = import_module("openai")
-    client = await closing.enter_async_context(sdk.AsyncOpenAI(base_url=url, api_key="none"))
-    offered = definitions(tools)
-    known = {function.__name__: function for function in functions(tools)}
+    client = await closing.enter_async_context(sdk.AsyncOpenAI(base_url=asked.url, api_key="none"))
+    offered = definitions(asked.tools)
+    known = {function.__name__: function for function in functions(asked.tools)}
 
     async def once() -> object:
         messages: list[Any] = [{"role": "user", "content": PROMPT}]
         while True:
             reply = await client.chat.completions.create(
-                model=f"turns-{turns}", messages=messages, tools=offered
+                model=asked.model, messages=messages, tools=offered
             )
             message = reply.choices[0].message
             messages.append(message)
@@ -158,12 +187,12 @@ async def openai(url: str, turns: int, tools: int, closing: AsyncExitStack) -> O
     return once
 
 
-async def pydantic_ai(url: str, turns: int, tools: int, _closing: AsyncExitStack) -> Once:
+async def pydantic_ai(asked: Asked, _closing: AsyncExitStack) -> Once:
     models: Any = import_module("pydantic_ai.models.openai")
     providers: Any = import_module("pydantic_ai.providers.openai")
-    provider = providers.OpenAIProvider(base_url=url, api_key="none")
-    model = models.OpenAIChatModel(f"turns-{turns}", provider=provider)
-    agent = import_module("pydantic_ai").Agent(model, tools=functions(tools))
+    provider = providers.OpenAIProvider(base_url=asked.url, api_key="none")
+    model = models.OpenAIChatModel(asked.model, provider=provider)
+    agent = import_module("pydantic_ai").Agent(model, tools=functions(asked.tools))
     limits = import_module("pydantic_ai.usage").UsageLimits(request_limit=None)
 
     async def once() -> object:
@@ -174,34 +203,46 @@ async def pydantic_ai(url: str, turns: int, tools: int, _closing: AsyncExitStack
     return once
 
 
-CONTENDERS = {"floor": floor, "toolcrib": toolcrib, "openai": openai, "pydantic_ai": pydantic_ai}
+CONTENDERS: dict[str, Callable[[Asked, AsyncExitStack], Awaitable[Once]]] = {
+    "floor": floor,
+    "toolcrib": toolcrib,
+    "toolcrib, with a log": logged,
+    "openai": openai,
+    "pydantic_ai": pydantic_ai,
+}
 PEERS = ("openai", "pydantic_ai")
 
 
-async def compete(name: str, url: str, turns: int, tools: int) -> None:
+async def compete(name: str, asked: Asked) -> None:
     """A contender's process: one conversation for each line of standard input, its figures out."""
     async with AsyncExitStack() as closing:
         try:
-            once = await CONTENDERS[name](url, turns, tools, closing)
+            once = await CONTENDERS[name](asked, closing)
         except ImportError:
             print("absent", flush=True)
             return
         print("ready", flush=True)
         for _ in sys.stdin:
-            print(json.dumps(await figures(once, turns)), flush=True)
+            print(json.dumps(await figures(once, asked)), flush=True)
 
 
-async def figures(once: Once, turns: int) -> list[float]:
-    """CPU milliseconds of a conversation, of a turn in its first tenth, and of one in its last."""
+async def figures(once: Once, asked: Asked) -> list[float]:
+    """CPU milliseconds of a conversation, and from call to call in its first tenth and its last."""
     MARKS.clear()
     started = time.process_time()
     await once()
     whole = time.process_time() - started
-    assert len(MARKS) == turns
-    tenth = turns // 10
+    assert len(MARKS) == asked.turns * asked.calls
+    tenth = len(MARKS) // 10
     steps = [later - mark for mark, later in pairwise(MARKS)]
     first, last = sum(steps[:tenth]) / tenth, sum(steps[-tenth:]) / tenth
     return [whole * 1e3, first * 1e3, last * 1e3]
+
+
+def _call(number: int) -> dict[str, Any]:
+    given = json.dumps({"query": f"what is on shelf {number}", "limit": 5})
+    function = {"name": f"look_up_{number % 3}", "arguments": given}
+    return {"id": f"call_{number}", "type": "function", "function": function}
 
 
 async def serve() -> None:
@@ -213,14 +254,13 @@ async def serve() -> None:
 
     async def answer(request: web.Request) -> web.Response:
         body = orjson.loads(await request.read())
-        turn = sum(message["role"] == "tool" for message in body["messages"])
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
         message: dict[str, Any] = {"role": "assistant", "content": ANSWER}
         reason = "stop"
-        if turn < int(body["model"].removeprefix("turns-")):
-            given = orjson.dumps({"query": f"what is on shelf {turn}", "limit": 5}).decode()
-            function = {"name": f"look_up_{turn % 3}", "arguments": given}
-            call = {"id": f"call_{turn}", "type": "function", "function": function}
-            message, reason = message | {"content": None, "tool_calls": [call]}, "tool_calls"
+        turns, count = map(int, body["model"].removeprefix("turns-").split("-"))
+        if turn < turns:
+            calls = [_call(number) for number in range(turn * count, (turn + 1) * count)]
+            message, reason = message | {"content": None, "tool_calls": calls}, "tool_calls"
         choice = {"index": 0, "message": message, "finish_reason": reason}
         reply = {"id": f"chatcmpl-{turn}", "object": "chat.completion", "created": 1760000000}
         reply |= {"model": body["model"], "choices": [choice], "usage": usage}
@@ -270,15 +310,15 @@ def main() -> None:
     if asked.process == ["serve"]:
         asyncio.run(serve())
     elif asked.process:
-        name, url, turns, tools = asked.process
-        asyncio.run(compete(name, url, int(turns), int(tools)))
+        name, url, *numbers = asked.process
+        asyncio.run(compete(name, Asked(url, *map(int, numbers))))
     else:
         compare(asked.peers)
 
 
 def compare(peers: str) -> None:
     print(
-        f"{'':<24}{'CPU ms':>10}{'ratio':>8}{'reach':>8}{'first':>10}{'a turn, first':>16}{'last':>8}"
+        f"{'':<24}{'CPU ms':>10}{'ratio':>8}{'reach':>8}{'first':>10}{'a call, first':>16}{'last':>8}"
     )
     server = Process(sys.executable, "--process", "serve")
     for case in CASES:
@@ -286,7 +326,7 @@ def compare(peers: str) -> None:
         contenders = {
             name: Process(
                 peers if name in PEERS else sys.executable,
-                *("--process", name, server.said, case.turns, case.tools),
+                *("--process", name, server.said, case.turns, case.calls, case.tools),
             )
             for name in CONTENDERS
         }
@@ -301,7 +341,7 @@ def compare(peers: str) -> None:
         for process in contenders.values():
             process.close()
         for name, (whole, early, late) in best.items():
-            reach = case.reach if name == "toolcrib" else "–"
+            reach = {"toolcrib": case.reach, "toolcrib, with a log": case.logged}.get(name) or "–"
             ratio = whole / best["floor"][0]
             print(
                 f"  {name:<22}{whole:>10.1f}{ratio:>8.2f}{reach:>8}{first[name][0]:>10.1f}"
