@@ -208,6 +208,32 @@ def test_as_many_values_as_may_be() -> None:
     assert isinstance(parse_arguments(text), Parsed)
 
 
+@pytest.mark.parametrize(
+    ("inner", "words"),
+    [
+        ("[" * 100 + "]" * 100, None),
+        ("[" * 101 + "]" * 101, "deeper"),
+        ("[" + "0," * (MAX_NODES - 6) + "0]", None),
+        ("[" + "0," * (MAX_NODES - 5) + "0]", "values"),
+        ("9" * MAX_DIGITS, None),
+        ("9" * (MAX_DIGITS + 1), "digits"),
+        (str(2**140), "digits"),  # a double says the same
+        ("1e400", "range"),
+        ("-1E+400", "range"),
+        ('1,"a":2', "twice"),
+        ("{" + ",".join(f'"k{n}":{{}}' for n in range(300)) + "}", None),
+    ],
+)
+def test_the_limits_hold_in_a_text_with_an_escape(inner: str, words: str | None) -> None:
+    found = parse_arguments(f'{{"\\u00e9":"\\/","a":{inner}}}')
+    if words is None:
+        assert isinstance(found, Parsed)
+        assert found.value == {"é": "/", "a": json.loads(inner)}
+    else:
+        assert isinstance(found, ParseFailure)
+        assert words in found.message
+
+
 @each_row("padding", [0, 10_000], ids=["counted", "wrapped"])
 @each_row("wraps", [parse._WRAPS, None], ids=["by orjson", "walked"])
 @each_row("inner", ["", "1", '"x"', "1.0e0"])

@@ -18,7 +18,7 @@ import orjson
 
 from toolcrib.errors import ErrorCode
 from toolcrib.schema.validator import kind_of
-from toolcrib.values.json import JsonObject, JsonValue, Veiled
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, may_hold_wide_integer
 from toolcrib.values.typed import names_wrong_types
 
 # Whether anything was lost when orjson read a text: the value is written again, and compared with it.
@@ -102,6 +102,7 @@ MAX_NODES = 100_000
 MAX_DIGITS = 40
 
 _HUGE_INT = 10**MAX_DIGITS
+_EXPONENT = re.compile(rb"[eE][+-]?[0-9]")
 _SINGLE_QUOTED = re.compile(r"""(?<=[\[{,:])\s*'|'\s*(?=[\]},:])""")
 # What jiter says, by its first words, and what is said of it here.
 _REASONS = {
@@ -209,18 +210,26 @@ def _read(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
     except orjson.JSONDecodeError as error:
         return None, _slow_failure(data, error.pos)
     written, shallow = written_again(value, data)
+    small = shallow and _has_few_nodes(data)
     if is_same(written, data):
-        return value, None if shallow and _has_few_nodes(data) else _walk(value)
+        return value, None if small else _walk(value)
     del value  # two of them at once would be twice the work for the garbage collector
-    return _read_carefully(data)
+    ordinary = small and not may_hold_wide_integer(data) and _EXPONENT.search(data) is None
+    return _read_carefully(data, ordinary=ordinary)
 
 
-def _read_carefully(data: bytes) -> tuple[JsonValue, ParseFailure | None]:
+def _read_carefully(
+    data: bytes, *, ordinary: bool = False
+) -> tuple[JsonValue, ParseFailure | None]:
+    """Read a text that is not written as orjson would (it holds an escape, or a key twice).
+
+    One that is `ordinary` is known to be within the limits.
+    """
     try:
         value: JsonValue = jiter.from_json(data, catch_duplicate_keys=True, allow_inf_nan=False)
     except ValueError as error:
         return None, _jiter_failure(str(error))
-    return value, _walk(value)
+    return value, None if ordinary else _walk(value)
 
 
 def _has_few_nodes(data: bytes) -> bool:

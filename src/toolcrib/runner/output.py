@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import orjson
-from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from toolcrib.errors import ErrorCode
 from toolcrib.failures import log_unusable
@@ -246,10 +246,9 @@ def _plain(value: object) -> object:
 def read_json(text: bytes | bytearray) -> JsonValue:
     """Read JSON text. Raises Unusable."""
     try:
-        plain: JsonValue = from_json(text, allow_inf_nan=False)
+        return fresh(text)
     except _WRONG:
         raise Unusable(NO_JSON) from None
-    return plain
 
 
 def too_large(max_bytes: int) -> Unusable:

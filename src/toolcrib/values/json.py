@@ -30,7 +30,7 @@ _EXPONENT = re.compile(rb"e[+-]?[0-9]")
 _WHOLE = re.compile(rb"\.0[,}\]]")
 _BEYOND = re.compile(rb"[\xf0-\xf7]")
 _DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
-_WIDE = b"0" * 19  # orjson reads integers of more than 64 bits as floats
+_WIDE = b"0" * 19
 
 
 def canonical_json(value: Any) -> str:
@@ -96,11 +96,20 @@ def _otherwise(written: bytes) -> bool:
     return not written.isascii() and _BEYOND.search(written) is not None
 
 
-def fresh(text: str | bytes) -> JsonObject:
-    """Read JSON text that was read before into a fresh object, with all digits of its integers."""
+def fresh(text: str | bytes | bytearray) -> JsonObject:
+    """Read JSON text that we wrote into a fresh object, with all digits of its integers.
+
+    Raises ValueError for NaN and infinities, and for what is nested too deep to be read.
+    """
     data = text.encode() if isinstance(text, str) else text
-    made: JsonObject = from_json(data) if _WIDE in data.translate(_DIGITS) else orjson.loads(data)
+    wide = may_hold_wide_integer(data)
+    made: JsonObject = from_json(data, allow_inf_nan=False) if wide else orjson.loads(data)
     return made
+
+
+def may_hold_wide_integer(data: bytes | bytearray) -> bool:
+    """Return whether JSON text holds 19 digits in a row; orjson reads longer integers as floats."""
+    return _WIDE in data.translate(_DIGITS)
 
 
 def _member(member: tuple[str, Any]) -> str:
