@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
+from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.wire import WIRES, Memo, encode
@@ -47,11 +49,80 @@ def test_conversations_that_take_turns(wire: str, encoded: list[Any]) -> None:
             assert sent.body == encode(wire, request, model="m").body
 
 
-def test_not_more_conversations_than_some_are_kept() -> None:
+def talks_of(count: int, *, turns: int = 0) -> list[tuple[Message, ...]]:
+    begun = [(Message.user(f"conversation {number}"),) for number in range(count)]
+    return [
+        talk + tuple(each for at in range(turns) for each in turn(f"{number}", at))
+        for number, talk in enumerate(begun)
+    ]
+
+
+@EACH
+def test_of_hundreds_of_conversations_only_what_is_new_is_encoded(
+    wire: str, encoded: list[Any]
+) -> None:
     memo = Memo()
+    for turns in range(3):
+        encoded.clear()
+        for talk in talks_of(512, turns=turns):  # equal messages, and not the same ones
+            encode(wire, ChatRequest(talk, TOOLS), model="m", memo=memo)
+        assert len(encoded) <= 512 * 2
+    assert len(memo.histories) == 512
+
+
+def test_conversations_that_only_their_beginning_tells_apart(encoded: list[Any]) -> None:
+    memo, same = Memo(), (Message.assistant("Go on?"), Message.user("yes"))
+    for turns in range(4):
+        encoded.clear()
+        for (begun,) in talks_of(30):
+            request = ChatRequest((begun, *same * turns))
+            sent = encode("openai-chat", request, model="m", memo=memo)
+            made = len(encoded)
+            assert sent.body == encode("openai-chat", request, model="m").body
+            del encoded[made:]
+        assert len(encoded) == 30 * (2 if turns else 1)
+
+
+def test_what_is_remembered_is_bounded_in_bytes(encoded: list[Any]) -> None:
+    memo, long = Memo(max_bytes=100_000), "x" * 10_000
     for number in range(40):
-        encode("openai-chat", ChatRequest((Message.user(f"{number}"),)), model="m", memo=memo)
-    assert len(memo.others) == 15
+        asked = (Message.user(f"{number}"), Message.assistant(long), Message.user("and?"))
+        encode("openai-chat", ChatRequest(asked), model="m", memo=memo)
+        assert memo.histories.size <= 100_000
+    assert len(memo.histories) == 4  # each with its text and its messages, 20 kB and some
+    encoded.clear()
+    for number in (39, 38, 0, 39):  # the last ones are known
+        asked = (Message.user(f"{number}"), Message.assistant(long), Message.user("and?"))
+        encode("openai-chat", ChatRequest(asked), model="m", memo=memo)
+    assert len(encoded) == 3
+    encode("openai-chat", ChatRequest((Message.user(long * 10),)), model="m", memo=memo)
+    assert len(memo.histories) == 4  # what is larger than all is not kept, and drives none out
+
+
+def test_what_is_counted_is_about_what_it_takes() -> None:
+    memo = Memo()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for talk in talks_of(50, turns=40):
+            encode("openai-chat", ChatRequest(talk, TOOLS), model="m", memo=memo)
+        del talk
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert memo.histories.size / 2 < taken < memo.histories.size * 1.5
+
+
+def test_a_request_that_is_refused_leaves_nothing_behind() -> None:
+    memo, (asked,) = Memo(), talks_of(1, turns=1)
+    encode("openai-chat", ChatRequest(asked), model="m", memo=memo)
+    open_call = Message.assistant("", (ToolCall("c", "f", "{}"),))
+    for _ in range(2):
+        with pytest.raises(RequestError):
+            encode("openai-chat", ChatRequest((*asked, open_call)), model="m", memo=memo)
+        assert len(memo.histories) == 0
+    sent = encode("openai-chat", ChatRequest(asked), model="m", memo=memo)
+    assert sent.body == encode("openai-chat", ChatRequest(asked), model="m").body
 
 
 @EACH

@@ -570,7 +570,7 @@ def encode(
     body: dict[str, Any] = {"model": model}
     if history.instructions:
         body["system"] = orjson.Fragment(dumps(_system(history.instructions)))
-    body["messages"] = orjson.Fragment(history.encoded())
+    body["messages"] = history.encoded()
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
         if tools.names and (said := _choice(choice, request.parallel_calls)):

@@ -21,7 +21,7 @@ from toolcrib.values.json import JsonObject, Veiled, json_copy
 from toolcrib.values.message import ArgumentsPart, ChatRequest, FinishReason, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.forms import NameRule, ToolForm
-from toolcrib.wire.history import History
+from toolcrib.wire.history import Histories, History
 from toolcrib.wire.output import OutputForm
 from toolcrib.wire.text_calls.syntaxes import TextSyntax
 
@@ -59,18 +59,22 @@ class Decoder(Protocol):
         been cut there. Raises ProviderError for a reported error, WireError for another format."""
 
 
+REMEMBERED_BYTES = 64 * 1_048_576
+"""What a memo keeps of encoded conversations (bytes of memory), unless another limit is given."""
+
+
 class Memo:
     """Holds what an encoder keeps between requests, so that a turn costs only what is new in it.
 
-    `others` are the histories of other conversations, for those that take turns on one client.
+    `tools` are those of the last request, `histories` those of all conversations that take turns, as
+    far as `max_bytes` allow.
     """
 
-    __slots__ = ("history", "others", "tools")
+    __slots__ = ("histories", "tools")
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = REMEMBERED_BYTES) -> None:
         self.tools: object = None
-        self.history: object = None
-        self.others: list[object] = []
+        self.histories = Histories(max_bytes)
 
 
 class Encode(Protocol):

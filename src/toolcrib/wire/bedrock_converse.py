@@ -32,7 +32,7 @@ from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.framing import FrameStream
-from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
+from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, mended, parsed
 from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
 from toolcrib.wire.request import (
@@ -263,6 +263,7 @@ class BedrockHistory(History):
 
     ids = IdRule("A-Za-z0-9_-", 64)
     given_ids = IdRule("A-Za-z0-9_.:-", 64)
+    _head = b""
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content.strip():
@@ -279,20 +280,20 @@ class BedrockHistory(History):
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
         return _message("user", [_result(result) for result in results])
 
-    def encoded(self, last: bytes = b"") -> bytes:
-        """Return the JSON text of the list; `last` is a block to be added to the last message."""
-        pieces: list[bytes] = []
-        before = b""
-        for item in self._encoded:
-            head = _HEADS[not item.startswith(_HEADS[0])]
-            if head is before:
-                pieces += [b",", item[len(head) : -len(_END)]]
-            else:
-                pieces += [_END + b"," if before else b"", item[: -len(_END)]]
-            before = head
-        if last:
-            pieces += [b",", last]
-        return b"".join((b"[", *pieces, _END, b"]"))
+    def encoded(self, last: bytes = b"") -> EncodedList:
+        """`last` is a block to be added to the last message."""
+        return EncodedList((b"[", self._text, b"," if last else b"", last, _END, b"]"))
+
+    def _add(self, item: bytes) -> None:
+        """Messages of one role that follow one another are one message; the last is still open."""
+        head = _HEADS[not item.startswith(_HEADS[0])]
+        if head is self._head:
+            self._text += b","
+            self._text += item[len(head) : -len(_END)]
+        else:
+            self._text += _END + b"," if self._text else b""
+            self._text += item[: -len(_END)]
+        self._head = head
 
 
 def _message(role: str, content: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -608,7 +609,7 @@ def encode(
     extra = extra_members(request.settings.extra, own=_OWN_KEYS)
     point = extra.pop(_CACHE_POINT, None)
     mark = b"" if point is None else _mark(point)
-    body: dict[str, Any] = {"messages": orjson.Fragment(history.encoded(mark))}
+    body: dict[str, Any] = {"messages": history.encoded(mark)}
     if history.instructions:
         texts = [dumps({"text": text}) for text in history.instructions]
         body["system"] = orjson.Fragment(b"[" + b",".join([*texts, mark] if mark else texts) + b"]")

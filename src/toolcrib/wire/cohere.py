@@ -18,7 +18,7 @@ from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm
-from toolcrib.wire.history import SentCall, dumps
+from toolcrib.wire.history import EncodedList, SentCall, dumps
 from toolcrib.wire.json_text import counted, mended
 from toolcrib.wire.openai_chat import ChatHistory, call_form
 from toolcrib.wire.output import OutputForm, ShownAnswer, asked_output
@@ -48,14 +48,13 @@ class CohereHistory(ChatHistory):
 
     @property
     def silent(self) -> bool:
-        return not (self._encoded or self.instructions)
+        return not (self._text or self.instructions)
 
-    def encoded(self) -> bytes:
-        others = super().encoded()
+    def encoded(self) -> EncodedList:
         if not self.instructions:
-            return others
+            return super().encoded()
         first = dumps({"role": "system", "content": "\n\n".join(self.instructions)})
-        return b"[" + first + (b"," if self._encoded else b"") + others[1:]
+        return EncodedList((b"[", first, b"," if self._text else b"", self._text, b"]"))
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content:
@@ -353,7 +352,7 @@ def encode(
     tools = remembered_tools(wire, request.tools, memo)
     history = remembered_history(wire, request, tools, memo)
     tools, choice = _choice(wire, request, tools)
-    body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
+    body: dict[str, Any] = {"model": model, "messages": history.encoded()}
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
     if choice is not None:

@@ -349,7 +349,7 @@ class GeminiHistory(History):
         return _content("user", [_result(result) for result in results])
 
     def _beginning(self) -> Sequence[Any]:
-        return [] if self._encoded else _content("user", [{"text": ""}])
+        return [] if self._text else _content("user", [{"text": ""}])
 
 
 def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -684,7 +684,7 @@ def encode(
     if history.instructions:
         parts = [{"text": text} for text in history.instructions]
         body["systemInstruction"] = orjson.Fragment(dumps({"parts": parts}))
-    body["contents"] = orjson.Fragment(history.encoded())
+    body["contents"] = history.encoded()
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
     refuse_single_calls(wire, request, tools)

@@ -3,6 +3,9 @@
 The rule for tools, on every wire: the results of an assistant message's calls follow it directly, one
 for each. A history that breaks it is refused here, where the error can say which call it is. What is
 sent is one JSON text; what was encoded for one request is spliced into the next.
+
+What is remembered for that is bounded in bytes (`Histories`); a conversation that was forgotten is
+encoded anew, and nobody but the clock knows.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 import orjson
@@ -66,6 +69,15 @@ class SentResult(NamedTuple):
     name: str
 
 
+class EncodedList(msgspec.Struct, frozen=True):
+    """The JSON text of a list in pieces, which are copied into the body of a request, and nowhere else.
+
+    One piece may be a history's own buffer: it is used up before anybody adds to that.
+    """
+
+    pieces: tuple[bytes | bytearray, ...]
+
+
 class History(ABC):
     """Messages encoded so far, for one wire; a subclass says what each looks like there.
 
@@ -85,14 +97,14 @@ class History(ABC):
         self.instructions: list[str] = []
         self.called: dict[str, None] = {}
         self._messages: tuple[Message, ...] = ()
-        self._encoded: list[bytes] = []
+        self._text = bytearray()
         self._used: set[str] = set()
         self._open: dict[str, SentCall] = {}
 
     @property
     def silent(self) -> bool:
         """Whether nothing would be sent, or nothing but instructions where they cannot go alone."""
-        return not self._encoded
+        return not self._text
 
     @abstractmethod
     def system(self, message: Message) -> Sequence[Any]:
@@ -108,11 +120,30 @@ class History(ABC):
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
         """Return the items for all results of one assistant's message, which are in the order given."""
 
-    def begins(self, messages: tuple[Message, ...], names: Mapping[str, str]) -> bool:
-        """Return whether these messages are the beginning of `messages`, encoded for the same names."""
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages that are encoded, which are kept alive by that."""
+        return self._messages
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory this takes, with the messages that it keeps alive."""
+        told = len(self._text) + sum(map(len, self.instructions))
+        return 2 * told + _MESSAGE_BYTES * len(self._messages) + _NAME_BYTES * len(self._names)
+
+    def is_like(self, other: History) -> bool:
+        """Return whether equal messages are encoded equally here and there."""
+        return (
+            type(self) is type(other)
+            and self._keeper == other._keeper
+            and self._rule == other._rule
+            and (self._names is other._names or self._names == other._names)
+        )
+
+    def begins(self, messages: tuple[Message, ...]) -> bool:
+        """Return whether these messages are the beginning of `messages`."""
         known = self._messages
-        same_names = self._names is names or self._names == names
-        return same_names and messages[: len(known)] == known
+        return messages[: len(known)] == known
 
     def extend(self, messages: tuple[Message, ...]) -> None:
         """Encode what is new. Raises RequestError; this history is of no use after that."""
@@ -125,9 +156,8 @@ class History(ABC):
         if self._open:
             raise self._unanswered()
 
-    def encoded(self) -> bytes:
-        """Return the JSON text of the list."""
-        return b"[" + b",".join(self._encoded) + b"]"
+    def encoded(self) -> EncodedList:
+        return EncodedList((b"[", self._text, b"]"))
 
     def state(self, message: Message) -> Any:
         """Return what has to go back to this very provider as it came, or None."""
@@ -156,7 +186,14 @@ class History(ABC):
         return at + 1
 
     def _keep(self, items: Sequence[Any]) -> None:
-        self._encoded += [dumps(item) for item in items]
+        for item in items:
+            self._add(dumps(item))
+
+    def _add(self, item: bytes) -> None:
+        """Put an encoded item behind the others."""
+        if self._text:
+            self._text += b","
+        self._text += item
 
     def _call(self, call: ToolCall) -> SentCall:
         """Return a call as the model made it; arguments that are no JSON
@@ -197,6 +234,76 @@ class History(ABC):
     def _unanswered(self) -> RequestError:
         ids = ", ".join(map(repr, self._open))
         return RequestError(f"no result follows the tool call {ids}: each call needs exactly one")
+
+
+_Mark: TypeAlias = tuple[object, ...]
+_End: TypeAlias = tuple[int, _Mark, _Mark]
+_MESSAGE_BYTES = 300
+_NAME_BYTES = 50
+"""What a message, and a name of a tool, take in memory next to their texts, by measurement."""
+
+
+class Histories:
+    """Keeps what was encoded of conversations that take turns, up to `max_bytes`; the one that was not
+    used for longest goes first.
+
+    They are found by how they end, so that it takes as long among a thousand as among two.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._kept: dict[History, tuple[int, _End]] = {}
+        self._ends: dict[_End, list[History]] = {}
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def take(self, messages: tuple[Message, ...], like: History) -> History | None:
+        """Take out the longest history that is `like` another and that `messages` go on from, if any.
+
+        Whoever takes it may extend it; if that fails, nobody else can be given what came of it.
+        """
+        at = len(messages) if self._kept else 0
+        mark = _mark(messages, at)
+        while at > 0:
+            before = _mark(messages, at - 1)
+            for known in self._ends.get((at, mark, before), ()):
+                if known.is_like(like) and known.begins(messages):
+                    self._remove(known)
+                    return known
+            mark, at = before, at - 1
+        return None
+
+    def keep(self, history: History) -> None:
+        """Keep one that is not among them, unless it is larger than all of them may be."""
+        size, messages = history.size, history.messages
+        if size > self._max_bytes:
+            return
+        at = len(messages)
+        end = at, _mark(messages, at), _mark(messages, at - 1)
+        self._kept[history] = size, end
+        self._ends.setdefault(end, []).append(history)
+        self.size += size
+        while self.size > self._max_bytes:
+            self._remove(next(iter(self._kept)))
+
+    def _remove(self, history: History) -> None:
+        size, end = self._kept.pop(history)
+        self.size -= size
+        alike = self._ends[end]
+        alike.remove(history)
+        if not alike:
+            del self._ends[end]
+
+
+def _mark(messages: tuple[Message, ...], number: int) -> _Mark:
+    """Return what tells a message (number 1 is the first) from most others, reading little of it."""
+    if number < 1:
+        return ()
+    message = messages[number - 1]
+    calls, text = message.tool_calls, message.content
+    return message.role, message.call_id, len(text), text[-32:], calls and calls[-1].id
 
 
 def dumps(value: Any) -> bytes:

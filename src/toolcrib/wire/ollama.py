@@ -236,7 +236,7 @@ def encode(
     tools = remembered_tools(wire, request.tools, memo)
     history = remembered_history(wire, request, tools, memo)
     tools = _callable(wire, request, tools)
-    body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
+    body: dict[str, Any] = {"model": model, "messages": history.encoded()}
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
     body |= _settings(wire, request)

@@ -110,7 +110,7 @@ def encode(
     if choice is not None and choice.allowed and not wire.allowed_tools:
         tools = narrowed(wire, tools, request.tool_choice.allowed)
         choice = checked_choice(ToolChoice(choice.mode, request.tool_choice.name), tools)
-    body: dict[str, Any] = {"model": model, "messages": orjson.Fragment(history.encoded())}
+    body: dict[str, Any] = {"model": model, "messages": history.encoded()}
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
     if request.tools and request.parallel_calls is not None:

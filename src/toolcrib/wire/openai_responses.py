@@ -158,7 +158,7 @@ def encode(
     settings that cannot be sent."""
     tools = remembered_tools(wire, request.tools, memo)
     history = remembered_history(wire, request, tools, memo)
-    body: dict[str, Any] = {"model": model, "input": orjson.Fragment(history.encoded())}
+    body: dict[str, Any] = {"model": model, "input": history.encoded()}
     if (listed := tools_member(tools, request)) is not None:
         body["tools"] = listed
     if request.tools and request.parallel_calls is not None:

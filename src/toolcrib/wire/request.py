@@ -18,10 +18,12 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.forms import ToolForm
 from toolcrib.wire.framing import Event
-from toolcrib.wire.history import History
+from toolcrib.wire.history import EncodedList, History
 from toolcrib.wire.views import encoded
 
-_MOST_OTHERS = 15
+_PLACE_TEXT = b"\0"
+_PLACE = orjson.Fragment(_PLACE_TEXT)
+"""Stands for the one list of messages: JSON has no such character, not in a text either."""
 
 
 class SentTools(msgspec.Struct, frozen=True):
@@ -47,10 +49,7 @@ def remembered_tools(wire: Wire, given: Sequence[HasDefinition], memo: Memo | No
     if memo is None:
         return _encoded(wire, given)
     known = memo.tools if isinstance(memo.tools, SentTools) else None
-    if known is not None and known.form is not wire.tools:
-        known = memo.history = None  # of another wire
-        memo.others = []
-    if known is None or not _same(known.given, given):
+    if known is None or known.form is not wire.tools or not _same(known.given, given):
         known = memo.tools = _encoded(wire, given)
     return known
 
@@ -65,16 +64,11 @@ def remembered_history(
 ) -> History:
     """Return the history of a request; what was encoded before is not encoded
     again. Raises RequestError."""
-    memo, history = memo or Memo(), wire.history(wire.keeper, wire.tools.names, tools.names)
-    kept = [memo.history, *memo.others]
-    for known in kept:
-        if isinstance(known, type(history)) and known.begins(request.messages, tools.names):
-            history = known
-            break
-    others = [known for known in kept if known is not None and known is not history]
-    memo.history, memo.others = None, others[:_MOST_OTHERS]
+    histories = (memo or Memo()).histories
+    history = wire.history(wire.keeper, wire.tools.names, tools.names)
+    history = histories.take(request.messages, history) or history
     history.extend(request.messages)
-    memo.history = history
+    histories.keep(history)
     if history.silent:
         raise RequestError(
             "there is nothing to send: no message has any content, save perhaps the system's"
@@ -195,10 +189,21 @@ def http_request(
     streamed_as: str = "text/event-stream",
 ) -> HttpRequest:
     """Raise RequestError for settings that are no JSON."""
+    lists: list[EncodedList] = []
+
+    def place(value: object) -> orjson.Fragment:
+        if not isinstance(value, EncodedList):
+            raise TypeError
+        lists.append(value)
+        return _PLACE
+
     try:
-        data = orjson.dumps(body)
+        data = orjson.dumps(body, place)
     except TypeError as error:
         raise RequestError(f"the settings cannot be sent as JSON: {error}") from None
+    for encoded_list in lists:
+        before, _, after = data.partition(_PLACE_TEXT)
+        data = b"".join((before, *encoded_list.pieces, after))
     headers = {"Content-Type": "application/json", **wire.headers}
     headers["Accept"] = streamed_as if stream else "application/json"
     return HttpRequest("POST", path, headers, data, offer)
