@@ -379,3 +379,20 @@ def test_no_two_threads_go_on_in_the_same_encoded_history() -> None:
     in_threads([lambda: memos.append(client._own.memo)] * 2)
     assert client._own.memo is memos[0]
     assert len({id(memo) for memo in memos}) == 3
+
+
+@pytest.mark.parametrize(("given", "kept"), [({}, 1), ({"history_bytes": 0}, 0)])
+async def test_a_client_keeps_what_it_encoded_within_its_limit(
+    given: dict[str, Any], kept: int
+) -> None:
+    async with (
+        openai_server(["Hello"]) as server,
+        OpenAIClient("m", base_url=server.url, **given) as client,
+    ):
+        await client.chat(HI)
+        assert len(client._own.memo.histories) == kept
+
+
+def test_a_limit_is_a_number_of_bytes() -> None:
+    with pytest.raises(RequestError, match="history_bytes is a number of bytes, from 0"):
+        OpenAIClient("m", base_url="http://h", history_bytes=-1)

@@ -126,6 +126,33 @@ def test_a_request_that_is_refused_leaves_nothing_behind() -> None:
 
 
 @EACH
+def test_a_turn_with_other_tools_encodes_no_more_if_no_name_reads_otherwise(
+    wire: str, encoded: list[Any]
+) -> None:
+    memo, talk = Memo(), talks_of(1, turns=3)[0]
+    encode(wire, ChatRequest(talk, TOOLS), model="m", memo=memo)
+    more: Any = (*TOOLS, {"name": "g", "input_schema": {"type": "object"}})
+    for tools in (more, ()):
+        encoded.clear()
+        asked = ChatRequest((*talk, Message.user("And?")), tools)
+        sent = encode(wire, asked, model="m", memo=memo)
+        assert len(encoded) <= 1
+        assert sent.body == encode(wire, asked, model="m").body
+
+
+@EACH
+def test_a_name_that_other_tools_change_is_encoded_anew(wire: str) -> None:
+    memo, call = Memo(), ToolCall("c", "a b", "{}")
+    talk = (Message.user("Hi"), Message.assistant("", (call,)), Message.tool(call, "1"))
+    taken: Any = [({"name": name, "input_schema": {"type": "object"}},) for name in ("a b", "a_b")]
+    both: Any = (*taken[1], *taken[0])
+    for tools in (taken[0], both, taken[1], both):
+        asked = ChatRequest(talk, tools)
+        sent = encode(wire, asked, model="m", memo=memo)
+        assert sent.body == encode(wire, asked, model="m").body
+
+
+@EACH
 def test_the_same_tools_in_another_list_are_not_encoded_again(
     wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

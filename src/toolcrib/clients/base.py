@@ -57,6 +57,7 @@ from toolcrib.wire import (
     syntax_of,
     wire_of,
 )
+from toolcrib.wire.base import REMEMBERED_BYTES
 
 # The error in an answer that is no success: its body in words, its headers on when to try again.
 
@@ -187,6 +188,7 @@ class Options(TypedDict, total=False):
     text_calls_trusted: bool
     natural_reasons: Iterable[str]
     native_output: bool | None
+    history_bytes: int
 
 
 def with_headers(own: Mapping[str, str], options: Options) -> Options:
@@ -212,6 +214,14 @@ def _with_output(wire: Wire, native: bool | None) -> Wire:
     return msgspec.structs.replace(wire, output=wire.output.everywhere())
 
 
+def _checked_size(name: str, value: int) -> int:
+    """Return a number of bytes. Raises RequestError for what cannot be one."""
+    check_type(name, value, int, "a number of bytes")
+    if isinstance(value, bool) or value < 0:
+        raise RequestError(f"{name} is a number of bytes, from 0")
+    return value
+
+
 def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
     """Return the wire with these natural reasons, too. Raises RequestError for a bare text."""
     if isinstance(reasons, str):
@@ -223,8 +233,8 @@ def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
 class _Own(threading.local):
     """Holds what each thread has to itself: no two may go on in the same encoded history."""
 
-    def __init__(self) -> None:
-        self.memo = Memo()
+    def __init__(self, history_bytes: int) -> None:
+        self.memo = Memo(history_bytes)
 
 
 class WireClient(Closing):
@@ -237,9 +247,11 @@ class WireClient(Closing):
     ask for having stood there. `natural_reasons` are reasons that this server gives for the natural end
     of a reply, beyond those that the wire lists: calls of a reply that ended for another reason do not
     run. `native_output` says whether the schema of a typed answer goes out in the provider's own form,
-    too; by default it does where server and model are known to take it. One client serves any number of
-    concurrent requests, also from the event loops of several threads. Raises RequestError where no
-    syntax is there to be trusted, or no form is there for a typed answer.
+    too; by default it does where server and model are known to take it. `history_bytes` is how much
+    memory each thread may use to keep what was encoded of its conversations (64 MB), the last used
+    ones; of others each turn is encoded whole. One client serves any number of concurrent requests,
+    also from the event loops of several threads. Raises RequestError where no syntax is there to be
+    trusted, or no form is there for a typed answer.
     """
 
     @names_wrong_types
@@ -258,6 +270,7 @@ class WireClient(Closing):
         text_calls_trusted: bool = False,
         natural_reasons: Iterable[str] = (),
         native_output: bool | None = None,
+        history_bytes: int = REMEMBERED_BYTES,
     ) -> None:
         self.wire = _with_output(_naming(wire_of(wire), natural_reasons), native_output)
         if text_calls is not None:
@@ -272,7 +285,7 @@ class WireClient(Closing):
         self._headers = checked_headers(headers or {})
         self._transport = transport or AiohttpTransport(timeouts)
         self._retries = retries
-        self._own = _Own()
+        self._own = _Own(_checked_size("history_bytes", history_bytes))
         self._provider = (
             f"{self.wire.name} at {urlsplit(self._base).hostname or 'an unknown server'}"
         )

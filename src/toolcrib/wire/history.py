@@ -97,6 +97,7 @@ class History(ABC):
         self.instructions: list[str] = []
         self.called: dict[str, None] = {}
         self._messages: tuple[Message, ...] = ()
+        self._sent_names: dict[str, str] = {}
         self._text = bytearray()
         self._used: set[str] = set()
         self._open: dict[str, SentCall] = {}
@@ -131,14 +132,17 @@ class History(ABC):
         told = len(self._text) + sum(map(len, self.instructions))
         return 2 * told + _MESSAGE_BYTES * len(self._messages) + _NAME_BYTES * len(self._names)
 
-    def is_like(self, other: History) -> bool:
-        """Return whether equal messages are encoded equally here and there."""
-        return (
+    def goes_on_as(self, other: History) -> bool:
+        """Return whether what is encoded here reads as there, and if so take over the names there."""
+        like = (
             type(self) is type(other)
             and self._keeper == other._keeper
             and self._rule == other._rule
-            and (self._names is other._names or self._names == other._names)
+            and all(other._wire_name(own) == sent for own, sent in self._sent_names.items())
         )
+        if like:
+            self._names = other._names
+        return like
 
     def begins(self, messages: tuple[Message, ...]) -> bool:
         """Return whether these messages are the beginning of `messages`."""
@@ -203,10 +207,13 @@ class History(ABC):
         """
         if call.id in self._open:
             raise RequestError(f"two calls of one message have the id {call.id!r}")
-        name = self._names.get(call.name) or wire_name(self._rule, call.name)
+        name = self._sent_names[call.name] = self._wire_name(call.name)
         arguments = call.arguments if is_object(call.arguments) else "{}"
         sent = self._open[call.id] = SentCall(call, self._alias(call), name, arguments)
         return sent
+
+    def _wire_name(self, own: str) -> str:
+        return self._names.get(own) or wire_name(self._rule, own)
 
     def _result(self, message: Message, at: int) -> SentResult:
         call = self._open.pop(message.call_id or "", None)
@@ -260,7 +267,7 @@ class Histories:
         return len(self._kept)
 
     def take(self, messages: tuple[Message, ...], like: History) -> History | None:
-        """Take out the longest history that is `like` another and that `messages` go on from, if any.
+        """Take out the longest history that `messages` go on from, encoded `like` another, if any.
 
         Whoever takes it may extend it; if that fails, nobody else can be given what came of it.
         """
@@ -269,7 +276,7 @@ class Histories:
         while at > 0:
             before = _mark(messages, at - 1)
             for known in self._ends.get((at, mark, before), ()):
-                if known.is_like(like) and known.begins(messages):
+                if known.begins(messages) and known.goes_on_as(like):
                     self._remove(known)
                     return known
             mark, at = before, at - 1
