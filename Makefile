@@ -43,7 +43,7 @@ mutate: .venv/.dev
 	@.ci/mutate "$(ROOM)" "$(TESTS)"
 
 bench: .venv/.dev
-	@for bench in benchmarks/bench_*.py; do $(BIN)/python $$bench || exit 1; done
+	@for bench in benchmarks/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$bench || exit 1; done
 
 # The functions and files that one call goes through.
 trace: .venv/.dev

@@ -2,11 +2,10 @@
 
     python benchmarks/bench_people.py [--only TEXT] [--before SRC] [--peers FILE] [--json FILE]
 
-CPU microseconds a call, the median of the rounds. `with a policy and redaction` has three policies, hides
-an argument from all but the tool, and shows two fields of the result. The floor parses and judges the
-arguments, runs the function, and judges and writes its result, by orjson and jsonschema-rs or, where
-there are models, by pydantic.
-The runner has made 1,100 calls before: it remembers as many outcomes as it will.
+CPU microseconds a call, the median of the rounds. `with a policy and redaction` has three policies,
+hides an argument from all but the tool, and shows two fields of the result. The floor parses and judges
+the arguments, runs the function, and judges and writes its result, by orjson and jsonschema-rs or,
+where there are models, by pydantic. The runner has made 1,100 calls before: it remembers all it will.
 """
 
 from __future__ import annotations
@@ -27,7 +26,18 @@ import workload
 from contest import Case, Make, Round, repeated
 from pydantic import TypeAdapter, create_model
 
-from toolcrib import ALL, Allow, Completed, Deny, Hydrated, PolicyContext, ToolCall, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Allow,
+    Completed,
+    Deny,
+    Hydrated,
+    Policy,
+    PolicyContext,
+    ToolCall,
+    ToolRunner,
+    tool,
+)
 from toolcrib.policies import budget, deny_by_default
 from toolcrib.testing import MemorySink
 
@@ -39,7 +49,7 @@ Function = Callable[..., Any]
 
 def not_too_many(call: Hydrated, _context: PolicyContext) -> Allow | Deny:
     limit = call.arguments.get("limit", 0)
-    return Deny("too many") if limit > 1000 else Allow()
+    return Deny("too many") if isinstance(limit, int) and limit > 1000 else Allow()
 
 
 def _runner(function: Function, sink: MemorySink, *, careful: bool) -> ToolRunner:
@@ -49,7 +59,11 @@ def _runner(function: Function, sink: MemorySink, *, careful: bool) -> ToolRunne
     shown = ["found"] if small else ["title", "lines[].sku"]
     hidden = ["query"] if small else ["title"]
     made = tool(visible=shown, secret=hidden)(function)
-    policy = [deny_by_default(allow=[function.__name__]), not_too_many, budget(calls=10**9)]
+    policy: list[Policy] = [
+        deny_by_default(allow=[function.__name__]),
+        not_too_many,
+        budget(calls=10**9),
+    ]
     return ToolRunner([made], policy=policy, sinks=[sink])
 
 

@@ -1,8 +1,8 @@
 """What benchmarks of cases share: contenders in processes of their own that take turns, and the table.
 
-Each contender of a case runs in a process of its own, so that none has another's garbage. All of them take turns,
-round by round, on the same machine; what counts is the median of the rounds, with the garbage
-collector on. A figure is CPU time of the contender's own process unless its unit says something else.
+Each contender of a case runs in a process of its own, so that none has another's garbage. All of them
+take turns, round by round, on the same machine; what counts is the median of the rounds, with the
+garbage collector on. A figure is CPU time of that process unless its unit says something else.
 This file imports nothing but the standard library: peers use it, in environments of their own.
 """
 
@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -27,7 +28,6 @@ Make = Callable[[AsyncExitStack], Awaitable[Round]]
 HERE = Path(__file__).parent
 SOURCES = HERE.parent / "src"
 FLOOR, OURS, BEFORE = "floor", "toolcrib", "before"
-PEER_ROUNDS = 5
 
 
 class Case(NamedTuple):
@@ -41,6 +41,8 @@ class Case(NamedTuple):
     more_is_better: bool = False
     peers: Path | None = None
     """The script whose cases of the same name are the peers'."""
+    cold: bool = False
+    """Whether each round is the first of a process."""
 
 
 class Peer(NamedTuple):
@@ -79,13 +81,10 @@ def repeated(once: Callable[[], Awaitable[object]], count: int) -> Round:
 class Process:
     """A contender: its first line says `ready`, or why it cannot take part; then a line a round."""
 
-    def __init__(
-        self, command: Sequence[str | Path], *, sources: Path | None, name: str = ""
-    ) -> None:
-        self.name = name
+    def __init__(self, command: Sequence[str], *, sources: Path | None) -> None:
         paths = [sources, HERE, HERE.parent / "tests"] if sources else [HERE]
         self._process = subprocess.Popen(  # noqa: S603  this project's own files
-            [str(part) for part in command],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -125,7 +124,9 @@ async def _take_part(make: Make) -> None:
 def main(cases: Sequence[Case], about: str) -> None:
     """The command line of a file of cases."""
     parser = argparse.ArgumentParser(description=about.partition("\n")[0])
-    parser.add_argument("--only", action="append", metavar="TEXT", help="cases with this in the name")
+    parser.add_argument(
+        "--only", action="append", metavar="TEXT", help="cases with this in the name"
+    )
     parser.add_argument("--before", metavar="SRC", type=Path, help="another checkout's src, beside")
     parser.add_argument("--peers", metavar="FILE", type=Path, help="JSON of peers/install_calls.py")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there, too")
@@ -153,25 +154,31 @@ def main(cases: Sequence[Case], about: str) -> None:
 def measured(case: Case, *, before: Path | None = None, peers: Sequence[Peer] = ()) -> Result:
     """Run all contenders of a case, round by round."""
     script = Path(sys.argv[0]).resolve()
-    started: list[Process] = []
+    starts: dict[str, Callable[[], Process]] = {}
     for name in case.contenders:
-        command = [sys.executable, script, "--process", case.name, name]
-        started.append(Process(command, sources=SOURCES, name=name))
+        command = (sys.executable, str(script), "--process", case.name, name)
+        starts[name] = partial(Process, command, sources=SOURCES)
         if name == OURS and before:
-            started.append(Process(command, sources=before.resolve(), name=BEFORE))
+            starts[BEFORE] = partial(Process, command, sources=before.resolve())
     for peer in peers if case.peers else ():
-        command = [peer.python, case.peers, "--process", case.name, peer.name]
-        started.append(Process(command, sources=None, name=peer.name))
-    here = [process for process in started if process.said == "ready"]
-    rounds: dict[str, list[float]] = {process.name: [] for process in here}
+        command = (peer.python, str(case.peers), "--process", case.name, peer.name)
+        starts[peer.name] = partial(Process, command, sources=None)
+    rounds: dict[str, list[float]] = {name: [] for name in starts}
+    running: dict[str, Process] = {}
     for _ in range(case.rounds):
-        for process in here:
-            rounds[process.name].append(process.round())
-    for process in started:
+        for name, start in starts.items():
+            process = running.get(name) or start()
+            if process.said == "ready":
+                rounds[name].append(process.round())
+            elif name not in running:
+                print(f"{case.name}: {name}: {process.said or 'failed'}", file=sys.stderr)
+            if case.cold:
+                process.close()
+            else:
+                running[name] = process
+    for process in running.values():
         process.close()
-        if process not in here and process.said:
-            print(f"{case.name}: {process.name}: {process.said}", file=sys.stderr)
-    return Result(case, {name: median(found) for name, found in rounds.items()})
+    return Result(case, {name: median(found) for name, found in rounds.items() if found})
 
 
 def show(result: Result) -> None:

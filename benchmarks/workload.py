@@ -1,4 +1,4 @@
-"""What all contenders of `bench_people.py` are given: three calls as people write them, and their tools.
+"""What all contenders of `bench_people.py` are given: calls as people write them, and their tools.
 
 Small has two plain arguments (51 B); medium (0.8 kB) and large (22.6 kB, 200 rows) take nested models
 and return some. It imports no toolcrib: the peers, in environments of their own, import it too.
