@@ -10,7 +10,7 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
-.PHONY: chat test cov test-all lint mutate bench trace lock clean
+.PHONY: chat test cov test-all lint mutate bench bench-peers count trace lock clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -44,6 +44,15 @@ mutate: .venv/.dev
 
 bench: .venv/.dev
 	@for bench in benchmarks/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$bench || exit 1; done
+
+# Other systems run the same calls, each in an environment of its own outside the project.
+bench-peers: .venv/.dev
+	@$(BIN)/python benchmarks/peers/install.py --calls .venv/peers.json
+	@$(BIN)/python benchmarks/bench_people.py --peers .venv/peers.json
+
+# Instructions by valgrind, where it is installed: to compare two commits, whoever else uses the machine.
+count: .venv/.dev
+	@$(BIN)/python benchmarks/count_instructions.py
 
 # The functions and files that one call goes through.
 trace: .venv/.dev

@@ -55,19 +55,19 @@ def main() -> None:
 
 
 def _streams() -> list[Stream]:
-    made = {count: _stream(count, CALLS) for count in (12_500, 25_000, 50_000)}
+    made = {count: stream(count, CALLS) for count in (12_500, 25_000, 50_000)}
     found = [
-        Stream(f"{count:,} deltas", _cut(events), CALLS, text, 250 if count == 50_000 else None)
+        Stream(f"{count:,} deltas", cut(events), CALLS, text, 250 if count == 50_000 else None)
         for count, (events, text) in made.items()
     ]
     events, text = made[50_000]
     found.append(Stream("50,000 deltas, event by event", events, CALLS, text, None))
-    events, text = _stream(50_000, 1, piece=4)
-    found.append(Stream("one call of 200 kB, 50,000 deltas", _cut(events), 1, text, 250))
+    events, text = stream(50_000, 1, piece=4)
+    found.append(Stream("one call of 200 kB, 50,000 deltas", cut(events), 1, text, 250))
     return found
 
 
-def _stream(deltas: int, calls: int, *, piece: int | None = None) -> tuple[list[bytes], str]:
+def stream(deltas: int, calls: int, *, piece: int | None = None) -> tuple[list[bytes], str]:
     """The events, and the arguments of each call. Pieces fill an event's 256 bytes, or have a size."""
     events = [
         HEAD + b'%d,"id":"call_%d","type":"function","function":{"name":"write","arguments":""' % (
@@ -90,7 +90,7 @@ def _stream(deltas: int, calls: int, *, piece: int | None = None) -> tuple[list[
     return [*events, end, b"data: [DONE]\n\n"], whole
 
 
-def _cut(events: Iterable[bytes]) -> list[bytes]:
+def cut(events: Iterable[bytes]) -> list[bytes]:
     body = b"".join(events)
     return [body[at : at + SOCKET] for at in range(0, len(body), SOCKET)]
 

@@ -1,10 +1,9 @@
 """What all contenders of `bench_people.py` are given: calls as people write them, and their tools.
 
 Small has two plain arguments (51 B); medium (0.8 kB) and large (22.6 kB, 200 rows) take nested models
-and return some. It imports no toolcrib: the peers, in environments of their own, import it too.
+and return some. It imports no toolcrib: the peers, in environments of their own, import it too,
+and some of them read hints as they stand: no `annotations` from the future.
 """
-
-from __future__ import annotations
 
 import json
 from typing import Any

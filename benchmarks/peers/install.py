@@ -1,15 +1,17 @@
 """Makes one virtual environment for each peer, outside the project, and says how to run it.
 
-    python benchmarks/peers/install.py [--into FOLDER] [NAME …]
+    python benchmarks/peers/install.py [--into FOLDER] [--calls FILE] [NAME …]
 
 FOLDER is `~/.cache/toolcrib/peers` (`$XDG_CACHE_HOME` counts) if left out. Needs `uv`. What cannot be
 installed is skipped with the reason; what is there already is kept. On stdout stand the `--beside`
-options for `benchmarks/eval_peers.py`, one a line.
+options for `benchmarks/eval_peers.py`, one a line. With `--calls` it installs those of
+`benchmarks/peers/calls.py` instead, and writes their interpreters to FILE, as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -34,16 +36,30 @@ PEERS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "graph-tool-call": ("graph_tool_call_search", (), ("graph-tool-call",)),
 }
 
+# Who is measured running calls by `benchmarks/peers/calls.py`.
+CALLERS: dict[str, str] = {
+    "openai-agents": "openai-agents==0.24.0",
+    "strands": "strands-agents==1.62.0",
+    "pydantic-ai": "pydantic-ai-slim==2.68.0",
+    "langchain": "langchain-core==1.7.2",
+    "llama-index": "llama-index-core==0.14.25",
+    "fastmcp": "fastmcp==4.1.2",
+}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PEERS))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("--into", type=Path, default=cache / "toolcrib" / "peers")
+    parser.add_argument("--calls", type=Path, metavar="FILE", help=", ".join(CALLERS))
     asked = parser.parse_args()
     uv = os.environ.get("UV") or shutil.which("uv") or shutil.which("uv", path=_beside_us())
     if uv is None:
         sys.exit("uv is not installed: pip install uv")
+    if asked.calls:
+        asked.calls.write_text(json.dumps(_callers(uv, asked.into, asked.names)), encoding="utf-8")
+        return
     for name in asked.names or PEERS:
         if name not in PEERS:
             sys.exit(f"there is no peer {name!r}; there are: {', '.join(PEERS)}")
@@ -56,6 +72,20 @@ def main() -> None:
         print(
             f"--beside {shlex.quote(f'{name}={shlex.join([str(python), str(script), *options])}')}"
         )
+
+
+def _callers(uv: str, into: Path, names: list[str]) -> dict[str, str]:
+    """Return the interpreters of those that could be installed."""
+    found = {}
+    for name in names or CALLERS:
+        if name not in CALLERS:
+            sys.exit(f"there is no peer {name!r}; there are: {', '.join(CALLERS)}")
+        python, reason = _environment(uv, into / "calls" / name, (CALLERS[name],))
+        if reason:
+            print(f"{name}: skipped: {reason}", file=sys.stderr)
+        else:
+            found[name] = str(python)
+    return found
 
 
 def _beside_us() -> str:

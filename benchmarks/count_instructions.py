@@ -1,0 +1,112 @@
+"""Instructions that toolcrib takes, counted by valgrind's callgrind: a report, no limit.
+
+    python benchmarks/count_instructions.py [--json FILE]
+
+Counts depend on the builds of Python and of the libraries, not on who else uses the machine: compare
+two commits on one machine. Each case runs twice, with few repeats and with more; the difference is what
+the repeats take, without start-up. The cases: a small call, a large one (22.6 kB, nested models), one
+that is audited (SQLite in memory; all threads count), and a stream's deltas, told for 50,000 of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import bench_stream
+import workload
+
+from toolcrib import ALL, Completed, ToolCall, ToolRunner, tool
+from toolcrib.audit import AuditLog
+from toolcrib.wire import decoder
+
+
+class Counted(NamedTuple):
+    """`few` and `many` repeats; what is told is for `of` of them, called `unit`."""
+
+    few: int
+    many: int
+    of: int
+    unit: str
+
+
+CASES = {
+    "small": Counted(50, 250, 1, "small call"),
+    "large": Counted(3, 13, 1, "large call"),
+    "audited": Counted(10, 40, 1, "audited call"),
+    "deltas": Counted(400, 2_000, 50_000, "50,000 deltas"),
+}
+
+
+async def calls(size: str, count: int, log: AuditLog | None = None) -> None:
+    function = workload.look_up if size == "small" else workload.order
+    runner = ToolRunner([tool(visible=ALL)(function)], sinks=[log] if log else [])
+    text = workload.arguments(size)
+    for number in range(count):
+        outcome = await runner.exec(ToolCall(f"call_{number}", function.__name__, text))
+        assert isinstance(outcome, Completed), outcome
+
+
+async def work(case: str, count: int) -> None:
+    """What is counted, in a process of its own."""
+    if case == "audited":
+        async with AuditLog("sqlite://", key="a key") as log:
+            await calls("small", count, log)
+    elif case == "deltas":
+        events, _ = bench_stream.stream(count, bench_stream.CALLS)
+        reading = decoder("openai-chat")
+        for piece in bench_stream.cut(events):
+            reading.feed(piece)
+        assert len(reading.finish().tool_calls) == bench_stream.CALLS
+    else:
+        await calls(case, count)
+
+
+def instructions(case: str, count: int) -> int:
+    """Return what callgrind counts of a process that repeats a case."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
+        ran = subprocess.run(  # noqa: S603  this file
+            [*command, sys.executable, __file__, "--case", case, str(count)],
+            env=os.environ | {"PYTHONHASHSEED": "0"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    found = re.search(r"Collected : (\d+)", ran.stderr)
+    assert found, ran.stderr
+    return int(found[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the counts there, too")
+    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.case:
+        asyncio.run(work(asked.case[0], int(asked.case[1])))
+        return
+    if shutil.which("valgrind") is None:
+        print("skipped: no valgrind on this machine")
+        return
+    counts = {}
+    print(f"{'instructions':<20}{'thousands':>14}")
+    for case, (few, many, of, unit) in CASES.items():
+        each = (instructions(case, many) - instructions(case, few)) / (many - few)
+        counts[unit] = round(each * of)
+        print(f"{unit:<20}{counts[unit] / 1e3:>14,.0f}", flush=True)
+    if asked.json:
+        asked.json.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
