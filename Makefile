@@ -48,7 +48,7 @@ bench: .venv/.dev
 # Other systems run the same calls, each in an environment of its own outside the project.
 bench-peers: .venv/.dev
 	@$(BIN)/python benchmarks/peers/install.py --calls .venv/peers.json
-	@$(BIN)/python benchmarks/bench_people.py --peers .venv/peers.json
+	@$(BIN)/python benchmarks/bench_people.py --peers .venv/peers.json --svg docs/calls.svg
 
 # Instructions by valgrind, where it is installed: to compare two commits, whoever else uses the machine.
 count: .venv/.dev

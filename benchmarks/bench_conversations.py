@@ -91,7 +91,7 @@ class Loopback:
     async def aclose(self) -> None: ...
 
 
-async def _turn(conversations: int, *, together: bool) -> float:
+async def turn(conversations: int, *, together: bool) -> float:
     """Return the CPU milliseconds of one turn of one conversation."""
     steps = Lockstep(conversations)
 
@@ -147,7 +147,7 @@ def _spent(work: Callable[[], object]) -> float:
     return (time.process_time() - started) * 1e3
 
 
-def _encoding(turns: int) -> tuple[float, float, int]:
+def encoding(turns: int) -> tuple[float, float, int]:
     """Return the floor and ours, milliseconds of one request, and the size of its body."""
     messages, memo, size = _messages(turns), Memo(), 0
     by_hand = _by_hand(messages)
@@ -169,7 +169,7 @@ async def main() -> None:
     print(f"{'conversations':<24}{'a client each':>15}{'one client':>12}{'ratio':>8}{'reach':>8}")
     for count in CONVERSATIONS:
         pairs = [
-            (await _turn(count, together=False), await _turn(count, together=True))
+            (await turn(count, together=False), await turn(count, together=True))
             for _ in range(ROUNDS if count < 100 else 2)
         ]
         floor, ours = min(p[0] for p in pairs), min(p[1] for p in pairs)
@@ -178,7 +178,7 @@ async def main() -> None:
         f"\n{'encoding a turn, after':<24}{'orjson ms':>15}{'ms':>12}{'ratio':>8}{'reach':>8}{'kB':>8}"
     )
     for turns in LENGTHS:
-        floor, ours, size = _encoding(turns)
+        floor, ours, size = encoding(turns)
         print(f"{turns:<24}{floor:>15.3f}{ours:>12.3f}{ours / floor:>8.2f}{1:>8}{size / 1e3:>8.0f}")
 
 

@@ -3,7 +3,7 @@
 Each contender of a case runs in a process of its own, so that none has another's garbage. All of them
 take turns, round by round, on the same machine; what counts is the median of the rounds, with the
 garbage collector on. A figure is CPU time of that process unless its unit says something else.
-This file imports nothing but the standard library: peers use it, in environments of their own.
+It imports the standard library and its neighbour alone: peers use it, in environments of their own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+
+import chart
 
 Round = Callable[[], Awaitable[float]]
 Make = Callable[[AsyncExitStack], Awaitable[Round]]
@@ -130,6 +132,7 @@ def main(cases: Sequence[Case], about: str) -> None:
     parser.add_argument("--before", metavar="SRC", type=Path, help="another checkout's src, beside")
     parser.add_argument("--peers", metavar="FILE", type=Path, help="JSON of peers/install_calls.py")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there, too")
+    parser.add_argument("--svg", metavar="FILE", type=Path, help="draw the figures there, too")
     parser.add_argument("--process", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.process:
@@ -149,6 +152,9 @@ def main(cases: Sequence[Case], about: str) -> None:
         show(results[-1])
     if asked.json:
         save(results, asked.json)
+    if asked.svg:
+        figures = {f"{r.case.name}, {r.case.unit}": r.figures for r in results}
+        asked.svg.write_text(chart.bars(figures), encoding="utf-8")
 
 
 def measured(case: Case, *, before: Path | None = None, peers: Sequence[Peer] = ()) -> Result:

@@ -6,14 +6,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
+import chart
 import contest
 import pytest
+from chart import Points
 from contest import Case, Result
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SVG = "{http://www.w3.org/2000/svg}"
 SCRIPT = """
 import itertools, os, sys
+import chart
 import contest
 from contest import Case
 
@@ -44,7 +49,7 @@ def test_contenders_take_turns(
     script = tmp_path / "cases.py"
     script.write_text(SCRIPT, encoding="utf-8")
     ran = subprocess.run(
-        [sys.executable, str(script), "--only", name, "--json", "found.json"],
+        [sys.executable, str(script), "--only", name, "--json", "found.json", "--svg", "a.svg"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(BENCHMARKS)},
         capture_output=True,
@@ -54,9 +59,20 @@ def test_contenders_take_turns(
     (row,) = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["rows"]
     assert row["figures"] == {"floor": floor, "toolcrib": ours}
     assert f"{name}: absent: absent: nobody is here" in ran.stderr
+    drawn = ElementTree.parse(tmp_path / "a.svg").getroot()  # noqa: S314  ours
+    assert {f"{name}, ms", "toolcrib", "8.0"} <= {text.text for text in drawn.iter(f"{SVG}text")}
     turns = [line.split() for line in (tmp_path / "turns").read_text().splitlines()]
     assert [first for first, _ in turns] == ["4.0", "8.0"] * 3
     assert len({process for _, process in turns}) == processes
+
+
+def test_curves_are_drawn_with_their_names() -> None:
+    both: dict[str, Points] = {"floor": [(1, 0.5), (1000, 5)], "toolcrib": [(1, 1), (1000, 90)]}
+    panels = [chart.Panel("a < b", "tools", both)] * 3
+    drawn = ElementTree.fromstring(chart.curves(panels))  # noqa: S314  ours
+    assert len(drawn.findall(f"{SVG}polyline")) == 6
+    told = [text.text for text in drawn.iter(f"{SVG}text")]
+    assert {"a < b", "tools", "floor", "toolcrib", "1k", "0.1", "100"} <= set(told)
 
 
 @pytest.mark.parametrize(("more_is_better", "ratio"), [(False, 2.0), (True, 0.5)])
