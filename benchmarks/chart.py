@@ -73,12 +73,17 @@ def _panel(panel: Panel, left: float, top: float, ours: str) -> list[str]:
     for x in sorted({x for x, _ in every}):
         parts.append(_text(at(x, 10**low_y)[0], top + height + 14, _short(x), anchor="middle"))
     parts.append(_text(left + width / 2, top + height + 28, panel.x, anchor="middle"))
+    ends: list[tuple[float, float, str]] = []
     for name, points in panel.curves.items():
         drawn = [at(x, y) for x, y in points]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)
         colour = OURS if name == ours else OTHERS
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(_text(drawn[-1][0] + 5, drawn[-1][1] + 4, name))
+        ends.append((drawn[-1][1] + 4, drawn[-1][0] + 5, name))
+    y = float("-inf")
+    for wanted, x, name in sorted(ends):
+        y = max(wanted, y + 12)  # names of lines that end together stand below each other
+        parts.append(_text(x, y, name))
     return parts
 
 
