@@ -101,9 +101,23 @@ class Limiter:
         while self._queue and self._fits(self._queue[0][0]):
             exclusive, ticket = self._queue.popleft()
             with suppress(RuntimeError):
-                ticket.get_loop().call_soon_threadsafe(_tell, ticket)
+                _tell_in_its_loop(ticket)
                 self._running += 1
                 self._alone = exclusive
+
+
+def _tell_in_its_loop(ticket: asyncio.Future[None]) -> None:
+    """Waking another loop is a system call, which calls of one loop need not make for one another.
+
+    Raises RuntimeError if the loop is closed.
+    """
+    loop, here = ticket.get_loop(), None
+    with suppress(RuntimeError):  # called where none is running
+        here = asyncio.get_running_loop()
+    if here is loop:
+        _tell(ticket)
+    else:
+        loop.call_soon_threadsafe(_tell, ticket)
 
 
 def _tell(ticket: asyncio.Future[None]) -> None:
