@@ -39,7 +39,7 @@ SERVER = "TOOLCRIB_BENCH_POSTGRES"
 TEXT = "x" * 900
 SMALL = '{"query":"the price of tea in china","limit":10}'
 RECORDS = int(os.environ.get("TOOLCRIB_BENCH_RECORDS", "1000000"))
-PROCESSES, OF_EACH = 8, 100
+PROCESSES, OF_EACH = 8, 50
 
 
 @tool(visible=ALL)
@@ -65,7 +65,9 @@ def fresh(kind: str, closing_: AsyncExitStack) -> str:
     return server + name
 
 
-async def _calls(url: str, name: str, closing_: AsyncExitStack) -> Callable[[str], Awaitable[None]]:
+async def _calls(
+    url: str, name: str, closing_: AsyncExitStack, *, warm: int = 50
+) -> Callable[[str], Awaitable[None]]:
     log = await closing_.enter_async_context(AuditLog(url, key="a key"))
     runner = ToolRunner([search, read], sinks=[log], concurrency=TOGETHER)
     run, ids = uuid4().hex, itertools.count()
@@ -74,7 +76,7 @@ async def _calls(url: str, name: str, closing_: AsyncExitStack) -> Callable[[str
         outcome = await runner.exec(ToolCall(f"{run}_{next(ids)}", name, text))
         assert isinstance(outcome, Completed), outcome
 
-    for _ in range(50):
+    for _ in range(warm):
         await once(SMALL)
     return once
 
@@ -168,7 +170,7 @@ def processes(contender: str) -> Make:
         url = fresh("PostgreSQL", closing_)
         async with AsyncExitStack() as first:
             if contender == contest.OURS:
-                await _calls(url, "search", first)
+                await _calls(url, "search", first, warm=1)
             else:
                 await first.enter_async_context(_bare("PostgreSQL", url))
         command = [sys.executable, __file__, "--process", "worker", contender]
@@ -206,7 +208,7 @@ def worker(contender: str) -> Make:
     async def make(closing_: AsyncExitStack) -> Round:
         url = os.environ["TOOLCRIB_BENCH_URL"]
         if contender == contest.OURS:
-            once = await _calls(url, "search", closing_)
+            once = await _calls(url, "search", closing_, warm=2)
             return _by_the_clock(lambda: once(SMALL))
         commit = await closing_.enter_async_context(_bare("PostgreSQL", url))
 
