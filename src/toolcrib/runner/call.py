@@ -233,7 +233,7 @@ class Call(msgspec.Struct):
         """
         definition = hydrated.definition
         plan = self.setup.executor.plans.get(definition.name)
-        if plan is None or not plan.tool.runnable:
+        if plan is None:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         if not has_room():
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _NO_ROOM, retryable=True))
@@ -449,7 +449,7 @@ class Call(msgspec.Struct):
     def _note_approval(self, hydrated: Hydrated) -> None:
         """Record who approved the tool for the run, if it runs because of that."""
         definition, tally = hydrated.definition, self.scope.tally
-        given = tally.approved and tally.approval_of(definition.digest, self.context.caller.id)
+        given = tally.approval_of(definition.digest, self.context.caller.id)
         if given:
             self.facts.approval_id, self.facts.approved_by = given.id, given.by
 

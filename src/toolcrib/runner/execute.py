@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
 from types import CoroutineType, NoneType, coroutine
 from typing import Any, Protocol, TypeVar
 
@@ -233,11 +234,20 @@ async def until_done(future: asyncio.Future[Any]) -> asyncio.CancelledError | No
     """
     cancelled = None
     while not future.done():
+        gate = future.get_loop().create_future()
+        opened = partial(_open, gate)
+        future.add_done_callback(opened)
         try:
-            await asyncio.wait([future])
+            await gate
         except asyncio.CancelledError as error:
             cancelled = asyncio.CancelledError(*error.args)
+            future.remove_done_callback(opened)
     return cancelled
+
+
+def _open(gate: asyncio.Future[None], _done: object) -> None:
+    if not gate.done():
+        gate.set_result(None)
 
 
 class Steps(Protocol):

@@ -108,7 +108,8 @@ class Executor:
         self._timeout = timeout
         self._reporter = reporter
         self._max_bytes = max_result_bytes
-        self.plans = {e.tool.definition.name: plan_of(e, timeout) for e in catalog.entries}
+        runnable = [entry for entry in catalog.entries if entry.tool.runnable]
+        self.plans = {e.tool.definition.name: plan_of(e, timeout) for e in runnable}
 
     def over(self, catalog: Catalog) -> Executor:
         """Return an executor of another catalog with the same settings."""

@@ -100,22 +100,20 @@ class IdempotencyCache:
         self._evicted: deque[str] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
-        self._pinned: dict[str, tuple[ToolCall, dict[str, JsonValue]]] = {}
+        self.pins: dict[str, tuple[ToolCall, dict[str, JsonValue]]] = {}
 
     def pin(self, key: str, call: ToolCall, pinned: dict[str, JsonValue]) -> None:
         """Keep the values of default factories of a call that waits: they run once a call."""
         if not pinned:
             return
-        self._pinned[key] = call, pinned
+        self.pins[key] = call, pinned
         with self._lock:
-            while len(self._pinned) > self._limit:
-                del self._pinned[next(iter(self._pinned))]
+            while len(self.pins) > self._limit:
+                del self.pins[next(iter(self.pins))]
 
     def pinned(self, run_id: str, call: ToolCall) -> dict[str, JsonValue]:
         """Return the values that were pinned for this very call, if it waited here before."""
-        if not self._pinned:
-            return {}
-        known, pinned = self._pinned.get(key_of(run_id, call.id), (None, {}))
+        known, pinned = self.pins.get(key_of(run_id, call.id), (None, {}))
         same = known is not None and (known.name, known.arguments) == (call.name, call.arguments)
         return pinned if same else {}
 
@@ -166,7 +164,8 @@ class IdempotencyCache:
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
         known = self._claimed(key)
-        size = _OVERHEAD + _size_of(known.fingerprint)
+        _, arguments, made, _ = known.fingerprint
+        size = _OVERHEAD + 2 * len(arguments) + len(made or b"")  # the record holds them, too
         if isinstance(outcome, Completed):
             size += len(outcome.model_json) + len(memoryview(outcome.record.result_json))
             if value_json is not None:
@@ -189,12 +188,6 @@ class IdempotencyCache:
         known = self._known[key]
         assert isinstance(known, _CachedCall)  # noqa: S101  who claimed a key has it
         return known
-
-
-def _size_of(fingerprint: Fingerprint) -> int:
-    """Return the bytes of the arguments, which a record holds once more."""
-    _, arguments, made, _ = fingerprint
-    return 2 * len(arguments) + len(made or b"")
 
 
 def _digest_of(fingerprint: Fingerprint) -> bytes:
@@ -226,7 +219,9 @@ class WriteAhead:
         """Do what `begin` does but write, before somebody is asked about a call that will not run."""
         if self.ledger is None:
             return None
-        return _judged(await self.ledger.find(facts.entry(key)), key, facts, hydrated)
+        return _judged(
+            await self.ledger.find(facts.record("started", key=key)), key, facts, hydrated
+        )
 
     async def begin(
         self, key: str, facts: CallFacts, hydrated: Hydrated, recorder: Recorder
@@ -235,9 +230,10 @@ class WriteAhead:
 
         Raises Stopped if the call must not run, and what a sink raises.
         """
-        entry = facts.entry(key)
+        entry = facts.record("started", key=key)
         if self.ledger is not None:
-            (await recorder.attach(self.ledger, facts)).check()
+            if recorder.lacks(self.ledger, facts):
+                (await recorder.attach(self.ledger, facts)).check()
             earlier = await _claimed(self.ledger, entry, facts, hydrated)
             if earlier is not None:
                 return earlier

@@ -26,7 +26,7 @@ from toolcrib.failures import log_unusable
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter
 from toolcrib.schema.references import EACH, split_path
 from toolcrib.tools import Tool
-from toolcrib.values.call import ToolCall
+from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.definition import ALL, UNDECLARED, All, ToolDefinition, Visibility
 from toolcrib.values.json import (
     JsonObject,
@@ -295,6 +295,15 @@ def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
         for name, value in arguments.items()
         if name in declared
     }
+
+
+def public_view(hydrated: Hydrated) -> tuple[bytes, tuple[str, ...]]:
+    """Return the public part of effective arguments as canonical JSON, and where defaults are in it."""
+    definition = hydrated.definition
+    if not definition.secret and _all_declared(definition.input_schema_json):
+        return hydrated.canonical, hydrated.defaults
+    shown = public_bytes(definition, hydrated.canonical)
+    return shown, public_places(definition, hydrated.defaults)
 
 
 def public_bytes(definition: ToolDefinition, canonical: bytes) -> bytes:

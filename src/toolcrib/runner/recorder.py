@@ -12,12 +12,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from hashlib import sha256
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
 from toolcrib.runner.execute import until_done
-from toolcrib.runner.output import masked_arguments, public_bytes, public_places
+from toolcrib.runner.output import masked_arguments, public_places, public_view
 from toolcrib.runner.scope import Calling, CallScope, calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
@@ -46,13 +46,11 @@ _NOTHING = (None, b"null")
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
-_Missing: TypeAlias = list[tuple[str, Callable[[], Attachment]]]
-
-
 class CallFacts(msgspec.Struct, gc=False):
     """Holds what is known of one call so far, and what its records are made of.
 
-    `shown` is the text of its public arguments; `key` is known once the call begins.
+    `shown` is the text of its public arguments, `defaulted` points to the defaults in it.
+    `key` is known once the call begins.
     """
 
     hydrated: HydrationResult
@@ -62,6 +60,7 @@ class CallFacts(msgspec.Struct, gc=False):
     started_at: float
     clock: float
     shown: bytes | None = None
+    defaulted: tuple[str, ...] = ()
     size: int = 0
     sha256: str = ""
     mac: str = ""
@@ -77,9 +76,9 @@ class CallFacts(msgspec.Struct, gc=False):
     def take(self, hydrated: HydrationResult) -> None:
         """Take a repaired call; size and digest stay those of what was sent."""
         self.hydrated = hydrated
-        self.shown = None
+        self.shown, self.defaulted = None, ()
         if isinstance(hydrated, Hydrated):
-            self.shown = public_bytes(hydrated.definition, hydrated.canonical)
+            self.shown, self.defaulted = public_view(hydrated)
 
     def edit(self, hydrated: Hydrated) -> None:
         """Take a call whose arguments an approver changed; the digest stays that of what was sent."""
@@ -101,16 +100,17 @@ class CallFacts(msgspec.Struct, gc=False):
         marked = f" (defaults: {defaults})" if defaults else ""
         return f"Whoever approved this call changed its arguments. It was made with: {ran}{marked}"
 
-    def entry(self, key: str) -> ToolInvocationRecord:
-        """Return the write-ahead entry: the call is about to run under this key."""
-        return msgspec.structs.replace(self.record("started"), idempotency_key=key)
-
     def record(
-        self, status: RecordStatus, result: bytes | None = None, error: CallError | None = None
+        self,
+        status: RecordStatus,
+        result: bytes | None = None,
+        error: CallError | None = None,
+        *,
+        key: str | None = None,
     ) -> ToolInvocationRecord:
         """Make the record of what is known by now: the one place where records are made.
 
-        `result` is the public view as canonical JSON.
+        `result` is the public view as canonical JSON; `key` is that of a call that is about to begin.
         """
         hydrated, scope, parent = self.hydrated, self.scope, self.parent
         call, definition, provenance = hydrated.call, hydrated.definition, hydrated.provenance
@@ -145,20 +145,14 @@ class CallFacts(msgspec.Struct, gc=False):
             approval_id=self.approval_id,
             refusal=self.refusal,
             edited=self.edited,
-            idempotency_key=self.key,
+            idempotency_key=self.key if key is None else key,
             key_scope=self.key_scope,
             ended_at=time.time() if over else None,
             seconds=time.perf_counter() - self.clock if over else None,
             origin=scope.origin,
-            defaulted=self._defaulted(),
+            defaulted=self.defaulted,
             picked=None if scope.choice is None else scope.choice.about(call.name),
         )
-
-    def _defaulted(self) -> tuple[str, ...]:
-        hydrated = self.hydrated
-        if not isinstance(hydrated, Hydrated) or not hydrated.defaults:
-            return ()
-        return public_places(hydrated.definition, hydrated.defaults)
 
     def attachments(self) -> Iterator[tuple[str, Callable[[], Attachment]]]:
         """Yield what the record refers to: a unique name, and what makes the attachment if needed."""
@@ -212,6 +206,7 @@ class Recorder:
         call, definition = hydrated.call, hydrated.definition
         data = call.arguments.encode("utf-8", "surrogatepass")
         secret = definition is not None and bool(definition.secret)
+        shown, defaulted = public_view(hydrated) if isinstance(hydrated, Hydrated) else (None, ())
         return CallFacts(
             hydrated=hydrated,
             caller=caller,
@@ -219,9 +214,8 @@ class Recorder:
             key_scope=self.key_scope,
             started_at=time.time(),
             clock=time.perf_counter(),
-            shown=public_bytes(hydrated.definition, hydrated.canonical)
-            if isinstance(hydrated, Hydrated)
-            else None,
+            shown=shown,
+            defaulted=defaulted,
             size=len(data),
             sha256="" if secret else sha256(data).hexdigest(),
             mac=self._mac(scope.tally.run_id, call.id, call.arguments) if secret else "",
@@ -232,13 +226,9 @@ class Recorder:
         self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts
     ) -> SinkResult | Awaitable[SinkResult]:
         """Give a sink a record: what it did at once, or what is awaited to the end."""
-        attached = self._attached.get(id(sink))
-        if attached is not None and (
-            getattr(sink, "generation", None) is not None  # it may lose what it had
-            or facts.scope.attachments
-            or not attached.has_definition(facts)
-        ):
-            return self.write(sink, record, facts)
+        keeper = self._attached.get(id(sink))
+        if keeper is not None and (keeper.generation is not None or self.lacks(sink, facts)):
+            return self.write(sink, record, facts)  # or may turn out to have lost what it had
         written = _begun(sink, record)
         return written if isinstance(written, SinkResult) else to_the_end(written)
 
@@ -248,11 +238,13 @@ class Recorder:
         The record is written also where what it refers to could not be. What a sink had lost, as it
         turns out by writing, is given to it once more.
         """
-        attached = await self.attach(sink, facts) if self._may_lack(sink, facts) else _WRITTEN
+        attached = await self.attach(sink, facts) if self.lacks(sink, facts) else _WRITTEN
         written = _begun(sink, record)
         if not isinstance(written, SinkResult):
             written = await to_the_end(written)
-        if attached is _WRITTEN and not self._has_lost(sink):
+        keeper = self._attached.get(id(sink))
+        kept = keeper is None or keeper.generation == getattr(sink, "generation", None)
+        if attached is _WRITTEN and kept:
             return written
         lost = await self.attach(sink, facts)
         return SinkResult(
@@ -264,11 +256,16 @@ class Recorder:
     async def attach(self, sink: Sink, facts: CallFacts) -> SinkResult:
         """Give a sink what the record of a call will refer to, if it keeps that and has it not yet."""
         error = cancelled = None
-        for name, make in self._missing(sink, facts):
-            keeper = cast("KeepsAttachments", sink)
-            attached = await _to_the_end(partial(_attach, keeper, make))
+        if not self.lacks(sink, facts):
+            return _WRITTEN
+        names = self._attached[id(sink)].names
+        missing = [(name, make) for name, make in facts.attachments() if name not in names]
+        for name, make in missing:
+            attached = await _to_the_end(partial(_attach, cast("KeepsAttachments", sink), make))
             if attached.error is None:
-                self._keeps(sink, name)
+                if len(names) >= _MOST_ATTACHED:
+                    names.clear()  # a sink may be given one again
+                names.add(name)
             error, cancelled = error or attached.error, cancelled or attached.cancelled
         return SinkResult(None, error, cancelled)
 
@@ -291,51 +288,29 @@ class Recorder:
         for each in written:
             each.check()
 
-    def _may_lack(self, sink: Sink, facts: CallFacts) -> bool:
-        """Return whether a sink may lack something that a record refers to;
-        mostly it is one definition."""
-        attached = self._attached.get(id(sink))
-        if attached is None:
+    def lacks(self, sink: Sink, facts: CallFacts) -> bool:
+        """Return whether a sink keeps attachments, and may lack one that the call's record refers to.
+
+        Mostly that is one definition. A sink that has become of another generation has lost all.
+        """
+        keeper = self._attached.get(id(sink))
+        if keeper is None:
             return False
-        attached.known(getattr(sink, "generation", None))
-        return not attached.has_definition(facts) or bool(facts.scope.attachments)
-
-    def _has_lost(self, sink: Sink) -> bool:
-        """Return whether a sink that says of which generation it is has become of another one."""
-        attached = self._attached.get(id(sink))
-        return attached is not None and attached.generation != getattr(sink, "generation", None)
-
-    def _missing(self, sink: Sink, facts: CallFacts) -> _Missing:
-        attached = self._attached.get(id(sink))
-        if attached is None:
-            return []
-        known = attached.known(getattr(sink, "generation", None))
-        return [(name, make) for name, make in facts.attachments() if name not in known]
-
-    def _keeps(self, sink: Sink, name: str) -> None:
-        known = self._attached[id(sink)].names
-        if len(known) >= _MOST_ATTACHED:
-            known.clear()  # a sink may be given one again
-        known.add(name)
+        generation = getattr(sink, "generation", None)
+        if generation != keeper.generation:
+            if keeper.generation is not None:
+                keeper.names.clear()
+            keeper.generation = generation
+        definition = facts.hydrated.definition
+        known = definition is None or definition.digest in keeper.names
+        return not known or bool(facts.scope.attachments)
 
 
-class _Attached:
+class _Attached(msgspec.Struct):
     """The names of what one sink was given, for as long as it is of one generation."""
 
-    def __init__(self) -> None:
-        self.names = set[str]()
-        self.generation: object = None
-
-    def known(self, generation: object) -> set[str]:
-        if generation != self.generation:
-            if self.generation is not None:
-                self.names.clear()
-            self.generation = generation
-        return self.names
-
-    def has_definition(self, facts: CallFacts) -> bool:
-        definition = facts.hydrated.definition
-        return definition is None or definition.digest in self.names
+    names: set[str] = msgspec.field(default_factory=set)
+    generation: object = None
 
 
 def _attach(sink: KeepsAttachments, make: Callable[[], Attachment]) -> Awaitable[object] | None:

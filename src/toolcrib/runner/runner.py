@@ -295,8 +295,9 @@ class ToolRunner:
     def _hydrated(self, call: ToolCall, scope: CallScope) -> HydrationResult:
         """Hydrate a call; one that waited here keeps the values of its factories."""
         setup = self._setup
-        pinned = setup.cache.pinned(scope.tally.run_id, call)
-        return hydrate(call, self.catalog, pinned=pinned, on_exception=setup.reporter.debug)
+        cache = setup.cache
+        pinned = cache.pinned(scope.tally.run_id, call) if cache.pins else None
+        return hydrate(call, setup.catalog, pinned=pinned, on_exception=setup.reporter.debug)
 
 
 def check_numbers(
