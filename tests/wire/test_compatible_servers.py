@@ -102,6 +102,34 @@ def test_every_split_gives_the_same_reply(body: bytes) -> None:
 
 
 @each_row(
+    ("message", "finish", "text"),
+    [
+        ({"content": "Hi", "tool_calls": [piece(A, name="f", id="x")]}, "tool_calls", "Hi"),
+        ({"content": "\nHi", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": 1}'}}]},
+         "tool_calls", "Hi"),
+        ({"content": "Hi, all.", "tool_calls": None}, "tool_calls", "Hi, all."),
+        ({"content": "Hi", "tool_calls": [piece(B, name="f", id="x")]}, "doubtful", "Hi"),
+        ({"content": "Hi", "tool_calls": [piece(A, name="g", id="x")]}, "doubtful", "Hi"),
+        ({"content": "Hi", "tool_calls": [piece(A, name="f"), piece(B, name="f", index=1)]},
+         "doubtful", "Hi"),
+    ],
+)  # fmt: skip
+def test_a_stream_may_end_with_the_whole_message(message: Json, finish: str, text: str) -> None:
+    """MiniMax: GCWing/OpenBitFun#792. It streams no `[DONE]`, and says what it is to say once more."""
+    first = delta(
+        tool_calls=[piece('{"a"', name="f", id="x")], content="Hi", reasoning_content="Hm"
+    )
+    again = {"message": {"reasoning_content": "Hm", **message}, "finish_reason": "tool_calls"}
+    chunks = first, delta("tool_calls", tool_calls=[piece(":1}")]), {"choices": [again]}
+    reply = decode("openai-chat", sse_of(*chunks, done=False))
+    assert (reply.finish, reply.text) == (finish, text)
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [("f", A)]
+    state = reply.message.provider_state
+    assert state is not None
+    assert state.data == {"reasoning_content": "Hm"}
+
+
+@each_row(
     ("fragments", "text"),
     [
         ([], ""),

@@ -359,6 +359,8 @@ class ChatReply:
         self._calls = CallAssembler(offer, ids)
         self._legacy = CallAssembler(offer, ids)
         self._others: dict[int, CallAssembler] = {}
+        self._by_delta = False
+        self._copies: list[CallAssembler] = []
         self._offer = offer
         self._choice: object = None
         self._refused = False
@@ -421,7 +423,12 @@ class ChatReply:
             if index == self._choice:
                 key = _key(choice, whole=whole)
                 self._source.point(at, key)
-                self._add(choice.get(key), whole=whole, parts=parts)
+                message = choice.get(key)
+                if key == "message" and message is not None and self._by_delta:
+                    self._say_again(message, parts)
+                else:
+                    self._add(message, whole=whole, parts=parts)
+                self._by_delta = self._by_delta or (key == "delta" and not whole)
                 own.append(choice)
             else:
                 self._pass(index, choice.get(_key(choice, whole=whole)))
@@ -442,6 +449,26 @@ class ChatReply:
                 others.piece(index_of(call.get("index")), str(call.get("id") or ""), *said)
         if any(said := _pieces_of(delta.get("function_call"))):
             others.piece("function_call", "", *said)
+
+    def _say_again(self, message: Any, parts: Parts) -> None:
+        """Take the whole message with which some servers end a stream (MiniMax: GCWing/OpenBitFun#792).
+
+        Of its text only what did not stream is new; its calls have to be those that streamed.
+        """
+        copy = ChatReply(self._wire, offer=self._offer, ids="")
+        copy._source = self._source
+        copy._add(message, whole=True, parts=[])
+        told, text = "".join(self._text), "".join(copy._text)
+        if text.strip() != told.strip():
+            self.add_text(text.removeprefix(told), parts)
+        self._refused = self._refused or copy._refused
+        if not self._kept.state():
+            self._kept = copy._kept
+        said = copy._calls if copy._calls.last_id else copy._legacy
+        if said.last_id and (self._calls.last_id or self._legacy.last_id):
+            self._copies.append(said)
+        elif said.last_id:
+            self._add({**message, "content": None, "refusal": None}, whole=False, parts=parts)
 
     def _add(self, delta: Any, *, whole: bool, parts: Parts) -> None:
         if delta is None and not whole:
@@ -536,6 +563,11 @@ class ChatReply:
             self._legacy.stray()
         legacy = self._ending.calls(self._legacy)  # first: what cuts one of them cuts all
         calls = self._held_together(self._ending.calls(self._calls), legacy)
+        for copy in self._copies:
+            said = copy.finish(cut=False)[0]
+            same = len(said) == len(calls) and all(map(_is_same_call, said, calls))
+            if not same and self._ending.cut is None:
+                calls = tuple(replace(c, complete=False, fault=CONTRADICTORY) for c in calls)
         usage, state = spent(self._usage), self.state()
         return self._ending.reply(
             self._text, calls, usage, raw=raw, state=state, refused=self._refused
@@ -546,7 +578,7 @@ class ChatReply:
     ) -> tuple[ToolCall, ...]:
         """Return the calls; a `function_call` among them is a copy of one."""
         for copy in legacy if calls and self._ending.cut is None else ():
-            if any(c.name == copy.name and same_json(c.arguments, copy.arguments) for c in calls):
+            if any(_is_same_call(copy, call) for call in calls):
                 continue
             return tuple(replace(c, complete=False, fault=CONTRADICTORY) for c in calls)
         return calls or legacy
@@ -554,6 +586,10 @@ class ChatReply:
     def state(self) -> Any:
         """Return what has to go back as it came."""
         return self._kept.state()
+
+
+def _is_same_call(one: ToolCall, other: ToolCall) -> bool:
+    return one.name == other.name and same_json(one.arguments, other.arguments)
 
 
 def _key(choice: dict[str, Any], *, whole: bool) -> str:
