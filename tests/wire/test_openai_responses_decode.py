@@ -189,6 +189,33 @@ def test_streamed_calls(events: list[Event], calls: list[Call]) -> None:
         assert len({call.id for call in reply.tool_calls}) == len(calls)
 
 
+HI = message("Hi", id="m1")
+
+
+@each_row(
+    ("events", "text", "calls"),
+    [
+        ([begun(HI), done(HI), ended({"type": "reasoning", "id": "r"}, message("Hi", id="m2"))],
+         "Hi", []),
+        ([begun(HI), done(HI), begun(called()), piece(A1), done(called(A1)),
+          ended(message("Hi", id="m2"), called(A1, id="fc_2", call_id="y"))], "Hi", [("x", "f", A1)]),
+        ([begun(called()), done(called(A1)), begun(called(id="fc_2", call_id="y"), 1),
+          done(called(A1, id="fc_2", call_id="y"), 1),
+          ended(HI, HI, *(called(A1, id=f"i{at}", call_id=f"c{at}") for at in range(2)))],
+         "HiHi", [("x", "f", A1), ("y", "f", A1)]),
+        ([begun(called()), done(called(A1)), ended(HI, called({"a": 1}, id="fc_1"))],
+         "Hi", [("x", "f", '{"a": 1}')]),
+    ],
+)  # fmt: skip
+def test_what_has_new_ids_at_the_end_is_not_said_twice(
+    events: list[Event], text: str, calls: list[Call]
+) -> None:
+    """BerriAI/litellm#36375 (one index for several items), vllm-project/vllm#47916."""
+    reply = decode("openai-responses", sse_of(*events), offer=OFFER)
+    assert (reply.text, calls_of(reply)) == (text, calls)
+    assert all(call.complete for call in reply.tool_calls)
+
+
 @each_row("events", [events for events, _ in STREAMS.values()], ids=STREAMS)
 def test_every_split_gives_the_same_reply_and_parts(events: list[Event]) -> None:
     body = sse_of(*events)

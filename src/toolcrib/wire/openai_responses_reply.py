@@ -176,6 +176,11 @@ class Item:
             bool(streamed) and self.settled and not same_json(streamed, "".join(self.copies[-1:]))
         )
 
+    @property
+    def said(self) -> tuple[str, str]:
+        """The name and the arguments of a call, or the text of a message."""
+        return self.name, "".join(map(str, self.texts.values())) or self.whole
+
     def text(self, at: int) -> Growing:
         return self.texts.setdefault(at, Growing())
 
@@ -186,6 +191,7 @@ class Items:
     def __init__(self) -> None:
         self._all: list[Item] = []
         self._by: dict[object, Item] = {}
+        self._said: dict[tuple[str, str], list[Item]] | None = None
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self._all)
@@ -229,10 +235,15 @@ class Items:
         other = call_id and last.call_id and last.call_id != call_id
         return self.open(kind, index, item_id) if other else last
 
-    def listed(self, kind: str, at: int, item_id: str, call_id: str) -> Item:
-        """Return the item at a place of the list that ends a stream; a new one if it never streamed."""
-        for key in (("id", item_id), ("call", call_id), ("at", at)):
-            item = self._by.get(key)
+    def listed(self, at: int, form: dict[str, Any]) -> Item:
+        """Return the item at a place of the list that ends a stream; a new one if it never streamed.
+
+        One with neither a known id nor a known place is one that said the same, since some servers give
+        their items new ids here (BerriAI/litellm#36375, vllm-project/vllm#47916).
+        """
+        kind, item_id = _typed(form)[1], _string(form, "id")
+        keys = ("id", item_id), ("call", _string(form, "call_id")), ("at", at)
+        for item in (*map(self._by.get, keys), self._same(form)):
             if item is not None and item.kind == kind and not item.listed:
                 break
         else:
@@ -240,6 +251,19 @@ class Items:
             self._all.append(item)
         item.listed = True
         return item
+
+    def _same(self, form: dict[str, Any]) -> Item | None:
+        """Return the first item, of those not listed yet, that said the same."""
+        if self._said is None:
+            self._said = {}
+            for item in reversed(self._all):
+                self._said.setdefault(item.said, []).append(item)
+        name, text = form.get("name") or "", message_text([form]) or form.get("arguments")
+        known = isinstance(name, str) and isinstance(text, str) and text
+        same = self._said.get((name, str(text)), []) if known else []
+        while same and same[-1].listed:
+            same.pop()
+        return same[-1] if same else None
 
     def _named(
         self, kind: str, index: int | None, item_id: str, call_id: str = ""
@@ -394,11 +418,10 @@ class Output:
         output = member_of(response, "output", list) or []
         for at, entry in enumerate(output):
             form, kind = _typed(entry)
-            item_id, call_id = _string(form, "id"), _string(form, "call_id")
             if streamed:
-                item = self.items.listed(kind, at, item_id, call_id)
+                item = self.items.listed(at, form)
             else:
-                item = self.items.open(kind, at, item_id)
+                item = self.items.open(kind, at, _string(form, "id"))
             if item.final is None:
                 self._finished(item, form, at, parts)
             else:
