@@ -17,7 +17,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -95,7 +94,7 @@ class IdempotencyCache:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: dict[str, _CachedCall | bytes] = {}  # of what was evicted a digest
+        self._known: dict[str, _CachedCall | int] = {}  # of what was evicted the fingerprint's hash
         self._finished: deque[tuple[str, int]] = deque()
         self._evicted: deque[str] = deque()
         self._bytes = 0
@@ -130,8 +129,8 @@ class IdempotencyCache:
         if known is mine:
             return None
         with self._lock:
-            if isinstance(known, bytes):
-                if known != _digest_of(fingerprint):
+            if isinstance(known, int):
+                if known != hash(fingerprint):
                     raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
                 return "evicted"
             held = known.held and not known.taken
@@ -158,12 +157,12 @@ class IdempotencyCache:
 
     def hold(self, key: str, outcome: Completed | Failed) -> None:
         """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
-        known = self._claimed(key)
+        known = cast("_CachedCall", self._known[key])
         known.outcome, known.held, known.taken = outcome, True, False
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
-        known = self._claimed(key)
+        known = cast("_CachedCall", self._known[key])
         _, arguments, made, _ = known.fingerprint
         size = _OVERHEAD + 2 * len(arguments) + len(made or b"")  # the record holds them, too
         if isinstance(outcome, Completed):
@@ -179,23 +178,11 @@ class IdempotencyCache:
             while len(self._finished) > self._limit or self._bytes > MAX_BYTES:
                 oldest, size = self._finished.popleft()
                 self._bytes -= size
-                self._known[oldest] = _digest_of(self._claimed(oldest).fingerprint)
+                evicted = cast("_CachedCall", self._known[oldest])
+                self._known[oldest] = hash(evicted.fingerprint)
                 self._evicted.append(oldest)
             while len(self._evicted) > MAX_EVICTED:
                 del self._known[self._evicted.popleft()]
-
-    def _claimed(self, key: str) -> _CachedCall:
-        known = self._known[key]
-        assert isinstance(known, _CachedCall)  # noqa: S101  who claimed a key has it
-        return known
-
-
-def _digest_of(fingerprint: Fingerprint) -> bytes:
-    """Return what tells a fingerprint from all others."""
-    definition, arguments, made, caller = fingerprint
-    parts = [text.encode("utf-8", "surrogatepass") for text in (definition, arguments, caller)]
-    lengths = f"{[*map(len, parts)]}{made is None}".encode()
-    return blake2b(b"".join((lengths, *parts, made or b"")), digest_size=16).digest()
 
 
 class WriteAhead:
