@@ -308,7 +308,7 @@ class CallAssembler:
             call.provider_id = provider_id
             self._by_id[provider_id] = call
         if name:
-            joined_name = self._joined(call.name, name)
+            joined_name = self._joined(call.name, name) if call.name else name
             if (
                 call.name
                 and call.has_arguments()

@@ -62,9 +62,12 @@ def check_error(payload: JsonObject) -> None:
 def usage_in(payload: JsonObject) -> JsonObject:
     """Return the counts: Groq streams them in `x_groq`, Moonshot in the
     choice (earendil-works/pi#2017)."""
+    told = payload.get("usage")
+    if isinstance(told, dict) and told:
+        return told
     choices = payload.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    for holder in (payload, payload.get("x_groq"), choice):
+    for holder in (payload.get("x_groq"), choice):
         usage = _member(holder, "usage")
         if usage:
             return usage
@@ -236,6 +239,7 @@ _LISTS = ("reasoning_details", "thinking_blocks")
 _OF_CALLS = ("extra_content", "provider_specific_fields")
 MEMBERS = (*_TEXTS, *_LISTS, *_OF_CALLS)
 """Names in a message that are kept, in the order of every request: a provider caches by bytes."""
+_ANY_MEMBER, _ANY_OF_CALLS = frozenset(MEMBERS), frozenset(_OF_CALLS)
 _GROWING = ("text", "summary", "thinking")
 _CALLS = "calls"
 
@@ -475,7 +479,8 @@ class ChatReply:
             return
         if not isinstance(delta, dict):
             raise WireError("a choice has neither `message` nor `delta`")
-        self._kept.add(delta)
+        if not _ANY_MEMBER.isdisjoint(delta):
+            self._kept.add(delta)
         calls = delta.get("tool_calls")
         if calls is not None:
             self._add_calls(calls, whole=whole, parts=parts)
@@ -507,7 +512,8 @@ class ChatReply:
                 self._calls.whole(provider_id, name, text)
             elif part := self._calls.piece(index_of(call.get("index")), provider_id, name, text):
                 parts.append(part)
-            self._kept.add_call(call, self._calls.last_id)
+            if not _ANY_OF_CALLS.isdisjoint(call):
+                self._kept.add_call(call, self._calls.last_id)
 
     def _take_note(self, provider_id: str, name: str, text: str) -> None:
         if provider_id or name or text:
@@ -562,7 +568,9 @@ class ChatReply:
             self._calls.stray()
             self._legacy.stray()
         legacy = self._ending.calls(self._legacy)  # first: what cuts one of them cuts all
-        calls = self._held_together(self._ending.calls(self._calls), legacy)
+        calls = self._ending.calls(self._calls)
+        if legacy:
+            calls = self._held_together(calls, legacy)
         for copy in self._copies:
             said = copy.finish(cut=False)[0]
             same = len(said) == len(calls) and all(map(_is_same_call, said, calls))
