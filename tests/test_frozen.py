@@ -72,6 +72,12 @@ def part_of(part: TextPart | ArgumentsPart) -> list[str]:
             return [call_id, name, text]
 
 
+FROZEN_WIRES = [
+    wire for wire in WIRES if f'"replies of {wire}"' in FROZEN.read_text(encoding="utf-8")
+]
+"""A wire without recordings cannot be frozen, and one that came later is, once it has some."""
+
+
 def recorded(data: Path, wire: str) -> Iterator[dict[str, Any]]:
     with gzip.open(data / f"wire/{wire}.jsonl.gz", "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
@@ -162,8 +168,9 @@ def views(data: Path) -> dict[str, str]:
 
 
 def all_of(data: Path) -> Frozen:
-    made = {f"replies of {wire}": replies(data, wire) for wire in WIRES}
-    made |= {f"conversations of {wire}": requests(data, wire) for wire in WIRES}
+    wires = [wire for wire in WIRES if (data / f"wire/{wire}.jsonl.gz").exists()]
+    made = {f"replies of {wire}": replies(data, wire) for wire in wires}
+    made |= {f"conversations of {wire}": requests(data, wire) for wire in wires}
     return made | {"views of tools": views(data)}
 
 
@@ -173,16 +180,17 @@ def frozen() -> Frozen:
     return found
 
 
-@each_row("wire", WIRES)
+@each_row("wire", FROZEN_WIRES)
 def test_recorded_bodies_decode_as_they_did(shared_data: Path, frozen: Frozen, wire: str) -> None:
     found, before = replies(shared_data, wire), frozen[f"replies of {wire}"]
     assert {row for row in found if found[row] != before[row]} == set()
     assert len(found) == len(before)
 
 
-@each_row("wire", WIRES)
+@each_row("wire", FROZEN_WIRES)
 def test_conversations_are_told_as_they_were(shared_data: Path, frozen: Frozen, wire: str) -> None:
-    assert requests(shared_data, wire) == frozen[f"conversations of {wire}"]
+    found, before = requests(shared_data, wire), frozen[f"conversations of {wire}"]
+    assert {name: found[name] for name in before} == before
 
 
 def test_tools_look_to_each_provider_as_they_did(shared_data: Path, frozen: Frozen) -> None:

@@ -15,21 +15,11 @@ from toolcrib.testing import openai_server
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import ChatRequest, Message, ToolChoice
-from toolcrib.wire import encode
+from toolcrib.wire import WIRES, encode
 
 OWN: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
 ADD = PlainTool(ToolDefinition(name="add", description="Add.", input_schema_json="{}"))
 HI = ChatRequest((Message.user("Hi"),))
-WIRES = [
-    "openai-chat",
-    "openai-responses",
-    "anthropic",
-    "gemini",
-    "mistral",
-    "ollama",
-    "cohere",
-    "bedrock-converse",
-]
 
 
 def body_of(wire: str, request: ChatRequest) -> dict[str, Any]:

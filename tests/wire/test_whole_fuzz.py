@@ -32,7 +32,7 @@ from wire.recorded_helpers import Row, recorded
 
 from toolcrib.errors import ClientError
 from toolcrib.hydration.parse import Parsed, parse_arguments
-from toolcrib.wire import Wire, decoder, wire_of
+from toolcrib.wire import WIRES, Wire, decoder, wire_of
 
 SAMPLE = 700
 SEED = 13
@@ -351,20 +351,10 @@ def too_much(recording: Recording, whole: Runs, body: bytes) -> Runs:
     return runs(recording.wire, body) - whole
 
 
-WIRES = (
-    "openai-chat",
-    "openai-responses",
-    "anthropic",
-    "gemini",
-    "mistral",
-    "ollama",
-    "cohere",
-    "bedrock-converse",
-    IN_PIECES,
-)
+READ = (*WIRES, IN_PIECES)
 
 
-@each_row("wire", WIRES)
+@each_row("wire", READ)
 def test_a_sample_runs_nothing_that_the_recording_does_not_deliver(
     wire: str, shared_data: Path
 ) -> None:
@@ -372,7 +362,7 @@ def test_a_sample_runs_nothing_that_the_recording_does_not_deliver(
     known = recordings(shared_data, wire)
     deliver = {r.id: runs(r.wire, b"".join(r.events)) for r in known}
     calling = [r for r in known if deliver[r.id]] or known
-    for _ in range(SAMPLE // len(WIRES)):
+    for _ in range(SAMPLE // len(READ)):
         recording = random_.choice(calling if random_.random() < 0.9 else known)
         made = sum(1 for _ in mutants(recording))
         name, events = next(islice(mutants(recording), random_.randrange(made), None))
@@ -382,7 +372,7 @@ def test_a_sample_runs_nothing_that_the_recording_does_not_deliver(
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not WHOLE, reason="takes minutes; TOOLCRIB_FUZZ=all")
-@each_row("wire", WIRES)
+@each_row("wire", READ)
 def test_nothing_runs_that_the_recording_does_not_deliver(wire: str, shared_data: Path) -> None:
     found, tried = [], 0
     for recording in recordings(shared_data, wire):
