@@ -449,7 +449,7 @@ class Call(msgspec.Struct):
     def _note_approval(self, hydrated: Hydrated) -> None:
         """Record who approved the tool for the run, if it runs because of that."""
         definition, tally = hydrated.definition, self.scope.tally
-        given = tally.approval_of(definition.digest, self.context.caller.id)
+        given = tally.approved and tally.approval_of(definition.digest, self.context.caller.id)
         if given:
             self.facts.approval_id, self.facts.approved_by = given.id, given.by
 
