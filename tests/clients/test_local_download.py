@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 from toolcrib.clients.local.model import (
     ModelSource,
     Step,
+    bytes_in,
     install,
     is_installed,
     model_path,
@@ -147,6 +149,25 @@ def test_two_at_once_both_end_with_the_file(source: ModelSource) -> None:
         thread.join()
     assert found == [CONTENT, CONTENT]
     assert files(source) == ["small.gguf"]
+
+
+def test_progress_is_told_of_a_folder_in_which_others_come_and_go(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_bytes(b"12345")
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            (tmp_path / "unpack" / "below").mkdir(parents=True)
+            (tmp_path / "unpack" / "below" / "file").write_bytes(b"1")
+            shutil.rmtree(tmp_path / "unpack")
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        assert {bytes_in(tmp_path) for _ in range(2_000)} <= {5, 6}
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_a_cache_that_cannot_be_written(source: ModelSource, tmp_path: Path) -> None:

