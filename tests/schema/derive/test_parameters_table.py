@@ -133,6 +133,8 @@ ROWS: list[tuple[Any, Any, list[tuple[Any, Any]], list[Any]]] = [
     (SecretStr, {**TEXT, "format": "password", "writeOnly": True}, [("x", SecretStr("x"))], [1]),
     (Literal[1, True], {"enum": [1, True]}, [(1, 1), (True, True)], [2, "1", False]),
     (Literal[Level.LOW], None, [(1.0, Level.LOW)], [2]),
+    (Literal[Word.A], None, [("a", Word.A)], ["b"]),
+    (Literal[Word.A] | None, None, [("a", Word.A), (None, None)], ["b"]),
     (Level, None, [(2.0, Level.HIGH)], [3, "2", True]),
     (Word, None, [("a", Word.A)], ["b"]),
     (Mixed, None, [(1, Mixed.ONE), ("1", Mixed.TEXT), (None, Mixed.NONE)], ["2", 0]),

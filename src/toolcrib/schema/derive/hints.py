@@ -14,6 +14,7 @@ from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_ori
 
 _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _UNIONS = (Union, types.UnionType)
+_PLAIN_CHOICES = (str, bool, type(None))
 _SHOWN = 200
 _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.Container)
 
@@ -57,7 +58,7 @@ def is_plain(hint: Any) -> bool:
         return True
     origin, arguments = origin_and_args(hint)
     if origin is Literal:
-        return all(isinstance(a, str | bool | None) for a in arguments)
+        return all(a.__class__ in _PLAIN_CHOICES for a in arguments)  # a member of an Enum is made
     if origin is Annotated:
         return is_plain(arguments[0]) and all(
             type(extra).__module__ == "pydantic.fields" for extra in arguments[1:]
