@@ -41,7 +41,7 @@ from toolcrib.values.json import (
 from toolcrib.values.origin import Attachment, AttachmentKind
 from toolcrib.values.record import NO_JSON, RecordStatus, ToolInvocationRecord
 from toolcrib.values.run import RunRecord
-from toolcrib.values.typed import check_fields
+from toolcrib.values.typed import Checked
 
 FORMAT = 2  # of logs that are begun now; 1 has neither a sealed start nor a sealed tail
 
@@ -62,7 +62,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
     intact: bool = True
 
 
-class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+class AuditFilter(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Says which entries are wanted: all that is given must hold; None is anything.
 
     `since` (inclusive) and `until` (exclusive) are about the time an entry was written, in seconds
@@ -84,9 +84,6 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     newest: bool = False
     latest: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 EVERYTHING = AuditFilter()

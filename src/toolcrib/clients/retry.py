@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from toolcrib.errors import ClientError
-from toolcrib.values.typed import check_fields
+from toolcrib.values.typed import Checked
 
 if TYPE_CHECKING:
     import tenacity
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Retries(msgspec.Struct, frozen=True, kw_only=True):
+class Retries(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Say how often a request is made in all, and how long is waited in between, in seconds.
 
     The first wait is `first_wait`, each further one twice as long, none longer than `longest_wait`; by
@@ -39,7 +39,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.attempts.__class__ is not float:  # NaN is checked as the number that it is
-            check_fields(self)
+            super().__post_init__()
         waits = 0 <= self.first_wait <= self.longest_wait and self.first_wait < math.inf
         if not (self.attempts >= 1 and waits):  # NaN is neither
             raise ValueError("Retries: at least one attempt, and 0 <= first_wait <= longest_wait")

@@ -23,7 +23,7 @@ import msgspec
 from toolcrib.clients.server import proxy_of, secrets_of
 from toolcrib.errors import ClientError, ConnectionFailed, MissingExtraError, RequestError
 from toolcrib.values.json import Veiled
-from toolcrib.values.typed import check_fields, names_wrong_types
+from toolcrib.values.typed import Checked, names_wrong_types
 
 if TYPE_CHECKING:
     import aiohttp
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # asked for.)
 
 
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+class Timeouts(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Time limits in seconds, None for none: to connect, between two reads, for everything.
 
     To connect is all from the server's name to TLS, also by a proxy. Raises ValueError for one that
@@ -49,7 +49,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     total: float | None = 900.0
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if not all(
             limit is None or 0 < limit < math.inf for limit in msgspec.structs.astuple(self)
         ):

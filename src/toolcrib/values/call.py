@@ -13,7 +13,7 @@ import msgspec
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.definition import NoSchemaMode, ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, fresh
-from toolcrib.values.typed import check_fields
+from toolcrib.values.typed import Checked
 
 
 class PayloadRef(msgspec.Struct, frozen=True, gc=False):
@@ -40,7 +40,7 @@ class CallFault(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
 
 
-class ToolCall(Veiled, msgspec.Struct, frozen=True, gc=False):
+class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     """A tool call, as decoded from a reply.
 
     `id` is ours, unique in the thread; `provider_id` is what the provider calls it (may be empty or
@@ -66,9 +66,6 @@ class ToolCall(Veiled, msgspec.Struct, frozen=True, gc=False):
     notes: tuple[str, ...] = ()
     fault: CallFault | None = None
     payload: PayloadRef | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 class ValidatorInfo(msgspec.Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ import msgspec
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.json import JsonValue
 from toolcrib.values.record import Outcome
-from toolcrib.values.typed import check_fields
+from toolcrib.values.typed import Checked
 
 ROUNDING: Final = 1 + 1e-9
 """What a limit of a cost is multiplied by: three times 0.1 is not more than 0.3."""
@@ -100,7 +100,7 @@ class PolicyContext(msgspec.Struct, frozen=True, gc=False):
     run: RunTally
 
 
-class CallContext(msgspec.Struct, frozen=True):
+class CallContext(Checked, msgspec.Struct, frozen=True):
     """Says what a tool may know of its own call. A parameter of this type is filled in by the runner.
 
     `idempotency_key` is the same whenever the same call is run again; `deadline` is on the clock of
@@ -113,9 +113,6 @@ class CallContext(msgspec.Struct, frozen=True):
     caller: Caller
     deadline: float | None
     observer: Observer | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def progress(self, part: JsonValue) -> None:
         """Tell whoever watches the run; `part` is shown as it is, so put nothing secret in it.

@@ -10,57 +10,45 @@ import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.values.json import JsonObject, Veiled
-from toolcrib.values.typed import check_fields
+from toolcrib.values.typed import Checked
 
 
-class Caller(msgspec.Struct, frozen=True, gc=False):
+class Caller(Checked, msgspec.Struct, frozen=True, gc=False):
     """On whose behalf a call is made. Who that is, is the application's to establish."""
 
     id: str
     roles: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 ANONYMOUS = Caller("anonymous")
 
 
-class Allow(msgspec.Struct, frozen=True, tag="allow", gc=False):
+class Allow(Checked, msgspec.Struct, frozen=True, tag="allow", gc=False):
     """The call may run."""
 
     reason: str = ""
     policy: str = ""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
 
-
-class Deny(msgspec.Struct, frozen=True, tag="deny", gc=False):
+class Deny(Checked, msgspec.Struct, frozen=True, tag="deny", gc=False):
     """The call may not run; `code` is `denied`, `budget_exceeded` or `rate_limited`."""
 
     reason: str
     policy: str = ""
     code: ErrorCode = ErrorCode.DENIED
 
-    def __post_init__(self) -> None:
-        check_fields(self)
 
-
-class Ask(msgspec.Struct, frozen=True, tag="ask", gc=False):
+class Ask(Checked, msgspec.Struct, frozen=True, tag="ask", gc=False):
     """The call may run if a person approves it."""
 
     reason: str
     policy: str = ""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 Decision: TypeAlias = Allow | Deny | Ask
 
 
-class ApprovalRequest(msgspec.Struct, frozen=True, gc=False):
+class ApprovalRequest(Checked, msgspec.Struct, frozen=True, gc=False):
     """A question to a person: may `tool` run with `arguments`?
 
     `id` is a digest over run, call, tool, definition, arguments and caller, so that an answer to it
@@ -85,14 +73,11 @@ class ApprovalRequest(msgspec.Struct, frozen=True, gc=False):
     defaults: tuple[str, ...] = ()
     for_run: bool = False
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def expired(self, now: float | None = None) -> bool:
         return (time.time() if now is None else now) >= self.expires_at
 
 
-class Approve(Veiled, msgspec.Struct, frozen=True, tag="approve"):
+class Approve(Checked, Veiled, msgspec.Struct, frozen=True, tag="approve"):
     """Yes, by `by`; with `arguments`, yes to these instead (they are hydrated anew).
 
     With `for_run` it is yes to the tool for the rest of the run as well: further calls of this very
@@ -107,18 +92,12 @@ class Approve(Veiled, msgspec.Struct, frozen=True, tag="approve"):
     arguments: JsonObject | None = None
     for_run: bool = False
 
-    def __post_init__(self) -> None:
-        check_fields(self)
 
-
-class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
+class Refuse(Checked, msgspec.Struct, frozen=True, tag="refuse"):
     """Says no. The reason is for the record; the model learns that it was refused, not why."""
 
     reason: str = ""
     by: str = ""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 Answer: TypeAlias = Approve | Refuse

@@ -24,7 +24,7 @@ from toolcrib.values.json import (
     json_copy,
     sha256_hex,
 )
-from toolcrib.values.typed import check_fields
+from toolcrib.values.typed import Checked
 
 NoSchemaMode: TypeAlias = Literal["read-only", "human-approval", "full"]
 
@@ -145,7 +145,7 @@ _OPENS: Final = ("additionalProperties", "unevaluatedProperties")
 """The keywords by which an object's schema names a key or asks for one, and that let any in."""
 
 
-class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A tool, as a model, a policy and an auditor know it.
 
     `visible` is the allowlist of result fields for UI, logs, telemetry and audit, `model_visible`
@@ -172,7 +172,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def __post_init__(self) -> None:
         try:
-            check_fields(self)
+            super().__post_init__()
         except TypeError as wrong:
             raise DefinitionError(str(wrong)) from None
         try:

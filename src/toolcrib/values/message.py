@@ -16,7 +16,7 @@ from toolcrib.values.call import PayloadRef, ToolCall
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonValue, Veiled
 from toolcrib.values.offer import Offer
-from toolcrib.values.typed import check_fields
+from toolcrib.values.typed import Checked
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal[
@@ -25,7 +25,7 @@ FinishReason: TypeAlias = Literal[
 """`doubtful`: the reply ended for a reason that its wire does not list, or no call in it is whole."""
 
 
-class Image(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
+class Image(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     """A picture: base64 text with its media type (`image/png`), or an address. Raises ValueError.
 
     Of an address the media type may be unknown; some providers need it all the same.
@@ -38,7 +38,7 @@ class Image(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     url: str = ""
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if bool(self.data) == bool(self.url):
             raise ValueError("an image has either data or a url")
         if self.data and not self.media_type:
@@ -62,7 +62,7 @@ class ProviderState(Veiled, msgspec.Struct, frozen=True):
     data: Any
 
 
-class Message(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     """A message. Only the assistant's has `tool_calls`; only a tool's has `call_id` and `is_error`.
 
     `images` are a user's; they come before the text. `provider_state` is opaque. `untrusted` marks what
@@ -82,9 +82,6 @@ class Message(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     images: tuple[Image, ...] = ()
     untrusted: bool = False
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     @staticmethod
     def system(text: str) -> Message:
         return Message("system", text)
@@ -103,7 +100,7 @@ class Message(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
         return Message("tool", content, call_id=call.id, name=call.name, is_error=is_error)
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(Checked, msgspec.Struct, frozen=True):
     """Tokens and requests spent; adds up with `+`.
 
     Of the input's tokens, `cache_read` were in the provider's cache, and `cache_written` were put in.
@@ -115,9 +112,6 @@ class Usage(msgspec.Struct, frozen=True):
     cache_read: int = 0
     cache_written: int = 0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.requests + other.requests,
@@ -128,7 +122,7 @@ class Usage(msgspec.Struct, frozen=True):
         )
 
 
-class Settings(Veiled, msgspec.Struct, frozen=True):
+class Settings(Checked, Veiled, msgspec.Struct, frozen=True):
     """Sampling settings. `extra` members go into the request body as they stand.
 
     `provider_tools` are tools that the provider has and runs itself, such as a web search, in its own
@@ -142,11 +136,8 @@ class Settings(Veiled, msgspec.Struct, frozen=True):
     extra: Mapping[str, JsonValue] = {}
     provider_tools: tuple[Mapping[str, JsonValue], ...] = ()
 
-    def __post_init__(self) -> None:
-        check_fields(self)
 
-
-class ToolChoice(msgspec.Struct, frozen=True):
+class ToolChoice(Checked, msgspec.Struct, frozen=True):
     """Says what the model is asked to do about tools: its choice, none, at least one, or one by name.
 
     `allowed` names those that its choice is among; the others stay in the request, for its cache.
@@ -156,11 +147,8 @@ class ToolChoice(msgspec.Struct, frozen=True):
     name: str | None = None
     allowed: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_fields(self)
 
-
-class OutputFormat(msgspec.Struct, frozen=True):
+class OutputFormat(Checked, msgspec.Struct, frozen=True):
     """Says what the final text is to be: JSON valid by the schema of which `schema_json` is the text.
 
     `name` is what a provider is told that it is called. Raises ValueError for a text that is no object.
@@ -170,7 +158,7 @@ class OutputFormat(msgspec.Struct, frozen=True):
     schema_json: str
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         try:
             schema = json.loads(self.schema_json)
         except ValueError:
@@ -202,7 +190,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
         return self.id_prefix or f"call_{os.urandom(6).hex()}_"
 
 
-class Reply(Veiled, msgspec.Struct, frozen=True):
+class Reply(Checked, Veiled, msgspec.Struct, frozen=True):
     """A model's answer, decoded.
 
     `finish` is `tool_calls` if and only if `tool_calls` holds calls that may run; calls of a cut
@@ -226,9 +214,6 @@ class Reply(Veiled, msgspec.Struct, frozen=True):
     events: tuple[str, ...] = ()
     payload: PayloadRef | None = None
     provider: str = ""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def text(self) -> str:

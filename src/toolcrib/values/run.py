@@ -16,12 +16,12 @@ from toolcrib.values.json import JsonObject, Veiled, canonical_json, keyed_diges
 from toolcrib.values.message import Message, Usage
 from toolcrib.values.origin import Choice, Origin
 from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.typed import check_fields, check_type
+from toolcrib.values.typed import Checked, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
 
 
-class Limits(msgspec.Struct, frozen=True):
+class Limits(Checked, msgspec.Struct, frozen=True):
     """Say where a run stops by itself: model turns, tool calls, seconds, tool cost. None is no limit.
 
     `tool_cost` is the sum of the `cost` that the called tools were declared with, in the author's unit.
@@ -35,7 +35,7 @@ class Limits(msgspec.Struct, frozen=True):
     corrections: int | None = 3
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         for name in self.__struct_fields__:
             limit = getattr(self, name)
             if limit is not None and math.isnan(limit):  # nothing is above it
@@ -51,7 +51,7 @@ class RepairedText(Veiled, msgspec.Struct, frozen=True):
     by: str
 
 
-class RunState(Veiled, msgspec.Struct, frozen=True):
+class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     """All that a run needs to go on in another process: JSON, no pickle.
 
     `offered` names the tools that the model could see in the turn that waits; `elapsed` is in
@@ -86,9 +86,6 @@ class RunState(Veiled, msgspec.Struct, frozen=True):
     corrections: int = 0
     version: int = 1
     signature: str = ""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -69,23 +69,29 @@ class _FieldKind(NamedTuple):
         )
 
 
-def check_fields(made: msgspec.Struct) -> None:
-    """Raise TypeError for a field that is not of the type that its class says."""
-    for name, kind, plain in _fields(type(made)):
-        value = getattr(made, name)
-        if value.__class__ in plain:  # as nearly all are
-            continue
-        if value.__class__ is tuple and not value and tuple in kind.types:
-            continue
-        if value.__class__ is list and tuple in kind.types:
-            value = tuple(value)
-            msgspec.structs.force_setattr(made, name, value)
-        if not kind.fits(value):
-            owner = type(made).__name__
-            note = _NOTES.get((owner, name), "")
-            raise TypeError(
-                f"{owner}: {name} is {_article(str(kind))}{note}; {came(value, kind.each)}"
-            )
+class Checked:
+    """A value whose fields are checked when it is made. Raises TypeError for one that is not of the
+    type that its class says."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        made: Any = self
+        for name, kind, plain in _fields(made.__class__):
+            value = getattr(made, name)
+            if value.__class__ in plain:  # as nearly all are
+                continue
+            if value.__class__ is tuple and not value and tuple in kind.types:
+                continue
+            if value.__class__ is list and tuple in kind.types:
+                value = tuple(value)
+                msgspec.structs.force_setattr(made, name, value)
+            if not kind.fits(value):
+                owner = made.__class__.__name__
+                note = _NOTES.get((owner, name), "")
+                raise TypeError(
+                    f"{owner}: {name} is {_article(str(kind))}{note}; {came(value, kind.each)}"
+                )
 
 
 def check_type(

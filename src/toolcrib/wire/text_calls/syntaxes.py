@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from toolcrib.errors import RequestError
-from toolcrib.values.typed import check_fields
+from toolcrib.values.typed import Checked
 from toolcrib.wire.text_calls.reading import (
     Asking,
     Cursor,
@@ -34,7 +34,7 @@ class Reader(Protocol):
     def __call__(self, cursor: Cursor, block: FoundCalls, /) -> Generator[None, None, None]: ...
 
 
-class TextSyntax(msgspec.Struct, frozen=True, kw_only=True):
+class TextSyntax(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Says how a family of models writes calls in its text.
 
     `marks` are what calls begin with, each with the reader of what comes after it. `unmarked` reads
@@ -53,7 +53,7 @@ class TextSyntax(msgspec.Struct, frozen=True, kw_only=True):
     thinking: Mapping[str, str] = msgspec.field(default_factory=lambda: {"<think>": "</think>"})
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         for mark in (*self.marks, *self.endings, *self.thinking, *self.thinking.values()):
             if not isinstance(mark, str) or not mark:
                 raise RequestError(
