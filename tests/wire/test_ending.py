@@ -11,8 +11,7 @@ from rows import each_row
 from toolcrib.values.message import FinishReason, ProviderState, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire import ANTHROPIC, WIRES, Wire
-from toolcrib.wire.calls import CallAssembler
-from toolcrib.wire.ending import Ending
+from toolcrib.wire.calls import CallAssembler, Ending
 
 WIRE = msgspec.structs.replace(
     ANTHROPIC,
@@ -26,24 +25,28 @@ Seen = Callable[[Ending], object]
 
 
 def ended(ending: Ending) -> None:
-    ending.stopped(ended=True, torn=False)
+    ending.stopped(ended=True)
+
+
+def torn(ending: Ending) -> None:
+    ending.torn = True
 
 
 def not_ended(ending: Ending) -> None:
-    ending.stopped(ended=False, torn=False)
+    ending.stopped(ended=False)
 
 
 TABLE: dict[str, tuple[list[Seen], FinishReason | None, str]] = {
     "nothing yet": ([], None, ""),
     "a word for the end": ([ended], None, ""),
-    "no word for it": ([lambda e: e.stopped(ended=False, torn=False)], "incomplete", ""),
+    "no word for it": ([lambda e: e.stopped(ended=False)], "incomplete", ""),
     "a reason is one": (
-        [lambda e: e.said("fine"), lambda e: e.stopped(ended=False, torn=False)],
+        [lambda e: e.said("fine"), lambda e: e.stopped(ended=False)],
         None,
         "fine",
     ),
     "half an event": (
-        [lambda e: e.said("fine"), lambda e: e.stopped(ended=True, torn=True)],
+        [lambda e: e.said("fine"), torn, ended],
         "incomplete",
         "fine",
     ),
@@ -152,7 +155,7 @@ def test_streams_of_servers_that_always_send_done_are_cut_without_it() -> None:
     for host in ("api.openai.com", "openrouter.ai", *azure, *mistral):
         ending = Ending(WIRES["openai-chat"].at(host), Offer())
         ending.said("stop")
-        ending.stopped(ended=False, torn=False)
+        ending.stopped(ended=False)
         assert ending.cut == "incomplete"
     assert not WIRES["openai-chat"].at("notopenrouter.ai").always_done
     assert not WIRES["openai-chat"].at("localhost").always_done

@@ -24,9 +24,8 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of, misplaced
+from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, Ending, index_of, misplaced
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, StrictLimits, ToolForm, described
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
@@ -320,10 +319,9 @@ class AnthropicReply:
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
         self.over = False
-        self.torn = False
         self._whole = False
         self._id: object = None
-        self._ending = Ending(wire, offer)
+        self.ending = Ending(wire, offer)
         self._blocks: list[ContentBlock] = []
         self._by_index: dict[object, ContentBlock] = {}
         self._text: list[str] = []
@@ -370,7 +368,7 @@ class AnthropicReply:
         """Take the beginning of a message; if another one had begun, its end is lost."""
         given = message.get("id") if isinstance(message, dict) else None
         if self._id and given and given != self._id:
-            self._ending.sign("incomplete")
+            self.ending.sign("incomplete")
         self._id = self._id or given
         self._take_usage(message)
 
@@ -422,7 +420,7 @@ class AnthropicReply:
             name, provider_id = form.get("name") or "", form.get("id") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
-            self._ending.called()
+            self.ending.called()
             self._calls.piece(block.number, str(provider_id), name, "")
             text = form.get("input")
             block.given = text if isinstance(text, str) else given.decode("utf-8", "replace")
@@ -444,7 +442,7 @@ class AnthropicReply:
     def _add(self, block: ContentBlock, member: str, text: str, parts: Parts) -> None:
         if block.kind == "tool_use" and member == "partial_json":
             if text:
-                self._ending.called()
+                self.ending.called()
                 block.input.append(text)
             if part := self._calls.piece(block.number, "", "", text):
                 parts.append(part)
@@ -483,7 +481,7 @@ class AnthropicReply:
     def _take_reason(self, message: Any) -> None:
         reason = message.get("stop_reason") if isinstance(message, dict) else None
         if reason:
-            self._ending.said(reason)
+            self.ending.said(reason)
             self._calls.close()
 
     def _take_usage(self, message: Any) -> None:
@@ -497,10 +495,10 @@ class AnthropicReply:
         """Return the reply. `ended` is whether the provider said that this was all of it."""
         for block in self._blocks:
             self._settle(block, [])
-        said_how = self._whole or bool(self._ending.reason)  # without, a cut may have been lost
-        self._ending.stopped(ended=ended and said_how, torn=self.torn)
-        calls = self._ending.calls(self._calls)
-        state = kept(self._blocks, cut=self._ending.cut is not None)
+        said_how = self._whole or bool(self.ending.reason)  # without, a cut may have been lost
+        self.ending.stopped(ended=ended and said_how)
+        calls = self.ending.calls(self._calls)
+        state = kept(self._blocks, cut=self.ending.cut is not None)
         usage = Usage(
             1,
             counted(self._usage, *_INPUT_TOKENS),
@@ -508,7 +506,7 @@ class AnthropicReply:
             counted(self._usage, "cache_read_input_tokens"),
             counted(self._usage, "cache_creation_input_tokens"),
         )
-        return self._ending.reply(self._text, calls, usage, raw=raw, state=state)
+        return self.ending.reply(self._text, calls, usage, raw=raw, state=state)
 
 
 def _has_input(form: Any) -> bool:

@@ -27,9 +27,8 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.anthropic import CLAUDES, DIALECT, STRICT_DIALECT
 from toolcrib.wire.anthropic import TOOLS as ANTHROPIC_TOOLS
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, index_of, misplaced
+from toolcrib.wire.calls import CONTRADICTORY, UNENDED, CallAssembler, Ending, index_of, misplaced
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.ending import Ending
 from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
@@ -382,9 +381,8 @@ class BedrockReply:
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
         self.over = False
-        self.torn = False
         self._begun = False
-        self._ending = Ending(wire, offer)
+        self.ending = Ending(wire, offer)
         self._blocks: list[ConverseBlock] = []
         self._by_index: dict[object, ConverseBlock] = {}
         self._text: list[str] = []
@@ -428,12 +426,12 @@ class BedrockReply:
             self._take_reason(event)
         elif kind == "metadata":
             self._take_usage(event)
-            self.over = bool(self._ending.reason)
+            self.over = bool(self.ending.reason)
 
     def _take_message(self) -> None:
         """Take the beginning of a message; if another one had begun, its end is lost."""
         if self._begun:
-            self._ending.sign("incomplete")
+            self.ending.sign("incomplete")
         self._begun = True
 
     def _stop(self, index: object) -> None:
@@ -468,7 +466,7 @@ class BedrockReply:
             name, provider_id = use.get("name") or "", use.get("toolUseId") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
-            self._ending.called()
+            self.ending.called()
             if part := self._calls.piece(block.number, str(provider_id), name, given):
                 parts.append(part)
         return block
@@ -509,7 +507,7 @@ class BedrockReply:
                 self._calls.stray()
             block.add("toolUse", "input", text)
         elif part := self._calls.piece(block.number, "", "", text):
-            self._ending.called()
+            self.ending.called()
             parts.append(part)
 
     def _tell(self, text: str, parts: Parts) -> None:
@@ -518,7 +516,7 @@ class BedrockReply:
 
     def _take_reason(self, message: dict[str, Any]) -> None:
         if reason := message.get("stopReason"):
-            self._ending.said(reason)
+            self.ending.said(reason)
             self._calls.close()
 
     def _take_usage(self, message: dict[str, Any]) -> None:
@@ -528,9 +526,9 @@ class BedrockReply:
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` is whether the provider said that this was all of it."""
-        self._ending.stopped(ended=ended, torn=self.torn)
-        calls = self._ending.calls(self._calls)
-        state = kept(self._blocks, cut=self._ending.cut is not None)
+        self.ending.stopped(ended=ended)
+        calls = self.ending.calls(self._calls)
+        state = kept(self._blocks, cut=self.ending.cut is not None)
         usage = Usage(
             1,
             counted(self._usage, *_INPUT_TOKENS),
@@ -538,7 +536,7 @@ class BedrockReply:
             counted(self._usage, "cacheReadInputTokens"),
             counted(self._usage, "cacheWriteInputTokens"),
         )
-        return self._ending.reply(self._text, calls, usage, raw=raw, state=state)
+        return self.ending.reply(self._text, calls, usage, raw=raw, state=state)
 
 
 def _has_input(form: Any) -> bool:

@@ -1,4 +1,5 @@
-"""Tool calls, assembled from pieces that servers number, name and repeat as they like.
+"""Tool calls, assembled from pieces that servers number, name and repeat as they like, and the end of
+the reply that they stand in.
 
 The rule for a piece: what its index (without one its id, or the last call) points at is what it
 goes on with, unless it can only be the beginning of another call: another id, or a name once the
@@ -14,19 +15,38 @@ nobody began, at a call that is whole while a later one grows, or where the wire
 missing from whichever call was open then, so none of those may run; a call is open until the wire ends
 it, or else until the reply ends. Nor may a call run whose beginning is said again with another name, on
 a wire that says it once. A member that holds calls and has another type than the wire's is an error.
+
+The rule for a reply (`Ending`): doubt ends its calls. It ended if the provider said so by the wire's
+own mark (`[DONE]`, `message_stop` …), or gave a natural reason and then the transport came to a clean
+end. A reason that pieces of calls follow is void: such a reply needs the mark. Its reason is one that
+the wire lists as natural. The first sign that a reply was cut stays, be it a reason or something else;
+of natural reasons the last one counts; a reason that nobody has listed ends the calls, and the text
+stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import msgspec
+
 from toolcrib.errors import ErrorCode, WireError
-from toolcrib.values.call import CallFault, ToolCall
-from toolcrib.values.message import ArgumentsPart
+from toolcrib.values.call import CallFault, PayloadRef, ToolCall
+from toolcrib.values.message import (
+    ArgumentsPart,
+    FinishReason,
+    Message,
+    ProviderState,
+    Reply,
+    Usage,
+)
 from toolcrib.values.offer import Offer
+from toolcrib.wire.base import Wire
+from toolcrib.wire.failure import safe_text
 from toolcrib.wire.json_text import (
+    LONGEST,
     SPACE,
     Balance,
     ends_early,
@@ -57,7 +77,8 @@ CONTRADICTORY = CallFault(ErrorCode.CONTRADICTORY)
 class _OpenCall:
     """A call that may still grow. `named_in` is the number of the chunk that gave its name.
 
-    `ended` is whether the wire has said that the call came to its end.
+    `ended` is whether the wire has said that the call came to its end. Once the reply is over, `text`
+    are its arguments, and `is_object` says whether they are one JSON object.
     """
 
     __slots__ = (
@@ -68,11 +89,13 @@ class _OpenCall:
         "fault",
         "fragments",
         "id",
+        "is_object",
         "name",
         "named_in",
         "notes",
         "own",
         "provider_id",
+        "text",
     )
 
     def __init__(self, call_id: str) -> None:
@@ -85,6 +108,8 @@ class _OpenCall:
         self.ended = False
         self.fault: CallFault | None = None
         self.notes: tuple[str, ...] = ()
+        self.text = ""
+        self.is_object = False
         self._balance: Balance | None = None
         self._scanned = 0
         self._blank = 0
@@ -129,7 +154,7 @@ class CallAssembler:
         self._by_index: dict[object, _OpenCall] = {}
         self._by_id: dict[str, _OpenCall] = {}
         self._last: _OpenCall | None = None
-        self._chunk = 0
+        self.chunk = 0  # the number of the chunk that pieces are taken from
         self._judged = 0  # how many calls a stray piece has been checked against
 
     @property
@@ -156,9 +181,6 @@ class CallAssembler:
     def close(self) -> None:
         """Note that the reply has come to its own end: no call begins after it."""
         self._closed = True
-
-    def next_chunk(self) -> None:
-        self._chunk += 1
 
     def piece(self, index: object, provider_id: str, name: str, text: str) -> ArgumentsPart | None:
         """Take one piece; `index` is None where the server sent none.
@@ -229,39 +251,52 @@ class CallAssembler:
         call.fragments.append(text)
         return ArgumentsPart(call.id, call.own, text)
 
-    def finish(self, *, cut: bool) -> tuple[tuple[ToolCall, ...], bool]:
+    def finish(
+        self, *, cut: bool, payload: PayloadRef | None = None
+    ) -> tuple[tuple[ToolCall, ...], bool]:
         """Return the calls, and whether the reply was cut: known before, or seen by its last arguments.
 
-        A piece that brought neither name nor arguments is no call.
+        A piece that brought neither name nor arguments is no call. `payload` is what they stood in.
         """
-        read = [(call, joined(call.fragments)) for call in self._calls]
-        read = [(call, _paired(text)) for call, text in read if call.name or text.strip(SPACE)]
-        cut = cut or (bool(read) and ends_early(read[-1][1]))
-        for (call, text), (after, _) in pairwise(read):
-            if not text and not after.name:
+        read: list[_OpenCall] = []
+        for call in self._calls:
+            text = call.text = joined(call.fragments)
+            if call.name or text.strip(SPACE):
+                call.is_object = len(text) <= LONGEST and is_object(text)
+                read.append(call)
+        cut = cut or (bool(read) and not read[-1].is_object and ends_early(read[-1].text))
+        for call, after in pairwise(read):
+            if not call.text and not after.name:
                 call.fault = call.fault or UNENDED  # what the nameless one brings may be its own
-        if self.nameless:
+        if not all(call.name for call in read):
             self.stray()
-        return tuple(_cut(c, text) if cut else self._made(c, text) for c, text in read), cut
+        return tuple(
+            self._made(call, payload and PayloadRef(payload.digest, payload.size, at), cut=cut)
+            for at, call in enumerate(read)
+        ), cut
 
-    def _made(self, call: _OpenCall, text: str) -> ToolCall:
-        """Return the call of a reply that was not cut."""
-        arguments, notes, same = settled(text)
-        fault = call.fault
-        if fault is None and not call.name:
-            fault = NAMELESS
-        if fault is None and self._marked and not call.ended and not is_object(text.strip(SPACE)):
-            fault = UNENDED
-        if fault is None and not same:
-            fault = CONTRADICTORY
+    def _made(self, call: _OpenCall, payload: PayloadRef | None, *, cut: bool) -> ToolCall:
+        """Return a call that is over, with what is wrong with it."""
+        text, fault, notes = call.text, call.fault, call.notes
+        if not cut:
+            arguments, more, same = (text, (), True) if call.is_object else settled(text)
+            notes += more
+            if fault is None and not call.name:
+                fault = NAMELESS
+            if fault is None and self._marked and not (call.ended or call.is_object):
+                fault = UNENDED
+            if fault is None and not same:
+                fault = CONTRADICTORY
+            text = arguments if fault is None else text
         return ToolCall(
             id=call.id,
             provider_id=mended(call.provider_id),
             name=mended(call.own),
-            arguments=arguments if fault is None else text,
-            complete=fault is None,
-            notes=call.notes + notes,
+            arguments=text,
+            complete=not cut and fault is None,
+            notes=() if cut else notes,
             fault=fault,
+            payload=payload,
         )
 
     def _target(
@@ -316,8 +351,8 @@ class CallAssembler:
             ):
                 call.fault = call.fault or CONTRADICTORY
             call.name = joined_name
-            call.own = self._offer.own_name(call.name)
-            call.named_in = self._chunk
+            call.own = self._offer.own_names.get(call.name, call.name)
+            call.named_in = self.chunk
 
     def _is_another(self, before: str, name: str, joined_name: str) -> bool:
         """Return whether a name that follows the first arguments is not that
@@ -339,7 +374,7 @@ class CallAssembler:
         if call.whole():
             return another_name or _opens(text)
         two_tools = another_name and self._knows(call.name) and self._knows(name)
-        return call.named_in == self._chunk or (two_tools and not call.fragments)
+        return call.named_in == self.chunk or (two_tools and not call.fragments)
 
     def _joined(self, before: str, name: str) -> str:
         """Return a name from its pieces: a repeat changes nothing, a longer form replaces it."""
@@ -359,26 +394,22 @@ def _is_renamed(call: _OpenCall, provider_id: str, name: str) -> bool:
     return same and bool(name) and bool(call.name) and name != call.name
 
 
-def _cut(call: _OpenCall, text: str) -> ToolCall:
-    return ToolCall(
-        call.id,
-        mended(call.own),
-        text,
-        provider_id=mended(call.provider_id),
-        complete=False,
-        fault=call.fault,
-    )
-
-
 def joined(fragments: list[str]) -> str:
-    """Return the text in these fragments; that of the last, where each says
-    again all there was before it."""
+    """Return the text in these fragments; that of the last, where each says again all before it.
+
+    Surrogate pairs that were split over two fragments are made whole; lone ones stay.
+    """
     text = "".join(fragments)
-    pieces = [fragment for fragment in fragments if fragment]
-    if len(pieces) < 2 or is_object(text) or not is_object(pieces[-1]):
-        return text
-    grows = all(after.startswith(before) for before, after in pairwise(pieces))
-    return pieces[-1] if grows else text
+    if len(fragments) > 1:
+        pieces = [fragment for fragment in fragments if fragment]
+        if len(pieces) > 1 and not is_object(text) and is_object(pieces[-1]):
+            grows = all(after.startswith(before) for before, after in pairwise(pieces))
+            text = pieces[-1] if grows else text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text
 
 
 def member_of(form: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:
@@ -426,10 +457,150 @@ def _opens(text: str) -> bool:
     return text.lstrip(SPACE).startswith("{")
 
 
-def _paired(text: str) -> str:
-    """Surrogate pairs that were split over two fragments, made whole; lone ones stay."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return text
+# The end of the reply, and the `Reply` itself.
+
+
+NATURAL: frozenset[FinishReason] = frozenset(("stop", "tool_calls"))
+"""Any other end is a cut, a refusal too: it stops a reply in its middle (https://platform.claude.com/
+docs/en/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals), and what was there by then
+is not to be relied on."""
+
+
+class Ending:
+    """The end of one reply, as it becomes known.
+
+    `reason` is the provider's own word, empty if there was none; `natural` is whether one was a natural
+    end; `cut` is how the reply was cut, None as long as nothing says that it was; `notes` are those of
+    all calls of the reply. The decoder says what the reply was decoded from (`payload`, `events`), and
+    whether the transport stopped before its own end, or in the middle of an event (`torn`).
+    """
+
+    __slots__ = (
+        "_fault",
+        "_offer",
+        "_voided",
+        "_wire",
+        "cut",
+        "events",
+        "natural",
+        "notes",
+        "payload",
+        "reason",
+        "torn",
+    )
+
+    def __init__(self, wire: Wire, offer: Offer) -> None:
+        self._wire = wire
+        self._offer = offer
+        self._voided = False
+        self._fault: CallFault | None = None
+        self.natural = False
+        self.torn = False
+        self.payload: PayloadRef | None = None
+        self.events: tuple[str, ...] = ()
+        self.reason = ""
+        self.cut: FinishReason | None = None
+        self.notes: list[str] = []
+
+    def said(self, reason: object, meaning: FinishReason | None = None) -> None:
+        """Take a reason, which means what the wire says, or that `meaning`; that of a cut stays."""
+        if self.cut is None or not self.reason:
+            self.reason = str(reason)
+        self.judge(str(reason), meaning or self._wire.meaning(str(reason)))
+
+    def judge(self, word: str, meaning: FinishReason) -> None:
+        """Take what a reason means; `word` is how the provider put it."""
+        if meaning in NATURAL:
+            self.natural = True
+        elif self.cut is None:
+            self.cut = meaning
+            if meaning == "doubtful":
+                self._fault = unlisted(word)
+
+    def sign(self, meaning: FinishReason) -> None:
+        """Take what says, in whatever way, that the reply ended like that."""
+        if self.cut is None and meaning not in NATURAL:
+            self.cut = meaning
+
+    def called(self) -> None:
+        """Take note of a piece of a call that is not empty: a reason that came before it is void."""
+        self._voided = self._voided or self.natural
+
+    def renewed(self) -> None:
+        """Let a reason count again: on a wire without a mark, one after the last call is the end."""
+        self._voided = False
+
+    def stopped(self, *, ended: bool) -> None:
+        """Note that no more follows. `ended` is whether the provider said so by the wire's own mark."""
+        by_reason = self.natural and not self._voided and not self._wire.always_done
+        if self.torn or not (ended or by_reason):
+            self.sign("incomplete")
+
+    def calls(self, assembler: CallAssembler) -> tuple[ToolCall, ...]:
+        """Return the calls, whose arguments may be the only sign that the reply was cut."""
+        calls, cut = assembler.finish(cut=self.cut is not None, payload=self.payload)
+        if cut:
+            self.sign("length")
+        if self._fault is not None:
+            calls = tuple(msgspec.structs.replace(call, fault=self._fault) for call in calls)
+        if self.notes:
+            notes = tuple(dict.fromkeys(self.notes))
+            calls = tuple(msgspec.structs.replace(c, notes=c.notes + notes) for c in calls)
+        return calls
+
+    def reply(
+        self,
+        text: Iterable[str],
+        calls: tuple[ToolCall, ...],
+        usage: Usage,
+        *,
+        raw: Any,
+        state: Any = None,
+        refused: bool = False,
+    ) -> Reply:
+        """Return the reply. `text` is what the model said, in pieces; `state`
+        what has to go back as it came.
+
+        `refused` is whether the text is a refusal that came to its own end.
+        """
+        kept = ProviderState(self._wire.keeper, state) if state else None
+        natural: FinishReason = "refusal" if refused else "stop"
+        if calls:
+            natural = "tool_calls" if any(call.complete for call in calls) else "doubtful"
+        return Reply(
+            Message("assistant", mended("".join(text)), calls, provider_state=kept),
+            self.cut or natural,
+            usage,
+            self._offer,
+            self.reason or None,
+            raw,
+            events=self.events,
+            payload=self.payload,
+        )
+
+
+def unlisted(reason: str) -> CallFault:
+    """Return what is wrong with the calls of a reply that ended for a reason that nobody has listed."""
+    said = safe_text(reason, 60)
+    return CallFault(
+        ErrorCode.TRUNCATED,
+        f"The reply ended for the reason {said!r}, which is not listed as a natural end: its calls do"
+        f" not run. If it is one, the application lists it: natural_reasons=[{said!r}].",
+    )
+
+
+# Reasons for the end of a reply that several wires know: gateways pass on the model's own.
+
+
+GEMINI_FILTERED: dict[str, FinishReason] = {
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "blocklist": "content_filter",
+    "prohibited_content": "content_filter",
+    "spii": "content_filter",
+    "model_armor": "content_filter",
+    "image_safety": "content_filter",
+    "image_prohibited_content": "content_filter",
+    "image_recitation": "content_filter",
+}
+"""https://ai.google.dev/api/generate-content#FinishReason, those of a filter, in lower case."""

@@ -13,9 +13,8 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Reply, TextPart, Usage
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CallAssembler, misplaced
+from toolcrib.wire.calls import CallAssembler, Ending, misplaced
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.ending import Ending
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm
 from toolcrib.wire.history import EncodedList, SentCall, dumps
@@ -146,11 +145,10 @@ class CohereReply:
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
-        self.torn = False
         self._whole = False
         self._id: object = None
         self._begun = False
-        self._ending = Ending(wire, offer)
+        self.ending = Ending(wire, offer)
         self._text: list[str] = []
         self._plan: list[str] = []
         self._citations: list[Any] = []
@@ -187,7 +185,7 @@ class CohereReply:
             _check(event)
             return
         self.known = True
-        self._calls.next_chunk()
+        self._calls.chunk += 1
         index = event.get("index") if type(event.get("index")) is int else None
         self._take_mark(kind, event.get("id"), index)
         delta = _object(event, "delta")
@@ -206,7 +204,7 @@ class CohereReply:
         if not calls and kind in ("tool-call-start", "tool-call-delta"):
             self._calls.stray()
         for call in calls:
-            self._ending.called()
+            self.ending.called()
             if kind == "tool-call-delta" and not _brings(call):
                 self._calls.stray()
             if part := self._calls.piece(index, *_call(call)):
@@ -219,7 +217,7 @@ class CohereReply:
             self._calls.end(index)
         elif kind == "message-start":
             if self._begun and (not given or given != self._id):
-                self._ending.sign("incomplete")
+                self.ending.sign("incomplete")
             self._id, self._begun = given, True
 
     def _block(self, index: object, piece: Any, parts: Parts) -> None:
@@ -258,18 +256,18 @@ class CohereReply:
     def _ends(self, last: Mapping[str, Any]) -> None:
         reason, usage = last.get("finish_reason"), last.get("usage")
         if reason:
-            self._ending.said(reason)
+            self.ending.said(reason)
         self._usage = usage if isinstance(usage, dict) else self._usage
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` is whether the provider said that this was all of it."""
-        self._ending.stopped(ended=ended and self._said_how(), torn=self.torn)
-        calls = self._ending.calls(self._calls)
-        return self._ending.reply(self._text, calls, self._spent(), raw=raw, state=self._state())
+        self.ending.stopped(ended=ended and self._said_how())
+        calls = self.ending.calls(self._calls)
+        return self.ending.reply(self._text, calls, self._spent(), raw=raw, state=self._state())
 
     def _said_how(self) -> bool:
         """Return whether a stream said how it ended: one without `message-end` may have lost a cut."""
-        return self._whole or bool(self._ending.reason)
+        return self._whole or bool(self.ending.reason)
 
     def _state(self) -> dict[str, Any]:
         """Return what of the message is neither its text nor its calls;

@@ -61,13 +61,11 @@ class WholeDecoder:
         self._builder = builder
         self._pieces: list[bytes] = []
         self._size = 0
-
-    @property
-    def done(self) -> bool:
-        return self._size > MAX_BYTES
+        self.done = False
 
     def feed(self, data: bytes) -> Parts:
         self._size += len(data)
+        self.done = self._size > MAX_BYTES
         if not self.done:
             self._pieces.append(data)
         return []
@@ -78,15 +76,15 @@ class WholeDecoder:
         body = b"".join(self._pieces).lstrip(_BLANK)
         if not body:
             raise WireError("the reply is empty")
-        reply = self._list(body) if body.startswith(b"[") else self._object(body)
-        return _referred(reply, PayloadRef(hashlib.sha256(body).hexdigest(), len(body)))
-
-    def _object(self, body: bytes) -> Reply:
+        builder = self._builder
+        builder.ending.payload = PayloadRef(hashlib.sha256(body).hexdigest(), len(body))
+        if body.startswith(b"["):
+            return self._list(body)
         payload = _parsed(body)
         if payload.get("error"):
             raise reported_error(payload["error"])
-        self._builder.body(payload, body)
-        return self._builder.finish(ended=True, raw=payload)
+        builder.body(payload, body)
+        return builder.finish(ended=True, raw=payload)
 
     def _list(self, body: bytes) -> Reply:
         """Return the events of a stream as one JSON array: Gemini's, where
@@ -128,23 +126,6 @@ class _TakenEvents:
 
     def reference(self) -> PayloadRef:
         return PayloadRef(self._digest.hexdigest(), self._size)
-
-
-def _referred(reply: Reply, payload: PayloadRef) -> Reply:
-    """Return the reply with a reference to what it was decoded from, in it and in each of its calls."""
-    replace = msgspec.structs.replace
-    calls = tuple(
-        replace(call, payload=replace(payload, position=at))
-        for at, call in enumerate(reply.tool_calls)
-    )
-    message = replace(reply.message, tool_calls=calls) if calls else reply.message
-    return replace(reply, message=message, payload=payload)
-
-
-def _noted(reply: Reply, note: str) -> Reply:
-    replace = msgspec.structs.replace
-    calls = tuple(replace(call, notes=(*call.notes, note)) for call in reply.tool_calls)
-    return replace(reply, message=replace(reply.message, tool_calls=calls))
 
 
 def _says(event: Event) -> bool:
@@ -203,22 +184,22 @@ class StreamDecoder:
 
     def finish(self, *, clean: bool = True) -> Reply:
         """`clean` is whether the transport has said that the body came to its end."""
+        ending = self._builder.ending
         if not self.done:
             self._take_rest()
-            self._builder.torn = self._builder.torn or not clean
+            ending.torn = ending.torn or not clean
             self._foreign = self._events.foreign
         # what stands between events is somebody else's word, such as a gateway's error, or what is left
         # of an event
-        self._builder.torn = self._builder.torn or self._foreign > 0
+        ending.torn = ending.torn or self._foreign > 0
         if self._failure is not None:
             raise self._failure
         if not self._builder.known and (self._any or self._events.foreign):
             raise WireError("the reply is neither JSON nor a stream of this wire's events")
-        reply = self._builder.finish(ended=self._ended, raw=self._head or None)
-        reply = msgspec.structs.replace(reply, events=self._taken.texts())
+        ending.events, ending.payload = self._taken.texts(), self._taken.reference()
         if self._more:
-            reply = _noted(reply, "after_end")
-        return _referred(reply, self._taken.reference())
+            ending.notes.append("after_end")
+        return self._builder.finish(ended=self._ended, raw=self._head or None)
 
     def _take_rest(self) -> None:
         """Take the bytes after the last blank line: a last event, or the torn beginning of one."""
@@ -229,7 +210,7 @@ class StreamDecoder:
         try:
             self._take(rest, [])
         except WireError:
-            self._builder.torn = True
+            self._builder.ending.torn = True
         except ClientError as failure:
             self._failure = failure
 

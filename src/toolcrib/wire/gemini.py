@@ -29,9 +29,15 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, choice_of, member_of
+from toolcrib.wire.calls import (
+    CONTRADICTORY,
+    GEMINI_FILTERED,
+    CallAssembler,
+    Ending,
+    choice_of,
+    member_of,
+)
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.ending import GEMINI_FILTERED, Ending
 from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import counted, mended, parsed, same_json
@@ -430,10 +436,9 @@ class GeminiReply:
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
-        self.torn = False
         self._wire = wire
         self._offer = offer
-        self._ending = Ending(wire, offer)
+        self.ending = Ending(wire, offer)
         self._ids = ids
         self._index: object = None
         self._seen = False
@@ -441,7 +446,6 @@ class GeminiReply:
         self._calls = CallAssembler(offer, ids)
         self._number = 0
         self._partial: _Partial | None = None
-        self._torn_call = False
         self._others: set[int] = set()
         self._kept = KeptParts()
         self._usage: dict[str, Any] = {}
@@ -458,7 +462,7 @@ class GeminiReply:
             self._usage |= {key: count for key, count in usage.items() if count is not None}
         feedback = event.get("promptFeedback")
         if isinstance(feedback, dict) and _said(feedback.get("blockReason")):
-            self._ending.said(feedback["blockReason"], "content_filter")
+            self.ending.said(feedback["blockReason"], "content_filter")
         candidates = member_of(event, "candidates", list) or []
         added = False
         for at, candidate in enumerate(candidates):
@@ -508,8 +512,8 @@ class GeminiReply:
                 self._add_text(part, parts)
         reason = candidate.get("finishReason")
         if _said(reason):
-            self._ending.renewed()
-            self._ending.said(reason)
+            self.ending.renewed()
+            self.ending.said(reason)
 
     def _add_text(self, part: dict[str, Any], parts: Parts) -> None:
         text = part.get("text")
@@ -522,7 +526,7 @@ class GeminiReply:
             parts.append(TextPart(mended(text)))
 
     def _add_call(self, part: dict[str, Any], text: str, parts: Parts) -> None:
-        self._ending.called()
+        self.ending.called()
         call = part["functionCall"]
         if not isinstance(call, dict) or not isinstance(call.get("name"), str | None):
             raise WireError("a function call is not an object with a name")
@@ -573,7 +577,7 @@ class GeminiReply:
     def _give_up(self, partial: _Partial) -> None:
         """Give up a call that did not come to its end: the reply has a hole,
         and none of its calls may run."""
-        self._torn_call = True
+        self.ending.torn = True
         self._partial = None
         self._whole(partial.call, "", [])
 
@@ -596,8 +600,8 @@ class GeminiReply:
         """Return the reply. `ended` is whether the provider said that this was all of it."""
         if self._partial is not None:
             self._give_up(self._partial)
-        ending = self._ending
-        ending.stopped(ended=ended and self._seen, torn=self.torn or self._torn_call)
+        ending = self.ending
+        ending.stopped(ended=ended and self._seen)
         calls = ending.calls(self._calls)
         if not calls and self._wire.meaning(ending.reason) == "tool_calls":
             ending.sign("error")

@@ -17,9 +17,9 @@ SPACE = " \t\r\n"
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _VALUES = json.JSONDecoder()
 _MOST_REPEATS = 64
-# Characters. A longer text runs no call, since hydration takes 1 MiB at most, and looking for its end
-# would keep the event loop.
-_LONGEST = 1_048_576
+LONGEST = 1_048_576
+"""Characters. A longer text runs no call, since hydration takes 1 MiB at most, and looking for its end
+would keep the event loop."""
 _STRING = msgspec.json.Decoder(str)
 _IN_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _OUTSIDE = re.compile(r'[^"\[\]{}]*+')
@@ -57,7 +57,7 @@ def settled(text: str) -> Settled:
     if bare.startswith('"'):
         inner = _inner(bare)
         return Settled(text if inner is None else inner)
-    if not bare.startswith("{") or len(bare) > _LONGEST or is_object(bare):
+    if not bare.startswith("{") or len(bare) > LONGEST or is_object(bare):
         return Settled(text)
     if (empty := _EMPTY_FIRST.match(bare)) and is_object(bare[empty.end() :]):
         return Settled(bare[empty.end() :], ("empty_object_first",))
@@ -148,7 +148,7 @@ def ends_early(text: str) -> bool:
     long to run, and no object, counts as cut."""
     if is_object(text):
         return False
-    if len(text) > _LONGEST:
+    if len(text) > LONGEST:
         return True
     balance = Balance()
     balance.scan(text)

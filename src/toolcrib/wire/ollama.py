@@ -23,9 +23,8 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire
-from toolcrib.wire.calls import CallAssembler, member_of
+from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.ending import NATURAL, Ending
 from toolcrib.wire.forms import NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
@@ -138,9 +137,8 @@ class OllamaReply:
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
         self.over = False
-        self.torn = False
         self._wire = wire
-        self._ending = Ending(wire, offer)
+        self.ending = Ending(wire, offer)
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls = CallAssembler(offer, ids)
@@ -158,7 +156,7 @@ class OllamaReply:
         self.over = event.get("done") is True
         reason = event.get("done_reason")
         if not self.over and reason and self._wire.meaning(str(reason)) not in NATURAL:
-            self._ending.said(reason)  # the last line may say another one: a cut stays one
+            self.ending.said(reason)  # the last line may say another one: a cut stays one
         message = member_of(event, "message", dict)
         if message is None:
             return
@@ -183,8 +181,8 @@ class OllamaReply:
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` is whether a line said that it was the last one."""
-        ending, reason = self._ending, self._last.get("done_reason")
-        ending.stopped(ended=ended, torn=self.torn)
+        ending, reason = self.ending, self._last.get("done_reason")
+        ending.stopped(ended=ended)
         if reason not in (None, ""):
             ending.said(reason)
         calls = ending.calls(self._calls)

@@ -17,8 +17,8 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.wire.base import HttpRequest, Memo, Wire
+from toolcrib.wire.calls import GEMINI_FILTERED
 from toolcrib.wire.decoding import decoding_by
-from toolcrib.wire.ending import GEMINI_FILTERED
 from toolcrib.wire.forms import VERY_LARGE, NameRule, ShownTool, ToolForm, described
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.openai_chat_reply import ChatReply, of_call, of_message

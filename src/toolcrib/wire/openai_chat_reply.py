@@ -21,12 +21,13 @@ from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
 from toolcrib.wire.calls import (
     CONTRADICTORY,
+    NATURAL,
     CallAssembler,
+    Ending,
     choice_of,
     index_of,
     member_of,
 )
-from toolcrib.wire.ending import NATURAL, Ending
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, mended, parsed, same_json
 from toolcrib.wire.request import (
@@ -346,8 +347,7 @@ class ChatReply:
     """Takes chunks, gives the `Reply`. Only the first choice counts; of the others it is only seen
     whether they have a piece of a call that none of theirs can have (`wire/calls.py`).
 
-    `known` is whether `choices` was ever there, `seen` whether it held any; `torn` is set by the
-    decoder if the stream stopped in the middle of an event.
+    `known` is whether `choices` was ever there, `seen` whether it held any.
     """
 
     over = False  # the wire's own end is no chunk: `[DONE]`
@@ -355,9 +355,8 @@ class ChatReply:
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
         self.seen = False
-        self.torn = False
         self._wire = wire
-        self._ending = Ending(wire, offer)
+        self.ending = Ending(wire, offer)
         self._text: list[str] = []
         self._kept = KeptMembers()
         self._calls = CallAssembler(offer, ids)
@@ -393,7 +392,7 @@ class ChatReply:
         if choice.index != self._choice:
             return not choice.delta.tool_calls
         if calls := choice.delta.tool_calls:
-            self._calls.next_chunk()
+            self._calls.chunk += 1
             for call in calls:
                 name, text = call.function.name or "", call.function.arguments or ""
                 self._take_note(call.id or "", name, text)
@@ -415,7 +414,7 @@ class ChatReply:
             return
         self.known = True
         self._source = ChatSource(data)
-        self._calls.next_chunk()
+        self._calls.chunk += 1
         own = []
         for at, choice in enumerate(choices):
             if not isinstance(choice, dict):
@@ -444,7 +443,7 @@ class ChatReply:
         if not isinstance(delta, dict):
             return
         others = self._others.setdefault(index, CallAssembler(self._offer, ""))
-        others.next_chunk()
+        others.chunk += 1
         calls = delta.get("tool_calls") or []
         for call in calls if isinstance(calls, list) else [calls]:
             function = _function_of(call) if isinstance(call, dict) else None
@@ -517,7 +516,7 @@ class ChatReply:
 
     def _take_note(self, provider_id: str, name: str, text: str) -> None:
         if provider_id or name or text:
-            self._ending.called()
+            self.ending.called()
 
     def _function(self, function: Any, at: int | None) -> tuple[str, str]:
         """Name and arguments, as text; arguments that come as a value keep their bytes."""
@@ -544,7 +543,7 @@ class ChatReply:
 
         Of two reasons for a cut, the first says what it was, the last is the more exact word.
         """
-        ending = self._ending
+        ending = self.ending
         for key in ("finish_reason", "native_finish_reason"):
             if (reason := choice.get(key)) in (None, ""):
                 continue
@@ -563,21 +562,21 @@ class ChatReply:
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` is whether the provider said that this was all of it."""
-        self._ending.stopped(ended=ended, torn=self.torn)
+        self.ending.stopped(ended=ended)
         if any(others.nameless for others in self._others.values()):
             self._calls.stray()
             self._legacy.stray()
-        legacy = self._ending.calls(self._legacy)  # first: what cuts one of them cuts all
-        calls = self._ending.calls(self._calls)
+        legacy = self.ending.calls(self._legacy)  # first: what cuts one of them cuts all
+        calls = self.ending.calls(self._calls)
         if legacy:
             calls = self._held_together(calls, legacy)
         for copy in self._copies:
             said = copy.finish(cut=False)[0]
             same = len(said) == len(calls) and all(map(_is_same_call, said, calls))
-            if not same and self._ending.cut is None:
+            if not same and self.ending.cut is None:
                 calls = tuple(replace(c, complete=False, fault=CONTRADICTORY) for c in calls)
         usage, state = spent(self._usage), self.state()
-        return self._ending.reply(
+        return self.ending.reply(
             self._text, calls, usage, raw=raw, state=state, refused=self._refused
         )
 
@@ -585,7 +584,7 @@ class ChatReply:
         self, calls: tuple[ToolCall, ...], legacy: tuple[ToolCall, ...]
     ) -> tuple[ToolCall, ...]:
         """Return the calls; a `function_call` among them is a copy of one."""
-        for copy in legacy if calls and self._ending.cut is None else ():
+        for copy in legacy if calls and self.ending.cut is None else ():
             if any(_is_same_call(copy, call) for call in calls):
                 continue
             return tuple(replace(c, complete=False, fault=CONTRADICTORY) for c in calls)

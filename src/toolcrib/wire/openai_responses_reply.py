@@ -17,8 +17,7 @@ from toolcrib.values.message import (
 )
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Wire
-from toolcrib.wire.calls import CONTRADICTORY, CallAssembler, member_of
-from toolcrib.wire.ending import NATURAL, Ending
+from toolcrib.wire.calls import CONTRADICTORY, NATURAL, CallAssembler, Ending, member_of
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, is_object, mended, same_json
 from toolcrib.wire.request import (
@@ -553,12 +552,12 @@ _EVENTS: Mapping[str, Callable[[Output, dict[str, Any], Parts], None]] = {
 
 
 class ResponsesReply:
-    """Takes events, gives the `Reply`. `known`, `over` and `torn` are a `Builder`'s."""
+    """Takes events, gives the `Reply`. `known`, `over` and `ending` are a `Builder`'s."""
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
-        self.known = self.over = self.torn = False
+        self.known = self.over = False
         self._wire = wire
-        self._ending = Ending(wire, offer)
+        self.ending = Ending(wire, offer)
         self._offer = offer
         self._ids = ids
         self._output = Output(offer, ids)
@@ -588,7 +587,7 @@ class ResponsesReply:
             given = response.get("id")
             is_other = self._id not in ("", given)
             if is_other and (kind == "response.created" or (kind in _ENDS and given)):
-                self._ending.sign("incomplete")  # of another one: the end of this is lost
+                self.ending.sign("incomplete")  # of another one: the end of this is lost
             self._id = self._id or str(response.get("id") or "")
             self._response = response
             if kind in _ENDS:
@@ -596,7 +595,7 @@ class ResponsesReply:
                 self._end(response, _status(response, _ENDS[kind]))
         elif kind in _ENDS:
             if "output_index" in event or "item_id" in event:
-                self._ending.sign("incomplete")  # it is what is left of a piece of an item
+                self.ending.sign("incomplete")  # it is what is left of a piece of an item
             self._end({}, _ENDS[kind])
 
     def _end(self, response: dict[str, Any], status: Any) -> None:
@@ -609,23 +608,23 @@ class ResponsesReply:
         reason = details.get("reason") if isinstance(details, dict) else None
         if reason or status == "incomplete":
             meaning = self._wire.meaning(str(reason or status))
-            self._ending.said(reason or status, "incomplete" if meaning in NATURAL else meaning)
+            self.ending.said(reason or status, "incomplete" if meaning in NATURAL else meaning)
         else:
             unsaid = status in (None, "")
-            self._ending.said("" if unsaid else status, "stop" if unsaid else None)
+            self.ending.said("" if unsaid else status, "stop" if unsaid else None)
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. Only a whole response is its end: `[DONE]` alone
         says nothing of its status."""
-        if self.torn or not (ended and self.over):
-            self._ending.sign("incomplete")
+        if self.ending.torn or not (ended and self.over):
+            self.ending.sign("incomplete")
         items = self._output.items
         if any(item.cut for item in items if item.call or item.texts):
-            self._ending.sign("length")
+            self.ending.sign("length")
         calls = self._calls()
         usage = self._response.get("usage")
         usage = usage if isinstance(usage, dict) else {}
-        return self._ending.reply(
+        return self.ending.reply(
             (str(text) for item in items for text in item.texts.values()),
             calls,
             Usage(
@@ -645,8 +644,8 @@ class ResponsesReply:
         for item in self._output.calls:
             text = item.whole
             begun = not item.settled and bool(item.name or text)
-            if begun and self._ending.cut is None and not is_object(mended(text)):
-                self._ending.sign("incomplete")
+            if begun and self.ending.cut is None and not is_object(mended(text)):
+                self.ending.sign("incomplete")
             assembler.whole(
                 item.call_id or item.id,
                 item.name,
@@ -654,7 +653,7 @@ class ResponsesReply:
                 fault=CONTRADICTORY if item.contradictory else None,
                 notes=("streamed_otherwise",) if item.streamed_otherwise else (),
             )
-        return self._ending.calls(assembler)
+        return self.ending.calls(assembler)
 
     def _state(self, calls: tuple[ToolCall, ...]) -> list[Any]:
         """Return the items for the next request; none if one of them has not come to its end."""

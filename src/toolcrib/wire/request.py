@@ -16,6 +16,7 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ArgumentsPart, ChatRequest, Reply, TextPart, ToolChoice
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire, as_offered
+from toolcrib.wire.calls import Ending
 from toolcrib.wire.forms import ToolForm
 from toolcrib.wire.framing import Event
 from toolcrib.wire.history import EncodedList, History
@@ -224,12 +225,9 @@ Parts: TypeAlias = list[TextPart | ArgumentsPart]
 
 
 class Builder(Protocol):
-    """The reply under construction. Every method may raise ClientError, which ends the reply.
+    """The reply under construction. Every method may raise ClientError, which ends the reply."""
 
-    `torn` is set by the decoder if a stream stopped in the middle of an event.
-    """
-
-    torn: bool
+    ending: Ending
 
     @property
     def known(self) -> bool:

@@ -18,7 +18,7 @@ from toolcrib.values.json import canonical_text
 from toolcrib.values.message import ArgumentsPart, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Decoder
-from toolcrib.wire.ending import unlisted
+from toolcrib.wire.calls import unlisted
 from toolcrib.wire.json_text import Settled
 from toolcrib.wire.text_calls.reading import Written
 from toolcrib.wire.text_calls.scan import Scanner
