@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -69,8 +69,7 @@ def usage_in(payload: JsonObject) -> JsonObject:
     choices = payload.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     for holder in (payload.get("x_groq"), choice):
-        usage = _member(holder, "usage")
-        if usage:
+        if isinstance(holder, dict) and "usage" in holder and (usage := _member(holder, "usage")):
             return usage
     return {}
 
@@ -116,31 +115,30 @@ class _RawChatBody(msgspec.Struct):
 
 _SLICES = msgspec.json.Decoder(_RawChatBody)
 
+Place: TypeAlias = tuple[int, str]
+"""Which message of a chunk or a body is read: the number of its choice, and the member that it is."""
+
 
 class ChatSource:
-    """One chunk or body; `point` says which message in it is read: that of a choice, under a key."""
+    """One chunk or body, from which arguments that are no text are cut out."""
 
-    __slots__ = ("_at", "_body", "_data", "_key")
+    __slots__ = ("_body", "data")
 
-    def __init__(self, data: bytes = b"") -> None:
-        self._data = data
+    def __init__(self, data: bytes) -> None:
+        self.data = data
         self._body: _RawChatBody | None = None
-        self._at = 0
-        self._key = ""
 
-    def point(self, at: int, key: str) -> None:
-        self._at, self._key = at, key
-
-    def slice(self, at: int | None, value: Any) -> str:
-        """Return the arguments of the call at that place, or of the
+    def slice(self, place: Place, at: int | None, value: Any) -> str:
+        """Return the arguments of the call at that number, or of the
         `function_call`; `value` is what they are.
 
         The very bytes, unless strict parsers refuse the JSON around them. Raises WireError.
         """
+        choice, key = place
         try:
             if self._body is None:
-                self._body = _SLICES.decode(self._data)
-            message = getattr(self._body.choices[self._at], self._key)
+                self._body = _SLICES.decode(self.data)
+            message = getattr(self._body.choices[choice], key)
             call = message.function_call if at is None else message.tool_calls
             call = call[at or 0] if isinstance(call, list) else call
             function = call if at is None else call.function or call
@@ -148,14 +146,15 @@ class ChatSource:
         except (ValueError, RecursionError, AttributeError, IndexError):
             pass
         try:
-            return json.dumps(self._again(at, value))
+            return json.dumps(self._again(place, at, value))
         except RecursionError:
             raise WireError("the arguments of a tool call are nested too deeply") from None
 
-    def _again(self, at: int | None, value: Any) -> Any:
+    def _again(self, place: Place, at: int | None, value: Any) -> Any:
         """Return the value out of JSON that is read with care: no key of it may be lost."""
+        choice, key = place
         try:
-            message = parsed(self._data)["choices"][self._at][self._key]
+            message = parsed(self.data)["choices"][choice][key]
             call = message["function_call" if at is None else "tool_calls"]
             call = call[at or 0] if isinstance(call, list) else call
             return (call.get("function") or call)["arguments"]
@@ -359,8 +358,9 @@ class ChatReply:
         self.ending = Ending(wire, offer)
         self._text: list[str] = []
         self._kept = KeptMembers()
+        self._ids = ids
         self._calls = CallAssembler(offer, ids)
-        self._legacy = CallAssembler(offer, ids)
+        self._legacy: CallAssembler | None = None  # that of `function_call`, where one comes
         self._others: dict[int, CallAssembler] = {}
         self._by_delta = False
         self._copies: list[CallAssembler] = []
@@ -368,17 +368,17 @@ class ChatReply:
         self._choice: object = None
         self._refused = False
         self._usage: dict[str, Any] = {}
-        self._source = ChatSource()
+        self._data = b""
+        self._place: Place = (0, "")
+        self._source: ChatSource | None = None
         self._patience = _PATIENCE
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
-        check_error(body)
         self._chunk(body, data, whole=True, parts=[])
         if not self.seen:
             raise WireError("the reply has no choices: this is not a chat completion")
 
     def event(self, event: dict[str, Any], data: bytes, _name: bytes, parts: Parts) -> None:
-        check_error(event)
         self._chunk(event, data, whole=False, parts=parts)
 
     def fast(self, data: bytes, parts: Parts) -> bool:
@@ -395,7 +395,8 @@ class ChatReply:
             self._calls.chunk += 1
             for call in calls:
                 name, text = call.function.name or "", call.function.arguments or ""
-                self._take_note(call.id or "", name, text)
+                if self.ending.natural:
+                    self._take_note(call.id or "", name, text)
                 if part := self._calls.piece(call.index, call.id or "", name, text):
                     parts.append(part)
         delta = choice.delta
@@ -407,13 +408,17 @@ class ChatReply:
         return True
 
     def _chunk(self, chunk: dict[str, Any], data: bytes, *, whole: bool, parts: Parts) -> None:
-        """Add one chunk (`data` are its bytes), or one whole body. Raises WireError."""
+        """Add one chunk (`data` are its bytes), or one whole body. Raises ClientError."""
+        choices = chunk.get("choices")
+        if choices is None or "x_groq" in chunk:
+            check_error(chunk)
         self._usage = usage_in(chunk) or self._usage
-        choices = member_of(chunk, "choices", list)
         if choices is None:
             return
+        if not isinstance(choices, list):
+            raise WireError("`choices` is not a list")
         self.known = True
-        self._source = ChatSource(data)
+        self._data = data
         self._calls.chunk += 1
         own = []
         for at, choice in enumerate(choices):
@@ -425,7 +430,7 @@ class ChatReply:
                 self.seen = True
             if index == self._choice:
                 key = _key(choice, whole=whole)
-                self._source.point(at, key)
+                self._place = at, key
                 message = choice.get(key)
                 if key == "message" and message is not None and self._by_delta:
                     self._say_again(message, parts)
@@ -459,7 +464,7 @@ class ChatReply:
         Of its text only what did not stream is new; its calls have to be those that streamed.
         """
         copy = ChatReply(self._wire, offer=self._offer, ids="")
-        copy._source = self._source
+        copy._data, copy._place = self._data, self._place
         copy._add(message, whole=True, parts=[])
         told, text = "".join(self._text), "".join(copy._text)
         if text.strip() != told.strip():
@@ -468,9 +473,9 @@ class ChatReply:
         if not self._kept.state():
             self._kept = copy._kept
         said = copy._calls if copy._calls.last_id else copy._legacy
-        if said.last_id and (self._calls.last_id or self._legacy.last_id):
+        if said is not None and (self._calls.last_id or self._legacy):
             self._copies.append(said)
-        elif said.last_id:
+        elif said is not None:
             self._add({**message, "content": None, "refusal": None}, whole=False, parts=parts)
 
     def _add(self, delta: Any, *, whole: bool, parts: Parts) -> None:
@@ -483,9 +488,10 @@ class ChatReply:
         calls = delta.get("tool_calls")
         if calls is not None:
             self._add_calls(calls, whole=whole, parts=parts)
-        if function := member_of(delta, "function_call", dict):
+        if "function_call" in delta and (function := member_of(delta, "function_call", dict)):
             name, text = self._function(function, None)
             self._take_note("", name, text)
+            self._legacy = self._legacy or CallAssembler(self._offer, self._ids)
             self._legacy.piece("function_call", "", name, text)
         if (content := delta.get("content")) not in (None, ""):
             self.add_text(content, parts)
@@ -500,11 +506,10 @@ class ChatReply:
                 continue
             if not isinstance(call, dict) or not (call or isinstance(calls, list)):
                 raise WireError("a tool call is not an object")
-            name, text = self._function(_function_of(call), at)
-            provider_id = call.get("id") or ""
-            if not isinstance(provider_id, str):
-                provider_id = str(provider_id)
-            self._take_note(provider_id, name, text)
+            name, text = self._function(call.get("function") or _function_of(call), at)
+            provider_id = str(call.get("id") or "")
+            if self.ending.natural:
+                self._take_note(provider_id, name, text)
             if not whole and _brings_nothing(call):
                 self._calls.stray()
             elif whole:
@@ -527,7 +532,11 @@ class ChatReply:
             raise WireError("the name of a tool call is not text")
         if text is None:
             return name, ""
-        return name, text if isinstance(text, str) else self._source.slice(at, text)
+        if isinstance(text, str):
+            return name, text
+        if self._source is None or self._source.data is not self._data:
+            self._source = ChatSource(self._data)
+        return name, self._source.slice(self._place, at, text)
 
     def add_text(self, content: Any, parts: Parts) -> None:
         if isinstance(content, list):
@@ -565,8 +574,10 @@ class ChatReply:
         self.ending.stopped(ended=ended)
         if any(others.nameless for others in self._others.values()):
             self._calls.stray()
-            self._legacy.stray()
-        legacy = self.ending.calls(self._legacy)  # first: what cuts one of them cuts all
+            if self._legacy:
+                self._legacy.stray()
+        # those first: what cuts one of them cuts all
+        legacy = self.ending.calls(self._legacy) if self._legacy else ()
         calls = self.ending.calls(self._calls)
         if legacy:
             calls = self._held_together(calls, legacy)
@@ -575,7 +586,7 @@ class ChatReply:
             same = len(said) == len(calls) and all(map(_is_same_call, said, calls))
             if not same and self.ending.cut is None:
                 calls = tuple(replace(c, complete=False, fault=CONTRADICTORY) for c in calls)
-        usage, state = spent(self._usage), self.state()
+        usage, state = spent(self._usage) if self._usage else Usage(1), self.state()
         return self.ending.reply(
             self._text, calls, usage, raw=raw, state=state, refused=self._refused
         )
