@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from pydantic import ValidationError
@@ -35,9 +35,9 @@ from toolcrib.values.call import (
     ToolCall,
 )
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, encodable, fresh
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable, fresh
 from toolcrib.values.offer import ArgumentRestorer, Offer
-from toolcrib.values.typed import check_type, names_wrong_types
+from toolcrib.values.typed import check_type
 
 _OFFERS = (Offer, Catalog)
 
@@ -105,22 +105,21 @@ class OtherArguments(Exception):  # noqa: N818  says why a call does not run; it
     """An instance would not be one of the arguments that were decided on."""
 
 
-class _Build:
+class _Build(Veiled, msgspec.Struct, eq=False):
     """The `Building` of one call. Each instance is built from a parse of its own.
 
     The one that was built when the call was hydrated, and held against what was sent, has been seen
     by nobody: it is the one that runs. Whoever else looks gets another.
     """
 
-    __slots__ = ("_canonical", "_factory_values", "_sent", "_tool", "_unseen", "normalised")
+    veiled: ClassVar[tuple[str, ...]] = ("_sent", "_canonical", "_unseen", "_factory_values")
 
-    def __init__(self, tool: Tool[..., Any], sent: bytes, made: BuiltArguments) -> None:
-        self._tool = tool
-        self._sent = sent
-        self._canonical = made.canonical
-        self._unseen: BuiltArguments | None = made
-        self._factory_values = made.factory_values
-        self.normalised = made.normalised
+    _tool: Tool[..., Any]
+    _sent: bytes
+    _canonical: bytes
+    _unseen: BuiltArguments | None
+    _factory_values: FactoryValues | None
+    normalised: tuple[str, ...]
 
     @property
     def sent(self) -> JsonObject:
@@ -145,17 +144,10 @@ class _Build:
                 return copy_of(self._unseen.instance)
             raise
 
-    def to_run(self, hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
-        """Return the instance that runs, if it is that of the very arguments that were decided on.
-
-        Raises OtherArguments if it is not, and what the author's constructor raises.
-        """
+    def unseen(self, tool: Tool[..., Any]) -> BuiltArguments:
+        """Return what nobody has seen, to run it: that of the call, once, if it is of this tool."""
         made, self._unseen = self._unseen, None
-        if made is None or tool is not self._tool:
-            made = self._anew(tool)
-        if made.canonical != hydrated.canonical:
-            raise OtherArguments("these are not the arguments that were decided on")
-        return made.instance
+        return self._anew(tool) if made is None or tool is not self._tool else made
 
     def _anew(self, tool: Tool[..., Any]) -> BuiltArguments:
         values = self._factory_values
@@ -165,7 +157,6 @@ class _Build:
         return made
 
 
-@names_wrong_types
 def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     """Return the instance of a call that is about to run, by the tool as
     it is registered where it runs.
@@ -173,10 +164,13 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     Raises OtherArguments if it is not one of the arguments that were decided on, and what the author's
     constructor raises.
     """
-    building = hydrated.building
+    building = hydrated.building if isinstance(hydrated, Hydrated) else None
     if not isinstance(building, _Build):
         raise OtherArguments("only a call that was hydrated can run")
-    return building.to_run(hydrated, tool)
+    made = building.unseen(tool)
+    if made.canonical != hydrated.canonical:
+        raise OtherArguments("these are not the arguments that were decided on")
+    return made.instance
 
 
 def _restored(
@@ -241,8 +235,9 @@ def _check(
     )
     if made is None or errors:
         return Rejected(call, errors, provenance, definition, retryable)
-    building = _Build(tool, judged.data, made)
-    return Hydrated(call, definition, made.canonical, provenance, building, made.defaults)
+    data, canonical, values = judged.data, made.canonical, made.factory_values
+    building = _Build(tool, data, canonical, made, values, made.normalised)
+    return Hydrated(call, definition, canonical, provenance, building, made.defaults)
 
 
 def _violations(

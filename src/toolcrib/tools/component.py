@@ -12,7 +12,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Generic, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, get_args
 
 import msgspec
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from pydantic_core.core_schema import ErrorType
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import UNCHANGED_TYPES, Converter, Default, Validator, ValidatorFactory
+from toolcrib.schema.derive.defaults import STEADY
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import At, Differs, Findings, steps
@@ -158,6 +159,21 @@ def copy_of(instance: Any) -> Any:
     return msgspec.structs.replace(instance, arguments=copy.deepcopy(dict(instance.arguments)))
 
 
+class _FixedValue(NamedTuple):
+    """A default that is the same in each call, and the pointer to it."""
+
+    name: str
+    value: JsonValue
+    pointer: str
+
+
+def _fixed_values(defaults: Mapping[str, Default]) -> tuple[_FixedValue, ...] | None:
+    """Return the defaults that are JSON as they stand and cannot be changed; None if one is not."""
+    if not all(d.is_json and d.value.__class__ in STEADY for d in defaults.values()):
+        return None
+    return tuple(_FixedValue(n, d.value, pointer_of((n,))) for n, d in defaults.items())
+
+
 def _made(
     instance: Any, canonical: bytes, found: Findings, values: FactoryValues | None
 ) -> BuiltArguments:
@@ -210,8 +226,8 @@ class Tool(Generic[P, R]):
 
     __slots__ = (
         "__weakref__",
-        "_as_it_is",
         "_converting",
+        "_fixed",
         "_has_factories",
         "_original",
         "_target",
@@ -260,7 +276,7 @@ class Tool(Generic[P, R]):
         self._converting = tuple((n, c, UNCHANGED_TYPES.get(c)) for n, c in self.converters.items())
         self.defaults = defaults or {}
         self.takes_object = takes_object
-        self._as_it_is = takes_object is None and not self.defaults
+        self._fixed = None if takes_object is not None else _fixed_values(self.defaults)
         readers = [takes_object, *self.converters.values()]
         self._has_factories = any(
             isinstance(reader, TypedReader) and reader.has_factories for reader in readers
@@ -355,8 +371,13 @@ class Tool(Generic[P, R]):
                     if name not in self.accepts
                 )
             )
-        if self._as_it_is and self._kept(arguments):
-            return BuiltArguments(self._instance(arguments), canonical_bytes(arguments))
+        if self._fixed is not None and self._kept(arguments):
+            absent = [fixed for fixed in self._fixed if fixed.name not in arguments]
+            for fixed in absent:
+                arguments[fixed.name] = fixed.value
+            canonical = canonical_bytes(arguments)
+            places = tuple([fixed.pointer for fixed in absent])
+            return BuiltArguments(self._instance(arguments), canonical, places)
         found = Findings()
         values = (before or FactoryValues()) if self._has_factories else None
         if self.takes_object is not None:
