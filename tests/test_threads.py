@@ -60,7 +60,7 @@ async def test_each_piece_of_work_has_a_copy_of_its_callers_context() -> None:
 
 @pytest.mark.parametrize("of_a_call", [False, True])
 async def test_a_thread_that_is_left_behind_does_no_later_work(of_a_call: bool) -> None:
-    before = Work.left_behind()
+    before = Work.left_behind
     begun, goes_on = threading.Event(), threading.Event()
     idents: list[int] = []
 
@@ -76,10 +76,10 @@ async def test_a_thread_that_is_left_behind_does_no_later_work(of_a_call: bool) 
     with pytest.raises(asyncio.CancelledError):
         await task
     of_one.close()
-    assert Work.left_behind() == before + 1
+    assert Work.left_behind == before + 1
     assert await in_thread(threading.get_ident) not in idents
     goes_on.set()
-    await until(lambda: Work.left_behind() == before)
+    await until(lambda: Work.left_behind == before)
     together = threading.Barrier(8)
 
     def work() -> int:

@@ -6,8 +6,8 @@ later work, as with any pool of threads; context variables are not.
 
 A thread cannot be killed. One that is given up (its call timed out or was cancelled) is left behind: it
 goes on until it returns. It serves no later call, and unlike an executor's it does not keep the process
-alive. How many are left behind is counted, in the whole process; who would start one more tool asks
-`has_room` first.
+alive. How many are left behind is counted, in the whole process; with
+MOST_LEFT_BEHIND of them no further tool is started.
 
 A forked child has the one thread that forked. Whatever lock another thread held then is held for good,
 and whatever that thread was about to do is its parent's: who owns such a lock is `renewed_in_children`.
@@ -66,7 +66,8 @@ class Work:
     """
 
     _lock = threading.Lock()
-    _left = 0
+    left_behind: ClassVar[int] = 0
+    """How many pieces of work go on in this process, though nobody waits for them any more."""
 
     def __init__(self) -> None:
         self._over = False
@@ -74,16 +75,10 @@ class Work:
         self._stops: list[Callable[[], None]] = []
 
     @classmethod
-    def left_behind(cls) -> int:
-        """Return how many pieces of work go on in this process, though
-        nobody waits for them any more."""
-        return cls._left
-
-    @classmethod
     def forget(cls) -> None:
         """Forget the parent's threads, none of which runs in a forked child."""
         cls._lock = threading.Lock()
-        cls._left = 0
+        cls.left_behind = 0
 
     def give_up(self) -> None:
         """Note that nobody waits for the work any more, and call what can stop it."""
@@ -91,7 +86,7 @@ class Work:
             if self._over or self._given_up:
                 return
             self._given_up = True
-            Work._left += 1
+            Work.left_behind += 1
             stops = list(self._stops)
         for stop in stops:
             stop()
@@ -121,7 +116,7 @@ class Work:
         with self._lock:
             if not self._over:
                 self._over = True
-                Work._left -= self._given_up
+                Work.left_behind -= self._given_up
 
     @contextmanager
     def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:
@@ -139,11 +134,6 @@ class Work:
 
 
 CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
-
-
-def has_room() -> bool:
-    """Return whether one more tool may be started: many that were given up go on till they return."""
-    return Work._left < MOST_LEFT_BEHIND  # noqa: SLF001  of this module
 
 
 @contextmanager

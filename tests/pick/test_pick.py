@@ -516,7 +516,7 @@ async def test_after_the_deadline_no_further_tool_is_scored() -> None:
         options = PickOptions(scorer=cast("Any", scorer), timeout_ms=50)
         found = await pick_tools("x", SHOP, options)
         assert all(result.provenance.timed_out for result in found)
-        while Work.left_behind():  # noqa: ASYNC110  a thread is waited for
+        while Work.left_behind:  # noqa: ASYNC110  a thread is waited for
             await asyncio.sleep(0.01)
         assert len(asked) == 1
 

@@ -269,7 +269,7 @@ async def test_threads_that_are_left_behind_are_counted_and_limited(
     catalog = Catalog([f]).bind({Db: per_call(Rows)} if made else {})
     runner = ToolRunner(catalog)
     before = runner.left_behind
-    monkeypatch.setattr("toolcrib.threads.MOST_LEFT_BEHIND", before + 1)
+    monkeypatch.setattr("toolcrib.runner.call.MOST_LEFT_BEHIND", before + 1)
     first = await runner.exec(CALL)
     assert isinstance(first, Failed)
     assert first.error.code is ErrorCode.TIMEOUT

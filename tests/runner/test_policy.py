@@ -516,7 +516,7 @@ def test_no_arguments_are_all_of_them_where_a_tool_has_no_parameters(
 
 def test_a_tool_that_is_always_allowed_is_not_where_its_call_is_doubtful() -> None:
     call = call_of(notes=("written_in_text",))
-    assert standard.always_allows(call.definition)
+    assert standard(call_of(), context_of()) == ALLOWED
     assert isinstance(standard(call, context_of()), Ask)
 
 

@@ -147,7 +147,8 @@ class AuditLog(Closing):
 
         Under a key that has a final outcome already, that one stands, and is given.
         """
-        check_type("record", record, ToolInvocationRecord, _RECORD)
+        if record.__class__ is not ToolInvocationRecord:
+            check_type("record", record, ToolInvocationRecord, _RECORD)
         found = await self._writer.submit((record, False))
         return None if found is None else found.record
 
@@ -170,7 +171,8 @@ class AuditLog(Closing):
         entry that claimed it. What was begun under the key that its run and call had in earlier
         versions is found, too.
         """
-        check_type("entry", entry, ToolInvocationRecord, _RECORD)
+        if entry.__class__ is not ToolInvocationRecord:
+            check_type("entry", entry, ToolInvocationRecord, _RECORD)
         found = await self._writer.submit((entry, True))
         return None if found is None else found.record
 

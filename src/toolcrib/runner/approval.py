@@ -27,11 +27,11 @@ from toolcrib.runner.execute import cancel_requests, own
 from toolcrib.runner.output import masked_arguments, masked_places, own_copy, unmasked
 from toolcrib.runner.policy import spared_for_run
 from toolcrib.runner.scope import CallScope
-from toolcrib.runner.stopped import ExceptionHook, Stopped, accepted
+from toolcrib.runner.stopped import ExceptionHook, Stopped, rejection
 from toolcrib.schema.references import copy_at, in_array, remove_at, same_at
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
-from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Ask, Caller, Refuse
 from toolcrib.values.definition import ToolDefinition
@@ -272,8 +272,9 @@ def approved_call(
         ):
             read = entire
         _check_left(read, whole, left_out)
-    made = accepted(read)
-    return hydrated if made.canonical == hydrated.canonical else made  # what came back as it was
+    if isinstance(read, Rejected):
+        raise Stopped(rejection(read))
+    return hydrated if read.canonical == hydrated.canonical else read  # what came back as it was
 
 
 def _check_left(read: HydrationResult, whole: JsonObject, left: tuple[str, ...]) -> None:

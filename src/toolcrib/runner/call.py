@@ -43,10 +43,10 @@ from toolcrib.runner.output import Unusable, check_output, report_unusable, view
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult
 from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
-from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Reporter, Stopped, accepted
-from toolcrib.threads import MOST_LEFT_BEHIND, has_room
+from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Reporter, Stopped, rejection
+from toolcrib.threads import MOST_LEFT_BEHIND, Work
 from toolcrib.tools import Catalog
-from toolcrib.values.call import Hydrated
+from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.context import PolicyContext, ToolApproval
 from toolcrib.values.decision import (
     Allow,
@@ -188,8 +188,7 @@ class Call(msgspec.Struct):
             facts.take(await repair(facts.hydrated, setup.catalog, repairer))
             if cancel_requests() > cancels:
                 raise asyncio.CancelledError  # the repairer caught it
-        hydrated = accepted(facts.hydrated)
-        plan = self._plan(hydrated)
+        hydrated, plan = self._plan(facts.hydrated)
         earlier = self._claim(hydrated)
         if earlier is not None:
             return await self._in_ledger(hydrated) if earlier == "evicted" else earlier
@@ -226,21 +225,23 @@ class Call(msgspec.Struct):
                 setup.limiter.leave()
         return self._checked(plan, value)
 
-    def _plan(self, hydrated: Hydrated) -> ToolPlan:
-        """Return the plan of the call's tool as it is registered here. Raises Stopped.
+    def _plan(self, hydrated: HydrationResult) -> tuple[Hydrated, ToolPlan]:
+        """Return a call that may run, and the plan of its tool as it is registered. Raises Stopped.
 
         A call that was hydrated against another tool of this name does not run.
         """
+        if isinstance(hydrated, Rejected):
+            raise Stopped(rejection(hydrated))
         definition = hydrated.definition
         plan = self.setup.executor.plans.get(definition.name)
         if plan is None:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
-        if not has_room():
+        if Work.left_behind >= MOST_LEFT_BEHIND:  # those that were given up go on until they return
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _NO_ROOM, retryable=True))
         own = plan.tool.definition
         if own is not definition and own.digest != definition.digest:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
-        return plan
+        return hydrated, plan
 
     def _claim(self, hydrated: Hydrated) -> AlreadyCompleted | Literal["evicted"] | None:
         """Claim the call's key; return its outcome where it has run before. Raises Stopped."""

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
-from toolcrib.runner.recorder import CallFacts, Recorder, to_the_end
+from toolcrib.runner.recorder import DONE, CallFacts, Recorder, to_the_end
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Caller
@@ -221,31 +221,23 @@ class WriteAhead:
         if self.ledger is not None:
             if recorder.lacks(self.ledger, facts):
                 (await recorder.attach(self.ledger, facts)).check()
-            earlier = await _claimed(self.ledger, entry, facts, hydrated)
-            if earlier is not None:
-                return earlier
+            begun = await to_the_end(self.ledger.begin(entry))
+            known = cast("ToolInvocationRecord | None", begun.given)
+            if begun is not DONE:
+                if begun.error is None and known is None:
+                    facts.key = key  # it is ours, also if this is cancelled now
+                begun.check()
+            if known is not None:
+                earlier = _judged(known, key, facts, hydrated)
+                if earlier is not None:
+                    return earlier
+                pending = self.ledger.write(entry)  # begun before, and begun again
+                if pending is not None:
+                    (await to_the_end(pending)).check()
         facts.key = key
         for sink in self._told:
             (await recorder.write(sink, entry, facts)).check()
         return None
-
-
-async def _claimed(
-    ledger: Ledger, entry: ToolInvocationRecord, facts: CallFacts, hydrated: Hydrated
-) -> AlreadyCompleted | None:
-    begun = await to_the_end(ledger.begin(entry))
-    known = cast("ToolInvocationRecord | None", begun.given)
-    if begun.error is None and known is None:
-        facts.key = entry.idempotency_key  # it is ours, also if this is cancelled now
-    begun.check()
-    if known is None:
-        return None
-    earlier = _judged(known, entry.idempotency_key, facts, hydrated)
-    if earlier is None:
-        pending = ledger.write(entry)  # begun before, and begun again
-        if pending is not None:
-            (await to_the_end(pending)).check()
-    return earlier
 
 
 def replayed(known: ToolInvocationRecord) -> Completed | Failed:

@@ -259,20 +259,6 @@ class Standard(msgspec.Struct, frozen=True):
         if self.repaired_reads not in ("ask", "allow"):
             raise ToolcribError("repaired_reads is 'ask' or 'allow'")
 
-    def always_allows(self, definition: ToolDefinition) -> bool:
-        """Return whether nothing about a tool itself asks or denies, whoever calls it.
-
-        A call of it may still ask, for what was doubtful in how it arrived.
-        """
-        marks = definition.annotations
-        return (
-            marks.safe
-            and not marks.requires_approval
-            and not marks.allowed_roles
-            and marks.threat_level != "high"
-            and definition.no_schema_mode is None
-        )
-
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         """Whether the tool is for others than this caller: a `ForeseeingPolicy`."""
         roles = definition.annotations.allowed_roles
@@ -287,7 +273,10 @@ class Standard(msgspec.Struct, frozen=True):
         if denied is not None:
             return denied
         if (
-            self.always_allows(definition)
+            marks.safe
+            and not marks.requires_approval
+            and marks.threat_level != "high"
+            and definition.no_schema_mode is None
             and not hydrated.provenance.repaired
             and not hydrated.provenance.notes
             and not (context.run.tainted and not marks.read_only)

@@ -179,7 +179,8 @@ class SinkResult(NamedTuple):
             raise self.error
 
 
-_WRITTEN = SinkResult()
+DONE = SinkResult()
+"""What a sink did that gave nothing, in nobody's way."""
 
 
 class Recorder:
@@ -197,8 +198,14 @@ class Recorder:
         keepers = [sink for sink in sinks if isinstance(sink, KeepsAttachments)]
         self._attached = {id(keeper): _Attached() for keeper in keepers}
 
-    def facts(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> CallFacts:
-        """Return what is known of a call that comes in now.
+    def facts(
+        self,
+        hydrated: HydrationResult,
+        caller: Caller,
+        scope: CallScope,
+        parent: Calling | None = None,
+    ) -> CallFacts:
+        """Return what is known of a call that comes in now, made by the tool of `parent` if by one.
 
         Of arguments that hold secrets there is no sha256, which could be tried out, but a keyed digest,
         bound to this call: equal secrets of two calls do not look equal.
@@ -219,7 +226,7 @@ class Recorder:
             size=len(data),
             sha256="" if secret else sha256(data).hexdigest(),
             mac=self._mac(scope.tally.run_id, call.id, call.arguments) if secret else "",
-            parent=calling(),
+            parent=parent,
         )
 
     def begin_write(
@@ -238,13 +245,13 @@ class Recorder:
         The record is written also where what it refers to could not be. What a sink had lost, as it
         turns out by writing, is given to it once more.
         """
-        attached = await self.attach(sink, facts) if self.lacks(sink, facts) else _WRITTEN
+        attached = await self.attach(sink, facts) if self.lacks(sink, facts) else DONE
         written = _begun(sink, record)
         if not isinstance(written, SinkResult):
             written = await to_the_end(written)
         keeper = self._attached.get(id(sink))
         kept = keeper is None or keeper.generation == getattr(sink, "generation", None)
-        if attached is _WRITTEN and kept:
+        if attached is DONE and kept:
             return written
         lost = await self.attach(sink, facts)
         return SinkResult(
@@ -257,7 +264,7 @@ class Recorder:
         """Give a sink what the record of a call will refer to, if it keeps that and has it not yet."""
         error = cancelled = None
         if not self.lacks(sink, facts):
-            return _WRITTEN
+            return DONE
         names = self._attached[id(sink)].names
         missing = [(name, make) for name, make in facts.attachments() if name not in names]
         for name, make in missing:
@@ -272,7 +279,7 @@ class Recorder:
     async def plan(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> None:
         """Write down, in every sink, a call that nobody is asked to run. It has no idempotency key, and
         so no ledger takes it for one that was begun. Raises what the first failing sink does."""
-        facts = self.facts(hydrated, caller, scope)
+        facts = self.facts(hydrated, caller, scope, calling())
         if isinstance(hydrated, Hydrated):
             record = facts.record("planned")
         else:
@@ -339,7 +346,7 @@ def _begun(sink: Sink, record: ToolInvocationRecord) -> SinkResult | Awaitable[o
         raise
     except BaseException as raised:  # noqa: BLE001  a sink may raise anything
         return SinkResult(error=raised)
-    return _WRITTEN if pending is None else pending
+    return DONE if pending is None else pending
 
 
 async def to_the_end(pending: Awaitable[object]) -> SinkResult:
@@ -347,7 +354,8 @@ async def to_the_end(pending: Awaitable[object]) -> SinkResult:
     task = asyncio.ensure_future(pending)
     cancelled = await until_done(task)
     try:
-        return SinkResult(task.result(), None, cancelled)
+        given = task.result()
+        return DONE if given is None and cancelled is None else SinkResult(given, None, cancelled)
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # noqa: BLE001  a sink may raise anything

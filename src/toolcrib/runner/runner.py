@@ -24,7 +24,7 @@ from toolcrib.runner.limiter import Limiter
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, never_allowed, with_standard
 from toolcrib.runner.recorder import Recorder
-from toolcrib.runner.scope import CallScope, is_tainted_here
+from toolcrib.runner.scope import Calling, CallScope, calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
 from toolcrib.threads import Work
 from toolcrib.tools import Catalog, ToolLike, Tools
@@ -143,7 +143,7 @@ class ToolRunner:
 
         With 100 of them no further tool is started: calls end as `not_runnable`.
         """
-        return Work.left_behind()
+        return Work.left_behind
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         """Return the Deny that every call of this tool would get in the rest of a run, whatever its
@@ -189,10 +189,11 @@ class ToolRunner:
         task = asyncio.current_task()
         cancels = 0 if task is None else task.cancelling()
         hydrated = self._hydrated(call, scope) if isinstance(call, ToolCall) else call
-        if is_tainted_here():
+        parent = calling()
+        if parent is not None and parent.tally.tainted:
             scope.tally.tainted = True
         repairer = None if hydrated is call else self._repairer
-        return await self._call(hydrated, caller, scope).run(task, cancels, repairer)
+        return await self._call(hydrated, caller, scope, parent).run(task, cancels, repairer)
 
     async def write_run(self, record: RunRecord) -> None:
         """Tell the sinks that watch runs that one begins or ends. Raises what a sink raises."""
@@ -239,7 +240,7 @@ class ToolRunner:
         it has one. Raises what a sink raises, and CancelledError, when all of them are recorded."""
         trouble: BaseException | None = None
         for call in calls:
-            refused = self._call(call, caller, scope)
+            refused = self._call(call, caller, scope, calling())
             error = CallError.of(code) if call.success else rejection(call)
             try:
                 await refused.finalize(refused.facts.failed(error))
@@ -288,8 +289,10 @@ class ToolRunner:
             await self.refuse_all(left, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
             raise
 
-    def _call(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> Call:
-        facts = self._recorder.facts(hydrated, caller, scope)
+    def _call(
+        self, hydrated: HydrationResult, caller: Caller, scope: CallScope, parent: Calling | None
+    ) -> Call:
+        facts = self._recorder.facts(hydrated, caller, scope, parent)
         return Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
 
     def _hydrated(self, call: ToolCall, scope: CallScope) -> HydrationResult:

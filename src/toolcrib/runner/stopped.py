@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, ToolError
 from toolcrib.failures import log_raised
-from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.call import Rejected, ToolCall
 from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError
 
@@ -56,13 +56,6 @@ class NotRecorded(Exception):  # noqa: N818  never leaves the pipeline: what was
     def __init__(self, raised: BaseException) -> None:
         super().__init__()
         self.raised = raised
-
-
-def accepted(result: HydrationResult) -> Hydrated:
-    """Return the call if it was hydrated. Raises Stopped."""
-    if isinstance(result, Rejected):
-        raise Stopped(rejection(result))
-    return result
 
 
 def rejection(rejected: Rejected) -> CallError:
