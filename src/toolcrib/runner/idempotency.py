@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -221,7 +222,7 @@ class WriteAhead:
         if self.ledger is not None:
             if recorder.lacks(self.ledger, facts):
                 (await recorder.attach(self.ledger, facts)).check()
-            begun = await to_the_end(self.ledger.begin(entry))
+            begun = await to_the_end(partial(self.ledger.begin, entry))
             known = cast("ToolInvocationRecord | None", begun.given)
             if begun is not DONE:
                 if begun.error is None and known is None:
@@ -231,9 +232,8 @@ class WriteAhead:
                 earlier = _judged(known, key, facts, hydrated)
                 if earlier is not None:
                     return earlier
-                pending = self.ledger.write(entry)  # begun before, and begun again
-                if pending is not None:
-                    (await to_the_end(pending)).check()
+                # begun before, and begun again
+                (await to_the_end(partial(self.ledger.write, entry))).check()
         facts.key = key
         for sink in self._told:
             (await recorder.write(sink, entry, facts)).check()

@@ -236,8 +236,13 @@ class Recorder:
         keeper = self._attached.get(id(sink))
         if keeper is not None and (keeper.generation is not None or self.lacks(sink, facts)):
             return self.write(sink, record, facts)  # or may turn out to have lost what it had
-        written = _begun(sink, record)
-        return written if isinstance(written, SinkResult) else to_the_end(written)
+        try:
+            pending = sink.write(record)
+        except NOT_ITS_OWN:
+            raise
+        except BaseException as raised:  # noqa: BLE001  a sink may raise anything
+            return SinkResult(error=raised)
+        return DONE if pending is None else to_the_end(lambda: pending)
 
     async def write(self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts) -> SinkResult:
         """Give a sink a record, and before it what the record refers to, to the end.
@@ -246,9 +251,7 @@ class Recorder:
         turns out by writing, is given to it once more.
         """
         attached = await self.attach(sink, facts) if self.lacks(sink, facts) else DONE
-        written = _begun(sink, record)
-        if not isinstance(written, SinkResult):
-            written = await to_the_end(written)
+        written = await to_the_end(partial(sink.write, record))
         keeper = self._attached.get(id(sink))
         kept = keeper is None or keeper.generation == getattr(sink, "generation", None)
         if attached is DONE and kept:
@@ -268,7 +271,7 @@ class Recorder:
         names = self._attached[id(sink)].names
         missing = [(name, make) for name, make in facts.attachments() if name not in names]
         for name, make in missing:
-            attached = await _to_the_end(partial(_attach, cast("KeepsAttachments", sink), make))
+            attached = await to_the_end(partial(_attach, cast("KeepsAttachments", sink), make))
             if attached.error is None:
                 if len(names) >= _MOST_ATTACHED:
                     names.clear()  # a sink may be given one again
@@ -291,7 +294,7 @@ class Recorder:
     async def write_run(self, record: RunRecord) -> None:
         """Tell every sink that watches runs. Raises what a sink raises, and CancelledError."""
         watching = [sink for sink in self.sinks if isinstance(sink, WatchesRuns)]
-        written = [await _to_the_end(partial(sink.write_run, record)) for sink in watching]
+        written = [await to_the_end(partial(sink.write_run, record)) for sink in watching]
         for each in written:
             each.check()
 
@@ -338,36 +341,19 @@ def public_name(call: HydrationResult) -> str:
     return name if call.definition or _NAME.fullmatch(name) else "*"
 
 
-def _begun(sink: Sink, record: ToolInvocationRecord) -> SinkResult | Awaitable[object]:
-    """Give a sink a record; what it did at once, or what has to be awaited."""
+async def to_the_end(work: Callable[[], Awaitable[object] | None]) -> SinkResult:
+    """Begin something, and await it to its end: cancelling the caller, however often, must not
+    interrupt it."""
+    cancelled = None
     try:
-        pending = sink.write(record)
-    except NOT_ITS_OWN:
-        raise
-    except BaseException as raised:  # noqa: BLE001  a sink may raise anything
-        return SinkResult(error=raised)
-    return DONE if pending is None else pending
-
-
-async def to_the_end(pending: Awaitable[object]) -> SinkResult:
-    """Await something that cancelling the caller, however often, must not interrupt."""
-    task = asyncio.ensure_future(pending)
-    cancelled = await until_done(task)
-    try:
-        given = task.result()
-        return DONE if given is None and cancelled is None else SinkResult(given, None, cancelled)
+        pending = work()
+        if pending is None:
+            return DONE
+        future = asyncio.ensure_future(pending)
+        cancelled = await until_done(future)
+        given = future.result()
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # noqa: BLE001  a sink may raise anything
         return SinkResult(None, raised, cancelled)
-
-
-async def _to_the_end(work: Callable[[], Awaitable[object] | None]) -> SinkResult:
-    """Start work that may be done at once, and await the rest of it to the end."""
-    try:
-        pending = work()
-    except NOT_ITS_OWN:
-        raise
-    except BaseException as raised:  # noqa: BLE001  likewise
-        return SinkResult(error=raised)
-    return SinkResult() if pending is None else await to_the_end(pending)
+    return DONE if given is None and cancelled is None else SinkResult(given, None, cancelled)

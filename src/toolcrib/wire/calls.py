@@ -74,45 +74,27 @@ _KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
 CONTRADICTORY = CallFault(ErrorCode.CONTRADICTORY)
 
 
-class _OpenCall:
+class _OpenCall(msgspec.Struct, eq=False):
     """A call that may still grow. `named_in` is the number of the chunk that gave its name.
 
     `ended` is whether the wire has said that the call came to its end. Once the reply is over, `text`
     are its arguments, and `is_object` says whether they are one JSON object.
     """
 
-    __slots__ = (
-        "_balance",
-        "_blank",
-        "_scanned",
-        "ended",
-        "fault",
-        "fragments",
-        "id",
-        "is_object",
-        "name",
-        "named_in",
-        "notes",
-        "own",
-        "provider_id",
-        "text",
-    )
-
-    def __init__(self, call_id: str) -> None:
-        self.id = call_id
-        self.provider_id = ""
-        self.name = ""
-        self.own = ""
-        self.named_in = -1
-        self.fragments: list[str] = []
-        self.ended = False
-        self.fault: CallFault | None = None
-        self.notes: tuple[str, ...] = ()
-        self.text = ""
-        self.is_object = False
-        self._balance: Balance | None = None
-        self._scanned = 0
-        self._blank = 0
+    id: str
+    provider_id: str = ""
+    name: str = ""
+    own: str = ""
+    named_in: int = -1
+    fragments: list[str] = []
+    ended: bool = False
+    fault: CallFault | None = None
+    notes: tuple[str, ...] = ()
+    text: str = ""
+    is_object: bool = False
+    _balance: Balance | None = None
+    _scanned: int = 0
+    _blank: int = 0
 
     def has_arguments(self) -> bool:
         """Return whether its arguments have begun; every blank fragment is looked at once."""
@@ -138,24 +120,24 @@ class _OpenCall:
         return self._balance.whole
 
 
-class CallAssembler:
+class CallAssembler(msgspec.Struct, eq=False):
     """The calls of one reply. `piece` takes streamed pieces, `whole` calls in one piece.
 
     With `marked` the wire ends each call by a mark of its own, which `end` tells; else the reply's end
-    is that of its calls. What begins after `close` is too late to run.
+    is that of its calls. What begins after `close` is too late to run. `chunk` is the number of the
+    chunk that pieces are taken from.
     """
 
-    def __init__(self, offer: Offer, ids: str, *, marked: bool = False) -> None:
-        self._offer = offer
-        self._ids = ids
-        self._marked = marked
-        self._closed = False
-        self._calls: list[_OpenCall] = []
-        self._by_index: dict[object, _OpenCall] = {}
-        self._by_id: dict[str, _OpenCall] = {}
-        self._last: _OpenCall | None = None
-        self.chunk = 0  # the number of the chunk that pieces are taken from
-        self._judged = 0  # how many calls a stray piece has been checked against
+    offer: Offer
+    ids: str
+    marked: bool = False
+    chunk: int = 0
+    _closed: bool = False
+    _calls: list[_OpenCall] = []
+    _by_index: dict[object, _OpenCall] = {}
+    _by_id: dict[str, _OpenCall] = {}
+    _last: _OpenCall | None = None
+    _judged: int = 0  # how many calls a stray piece has been checked against
 
     @property
     def last_id(self) -> str:
@@ -203,7 +185,7 @@ class CallAssembler:
     def _is_stray(self, call: _OpenCall, text: str) -> bool:
         """Return whether the call that a piece points at cannot have it. Where no mark ends a call, its
         name may still come, which `finish` sees."""
-        if self._marked:
+        if self.marked:
             return call.ended or not call.name
         if call is self._calls[-1] or not call.may_be_whole() or not text.strip(SPACE):
             return False
@@ -260,7 +242,10 @@ class CallAssembler:
         """
         read: list[_OpenCall] = []
         for call in self._calls:
-            text = call.text = joined(call.fragments)
+            text = "".join(call.fragments)
+            if len(call.fragments) > 1 or not text.isascii():
+                text = joined(call.fragments)
+            call.text = text
             if call.name or text.strip(SPACE):
                 call.is_object = len(text) <= LONGEST and is_object(text)
                 read.append(call)
@@ -283,7 +268,7 @@ class CallAssembler:
             notes += more
             if fault is None and not call.name:
                 fault = NAMELESS
-            if fault is None and self._marked and not (call.ended or call.is_object):
+            if fault is None and self.marked and not (call.ended or call.is_object):
                 fault = UNENDED
             if fault is None and not same:
                 fault = CONTRADICTORY
@@ -308,7 +293,7 @@ class CallAssembler:
                 call = None
             elif call is None and self._goes_on(index, provider_id, name):
                 call = self._last
-        renamed = self._marked and call is not None and _is_renamed(call, provider_id, name)
+        renamed = self.marked and call is not None and _is_renamed(call, provider_id, name)
         if call is not None and renamed:
             call.fault = call.fault or CONTRADICTORY
         if call is None or self._begins(call, provider_id, name, text):
@@ -330,7 +315,7 @@ class CallAssembler:
         return bool(self._last.fragments) and not self._last.whole()
 
     def _open(self, index: object) -> _OpenCall:
-        call = _OpenCall(f"{self._ids}{len(self._calls)}")
+        call = _OpenCall(f"{self.ids}{len(self._calls)}")
         if self._closed:
             call.fault = LATE
         self._calls.append(call)
@@ -351,7 +336,7 @@ class CallAssembler:
             ):
                 call.fault = call.fault or CONTRADICTORY
             call.name = joined_name
-            call.own = self._offer.own_names.get(call.name, call.name)
+            call.own = self.offer.own_names.get(call.name, call.name)
             call.named_in = self.chunk
 
     def _is_another(self, before: str, name: str, joined_name: str) -> bool:
@@ -385,7 +370,7 @@ class CallAssembler:
         return name if name.startswith(before) else before + name
 
     def _knows(self, name: str) -> bool:
-        return self._offer.own_name(name) in self._offer.tools
+        return self.offer.own_name(name) in self.offer.tools
 
 
 def _is_renamed(call: _OpenCall, provider_id: str, name: str) -> bool:
@@ -466,7 +451,7 @@ docs/en/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals), and 
 is not to be relied on."""
 
 
-class Ending:
+class Ending(msgspec.Struct, eq=False):
     """The end of one reply, as it becomes known.
 
     `reason` is the provider's own word, empty if there was none; `natural` is whether one was a natural
@@ -475,38 +460,23 @@ class Ending:
     whether the transport stopped before its own end, or in the middle of an event (`torn`).
     """
 
-    __slots__ = (
-        "_fault",
-        "_offer",
-        "_voided",
-        "_wire",
-        "cut",
-        "events",
-        "natural",
-        "notes",
-        "payload",
-        "reason",
-        "torn",
-    )
-
-    def __init__(self, wire: Wire, offer: Offer) -> None:
-        self._wire = wire
-        self._offer = offer
-        self._voided = False
-        self._fault: CallFault | None = None
-        self.natural = False
-        self.torn = False
-        self.payload: PayloadRef | None = None
-        self.events: tuple[str, ...] = ()
-        self.reason = ""
-        self.cut: FinishReason | None = None
-        self.notes: list[str] = []
+    wire: Wire
+    offer: Offer
+    reason: str = ""
+    natural: bool = False
+    cut: FinishReason | None = None
+    notes: list[str] = []
+    torn: bool = False
+    payload: PayloadRef | None = None
+    events: tuple[str, ...] = ()
+    _voided: bool = False
+    _fault: CallFault | None = None
 
     def said(self, reason: object, meaning: FinishReason | None = None) -> None:
         """Take a reason, which means what the wire says, or that `meaning`; that of a cut stays."""
         if self.cut is None or not self.reason:
             self.reason = str(reason)
-        self.judge(str(reason), meaning or self._wire.meaning(str(reason)))
+        self.judge(str(reason), meaning or self.wire.meaning(str(reason)))
 
     def judge(self, word: str, meaning: FinishReason) -> None:
         """Take what a reason means; `word` is how the provider put it."""
@@ -532,7 +502,7 @@ class Ending:
 
     def stopped(self, *, ended: bool) -> None:
         """Note that no more follows. `ended` is whether the provider said so by the wire's own mark."""
-        by_reason = self.natural and not self._voided and not self._wire.always_done
+        by_reason = self.natural and not self._voided and not self.wire.always_done
         if self.torn or not (ended or by_reason):
             self.sign("incomplete")
 
@@ -563,7 +533,7 @@ class Ending:
 
         `refused` is whether the text is a refusal that came to its own end.
         """
-        kept = ProviderState(self._wire.keeper, state) if state else None
+        kept = ProviderState(self.wire.keeper, state) if state else None
         natural: FinishReason = "refusal" if refused else "stop"
         if calls:
             natural = "tool_calls" if any(call.complete for call in calls) else "doubtful"
@@ -571,7 +541,7 @@ class Ending:
             Message("assistant", mended("".join(text)), calls, provider_state=kept),
             self.cut or natural,
             usage,
-            self._offer,
+            self.offer,
             self.reason or None,
             raw,
             events=self.events,

@@ -54,14 +54,13 @@ def decoding_by(
     return make_decoder
 
 
-class WholeDecoder:
+class WholeDecoder(msgspec.Struct, eq=False):
     """Decodes one JSON body."""
 
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self.done = False
+    builder: Builder
+    done: bool = False
+    _pieces: list[bytes] = []
+    _size: int = 0
 
     def feed(self, data: bytes) -> Parts:
         self._size += len(data)
@@ -76,7 +75,7 @@ class WholeDecoder:
         body = b"".join(self._pieces).lstrip(_BLANK)
         if not body:
             raise WireError("the reply is empty")
-        builder = self._builder
+        builder = self.builder
         builder.ending.payload = PayloadRef(hashlib.sha256(body).hexdigest(), len(body))
         if body.startswith(b"["):
             return self._list(body)
@@ -94,11 +93,11 @@ class WholeDecoder:
             chunk = _parsed(data)
             if chunk.get("error"):
                 raise reported_error(chunk["error"])
-            self._builder.event(chunk, data, b"", [])
+            self.builder.event(chunk, data, b"", [])
             chunks.append(chunk)
-        if not self._builder.known:
+        if not self.builder.known:
             raise _no_object(body)
-        return self._builder.finish(ended=False, raw=chunks)
+        return self.builder.finish(ended=False, raw=chunks)
 
 
 class _TakenEvents:

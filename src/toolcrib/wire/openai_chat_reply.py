@@ -244,14 +244,13 @@ _GROWING = ("text", "summary", "thinking")
 _CALLS = "calls"
 
 
-class KeptMembers:
+class KeptMembers(msgspec.Struct, eq=False):
     """Collects the members of a reply that go back to the provider, whether whole or in pieces."""
 
-    def __init__(self) -> None:
-        self._texts: dict[str, list[str]] = {}
-        self._lists: dict[str, list[Any]] = {}
-        self._others: JsonObject = {}
-        self._calls: dict[str, JsonObject] = {}
+    _texts: dict[str, list[str]] = {}
+    _lists: dict[str, list[Any]] = {}
+    _others: JsonObject = {}
+    _calls: dict[str, JsonObject] = {}
 
     def add(self, message: JsonObject) -> None:
         """Take what a message, or a piece of one, holds."""
