@@ -30,8 +30,7 @@ from toolcrib import (
 from toolcrib.approvals import TerminalApprover
 from toolcrib.approvals.terminal import question, shown_arguments
 from toolcrib.errors import ErrorCode
-from toolcrib.runner.scope import CallScope
-from toolcrib.values.context import RunTally, ToolApproval
+from toolcrib.values.context import CallScope, RunTally, ToolApproval
 from toolcrib.values.json import JsonObject, digest
 
 CALL = ToolCall("call_0", "delete", '{"path": "a", "password": "hush"}')

@@ -23,9 +23,8 @@ from toolcrib import (
 )
 from toolcrib.audit import AuditFilter, AuditLog, verify_jsonl
 from toolcrib.errors import ErrorCode, SourceError
-from toolcrib.runner.scope import CallScope
 from toolcrib.testing import MemorySink
-from toolcrib.values.context import RunTally
+from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.origin import Attachment, Candidate, Choice, Origin
 from toolcrib.values.record import Outcome, ToolInvocationRecord
 

@@ -26,13 +26,12 @@ from toolcrib.hydration import ParseFailure, hydrate, parse_arguments
 from toolcrib.runner.execute import cancel_requests, own
 from toolcrib.runner.output import masked_arguments, masked_places, own_copy, unmasked
 from toolcrib.runner.policy import spared_for_run
-from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import ExceptionHook, Stopped, rejection
 from toolcrib.schema.references import copy_at, in_array, remove_at, same_at
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
-from toolcrib.values.context import RunTally
+from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Ask, Caller, Refuse
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import (

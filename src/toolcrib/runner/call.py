@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -38,16 +37,15 @@ from toolcrib.runner.idempotency import (
     fingerprint_of,
     replayed,
 )
-from toolcrib.runner.limiter import Limiter
 from toolcrib.runner.output import Unusable, check_output, report_unusable, views
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult
-from toolcrib.runner.scope import CallScope, enter_call, leave_call, taint
-from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Reporter, Stopped, rejection
+from toolcrib.runner.running import Limiter, enter_call, leave_call, taint
+from toolcrib.runner.stopped import NotRecorded, Reporter, Stopped, rejection
 from toolcrib.threads import MOST_LEFT_BEHIND, Work
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
-from toolcrib.values.context import PolicyContext, ToolApproval
+from toolcrib.values.context import CallScope, PolicyContext, ToolApproval
 from toolcrib.values.decision import (
     Allow,
     ApprovalRequest,
@@ -206,8 +204,7 @@ class Call(msgspec.Struct):
         entered = enter_call(self.scope.tally, hydrated.call.id, setup.limiter)
         try:
             if setup.write_ahead.wanted:
-                begun = setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
-                earlier = await _recorded_ahead(begun)
+                earlier = await setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
                 if earlier is not None:
                     return earlier
             facts.key = self.key
@@ -258,8 +255,7 @@ class Call(msgspec.Struct):
     async def _in_ledger(self, hydrated: Hydrated) -> AlreadyCompleted:
         """Return the outcome of a call that has ended and was evicted. Raises Stopped without one."""
         key = key_of(self.scope.tally.run_id, hydrated.call.id)
-        looked_up = self.setup.write_ahead.check(key, self.facts, hydrated)
-        earlier = await _recorded_ahead(looked_up)
+        earlier = await self.setup.write_ahead.check(key, self.facts, hydrated)
         if earlier is None:
             raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL, _EVICTED))
         return earlier
@@ -409,7 +405,7 @@ class Call(msgspec.Struct):
     ) -> Hydrated | Waiting | AlreadyCompleted:
         """Return the call that somebody approved: this one, or this one with edited arguments."""
         facts, setup = self.facts, self.setup
-        earlier = await _recorded_ahead(setup.write_ahead.check(self.key, facts, hydrated))
+        earlier = await setup.write_ahead.check(self.key, facts, hydrated)
         if earlier is not None:
             return earlier
         if isinstance(decision, Deny):
@@ -474,15 +470,3 @@ class Call(msgspec.Struct):
         return msgspec.structs.replace(
             request, asked_at=asked.asked_at, expires_at=asked.expires_at
         )
-
-
-async def _recorded_ahead(
-    pending: Coroutine[Any, Any, AlreadyCompleted | None],
-) -> AlreadyCompleted | None:
-    """Return what the write-ahead log says. Raises NotRecorded with what a sink raised, and Stopped."""
-    try:
-        return await pending
-    except (Stopped, asyncio.CancelledError, *NOT_ITS_OWN):
-        raise
-    except BaseException as raised:  # noqa: BLE001  a sink may raise anything
-        raise NotRecorded(raised) from None

@@ -37,12 +37,11 @@ from toolcrib.runner.execute import (
 )
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
-from toolcrib.runner.scope import CallScope
 from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter, Stopped, safe_error
 from toolcrib.threads import CallThread
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated
-from toolcrib.values.context import CallContext, Observer
+from toolcrib.values.context import CallContext, CallScope, Observer
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.definition import Visibility
 from toolcrib.values.json import JsonValue

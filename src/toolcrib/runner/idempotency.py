@@ -14,6 +14,7 @@ it runs again only if its tool is marked as idempotent.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 import msgspec
 
 from toolcrib.errors import ErrorCode, ToolcribError
-from toolcrib.runner.recorder import DONE, CallFacts, Recorder, to_the_end
-from toolcrib.runner.stopped import Stopped
+from toolcrib.runner.recorder import DONE, CallFacts, Recorder, SinkResult, to_the_end
+from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import JsonValue, canonical_json, fresh
@@ -207,37 +208,50 @@ class WriteAhead:
         """Do what `begin` does but write, before somebody is asked about a call that will not run."""
         if self.ledger is None:
             return None
-        return _judged(
-            await self.ledger.find(facts.record("started", key=key)), key, facts, hydrated
-        )
+        asked = facts.record("started", key=key)
+        try:
+            known = await self.ledger.find(asked)
+        except (asyncio.CancelledError, *NOT_ITS_OWN):
+            raise
+        except BaseException as raised:  # noqa: BLE001  a ledger may raise anything
+            raise NotRecorded(raised) from None
+        return _judged(known, key, facts, hydrated)
 
     async def begin(
         self, key: str, facts: CallFacts, hydrated: Hydrated, recorder: Recorder
     ) -> AlreadyCompleted | None:
         """Write the entry; return the outcome of a call that the ledger knows to have ended.
 
-        Raises Stopped if the call must not run, and what a sink raises.
+        Raises Stopped if the call must not run, and NotRecorded with what a sink raised.
         """
         entry = facts.record("started", key=key)
         if self.ledger is not None:
             if recorder.lacks(self.ledger, facts):
-                (await recorder.attach(self.ledger, facts)).check()
+                _check(await recorder.attach(self.ledger, facts))
             begun = await to_the_end(partial(self.ledger.begin, entry))
             known = cast("ToolInvocationRecord | None", begun.given)
             if begun is not DONE:
                 if begun.error is None and known is None:
                     facts.key = key  # it is ours, also if this is cancelled now
-                begun.check()
+                _check(begun)
             if known is not None:
                 earlier = _judged(known, key, facts, hydrated)
                 if earlier is not None:
                     return earlier
                 # begun before, and begun again
-                (await to_the_end(partial(self.ledger.write, entry))).check()
+                _check(await to_the_end(partial(self.ledger.write, entry)))
         facts.key = key
         for sink in self._told:
-            (await recorder.write(sink, entry, facts)).check()
+            _check(await recorder.write(sink, entry, facts))
         return None
+
+
+def _check(written: SinkResult) -> None:
+    """Raise the cancellation, or NotRecorded with what a sink raised, if there was one."""
+    if written.cancelled is not None:
+        raise written.cancelled from written.error
+    if written.error is not None:
+        raise NotRecorded(written.error)
 
 
 def replayed(known: ToolInvocationRecord) -> Completed | Failed:

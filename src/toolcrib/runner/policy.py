@@ -22,9 +22,8 @@ import msgspec
 from toolcrib.errors import ErrorCode, Stage, ToolcribError
 from toolcrib.failures import log_raised
 from toolcrib.runner.recorder import Recorder
-from toolcrib.runner.scope import CallScope
 from toolcrib.values.call import Hydrated
-from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.context import CallScope, PolicyContext, RunTally
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import encodable

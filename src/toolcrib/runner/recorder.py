@@ -18,9 +18,10 @@ import msgspec
 
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import masked_arguments, public_places, public_view
-from toolcrib.runner.scope import Calling, CallScope, calling
+from toolcrib.runner.running import Calling, calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, rejection
 from toolcrib.values.call import Hydrated, HydrationResult
+from toolcrib.values.context import CallScope
 from toolcrib.values.decision import Caller, Decision
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import canonical_json, keyed_digest

@@ -20,17 +20,16 @@ from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call, Setup
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
-from toolcrib.runner.limiter import Limiter
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import Policy, counting, never_allowed, with_standard
 from toolcrib.runner.recorder import Recorder
-from toolcrib.runner.scope import Calling, CallScope, calling
+from toolcrib.runner.running import Limiter, calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Reporter, rejection
 from toolcrib.threads import Work
 from toolcrib.tools import Catalog, ToolLike, Tools
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.client import Plan
-from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.context import CallScope, PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Approver, Caller, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonValue
@@ -192,8 +191,9 @@ class ToolRunner:
         parent = calling()
         if parent is not None and parent.tally.tainted:
             scope.tally.tainted = True
-        repairer = None if hydrated is call else self._repairer
-        return await self._call(hydrated, caller, scope, parent).run(task, cancels, repairer)
+        facts = self._recorder.facts(hydrated, caller, scope, parent)
+        prepared = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
+        return await prepared.run(task, cancels, None if hydrated is call else self._repairer)
 
     async def write_run(self, record: RunRecord) -> None:
         """Tell the sinks that watch runs that one begins or ends. Raises what a sink raises."""
@@ -240,10 +240,11 @@ class ToolRunner:
         it has one. Raises what a sink raises, and CancelledError, when all of them are recorded."""
         trouble: BaseException | None = None
         for call in calls:
-            refused = self._call(call, caller, scope, calling())
+            facts = self._recorder.facts(call, caller, scope, calling())
+            refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
             error = CallError.of(code) if call.success else rejection(call)
             try:
-                await refused.finalize(refused.facts.failed(error))
+                await refused.finalize(facts.failed(error))
             except NOT_ITS_OWN:
                 raise
             except BaseException as raised:  # noqa: BLE001  raised below
@@ -288,12 +289,6 @@ class ToolRunner:
             )
             await self.refuse_all(left, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
             raise
-
-    def _call(
-        self, hydrated: HydrationResult, caller: Caller, scope: CallScope, parent: Calling | None
-    ) -> Call:
-        facts = self._recorder.facts(hydrated, caller, scope, parent)
-        return Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
 
     def _hydrated(self, call: ToolCall, scope: CallScope) -> HydrationResult:
         """Hydrate a call; one that waited here keeps the values of its factories."""

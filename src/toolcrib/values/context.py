@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
 
-from toolcrib.values.decision import ApprovalRequest, Caller
+from toolcrib.values.call import ToolCall
+from toolcrib.values.decision import Answer, ApprovalRequest, Caller
 from toolcrib.values.json import JsonValue
+from toolcrib.values.origin import Attachment, Choice, Origin
 from toolcrib.values.record import Outcome
 from toolcrib.values.typed import Checked
 
@@ -91,6 +94,28 @@ class Observer(Protocol):
     def progress(self, call_id: str, part: JsonValue) -> None: ...
 
     def finished(self, outcome: Outcome) -> None: ...
+
+
+class CallScope(msgspec.Struct, frozen=True):
+    """Holds what a run adds to its calls: a tally, a watcher, and approvers' answers given beforehand.
+
+    `asked` are the requests of these answers, by id: a request lapses at its own time limit, and a call
+    that has one does not run without an answer. `origin` is the turn that made the
+    call, `choice` why its tools were on offer, and `attachments` the long texts that the two refer to.
+    """
+
+    tally: RunTally
+    answers: Mapping[str, Answer] = {}
+    asked: Mapping[str, ApprovalRequest] = {}
+    observer: Observer | None = None
+    origin: Origin | None = None
+    choice: Choice | None = None
+    attachments: tuple[Attachment, ...] = ()
+
+    def was_asked(self, call: ToolCall) -> bool:
+        """Return whether somebody was asked about this call, with whatever arguments."""
+        run_id = self.tally.run_id
+        return any(a.call_id == call.id and a.run_id == run_id for a in self.asked.values())
 
 
 class PolicyContext(msgspec.Struct, frozen=True, gc=False):

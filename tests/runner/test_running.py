@@ -12,8 +12,7 @@ import pytest
 
 from toolcrib import ALL, Completed, Failed, ToolCall, ToolRunner, run_sync, tool
 from toolcrib.errors import ErrorCode
-from toolcrib.runner.limiter import Limiter
-from toolcrib.runner.scope import enter_call, leave_call
+from toolcrib.runner.running import Limiter, enter_call, leave_call
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import Outcome

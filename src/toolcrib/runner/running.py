@@ -1,10 +1,15 @@
-"""Who may run at the same time: up to a limit together, an exclusive call alone.
+"""Which calls run: how many at the same time, and which one's tool is running here.
 
-First come, first served: a waiting exclusive call is not overtaken. Without contention nothing waits.
-One limiter serves any number of event loops, in any threads.
+Up to a limit run together, an exclusive call alone. First come, first served: a waiting exclusive call
+is not overtaken. Without contention nothing waits. One limiter serves any number of event loops, in any
+threads. A tool may make calls itself, and waits for them while it has its own slot: such a call never
+waits for a slot, or it might wait for the very tool that waits for it.
 
-A tool may make calls itself, and waits for them while it has its own slot: such a call never waits
-for a slot, or it might wait for the very tool that waits for it.
+A tool's code makes calls by a runner, or by an agent that is its tool. Rule: what such a call reads,
+its caller has read, and the other way round. Untrusted content taints every run in whose tools it was
+read, and what those begin after it. The call is known by the context in which its tool runs (tasks,
+`asyncio.to_thread` and plain functions have it; a thread that a tool starts by other means has not),
+so that nobody can forget to pass it on.
 """
 
 from __future__ import annotations
@@ -13,11 +18,64 @@ import asyncio
 import threading
 from collections import deque
 from contextlib import suppress
+from contextvars import ContextVar
+
+import msgspec
 
 from toolcrib.errors import ErrorCode
-from toolcrib.runner.scope import calling
 from toolcrib.runner.stopped import Stopped
+from toolcrib.values.context import RunTally
 from toolcrib.values.record import CallError
+
+
+class Calling(msgspec.Struct, gc=False):
+    """A call whose tool runs, until it has `left`, in a slot of `limiter` or of the call `outer`.
+
+    `tally` is that of its run; `outer` is the call whose tool made it.
+    """
+
+    tally: RunTally
+    call_id: str
+    limiter: object
+    outer: Calling | None
+    left: bool = False
+
+
+_CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=None)
+
+
+def calling() -> Calling | None:
+    """Return the call whose tool is running here, if one is."""
+    return _CALLING.get()
+
+
+def enter_call(tally: RunTally, call_id: str, limiter: object) -> Calling:
+    """Mark the code that follows as a call's tool, until `leave_call`."""
+    entered = Calling(tally, call_id, limiter, _CALLING.get())
+    _CALLING.set(entered)
+    return entered
+
+
+def leave_call(entered: Calling) -> None:
+    entered.left = True  # what its tool left running may still have it in its context
+    if _CALLING.get() is entered:
+        _CALLING.set(entered.outer)
+
+
+def taint(tally: RunTally) -> None:
+    """Mark a run as tainted, and every run in whose tools it was begun."""
+    tally.tainted = True
+    call = _CALLING.get()
+    while call is not None:
+        call.tally.tainted = True
+        call = call.outer
+
+
+def is_tainted_here() -> bool:
+    """Return whether the run whose tool's code this is has read untrusted content."""
+    call = _CALLING.get()
+    return call is not None and call.tally.tainted
+
 
 _Ticket = tuple[bool, asyncio.Future[None]]
 
