@@ -18,6 +18,7 @@ from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.cli.audit_story import stories
 from toolcrib.errors import ErrorCode, SourceError
 from toolcrib.runner import CallScope
+from toolcrib.runner.idempotency import key_of
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.record import (
@@ -26,7 +27,6 @@ from toolcrib.values.record import (
     Outcome,
     ToolInvocationRecord,
     earlier_key_of,
-    key_of,
 )
 
 UNKNOWN = CallError.of(ErrorCode.OUTCOME_UNKNOWN)

@@ -23,7 +23,13 @@ from toolcrib import (
 )
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.runner import CallScope
-from toolcrib.runner.idempotency import AlreadyCompleted, Fingerprint, IdempotencyCache, replayed
+from toolcrib.runner.idempotency import (
+    AlreadyCompleted,
+    Fingerprint,
+    IdempotencyCache,
+    key_of,
+    replayed,
+)
 from toolcrib.runner.stopped import Stopped
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
@@ -32,7 +38,6 @@ from toolcrib.values.record import (
     CallError,
     RecordStatus,
     ToolInvocationRecord,
-    key_of,
     raw_json,
     standing,
 )

@@ -40,7 +40,7 @@ from toolcrib.runner.policy import (
     spared_for_run,
     with_standard,
 )
-from toolcrib.values.context import RunTally, ToolApproval
+from toolcrib.values.context import CallScope, RunTally, ToolApproval
 from toolcrib.values.decision import Decision
 from toolcrib.values.definition import NoSchemaMode
 from toolcrib.values.record import ToolInvocationRecord
@@ -316,14 +316,11 @@ class TestCounting:
         def fails() -> None:
             raise error
 
-        after, tally = Counter(), RunTally()
-        context = context_of(tally)
+        after, context = Counter(), context_of(RunTally())
         settle_all((Counter(fails), after), over("subject", 1.5), context)
         assert "policy 'Counter' raised" in caplog.text
         assert after.contexts == [context]
-        settle_all((), over("subject", 0.5), context_of(tally))
         assert after.told == ["settles subject"]
-        assert tally.seconds_per_tool == {"subject": 2.0}
 
 
 @tool(visible=ALL)
@@ -335,11 +332,15 @@ async def spend(fail: bool = False) -> str:
 
 
 async def test_a_runner_tells_each_call_that_runs_to_those_that_count() -> None:
-    counter = Counter()
+    counter, tally = Counter(), RunTally()
     runner = ToolRunner([spend], policy=counter)
-    for arguments in ("{}", '{"fail": true}', '{"nonsense": 1}'):
-        await runner.exec(ToolCall(f"c{len(arguments)}", "spend", arguments))
+    outcomes = [
+        await runner.exec(ToolCall(f"c{at}", "spend", arguments), scope=CallScope(tally))
+        for at, arguments in enumerate(("{}", '{"fail": true}', '{"nonsense": 1}'))
+    ]
     assert counter.told == ["counts spend", "settles spend"] * 2
+    took = sum(outcome.record.seconds or 0 for outcome in outcomes[:2])  # the third never ran
+    assert tally.seconds_per_tool == {"spend": pytest.approx(took)}
 
 
 async def test_one_that_cannot_count_keeps_the_call_from_running() -> None:

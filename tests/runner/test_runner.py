@@ -34,9 +34,10 @@ from toolcrib import (
 )
 from toolcrib.errors import BindingError, CapabilityError, CatalogError, ToolcribError
 from toolcrib.policies import budget
+from toolcrib.runner.idempotency import key_of
 from toolcrib.testing import MemorySink
 from toolcrib.tools import per_call
-from toolcrib.values.record import Outcome, ToolInvocationRecord, key_of
+from toolcrib.values.record import Outcome, ToolInvocationRecord
 
 CANARY = "canary-4f1d"
 

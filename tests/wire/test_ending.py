@@ -142,10 +142,11 @@ def test_what_has_to_go_back_is_kept_under_the_name_of_the_wire(
 
 @each_row("wire", WIRES.values(), ids=WIRES)
 def test_what_a_wire_does_not_list_is_doubtful(wire: Wire) -> None:
+    ending = Ending(wire, Offer())
     for word in ("never heard of", "canceled", "server_error", "truncated", "stopped"):
-        assert wire.meaning(word) == "doubtful"
-    assert all(wire.meaning(r.upper()) == meaning for r, meaning in wire.finish_reasons.items())
-    assert all(wire.meaning(r.upper()) == "stop" for r in wire.natural_reasons)
+        assert ending.meaning(word) == "doubtful"
+    assert all(ending.meaning(r.upper()) == meaning for r, meaning in wire.finish_reasons.items())
+    assert all(ending.meaning(r.upper()) == "stop" for r in wire.natural_reasons)
     assert wire.natural_reasons.isdisjoint(wire.finish_reasons)
 
 

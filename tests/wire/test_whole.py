@@ -22,6 +22,7 @@ from toolcrib.values.definition import PlainTool, ToolDefinition
 from toolcrib.values.message import Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, WIRES, Wire, decode, decoder
+from toolcrib.wire.calls import Ending
 
 Json = dict[str, Any]
 
@@ -1129,7 +1130,7 @@ def test_a_reason_that_the_application_lists_is_a_natural_end(wire: Wire) -> Non
     for cut, meaning in wire.finish_reasons.items():
         if meaning not in ("stop", "tool_calls"):
             both = msgspec.structs.replace(wire, natural_reasons=frozenset((cut,)))
-            assert both.meaning(cut) == meaning  # what is listed as a cut stays one
+            assert Ending(both, OFFER).meaning(cut) == meaning  # what is listed as a cut stays one
 
 
 def test_a_call_in_the_text_ends_with_its_reply_too() -> None:

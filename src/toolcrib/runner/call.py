@@ -35,12 +35,13 @@ from toolcrib.runner.idempotency import (
     IdempotencyCache,
     WriteAhead,
     fingerprint_of,
+    key_of,
     replayed,
 )
 from toolcrib.runner.output import Unusable, check_output, report_unusable, views
 from toolcrib.runner.policy import CountingPolicy, Policy, count_all, decide, settle_all
 from toolcrib.runner.recorder import CallFacts, Recorder, SinkResult
-from toolcrib.runner.running import Limiter, enter_call, leave_call, taint
+from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call, taint
 from toolcrib.runner.stopped import NotRecorded, Reporter, Stopped, rejection
 from toolcrib.threads import MOST_LEFT_BEHIND, Work
 from toolcrib.tools import Catalog
@@ -65,7 +66,6 @@ from toolcrib.values.record import (
     Outcome,
     ToolInvocationRecord,
     Waiting,
-    key_of,
 )
 
 State: TypeAlias = Literal["arrived", "claimed", "counted", "begun", "unwritten", "ended"]
@@ -191,9 +191,7 @@ class Call(msgspec.Struct):
         if earlier is not None:
             return await self._in_ledger(hydrated) if earlier == "evicted" else earlier
         decision = self._decide(hydrated)
-        if isinstance(decision, Allow):
-            self._note_approval(hydrated)
-        else:
+        if not isinstance(decision, Allow):
             approved = await self._asked(hydrated, decision)
             if not isinstance(approved, Hydrated):
                 return approved
@@ -201,7 +199,8 @@ class Call(msgspec.Struct):
         self._count(hydrated)
         exclusive = hydrated.definition.annotations.exclusive
         slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
-        entered = enter_call(self.scope.tally, hydrated.call.id, setup.limiter)
+        entered = Calling(self.scope.tally, hydrated.call.id, setup.limiter, facts.parent)
+        CALLING.set(entered)
         try:
             if setup.write_ahead.wanted:
                 earlier = await setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
@@ -276,8 +275,10 @@ class Call(msgspec.Struct):
             if refused is not None:
                 self.facts.decision = refused
                 raise Stopped(CallError.of(refused.code))
-        definition = hydrated.definition
-        self.scope.tally.count(definition.name, definition.annotations.cost)
+        definition, tally = hydrated.definition, self.scope.tally
+        if tally.approved and self.facts.approved_by is None:
+            self._note_approval(hydrated)
+        tally.count(definition.name, definition.annotations.cost)
         self.state = NEXT[self.state]["count"]
 
     def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
@@ -297,8 +298,9 @@ class Call(msgspec.Struct):
 
         An outcome that the ledger lacks is written first.
         """
-        self._taint()
         definition = self.facts.hydrated.definition
+        if definition is not None and definition.annotations.untrusted_output:
+            taint(self.scope.tally)
         if not ENDS[self.state].settles and definition is not None:
             self.scope.tally.count(definition.name, definition.annotations.cost)
         ledger = self.setup.write_ahead.ledger
@@ -328,10 +330,13 @@ class Call(msgspec.Struct):
                 setup.cache.keep(self.key, stands, self.value_json if stands is outcome else None)
         elif end.key == "released":
             self._release(outcome)
-        if end.taints:
-            self._taint()
-        if end.settles:
-            settle_all(setup.counting, outcome.record, self.context)
+        record, definition = outcome.record, self.facts.hydrated.definition
+        if end.taints and definition is not None and definition.annotations.untrusted_output:
+            taint(self.scope.tally)
+        if end.settles and record.seconds is not None:
+            self.scope.tally.settle(record.name, record.seconds)
+        if end.settles and setup.counting:
+            settle_all(setup.counting, record, self.context)
 
     def _release(self, outcome: Outcome) -> None:
         """Let the key go; a call that waits keeps what its default factories made."""
@@ -395,11 +400,6 @@ class Call(msgspec.Struct):
         self.facts.notes += ("over_time_limit",)
         log_over_time(plan.tool.definition.name, seconds, limit)
 
-    def _taint(self) -> None:
-        definition = self.facts.hydrated.definition
-        if definition is not None and definition.annotations.untrusted_output:
-            taint(self.scope.tally)
-
     async def _asked(
         self, hydrated: Hydrated, decision: Deny | Ask
     ) -> Hydrated | Waiting | AlreadyCompleted:
@@ -445,9 +445,9 @@ class Call(msgspec.Struct):
 
     def _note_approval(self, hydrated: Hydrated) -> None:
         """Record who approved the tool for the run, if it runs because of that."""
-        definition, tally = hydrated.definition, self.scope.tally
-        given = tally.approved and tally.approval_of(definition.digest, self.context.caller.id)
-        if given:
+        digest, caller = hydrated.definition.digest, self.context.caller.id
+        given = self.scope.tally.approval_of(digest, caller)
+        if given is not None:
             self.facts.approval_id, self.facts.approved_by = given.id, given.by
 
     def _unanswered(self, hydrated: Hydrated, raised: BaseException) -> None:

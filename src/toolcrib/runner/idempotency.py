@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -37,7 +38,6 @@ from toolcrib.values.record import (
     Sink,
     ToolInvocationRecord,
     is_final,
-    key_of,
 )
 
 MAX_BYTES = 64 * 1_048_576
@@ -45,6 +45,17 @@ MAX_BYTES = 64 * 1_048_576
 MAX_EVICTED = 100_000
 """How many keys of evicted outcomes are known, at about 250 bytes each."""
 _OVERHEAD = 2_048  # bytes of a record and of what holds it, besides its texts
+
+
+def key_of(run_id: str, call_id: str) -> str:
+    """Return the idempotency key of a call: another one for any other pair of run and call.
+
+    It is a SHA-256 over the run's length, the run and the call, so that no two pairs of whatever
+    strings give one text, and every store and bank can take it.
+    """
+    text = f"{len(run_id)}:{run_id}{call_id}".encode("utf-8", "surrogatepass")
+    return f"sha256:{sha256(text).hexdigest()}"
+
 
 Fingerprint: TypeAlias = tuple[str, str, bytes | None, str]
 

@@ -187,9 +187,7 @@ def count_all(
 def settle_all(
     policies: Iterable[CountingPolicy], record: ToolInvocationRecord, context: PolicyContext
 ) -> None:
-    """Add the time of a call that is over to its run's tally, and tell each that it is over."""
-    if record.seconds is not None:
-        context.run.settle(record.name, record.seconds)
+    """Tell each that a counted call is over."""
     for policy in policies:
         try:
             policy.settle(record, context)

@@ -41,31 +41,24 @@ class Calling(msgspec.Struct, gc=False):
     left: bool = False
 
 
-_CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=None)
+CALLING: ContextVar[Calling | None] = ContextVar("toolcrib_calling", default=None)
 
 
 def calling() -> Calling | None:
     """Return the call whose tool is running here, if one is."""
-    return _CALLING.get()
-
-
-def enter_call(tally: RunTally, call_id: str, limiter: object) -> Calling:
-    """Mark the code that follows as a call's tool, until `leave_call`."""
-    entered = Calling(tally, call_id, limiter, _CALLING.get())
-    _CALLING.set(entered)
-    return entered
+    return CALLING.get()
 
 
 def leave_call(entered: Calling) -> None:
     entered.left = True  # what its tool left running may still have it in its context
-    if _CALLING.get() is entered:
-        _CALLING.set(entered.outer)
+    if CALLING.get() is entered:
+        CALLING.set(entered.outer)
 
 
 def taint(tally: RunTally) -> None:
     """Mark a run as tainted, and every run in whose tools it was begun."""
     tally.tainted = True
-    call = _CALLING.get()
+    call = CALLING.get()
     while call is not None:
         call.tally.tainted = True
         call = call.outer
@@ -73,7 +66,7 @@ def taint(tally: RunTally) -> None:
 
 def is_tainted_here() -> bool:
     """Return whether the run whose tool's code this is has read untrusted content."""
-    call = _CALLING.get()
+    call = CALLING.get()
     return call is not None and call.tally.tainted
 
 

@@ -7,7 +7,6 @@ text). It is the one thing that sinks, events and audit are given.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from hashlib import sha256
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -152,16 +151,6 @@ class ToolInvocationRecord(
     @property
     def result(self) -> JsonValue:
         return fresh(bytes(self.result_json))
-
-
-def key_of(run_id: str, call_id: str) -> str:
-    """Return the idempotency key of a call: another one for any other pair of run and call.
-
-    It is a SHA-256 over the run's length, the run and the call, so that no two pairs of whatever
-    strings give one text, and every store and bank can take it.
-    """
-    text = f"{len(run_id)}:{run_id}{call_id}".encode("utf-8", "surrogatepass")
-    return f"sha256:{sha256(text).hexdigest()}"
 
 
 def earlier_key_of(run_id: str, call_id: str) -> str:

@@ -138,15 +138,6 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         """Whom the state of a reply may go back to: `ProviderState.wire`."""
         return f"{self.name} at {self.server}" if self.server else self.name
 
-    def meaning(self, reason: str) -> FinishReason:
-        """Return what that reason for the end of a reply says, in whatever case it is written.
-
-        What follows a colon is detail of a cut: `content_filter: PROHIBITED_CONTENT`.
-        """
-        word = reason.lower()
-        listed = self.finish_reasons.get(word.partition(":")[0])
-        return listed or ("stop" if word in self.natural_reasons else "doubtful")
-
     def at(self, host: str) -> Wire:
         """Return the wire as the server of that host name speaks it; a
         dot at its end names the same."""

@@ -472,11 +472,20 @@ class Ending(msgspec.Struct, eq=False):
     _voided: bool = False
     _fault: CallFault | None = None
 
+    def meaning(self, reason: str) -> FinishReason:
+        """Return what that reason for the end of a reply says, in whatever case it is written.
+
+        What follows a colon is detail of a cut: `content_filter: PROHIBITED_CONTENT`.
+        """
+        word = reason.lower()
+        listed = self.wire.finish_reasons.get(word.partition(":")[0])
+        return listed or ("stop" if word in self.wire.natural_reasons else "doubtful")
+
     def said(self, reason: object, meaning: FinishReason | None = None) -> None:
         """Take a reason, which means what the wire says, or that `meaning`; that of a cut stays."""
         if self.cut is None or not self.reason:
             self.reason = str(reason)
-        self.judge(str(reason), meaning or self.wire.meaning(str(reason)))
+        self.judge(str(reason), meaning or self.meaning(str(reason)))
 
     def judge(self, word: str, meaning: FinishReason) -> None:
         """Take what a reason means; `word` is how the provider put it."""

@@ -603,7 +603,7 @@ class GeminiReply:
         ending = self.ending
         ending.stopped(ended=ended and self._seen)
         calls = ending.calls(self._calls)
-        if not calls and self._wire.meaning(ending.reason) == "tool_calls":
+        if not calls and ending.meaning(ending.reason) == "tool_calls":
             ending.sign("error")
         spent, made = (counted(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
         usage = Usage(1, spent, made, counted(self._usage, "cachedContentTokenCount"))

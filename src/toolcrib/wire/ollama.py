@@ -155,7 +155,7 @@ class OllamaReply:
         self._last = event
         self.over = event.get("done") is True
         reason = event.get("done_reason")
-        if not self.over and reason and self._wire.meaning(str(reason)) not in NATURAL:
+        if not self.over and reason and self.ending.meaning(str(reason)) not in NATURAL:
             self.ending.said(reason)  # the last line may say another one: a cut stays one
         message = member_of(event, "message", dict)
         if message is None:

@@ -356,7 +356,7 @@ class ChatReply:
         self._wire = wire
         self.ending = Ending(wire, offer)
         self._text: list[str] = []
-        self._kept = KeptMembers()
+        self._kept: KeptMembers | None = None
         self._ids = ids
         self._calls = CallAssembler(offer, ids)
         self._legacy: CallAssembler | None = None  # that of `function_call`, where one comes
@@ -402,8 +402,9 @@ class ChatReply:
         if content := delta.content:
             self.add_text(content, parts)
         if delta.reasoning_content or delta.reasoning:
-            self._kept.add_text("reasoning_content", delta.reasoning_content)
-            self._kept.add_text("reasoning", delta.reasoning)
+            self._kept = kept = self._kept or KeptMembers()
+            kept.add_text("reasoning_content", delta.reasoning_content)
+            kept.add_text("reasoning", delta.reasoning)
         return True
 
     def _chunk(self, chunk: dict[str, Any], data: bytes, *, whole: bool, parts: Parts) -> None:
@@ -420,6 +421,9 @@ class ChatReply:
         self._data = data
         self._calls.chunk += 1
         own = []
+        usual, other = (
+            ("message", "delta") if whole else ("delta", "message")
+        )  # some servers mix them
         for at, choice in enumerate(choices):
             if not isinstance(choice, dict):
                 raise WireError(f"`choices[{at}]` is not an object")
@@ -428,7 +432,7 @@ class ChatReply:
                 self._choice = index
                 self.seen = True
             if index == self._choice:
-                key = _key(choice, whole=whole)
+                key = other if choice.get(usual) is None else usual
                 self._place = at, key
                 message = choice.get(key)
                 if key == "message" and message is not None and self._by_delta:
@@ -438,7 +442,7 @@ class ChatReply:
                 self._by_delta = self._by_delta or (key == "delta" and not whole)
                 own.append(choice)
             else:
-                self._pass(index, choice.get(_key(choice, whole=whole)))
+                self._pass(index, choice.get(other if choice.get(usual) is None else usual))
         for choice in own:  # what a chunk brings comes before its reason
             self._add_reason(choice)
 
@@ -469,7 +473,7 @@ class ChatReply:
         if text.strip() != told.strip():
             self.add_text(text.removeprefix(told), parts)
         self._refused = self._refused or copy._refused
-        if not self._kept.state():
+        if not (self._kept and self._kept.state()):
             self._kept = copy._kept
         said = copy._calls if copy._calls.last_id else copy._legacy
         if said is not None and (self._calls.last_id or self._legacy):
@@ -483,6 +487,7 @@ class ChatReply:
         if not isinstance(delta, dict):
             raise WireError("a choice has neither `message` nor `delta`")
         if not _ANY_MEMBER.isdisjoint(delta):
+            self._kept = self._kept or KeptMembers()
             self._kept.add(delta)
         calls = delta.get("tool_calls")
         if calls is not None:
@@ -516,6 +521,7 @@ class ChatReply:
             elif part := self._calls.piece(index_of(call.get("index")), provider_id, name, text):
                 parts.append(part)
             if not _ANY_OF_CALLS.isdisjoint(call):
+                self._kept = self._kept or KeptMembers()
                 self._kept.add_call(call, self._calls.last_id)
 
     def _take_note(self, provider_id: str, name: str, text: str) -> None:
@@ -555,7 +561,7 @@ class ChatReply:
         for key in ("finish_reason", "native_finish_reason"):
             if (reason := choice.get(key)) in (None, ""):
                 continue
-            meaning, native = self._wire.meaning(str(reason)), key != "finish_reason"
+            meaning, native = self.ending.meaning(str(reason)), key != "finish_reason"
             news = ending.cut is None and not (native and ending.reason)
             if native and meaning == "doubtful":
                 ending.notes.append("unlisted_native_reason")
@@ -602,18 +608,11 @@ class ChatReply:
 
     def state(self) -> Any:
         """Return what has to go back as it came."""
-        return self._kept.state()
+        return None if self._kept is None else self._kept.state()
 
 
 def _is_same_call(one: ToolCall, other: ToolCall) -> bool:
     return one.name == other.name and same_json(one.arguments, other.arguments)
-
-
-def _key(choice: dict[str, Any], *, whole: bool) -> str:
-    """Return where a choice has its message; some servers stream under the other name."""
-    if whole:
-        return "delta" if choice.get("message") is None else "message"
-    return "message" if choice.get("delta") is None else "delta"
 
 
 def _text_of(part: Any) -> str:

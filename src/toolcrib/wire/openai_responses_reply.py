@@ -607,7 +607,7 @@ class ResponsesReply:
         details = response.get("incomplete_details")
         reason = details.get("reason") if isinstance(details, dict) else None
         if reason or status == "incomplete":
-            meaning = self._wire.meaning(str(reason or status))
+            meaning = self.ending.meaning(str(reason or status))
             self.ending.said(reason or status, "incomplete" if meaning in NATURAL else meaning)
         else:
             unsaid = status in (None, "")
