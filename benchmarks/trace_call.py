@@ -21,6 +21,7 @@ from toolcrib.audit import AuditLog
 from toolcrib.wire import decode
 
 ROOT = Path(toolcrib.__file__).parent
+MOST_FILES, MOST_FUNCTIONS = 22, 90  # so that the way can be read in ten minutes
 Entered = dict[Path, dict[CodeType, None]]
 
 
@@ -56,9 +57,13 @@ def body(number: int) -> bytes:
     return json.dumps({"object": "chat.completion", "choices": [choice]}).encode()
 
 
-async def one_call(runner: ToolRunner, number: int) -> None:
-    reply = decode("openai-chat", body(number), content_type="application/json", ids=f"{number}_")
-    outcome = await runner.exec(reply.tool_calls[0])
+async def one_call(runner: ToolRunner, number: int, entered: Entered) -> None:
+    data = body(number)
+    with traced(entered):
+        reply = decode("openai-chat", data, content_type="application/json", ids=f"{number}_")
+    (call,) = reply.tool_calls
+    with traced(entered):
+        outcome = await runner.exec(call)
     assert isinstance(outcome, Completed), outcome
 
 
@@ -67,12 +72,14 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with AuditLog(f"sqlite:///{folder}/log.db", key="a key") as log:
             runner = ToolRunner([search], sinks=[log])
-            await one_call(runner, 0)
-            with traced(entered):
-                await one_call(runner, 1)
+            await one_call(runner, 0, {})
+            await one_call(runner, 1, entered)
     for path, codes in entered.items():
         print(f"{path.relative_to(ROOT)}: {', '.join(code.co_qualname for code in codes)}")
-    print(f"{len(entered)} files, {sum(map(len, entered.values()))} functions")
+    functions = sum(map(len, entered.values()))
+    print(f"{len(entered)} files, {functions} functions")
+    if len(entered) > MOST_FILES or functions > MOST_FUNCTIONS:
+        raise SystemExit(f"the way is longer than {MOST_FILES} files, {MOST_FUNCTIONS} functions")
 
 
 if __name__ == "__main__":

@@ -408,7 +408,7 @@ def test_an_integer_beyond_the_floats() -> None:
         """Look."""
 
     catalog = Catalog([tool(visible=ALL, input_schema=schema)(look)])
-    entry = catalog.entry("look")
+    entry = catalog.by_name.get("look")
     assert entry is not None
     result = hydrate(call("look", f'{{"x": {10**39}}}'), catalog)
     assert isinstance(result, Hydrated)
@@ -470,7 +470,7 @@ def test_a_tool_without_a_schema_is_not_validated_and_says_so() -> None:
 
 
 def test_a_tool_that_has_neither_schema_nor_leave_fails_closed() -> None:
-    (entry,) = [CATALOG.entry("unchecked")]
+    (entry,) = [CATALOG.by_name.get("unchecked")]
     assert entry is not None
     definition = msgspec.structs.replace(entry.tool.definition, no_schema_mode=None)
     result = hydrate(call("unchecked", {"a": 1}), Catalog([definition]))

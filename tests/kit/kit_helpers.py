@@ -20,7 +20,7 @@ class StoppedClock:
 
 async def call(catalog: Catalog, name: str, **arguments: Any) -> Any:
     """The result of a call whose arguments and result both fit the tool's schemas."""
-    entry = catalog.entry(name)
+    entry = catalog.by_name.get(name)
     assert entry is not None
     tool = entry.tool
     assert tool.validator is not None

@@ -95,6 +95,6 @@ def test_a_machine_without_zones_says_what_to_install(monkeypatch: pytest.Monkey
 
 def test_the_system_clock_is_in_utc(tmp_path: Path) -> None:
     assert kit.SystemClock().now().tzinfo is UTC
-    entry = kit.catalog(tmp_path).entry("current_time")
+    entry = kit.catalog(tmp_path).by_name.get("current_time")
     assert entry is not None
     assert isinstance(entry.bindings[kit.Clock], kit.SystemClock)

@@ -240,7 +240,7 @@ def test_binding_gives_another_catalog_and_replaces() -> None:
     catalog = Catalog([when])
     bound = catalog.bind({Clock: first})
     again = bound.bind({Clock: second})
-    entries = [c.entry("when") for c in (catalog, bound, again)]
+    entries = [c.by_name.get("when") for c in (catalog, bound, again)]
     assert [dict(e.bindings) if e else None for e in entries] == [
         {},
         {Clock: first},
@@ -279,7 +279,7 @@ class Stored:
 
 def test_a_generic_protocol_is_bound_with_its_arguments_or_for_all_of_them() -> None:
     ints, rest = Stored(), Stored()
-    entry = Catalog([stores]).bind({Repo: rest, Repo[int]: ints}).entry("stores")
+    entry = Catalog([stores]).bind({Repo: rest, Repo[int]: ints}).by_name.get("stores")
     assert entry is not None
     assert dict(entry.bindings) == {Repo[int]: ints, Repo[str]: rest}
     with pytest.raises(BindingError, match=r"needs Repo\[str\] \(its parameter 'texts'\)"):
@@ -419,7 +419,7 @@ class ClassMethod:
 def test_what_a_factory_says_to_return(factory: Callable[..., Any], text: str | None) -> None:
     made = per_call(factory)
     if text is None:
-        entry = Catalog([when]).bind({Clock: made}).entry("when")
+        entry = Catalog([when]).bind({Clock: made}).by_name.get("when")
         assert entry is not None
         assert isinstance(entry.bindings[Clock], PerCall)
     else:

@@ -164,7 +164,7 @@ def test_names_that_are_missing(use: Callable[[Catalog], object]) -> None:
         use(CATALOG)
     with pytest.raises(CatalogError, match="it has nothing"):
         Catalog()["alpha"]
-    assert CATALOG.entry("omega") is None
+    assert CATALOG.by_name.get("omega") is None
 
 
 def test_a_missing_name_in_a_large_catalog_shows_what_is_near() -> None:
@@ -224,7 +224,7 @@ def test_a_prefixed_tool_is_another_definition_of_the_same_tool() -> None:
 
 
 def bindings(catalog: Catalog, name: str) -> dict[type, object]:
-    entry = catalog.entry(name)
+    entry = catalog.by_name.get(name)
     assert entry is not None
     return dict(entry.bindings)
 
@@ -309,7 +309,7 @@ def test_a_handler_may_take_a_type_of_the_calling_function() -> None:
 def test_definitions_without_a_handler_are_planned() -> None:
     catalog = Catalog.from_definitions([DICTIONARY, {**DICTIONARY, "name": "other"}], visible=ALL)
     assert catalog.names == ("delta", "other")
-    entry = catalog.entry("delta")
+    entry = catalog.by_name.get("delta")
     assert entry is not None
     assert not entry.tool.runnable
     assert entry.tool.definition.visible is ALL

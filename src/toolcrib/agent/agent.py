@@ -536,7 +536,7 @@ class Agent:
         return any(m.untrusted or (m.role == "tool" and self._reads_others(m)) for m in past)
 
     def _reads_others(self, result: Message) -> bool:
-        entry = self._runner.catalog.entry(result.name or "")
+        entry = self._runner.catalog.by_name.get(result.name or "")
         if entry is None:
             return not (result.is_error and result.content in _OWN_WORDS)
         return entry.tool.definition.annotations.untrusted_output

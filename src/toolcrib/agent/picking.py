@@ -273,7 +273,7 @@ class AgentPicking:
 
     def permits(self, name: str, context: PolicyContext) -> bool:
         """Return whether there is such a tool, and this caller may call it under some circumstances."""
-        entry = self.runner.catalog.entry(name)
+        entry = self.runner.catalog.by_name.get(name)
         return (
             entry is not None and self.runner.never_allows(entry.tool.definition, context) is None
         )

@@ -66,7 +66,7 @@ def hydrate(
     if not isinstance(offered, _OFFERS):
         offered = Catalog(offered)
     if isinstance(offered, Catalog):
-        entry = offered.entry(call.name)
+        entry = offered.by_name.get(call.name)
         tool = ErrorCode.UNKNOWN_TOOL if entry is None else entry.tool
     else:
         tool = _offered(call.name, offered)

@@ -12,6 +12,7 @@ import sys
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast, get_args, get_origin
 
 from toolcrib.errors import BindingError, CatalogError, DefinitionError
@@ -203,17 +204,18 @@ def _check_all_used(names: set[str], **given: Mapping[str, object]) -> None:
 
 
 class Catalog:
-    """Tools by name. `source` says where they come from, for errors.
+    """Tools by name; `by_name` has an entry for each. `source` says where they come from, for errors.
 
     With `imported`, definitions without code were brought by somebody else (a server, a file): their
     tools ask, and taint, until the author trusts them (`trusting`). Raises CatalogError for a name that
     is taken or too like another one, DefinitionError for what is no tool.
     """
 
-    __slots__ = ("__weakref__", "_entries", "_spare")
+    __slots__ = ("__weakref__", "_entries", "_spare", "by_name")
 
     def __init__(self, tools: Tools = (), *, source: str = "", imported: bool = False) -> None:
         self._entries = _registered(_entries(tools, imported=imported), source)
+        self.by_name: Mapping[str, Entry] = MappingProxyType(self._entries)
         self._spare: tuple[type, ...] = ()  # bound, and needed by no tool
 
     @classmethod
@@ -363,9 +365,6 @@ class Catalog:
     def with_tools(self, *tools: ToolLike | Catalog) -> Catalog:
         return Catalog([self, *tools])
 
-    def entry(self, name: str) -> Entry | None:
-        return self._entries.get(name)
-
     @property
     def entries(self) -> tuple[Entry, ...]:
         return tuple(self._entries.values())
@@ -404,6 +403,7 @@ class Catalog:
         """Some of these entries, under the names that they have and that have been checked."""
         made = Catalog()
         made._entries = {entry.tool.definition.name: entry for entry in entries}
+        made.by_name = MappingProxyType(made._entries)
         made._spare = self._spare if spare is None else spare
         return made
 

@@ -260,7 +260,7 @@ def test_a_call_that_is_built_again_is_the_call_that_it_was(part: int) -> None:
         again = hydrate(sent, catalog, pinned=pinned)
         ran_again = RAN - before
         looked = first.tool
-        entry = catalog.entry(name)
+        entry = catalog.by_name.get(name)
         assert entry is not None
         runs = arguments_of(instance_of(first, entry.tool))
         told = form(runs)
