@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from itertools import count
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -279,6 +280,19 @@ class Pair(NamedTuple):
     two: int = 2
 
 
+Price = Annotated[Decimal, Field(ge=0)]
+
+
+class Costs(BaseModel):
+    price: Price = Decimal("1.10")
+    rates: dict[str, Price] = {"a": Decimal("2.50")}
+    free: Decimal = Decimal("3.30")
+    long: Price = Decimal("0.1234567890123456789")
+
+
+COSTS = {"price": 1.1, "rates": {"a": 2.5}, "free": "3.30", "long": "0.1234567890123456789"}
+
+
 class Pairs(BaseModel):
     pair: Pair = Pair(9)
     blob: bytes = b"\xff"
@@ -294,6 +308,12 @@ class Pairs(BaseModel):
         (ByName, BY_NAME, BY_NAME, {"amount": 9}),
         (Entry, {"amount": 9}, {"cents": 9}, {"amount": 9}),
         (Pairs, Pairs(blob=b""), Pairs(blob=b""), {"pair": [9, 2], "blob": ""}),
+        (Price, Decimal("1.10"), Decimal("1.10"), 1.1),
+        (Price, Decimal("100.00"), Decimal(100), 100),
+        (Price | None, Decimal("2.50"), Decimal("2.5"), 2.5),
+        (list[Price], [Decimal("2.50")], [Decimal("2.5")], [2.5]),
+        (Annotated[Fraction, Field(ge=0)], Fraction(1, 2), Fraction(1, 2), 0.5),
+        (Decimal, Decimal("3.30"), Decimal("3.30"), "3.30"),
     ],
     ids=named,
 )  # fmt: skip
@@ -312,7 +332,11 @@ def test_a_default_is_shown_as_it_would_be_sent(
 
 @each_row(
     ("hint", "shown"),
-    [(ByName, {"amount": 1}), (Pairs, {"pair": [9, 2], "blob": {"default": "bytes"}})],
+    [
+        (ByName, {"amount": 1}),
+        (Pairs, {"pair": [9, 2], "blob": {"default": "bytes"}}),
+        (Costs, COSTS),
+    ],
 )
 def test_so_is_the_default_of_a_field(hint: Any, shown: Any) -> None:
     def take(x: Any) -> int:

@@ -20,7 +20,9 @@ import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -148,7 +150,8 @@ def default_of(value: Any, read: Callable[[], TypedReader] | None = None) -> Def
     try:
         if not _has_no_json(value):
             shown = steady_json(value)
-            if shown and isinstance(shown, dict | list) and read is not None:
+            named = isinstance(shown, dict | list) or isinstance(value, Decimal | Fraction)
+            if shown and named and read is not None:
                 shown = _named(value, read(), shown)
             return Default(value=value, shown_json=canonical_json(shown), is_json=True)
     except (PydanticSerializationError, ValueError, TypeError, RecursionError):

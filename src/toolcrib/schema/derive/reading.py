@@ -21,6 +21,7 @@ from pydantic_core import (
     core_schema,
 )
 
+from toolcrib.schema.derive import constraints
 from toolcrib.schema.derive.cores import (
     choices_of,
     core_schemas,
@@ -369,6 +370,7 @@ _LEAVES = frozenset(
     ("literal", "enum", "date", "time", "datetime", "uuid", "decimal", "definition-ref")
 )
 _UNIONS = frozenset(("union", "tagged-union"))
+_REALS = {"decimal": constraints.decimal, "fraction": constraints.fraction}
 _FAITHFUL = _SCALARS.union(
     _LEAVES, _UNIONS, ("default", "nullable", "list", "tuple", "dict", "model", "dataclass")
 )
@@ -432,7 +434,11 @@ class _Planner:
         if kind in ("str", "int", "float", "bool", "none"):
             return ScalarPart(kind, changes_text=kind == "str" and changes_text(core, config))
         make = getattr(self, f"_{kind.replace('-', '_')}", None)
-        return LeafPart(PartReader(core, config)) if make is None else make(core, config)
+        if make is not None:
+            return cast("Part", make(core, config))
+        real = _REALS.get(kind)
+        as_number = real is not None and real(core).get("type") == "number"
+        return LeafPart(PartReader(core, config), as_number=as_number)
 
     def _any(self, _core: Any, _config: Any) -> Part:
         return AnythingPart()

@@ -23,7 +23,7 @@ import ipaddress
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from datetime import datetime, time
 from decimal import Decimal
@@ -78,6 +78,19 @@ def plain(value: Any) -> Any:
             return MISSING
         return sorted(items, key=canonical_json) if isinstance(value, set | frozenset) else items
     return _plain_text(value)
+
+
+def number_of(value: Any, shown: Any) -> Any:
+    """Return the number that a `Decimal` or a `Fraction` is as JSON, if it is one; else `shown`."""
+    if not isinstance(value, Decimal | Fraction):
+        return shown
+    with suppress(ValueError, ArithmeticError):  # NaN, and what is beyond every float
+        if value == int(value):
+            return int(value)
+        number = float(value)
+        if value.__class__(repr(number)) == value:
+            return number
+    return shown
 
 
 def attributes_of(value: Any) -> Any:
@@ -367,19 +380,25 @@ class LeafPart(Part):
     """A value that is one text or number as JSON, or one that only pydantic can tell.
 
     The canonical form of a text is the value's own text, where that is read as this very value (the
-    address alone of "Ada <ada@example.org>", never what a Base64 text decodes to).
+    address alone of "Ada <ada@example.org>", never what a Base64 text decodes to). With `as_number` the
+    schema takes numbers alone, so that a default, too, is shown as one where nothing of it is lost.
     """
 
-    def __init__(self, reader: PartReader, inner: Part | None = None) -> None:
+    def __init__(
+        self, reader: PartReader, inner: Part | None = None, *, as_number: bool = False
+    ) -> None:
         self._reader = reader
         self._inner = inner
+        self._as_number = as_number
 
     def whole(self, sent: JsonValue) -> JsonValue:
         return sent if self._inner is None else self._inner.whole(sent)
 
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         shown = plain(value)
-        if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
+        if sent is MISSING:
+            return number_of(value, shown) if self._as_number else shown
+        if shown is not MISSING and same_json(shown, sent):
             return shown
         held = value.get_secret_value() if isinstance(value, SECRETS) else value
         if held is not value and same_json(plain(held), sent):
