@@ -62,9 +62,9 @@ from toolcrib.audit import (
 )
 from toolcrib.clients import OpenAIClient, Retries, Settings, client_for
 from toolcrib.errors import ToolcribError
-from toolcrib.pick import Hybrid
+from toolcrib.pick import Feedback, Hybrid
 from toolcrib.policies import deny_by_default, require_roles
-from toolcrib.testing import ScriptedClient
+from toolcrib.testing import ScriptedClient, openai_server
 from toolcrib.tools import Tool
 from toolcrib.tools.lock import check_lock
 from toolcrib.values.message import ToolChoice
@@ -99,6 +99,11 @@ def runner(**given: Any) -> ToolRunner:
 def definition(**given: Any) -> ToolDefinition:
     said: dict[str, Any] = {"name": "x", "description": "", "input_schema_json": None}
     return ToolDefinition(**(said | given))
+
+
+async def entered(server: Any) -> None:
+    async with server:
+        pass
 
 
 STATE = asyncio.run(agent().run("hi")).state
@@ -167,6 +172,10 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("caller", lambda: runner().exec_all([CALL], caller=A)),
     ("lines", lambda: verify_jsonl(A)),
     ("lines", lambda: verify_jsonl(b"{}")),  # type: ignore[arg-type]
+    ("records", lambda: Feedback().learn("hello", A)),
+    ("records[0]", lambda: Feedback().learn("hello", ["x"])),  # type: ignore[list-item]
+    ("turns", lambda: entered(openai_server("Hello."))),
+    ("turns[0]", lambda: entered(openai_server([A]))),
     ("lines", lambda: verify_jsonl("{}")),
     ("lines[0]", lambda: verify_jsonl([b"{}"])),  # type: ignore[list-item]
     ("key", lambda: verify_jsonl([], key=A)),

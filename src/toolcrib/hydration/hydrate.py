@@ -164,7 +164,10 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     Raises OtherArguments if it is not one of the arguments that were decided on, and what the author's
     constructor raises.
     """
-    building = hydrated.building if isinstance(hydrated, Hydrated) else None
+    if hydrated.__class__ is not Hydrated or tool.__class__ is not Tool:
+        check_type("hydrated", hydrated, Hydrated, "a Hydrated")
+        check_type("tool", tool, Tool, "a Tool")
+    building = hydrated.building
     if not isinstance(building, _Build):
         raise OtherArguments("only a call that was hydrated can run")
     made = building.unseen(tool)

@@ -70,6 +70,7 @@ class Feedback:
     def __len__(self) -> int:
         return len(self._served)
 
+    @names_wrong_types
     def learn(self, request: object, records: Iterable[ToolInvocationRecord]) -> None:
         """`records` are of the calls that this request led to; those that completed are learned.
 

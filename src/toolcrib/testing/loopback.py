@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
@@ -18,7 +18,7 @@ import orjson
 from toolcrib.errors import MissingExtraError
 from toolcrib.testing.scripted import Said, ScriptedCall, Spoken, spoken
 from toolcrib.values.message import Reply
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import check_each, names_wrong_types
 
 # What OpenAI's server refuses of a chat completion request, said as it says it.
 #
@@ -205,6 +205,15 @@ _USED_UP = msgspec.structs.replace(
 )
 
 
+_TURNS: tuple[Any, ...] = (
+    *(str, ScriptedCall, Sequence, Reply, RawTurn, CutTurn, DyingTurn),
+    Callable,
+)
+_TURNS_IN_WORDS = (
+    "a list of turns: texts, calls, lists of them, replies, or functions of the request"
+)
+
+
 class OpenAIServer:
     """`url` is the base URL for a client; `requests` the bodies received, `headers` their headers."""
 
@@ -216,7 +225,7 @@ class OpenAIServer:
         self.url = ""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self._turns = list(turns)
+        self._turns = check_each("turns", turns, _TURNS, _TURNS_IN_WORDS)
         self._next = 0
 
     def fault(self, body: Any) -> str | None:
