@@ -253,6 +253,22 @@ async def test_a_connection_that_the_server_has_dropped_is_made_again(
     await other.aclose()
 
 
+async def test_a_connection_that_dies_in_a_transaction_is_thrown_away_once(
+    postgres: Callable[[], str],
+) -> None:
+    database = SqlDatabase(postgres())
+
+    def die(transaction: Transaction) -> None:
+        transaction.execute("CREATE TABLE deaths (a int)")
+        die = "INSERT INTO deaths SELECT pg_terminate_backend(pg_backend_pid())::int + :a"
+        transaction.execute_many(die, [{"a": 1}])  # which fails as late as with the COMMIT
+
+    with pytest.raises(SourceError, match="the database cannot be used"):
+        await database.transact(die)
+    assert await database.read("SELECT 1 AS one") == [{"one": 1}]
+    await database.aclose()
+
+
 async def test_a_lock_that_is_not_let_go_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

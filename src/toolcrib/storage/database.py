@@ -443,6 +443,8 @@ class Transaction:
             return
         with suppress(self._error):
             self._pipeline.close()
+        if not self._connection.is_valid:  # it was thrown away when it died
+            return
         try:
             self._cursor.execute("ROLLBACK")
         except self._error:
