@@ -456,6 +456,19 @@ async def test_an_intent_that_cannot_be_written_keeps_the_tool_from_running() ->
     assert [r.error.code for r in broken.records if r.error] == [ErrorCode.NOT_RECORDED]
 
 
+@pytest.mark.parametrize("given", [{"status": "completed"}, True])
+async def test_a_ledger_that_gives_no_record_keeps_the_tool_from_running(given: Any) -> None:
+    class Odd(MemoryLedger):
+        async def begin(self, entry: ToolInvocationRecord) -> Any:
+            return given
+
+    odd = Odd()
+    with pytest.raises(TypeError, match="a ledger gives a ToolInvocationRecord or None"):
+        await ToolRunner([note], sinks=[odd]).exec(CALL, scope=scope())
+    assert RUNS == []
+    assert [r.error.code for r in odd.records if r.error] == [ErrorCode.NOT_RECORDED]
+
+
 def test_a_runner_has_one_ledger_at_most() -> None:
     with pytest.raises(ToolcribError, match="at most one"):
         ToolRunner([note], sinks=[MemoryLedger(), MemoryLedger()])

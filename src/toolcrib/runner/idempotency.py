@@ -240,7 +240,7 @@ class WriteAhead:
             if recorder.lacks(self.ledger, facts):
                 _check(await recorder.attach(self.ledger, facts))
             begun = await to_the_end(partial(self.ledger.begin, entry))
-            known = cast("ToolInvocationRecord | None", begun.given)
+            known = begun.given
             if begun is not DONE:
                 if begun.error is None and known is None:
                     facts.key = key  # it is ours, also if this is cancelled now
@@ -273,11 +273,17 @@ def replayed(known: ToolInvocationRecord) -> Completed | Failed:
 
 
 def _judged(
-    known: ToolInvocationRecord | None, key: str, facts: CallFacts, hydrated: Hydrated
+    known: object, key: str, facts: CallFacts, hydrated: Hydrated
 ) -> AlreadyCompleted | None:
-    """Say by the record that stands under a call's key whether it may run. Raises Stopped."""
+    """Say by the record that stands under a call's key whether it may run. Raises Stopped, and
+    NotRecorded for what is no record."""
     if known is None:
         return None
+    if not isinstance(known, ToolInvocationRecord):
+        kind = type(known).__name__
+        raise NotRecorded(
+            TypeError(f"a ledger gives a ToolInvocationRecord or None: this is a {kind}")
+        )
     if not _same(known, facts.record("started")):
         raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
     if is_final(known):
