@@ -105,6 +105,16 @@ def fetch(url: str, times: int = 1, options: Options = None, **auth: Auth) -> st
     return url * times
 
 
+@each_row("required", [[{"a": 1}], [["a"]], [None], "a", {"a": True}])
+def test_what_is_no_name_is_not_required(required: Any) -> None:
+    def f(a: int = 1) -> int:
+        return a
+
+    schema: Any = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": required}
+    with pytest.raises(DefinitionError, match="required"):
+        tool(f, input_schema=schema, visible=ALL, description="It runs.")
+
+
 def test_hints_that_cannot_be_read_are_not_read_where_a_schema_is_given() -> None:
     fetched = tool(fetch, parameters=SCHEMA, visible=ALL)
     assert fetched("a", 2) == "aa"

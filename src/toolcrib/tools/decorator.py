@@ -404,7 +404,8 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
         raise DefinitionError(
             f"tool '{name}': input_schema and signature differ in {', '.join(strangers)}"
         )
-    optional = sorted(needed - set(required if isinstance(required, list | tuple) else ()))
+    listed = required if isinstance(required, list | tuple) else ()
+    optional = sorted(needed - {each for each in listed if isinstance(each, str)})
     if optional:
         raise DefinitionError(
             f"tool '{name}': input_schema does not require {', '.join(optional)}, which the "
