@@ -35,6 +35,7 @@ CALLS = 24
 RUNS = 4
 TOGETHER = 8
 ASKS = 3  # how often a call is made again whose outcome is not known
+NAMES = ("pay", "put", "pay", "look")  # the tool of each call, by its number
 FULL = 40_000  # bytes of a file: the log has more by then, and the world's ledger never
 
 
@@ -64,7 +65,7 @@ class World:
 
 
 def runner_of(log: AuditLog, world: World) -> ToolRunner:
-    """The tools of the fuzzer: what may happen once, fail, happen again, and what has to be asked."""
+    """The tools of the fuzzer: what may happen once, fail, happen again, read, or is asked about."""
 
     @tool(visible=ALL)
     async def pay(number: int, ctx: CallContext) -> str:
@@ -79,6 +80,11 @@ def runner_of(log: AuditLog, world: World) -> ToolRunner:
         """Set something to a value."""
         return await world.happens(ctx.call_id)
 
+    @tool(visible=ALL, read_only=True)
+    async def look(number: int, ctx: CallContext) -> str:
+        """Look at something that is different each time."""
+        return await world.happens(ctx.call_id)
+
     @tool(visible=ALL, safe=False)
     async def charge(number: int, ctx: CallContext) -> str:
         """Charge somebody who has to be asked."""
@@ -87,7 +93,7 @@ def runner_of(log: AuditLog, world: World) -> ToolRunner:
     async def later(_request: object) -> None:
         return None
 
-    return ToolRunner([pay, put, charge], sinks=[log], approver=later)
+    return ToolRunner([pay, put, look, charge], sinks=[log], approver=later)
 
 
 async def prepare(url: str, folder: Path) -> None:
@@ -131,7 +137,7 @@ async def main(url: str, folder: Path, seed: int, faults: bool) -> None:
 async def made(runner: ToolRunner, world: World, number: int) -> bool:
     """Make a call; whether its outcome is known."""
     scope = CallScope(RunTally(run_id=RUN))
-    asked = ToolCall(f"call_{number}", "put" if number % 2 else "pay", f'{{"number":{number}}}')
+    asked = ToolCall(f"call_{number}", NAMES[number % 4], f'{{"number":{number}}}')
     return tell(world, (await runner.exec(asked, scope=scope)).record)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from toolcrib import (
     Waiting,
     tool,
 )
+from toolcrib.audit import AuditLog
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.runner import CallScope
 from toolcrib.runner.idempotency import (
@@ -97,6 +99,28 @@ class MemoryLedger(MemorySink):
         self.claimed.add(entry.idempotency_key)
         self.records.append(entry)
         return None
+
+
+async def test_a_read_is_told_to_the_ledger_when_it_is_over(tmp_path: Path) -> None:
+    @tool(visible=ALL, read_only=True)
+    async def look() -> int:
+        """Count how often it was looked."""
+        RUNS.append("look")
+        return len(RUNS)
+
+    asked = ToolCall("run_1_0_0", "look", "{}")
+    async with AuditLog(f"sqlite:///{tmp_path}/crib.db") as log:
+        outcomes = [await ToolRunner([look], sinks=[log]).exec(asked, scope=scope()) for _ in "12"]
+        entries = [entry.record for entry in await log.entries()]
+    assert RUNS == ["look", "look"]  # it is not known before that somebody else has looked
+    assert [isinstance(o, Completed) and (o.value, o.replayed) for o in outcomes] == [
+        (1, False),
+        (1, True),
+    ]
+    assert [(r.status, r.result, r.idempotency_key) for r in entries] == [
+        ("completed", 1, KEY),
+        ("completed", 2, KEY),
+    ]
 
 
 async def test_a_finished_call_gives_its_outcome_and_does_not_run_again() -> None:

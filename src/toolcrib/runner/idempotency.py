@@ -8,6 +8,8 @@ again, the call is known to have ended, and does not run; its result is in the l
 
 Before a tool runs, an entry of status `started` is written to whoever asks for one, and a ledger says
 whether the tool may begin at all. A call that a ledger knows to have ended gives what is in its record.
+Of a tool that only reads the ledger is told when it is over, once: to read twice does no harm, and of
+two outcomes the first one written stands.
 One that began and never ended, in a process that is gone or in another one, has done nobody knows what:
 it runs again only if its tool is marked as idempotent.
 """
@@ -235,8 +237,11 @@ class WriteAhead:
 
         Raises Stopped if the call must not run, and NotRecorded with what a sink raised.
         """
+        claims = self.ledger is not None and not hydrated.definition.annotations.read_only
+        if not claims and not self._told:
+            return None
         entry = facts.record("started", key=key)
-        if self.ledger is not None:
+        if claims and self.ledger is not None:
             if recorder.lacks(self.ledger, facts):
                 _check(await recorder.attach(self.ledger, facts))
             begun = await to_the_end(partial(self.ledger.begin, entry))
