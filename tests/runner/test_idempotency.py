@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ from toolcrib.runner.stopped import Stopped
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve
+from toolcrib.values.origin import Candidate
 from toolcrib.values.record import (
     CallError,
     RecordStatus,
@@ -121,6 +123,22 @@ async def test_a_read_is_told_to_the_ledger_when_it_is_over(tmp_path: Path) -> N
         ("completed", 1, KEY),
         ("completed", 2, KEY),
     ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"id": "call_\ud800"}, {"picked": Candidate("note", math.inf)}],
+    ids=["surrogate", "score"],
+)
+def test_what_json_does_not_give_back_is_kept_as_it_is(changes: Any) -> None:
+    record = ToolInvocationRecord(id="c", name="note", status="completed", started_at=0.0)
+    record = msgspec.structs.replace(record, **changes)
+    cache, own = IdempotencyCache(1), ("sha256:d", "{}", None, "ada")
+    assert cache.claim("k", own) is None
+    cache.keep("k", Completed(record, {"a": 1}, b'{"a":1}', "edited"), b'{"a":1}')
+    known = cache.claim("k", own)
+    assert isinstance(known, AlreadyCompleted)
+    assert known.outcome == Completed(record, {"a": 1}, b'{"a":1}', "edited")
 
 
 async def test_a_finished_call_gives_its_outcome_and_does_not_run_again() -> None:
@@ -259,7 +277,13 @@ def test_no_more_bytes_are_remembered_than_said(monkeypatch: pytest.MonkeyPatch)
         return "sha256:d", "a" * size, None, "ada"
 
     def kept(key: str, *, model: int = 1, value: int = 1, arguments: int = 0) -> None:
-        record = ToolInvocationRecord(id=key, name="note", status="completed", started_at=0.0)
+        record = ToolInvocationRecord(
+            id=key,
+            name="note",
+            status="completed",
+            started_at=0.0,
+            arguments_json=raw_json({"text": "a" * arguments}),
+        )
         assert cache.claim(key, own(arguments)) is None
         cache.keep(key, Completed(record, None, b"1" * model), b"1" * value)
 
@@ -267,15 +291,15 @@ def test_no_more_bytes_are_remembered_than_said(monkeypatch: pytest.MonkeyPatch)
     kept("b", value=4_000)
     assert cache.claim("a", own(0)) == "evicted"
     assert isinstance(cache.claim("b", own(0)), AlreadyCompleted)
-    kept("c", arguments=2_000)
+    kept("c", arguments=4_000)
     assert cache.claim("b", own(0)) == "evicted"
-    assert isinstance(cache.claim("c", own(2_000)), AlreadyCompleted)
+    assert isinstance(cache.claim("c", own(4_000)), AlreadyCompleted)
     kept("large", model=10_001)
     for key in "ab":
         assert cache.claim(key, own(0)) == "evicted"
-    assert cache.claim("c", own(2_000)) == cache.claim("large", own(0)) == "evicted"
+    assert cache.claim("c", own(4_000)) == cache.claim("large", own(0)) == "evicted"
     with pytest.raises(Stopped):
-        cache.claim("c", own(2_001))
+        cache.claim("c", own(4_001))
     assert cache.running() == []
 
 

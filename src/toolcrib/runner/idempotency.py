@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
+from math import isfinite
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -46,7 +47,7 @@ MAX_BYTES = 64 * 1_048_576
 """The most bytes that the outcomes in one cache take, about; the oldest are evicted first."""
 MAX_EVICTED = 100_000
 """How many keys of evicted outcomes are known, at about 250 bytes each."""
-_OVERHEAD = 2_048  # bytes of a record and of what holds it, besides its texts
+_OVERHEAD = 1_024  # bytes of what holds an outcome, besides its texts
 
 
 def key_of(run_id: str, call_id: str) -> str:
@@ -81,16 +82,43 @@ class AlreadyCompleted(NamedTuple):
     written: bool = True
 
 
-class _CachedCall(msgspec.Struct):
-    """One call: running, until it is kept or held; a held one is `taken` while it is written.
+class _Kept(msgspec.Struct, frozen=True, gc=False):
+    """An outcome as bytes, which nobody can change and which take little room: 1,000 fit into 2 MB.
 
-    Of a completed one that is kept, `value_json` is the tool's own value.
+    `record` is JSON; itself only where JSON would not give it back. `value_json` is the tool's own
+    value, None where nobody has it; `model_json` is None of a call that failed. `size` is about how
+    many bytes all of it takes.
     """
 
-    fingerprint: Fingerprint
-    outcome: Completed | Failed | None = None
-    value_json: bytes | None = None
-    held: bool = False
+    fingerprint: int
+    record: bytes | ToolInvocationRecord
+    value_json: bytes | None
+    model_json: bytes | None
+    notice: str
+    size: int
+
+    def outcome(self) -> Completed | Failed:
+        record = self.record
+        if isinstance(record, bytes):
+            record = _decoded(record)
+        if self.model_json is None and record.error is not None:
+            return Failed(record, record.error, self.notice)
+        value = record.result if self.value_json is None else fresh(self.value_json)
+        return Completed(record, value, self.model_json or b"null", self.notice)
+
+
+_encoded = msgspec.json.Encoder().encode
+_decoded = msgspec.json.Decoder(ToolInvocationRecord).decode
+
+
+class _Claimed(msgspec.Struct):
+    """A call that is running; or that is `held`, and then is `taken` while it is written.
+
+    Of its fingerprint there is the hash, which is keyed, and another one in each process.
+    """
+
+    fingerprint: int
+    held: Completed | Failed | None = None
     taken: bool = True
 
 
@@ -109,8 +137,8 @@ class IdempotencyCache:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: dict[str, _CachedCall | int] = {}  # of what was evicted the fingerprint's hash
-        self._finished: deque[tuple[str, int]] = deque()
+        self._known: dict[str, _Claimed | _Kept | int] = {}  # of what was evicted the fingerprint
+        self._finished: deque[str] = deque()
         self._evicted: deque[str] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -139,32 +167,27 @@ class IdempotencyCache:
         One that is not written yet is claimed by whoever gets it. Raises Stopped if the call is running
         or the key is another call's.
         """
-        mine = _CachedCall(fingerprint)
+        mine = _Claimed(hash(fingerprint))
         known = self._known.setdefault(key, mine)  # one step: another thread may ask
         if known is mine:
             return None
+        before = known if isinstance(known, int) else known.fingerprint
+        if before != mine.fingerprint:
+            raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
+        if isinstance(known, int):
+            return "evicted"
+        if isinstance(known, _Kept):
+            return AlreadyCompleted(known.outcome())
         with self._lock:
-            if isinstance(known, int):
-                if known != hash(fingerprint):
-                    raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-                return "evicted"
-            held = known.held and not known.taken
-            if (
-                known.outcome is None
-                or known.fingerprint != fingerprint
-                or (known.held and known.taken)
-            ):
+            if known.taken or known.held is None:
                 raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-            known.taken = held
-        outcome = known.outcome
-        if known.value_json is not None:
-            outcome = msgspec.structs.replace(outcome, value=fresh(known.value_json))
-        return AlreadyCompleted(outcome, written=not held)
+            known.taken = True
+        return AlreadyCompleted(known.held, written=False)
 
     def running(self) -> list[str]:
         """Return the keys of calls that have no outcome yet."""
         known = self._known.copy()
-        return [key for key, call in known.items() if isinstance(call, _CachedCall) and call.taken]
+        return [key for key, call in known.items() if isinstance(call, _Claimed) and call.taken]
 
     def release(self, key: str) -> None:
         """Forget a key: its call did not begin."""
@@ -172,29 +195,31 @@ class IdempotencyCache:
 
     def hold(self, key: str, outcome: Completed | Failed) -> None:
         """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
-        known = cast("_CachedCall", self._known[key])
-        known.outcome, known.held, known.taken = outcome, True, False
+        known = cast("_Claimed", self._known[key])
+        known.held, known.taken = outcome, False
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
-        known = cast("_CachedCall", self._known[key])
-        _, arguments, made, _ = known.fingerprint
-        size = _OVERHEAD + 2 * len(arguments) + len(made or b"")  # the record holds them, too
-        if isinstance(outcome, Completed):
-            size += len(outcome.model_json) + len(memoryview(outcome.record.result_json))
-            if value_json is not None:
-                outcome = Completed(outcome.record, None, outcome.model_json, outcome.notice)
-                size += 0 if value_json is outcome.model_json else len(value_json)
-        known.outcome, known.value_json = outcome, value_json
-        known.held, known.taken = False, False
+        own, record = cast("_Claimed", self._known[key]).fingerprint, outcome.record
+        told: bytes | ToolInvocationRecord = record
+        size = _OVERHEAD
+        try:
+            if record.picked is None or isfinite(record.picked.score or 0):
+                told = _encoded(record)
+                size += len(told)
+        except ValueError:  # a lone surrogate
+            size += 4 * record.arguments_bytes
+        model = outcome.model_json if isinstance(outcome, Completed) else None
+        size += len(model or b"") + (0 if value_json is model else len(value_json or b""))
         with self._lock:
-            self._finished.append((key, size))
+            self._known[key] = _Kept(own, told, value_json, model, outcome.notice, size)
+            self._finished.append(key)
             self._bytes += size
             while len(self._finished) > self._limit or self._bytes > MAX_BYTES:
-                oldest, size = self._finished.popleft()
-                self._bytes -= size
-                evicted = cast("_CachedCall", self._known[oldest])
-                self._known[oldest] = hash(evicted.fingerprint)
+                oldest = self._finished.popleft()
+                evicted = cast("_Kept", self._known[oldest])
+                self._bytes -= evicted.size
+                self._known[oldest] = evicted.fingerprint
                 self._evicted.append(oldest)
             while len(self._evicted) > MAX_EVICTED:
                 del self._known[self._evicted.popleft()]
