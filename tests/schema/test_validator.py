@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import orjson
 import pytest
 from rows import each_row
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema import compile_validator
-from toolcrib.schema.validator import MAX_VIOLATIONS, kind_of
+from toolcrib.schema.guard import inspect_schema
+from toolcrib.schema.validator import MAX_VIOLATIONS, JsonSchemaValidator, kind_of
 
 CANARY = "CANARY_f3a9"
 
@@ -211,3 +213,13 @@ def test_a_remote_schema_dialect_is_refused() -> None:
 )
 def test_kinds(value: object, kind: str) -> None:
     assert kind_of(value) == kind
+
+
+def test_a_schema_that_is_kept_as_text_explains_as_the_schema_does() -> None:
+    schema = of(properties={"a": {"$ref": "#/$defs/n"}}, **{"$defs": {"n": {"minimum": 3}}})
+    values: list[Any] = [{"a": 1}, {"a": 1, "b": 2}, {"a": 3}, [], {"a": 1}]
+    expected = [compile_validator(schema).violations(value) for value in values]
+    read = JsonSchemaValidator(schema, inspect_schema(schema), orjson.dumps(schema).decode())
+    schema["properties"] = {}  # the text does not change with its original
+    assert [read.violations(value) for value in values] == expected
+    assert [found[0].path for found in expected if found] == ["/a", "/a", "", "/a"]

@@ -445,6 +445,9 @@ def _in_place(part: Surveyed) -> list[Ref]:
 MAX_PATTERNS = 1000
 
 
+_NO_PATTERNS: frozenset[str] = frozenset()  # one for all: each empty frozenset takes 216 bytes
+
+
 class Inspected(NamedTuple):
     """Holds the dialect of a checked schema, its patterns, and how many of them one text may meet."""
 
@@ -468,7 +471,7 @@ def inspect_schema(schema: dict[str, Any]) -> Inspected:
     """Do what `check_schema` does, for what is known to be JSON of a bearable size."""
     draft = draft_of(schema)
     whole = survey(schema, None, draft, whole=True)
-    found = Expanded(frozenset(whole.patterns), whole.matches)
+    found = Expanded(frozenset(whole.patterns) if whole.patterns else _NO_PATTERNS, whole.matches)
     if whole.refs or whole.total > MAX_EXPANDED:
         found = check_expansions(whole, References(schema), draft)
     if len(found.patterns) > MAX_PATTERNS:

@@ -194,6 +194,7 @@ class Violation(NamedTuple):
     message: str
 
 
+_NO_NAMES: frozenset[str] = frozenset()
 _TOO_LONG = Violation("", "pattern", "the texts are too long for the patterns of the schema")
 
 
@@ -227,18 +228,23 @@ class JsonSchemaValidator:
     """`jsonschema-rs`, offline, with formats checked and patterns in linear time.
 
     A value whose texts would take too long to be matched with patterns is not valid.
-    `inspected` is given where `check_schema` has taken the schema already. Raises SchemaError if the
-    schema cannot be used or compiled.
+    `inspected` is given where `check_schema` has taken the schema already. With its `text`, a schema
+    without patterns is kept as that text, and read when the first value is to be explained. Raises
+    SchemaError if the schema cannot be used or compiled.
     """
 
-    def __init__(self, schema: dict[str, Any], inspected: Inspected | None = None) -> None:
+    def __init__(
+        self, schema: dict[str, Any], inspected: Inspected | None = None, text: str | None = None
+    ) -> None:
         if inspected is None:
             check_shape(schema)
             inspected = inspect_schema(schema)
         compiled = _compiled(schema, inspected)
-        self._schema, self._inspected = schema, inspected
+        self._text = None if inspected.patterns else text
+        self._schema: Any = schema if self._text is None else None
+        self._inspected = inspected
         self._references: References | None = None
-        self._declared: frozenset[str] = frozenset()
+        self._declared = _NO_NAMES
         self._iter_errors = compiled.iter_errors
         self._judge: Callable[[object], bool] = compiled.is_valid
         self.is_valid = self._matched if inspected.patterns else self._judge
@@ -251,6 +257,8 @@ class JsonSchemaValidator:
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
         if self._references is None:  # most schemas never need to explain anything
+            if self._text is not None:
+                self._schema = json_copy(self._text)
             self._declared = frozenset(_declared_names(self._schema))
             self._references = References(self._schema)
         found: list[Violation] = []

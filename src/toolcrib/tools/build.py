@@ -106,10 +106,10 @@ def make_validator(
 def _compiled(checked: CheckedSchema, *, may_share: bool) -> Validator:
     """Most results are described in few ways, and short: equal texts share one validator."""
     if not may_share or len(checked.text) > _SHORT:
-        return JsonSchemaValidator(checked.schema, checked.inspected)
+        return JsonSchemaValidator(checked.schema, checked.inspected, checked.text)
     made = _shared.get(checked.text)
     if made is None:
-        made = JsonSchemaValidator(checked.schema, checked.inspected)
+        made = JsonSchemaValidator(checked.schema, checked.inspected, checked.text)
         if len(_shared) >= _MAX_SHARED:
             _shared.clear()
         _shared[checked.text] = made
