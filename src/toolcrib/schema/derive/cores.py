@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import Secret
 
-from toolcrib.schema.derive.roundtrip import IPS, SECRETS
+from toolcrib.schema.derive.plain import SECRETS
+from toolcrib.schema.derive.roundtrip import IPS
 
 
 def is_core(node: Any) -> bool:

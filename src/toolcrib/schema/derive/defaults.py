@@ -43,14 +43,9 @@ from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, reader, whole_
 from toolcrib.schema.derive.cores import is_core, is_pydantics, parts_of
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.hints import show
+from toolcrib.schema.derive.plain import MISSING, WRITTEN, attributes_of, plain_default
 from toolcrib.schema.derive.reading import TypedReader
-from toolcrib.schema.derive.roundtrip import (
-    MISSING,
-    WRITTEN,
-    Differs,
-    attributes_of,
-    plain_default,
-)
+from toolcrib.schema.derive.roundtrip import Differs
 from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.json import JsonValue, canonical_json

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from toolcrib.schema.derive.cores import definitions_of, rewritten
-from toolcrib.schema.derive.roundtrip import MISSING, attributes_of, plain
+from toolcrib.schema.derive.plain import MISSING, attributes_of, plain
 from toolcrib.values.json import JsonValue
 
 _UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))

@@ -30,8 +30,8 @@ from toolcrib.schema.derive.cores import (
     is_pydantics,
 )
 from toolcrib.schema.derive.factories import FactoryValues
+from toolcrib.schema.derive.plain import MISSING, extras_of, plain_default, same_json
 from toolcrib.schema.derive.roundtrip import (
-    MISSING,
     AnythingPart,
     At,
     AuthoredPart,
@@ -52,9 +52,6 @@ from toolcrib.schema.derive.roundtrip import (
     UnionPart,
     changes_text,
     counted_rereading,
-    extras_of,
-    plain_default,
-    same_json,
     steps,
     unchanged,
 )

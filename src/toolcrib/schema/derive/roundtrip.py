@@ -22,20 +22,15 @@ from __future__ import annotations
 import ipaddress
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, time
 from decimal import Decimal
-from enum import Enum
 from fractions import Fraction
-from math import isfinite
 from operator import is_
-from pathlib import PurePath
 from typing import Any, TypeAlias, cast
-from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, RootModel, Secret, SecretBytes, SecretStr, ValidationError
+from pydantic import ValidationError
 from pydantic_core import (
     CoreConfig,
     PydanticSerializationError,
@@ -45,147 +40,16 @@ from pydantic_core import (
     to_jsonable_python,
 )
 
+from toolcrib.schema.derive.plain import (
+    MISSING,
+    NUMBERS,
+    SECRETS,
+    number_of,
+    plain,
+    plain_default,
+    same_json,
+)
 from toolcrib.values.json import JsonValue, canonical_json, json_bytes
-
-# Turn a Python value of any kind into the JSON that it is, and compare JSON values.
-#
-# Attributes count, not what a class says of itself: secrets are opened, enums are their values.
-
-
-MISSING: Any = object()
-SECRETS = (SecretStr, SecretBytes, Secret)
-WRITTEN = (Fraction, PurePath, ZoneInfo)  # a text as JSON, which pydantic does not write of all
-_NUMBERS = (int, float)
-_SCALARS = frozenset((str, int, float, bool, type(None)))
-
-
-def plain(value: Any) -> Any:
-    """Return a value of any kind as JSON, secrets unwrapped; `MISSING` for what is none."""
-    kind = value.__class__
-    if kind in _SCALARS:
-        return value if kind is not float or isfinite(value) else MISSING
-    if isinstance(value, Enum):
-        return plain(value.value)
-    if isinstance(value, SECRETS):
-        return plain(value.get_secret_value())
-    if isinstance(value, dict):
-        return _plain_object(value)
-    if isinstance(value, BaseModel) or (is_dataclass(value) and not isinstance(value, type)):
-        return _plain_object(attributes_of(value))
-    if isinstance(value, list | tuple | deque | set | frozenset):
-        items = [plain(item) for item in value]
-        if any(item is MISSING for item in items):
-            return MISSING
-        return sorted(items, key=canonical_json) if isinstance(value, set | frozenset) else items
-    return _plain_text(value)
-
-
-def number_of(value: Any, shown: Any) -> Any:
-    """Return the number that a `Decimal` or a `Fraction` is as JSON, if it is one; else `shown`."""
-    if not isinstance(value, Decimal | Fraction):
-        return shown
-    with suppress(ValueError, ArithmeticError):  # NaN, and what is beyond every float
-        if value == int(value):
-            return int(value)
-        number = float(value)
-        if value.__class__(repr(number)) == value:
-            return number
-    return shown
-
-
-def attributes_of(value: Any) -> Any:
-    """Return all that an object holds, by the names that it is sent under, extras too.
-
-    A RootModel is what it holds. Serializers, excluded fields and private attributes do not matter.
-    """
-    if isinstance(value, RootModel):
-        return value.root
-    if isinstance(value, BaseModel):
-        sent_as = {n: field.validation_alias for n, field in type(value).model_fields.items()}
-        held = {
-            alias if isinstance(alias := sent_as.get(name), str) else name: part
-            for name, part in value.__dict__.items()
-        }
-        return {**held, **(value.__pydantic_extra__ or {})}
-    listed = {field.name: getattr(value, field.name, MISSING) for field in fields(value)}
-    return {n: part for n, part in listed.items() if part is not MISSING} | extras_of(value, listed)
-
-
-def extras_of(value: Any, named: Collection[str]) -> dict[str, Any]:
-    """Return what an object holds under other names than those of its fields."""
-    if isinstance(value, BaseModel):
-        return value.__pydantic_extra__ or {}
-    kept = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-    return {name: part for name, part in kept.items() if name not in named}
-
-
-def holds_secret(value: Any) -> bool:
-    """Return whether there is a secret in a value, at any depth."""
-    pending, seen = [value], set[int]()
-    while pending:
-        part = pending.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        if isinstance(part, SECRETS):
-            return True
-        if isinstance(part, Mapping):
-            pending += [*part.keys(), *part.values()]
-        elif isinstance(part, list | tuple | deque | set | frozenset):
-            pending += part
-        elif isinstance(part, BaseModel) or (is_dataclass(part) and not isinstance(part, type)):
-            pending.append(attributes_of(part))
-    return False
-
-
-def plain_default(value: Any) -> Any:
-    """Return as JSON what no schema may call a secret; `MISSING` for what holds one."""
-    try:
-        return MISSING if holds_secret(value) else plain(value)
-    except RecursionError:  # it holds itself
-        return MISSING
-
-
-def _plain_object(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return plain(value)
-    made = {}
-    for key, item in value.items():
-        name = plain(key)
-        made[name if isinstance(name, str) else canonical_json(name)] = plain(item)
-    whole = len(made) == len(value) and not any(item is MISSING for item in made.values())
-    return made if whole else MISSING
-
-
-def _plain_text(value: Any) -> Any:
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, WRITTEN):
-        return str(value)
-    if isinstance(value, Iterator):  # to look at one is to use it up
-        return MISSING
-    try:
-        made = to_jsonable_python(value, by_alias=True, round_trip=True)
-        canonical_json(made)
-    except (PydanticSerializationError, ValueError, TypeError, RecursionError):
-        owner = type(value).__module__.partition(".")[0]
-        return str(value) if owner in ("pydantic", "pydantic_core") else MISSING
-    except Exception:  # noqa: BLE001  a serializer of the author's
-        return MISSING
-    return made
-
-
-def same_json(one: Any, other: Any) -> bool:
-    """Return whether two values are equal as JSON: `1` is `1.0`, and neither is `true`."""
-    kind = one.__class__
-    if kind is not other.__class__:
-        return kind in _NUMBERS and other.__class__ in _NUMBERS and one == other
-    if kind is dict:
-        return one.keys() == other.keys() and all(same_json(v, other[k]) for k, v in one.items())
-    if kind is list:
-        return len(one) == len(other) and all(map(same_json, one, other))
-    return bool(one == other)
-
 
 At: TypeAlias = "tuple[At, str | int] | None"
 _MAX_OF_ONE_HASH = 100
@@ -434,7 +298,7 @@ class ScalarPart(Part):
             return value is True or value is False
         if kind == "str":
             return isinstance(value, str)
-        wanted = int if kind == "int" else _NUMBERS
+        wanted = int if kind == "int" else NUMBERS
         return isinstance(value, wanted) and not isinstance(value, bool)
 
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
