@@ -21,7 +21,7 @@ from typing import Annotated
 
 import typer
 
-from toolcrib.cli import approvals, audit, call, chat, local, pick, tools, wires
+from toolcrib.cli import approvals, audit, call, chat, doctor, local, pick, tools, wires
 from toolcrib.cli.options import (
     SHOWS_TRACEBACKS,
     InterruptedTurn,
@@ -48,6 +48,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "encode": ("toolcrib encode --wire gemini --tools shop.py",),
     "decode": ("toolcrib decode answer.json", "curl … | toolcrib decode --tools shop.py"),
+    "doctor": ("toolcrib doctor", "toolcrib doctor --json"),
     "providers": ("toolcrib providers --json",),
     "tools list": ("toolcrib tools list shop.py",),
     "tools show": ("toolcrib tools show refund --tools shop.py",),
@@ -104,6 +105,7 @@ app.command("eval-pick")(pick.eval_pick)
 app.command("encode")(wires.encode)
 app.command("decode")(wires.decode)
 app.command("providers")(wires.providers)
+app.command("doctor")(doctor.doctor)
 app.add_typer(tools.app, name="tools")
 app.add_typer(local.app, name="local")
 app.add_typer(audit.app, name="audit")

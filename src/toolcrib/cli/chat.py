@@ -13,6 +13,7 @@ import typer
 
 from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.audit import AuditLog
+from toolcrib.cli.doctor import found_keys, found_servers
 from toolcrib.cli.options import (
     ConsentOption,
     DataOption,
@@ -47,6 +48,7 @@ from toolcrib.values.json import to_plain
 from toolcrib.values.run import RunResult
 
 _CALLER = Caller("cli")
+_MOST_OFFERED = 3  # models in one line
 
 
 _Prompt: TypeAlias = Annotated[
@@ -60,7 +62,10 @@ _Model: TypeAlias = Annotated[
         metavar="M",
         help="local (embedded, no key needed), local:FILE.gguf, PROVIDER:NAME "
         f"({', '.join(p for p in PROVIDERS if p != 'local')}), or URL#NAME for a compatible server.",
-        autocompletion=lambda: [p if p == "local" else f"{p}:" for p in PROVIDERS],
+        autocompletion=lambda: [
+            *(p if p == "local" else f"{p}:" for p in PROVIDERS),
+            *(model for server in found_servers() for model in server.models),
+        ],
     ),
 ]
 _Count: TypeAlias = Annotated[
@@ -122,11 +127,27 @@ def chat(  # noqa: PLR0913  the options of a command
     sinks = () if log is None else (log,)
     catalog = load_catalog(tools, database=database)
     runner = ToolRunner(catalog, approver=asker, sinks=sinks, on_exception=exception_hook())
+    if err.is_terminal and not as_json:
+        err.print(_who_answers(model))
     opened = _opened(model, runner, options, cassette_file=cassette_file, record=record, log=log)
     with opened as (loop, session):
         if prompt is None:
             return _converse(loop, session, asker, model)
         return _answer(loop, session, prompt, asker, model=model, as_json=as_json)
+
+
+def _who_answers(model: str) -> str:
+    """Say which model answers; for the embedded one also what else is here, which is never asked."""
+    if model != "local":
+        return f"{printable(model)} answers."
+    others = [f"{provider}:MODEL" for provider in found_keys()]
+    others += [name for server in found_servers() for name in server.models]
+    text = "The embedded model answers."
+    if not others:
+        return text
+    more = f" and {len(others) - _MOST_OFFERED} more" if len(others) > _MOST_OFFERED else ""
+    shown = " or ".join(printable(name) for name in others[:_MOST_OFFERED])
+    return f"{text} Here is also --model {shown}{more} (toolcrib doctor)."
 
 
 @contextlib.contextmanager

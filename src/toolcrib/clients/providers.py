@@ -38,6 +38,16 @@ def _with_key(wire: Wire, key: str, options: Options) -> Options:
     return with_headers(wire.auth(key) if key else {}, options)
 
 
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),
+    "cohere": ("CO_API_KEY", "COHERE_API_KEY"),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "mistral": ("MISTRAL_API_KEY",),
+    "openai": ("OPENAI_API_KEY",),
+}
+"""The environment variables that may hold the key of each provider, the first one first."""
+
 OPENAI_URL = "https://api.openai.com/v1"
 
 _OPENAI = msgspec.structs.replace(OPENAI_CHAT, max_tokens_key="max_completion_tokens")
@@ -160,8 +170,6 @@ def _auth(api_key: str | None, *, looked_up: bool, needed: bool) -> dict[str, st
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
 
-_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-
 
 class GeminiClient(WireClient):
     """A model behind Gemini's generateContent wire.
@@ -184,7 +192,7 @@ class GeminiClient(WireClient):
     ) -> None:
         base = checked_url(base_url or GEMINI_URL)
         own = same_server(base, GEMINI_URL)
-        key = key_of(api_key, *_KEYS, looked_up=own, needed=own)
+        key = key_of(api_key, *KEYS["gemini"], looked_up=own, needed=own)
         super().__init__(GEMINI, model, base_url=base, **_with_key(GEMINI, key, options))
 
 
@@ -212,7 +220,7 @@ class MistralClient(WireClient):
     ) -> None:
         base = checked_url(base_url or MISTRAL_URL)
         own = same_server(base, MISTRAL_URL)
-        key = key_of(api_key, "MISTRAL_API_KEY", looked_up=own, needed=own)
+        key = key_of(api_key, *KEYS["mistral"], looked_up=own, needed=own)
         super().__init__(MISTRAL, model, base_url=base, **_with_key(MISTRAL, key, options))
 
 
@@ -300,7 +308,7 @@ class CohereClient(WireClient):
     ) -> None:
         base = checked_url(base_url or COHERE_URL)
         own = same_server(base, COHERE_URL)
-        key = key_of(api_key, "CO_API_KEY", "COHERE_API_KEY", looked_up=own, needed=own)
+        key = key_of(api_key, *KEYS["cohere"], looked_up=own, needed=own)
         super().__init__(COHERE, model, base_url=base, **_with_key(COHERE, key, options))
 
 

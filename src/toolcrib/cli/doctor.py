@@ -1,0 +1,174 @@
+"""`toolcrib doctor`: what is installed, which models can be reached, where things are kept.
+
+A key or a server is only looked at, never used: nothing is sent but a request for the list of models,
+to this machine (or to `OLLAMA_HOST`).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from toolcrib.cli.options import DATABASE, JsonOption
+from toolcrib.cli.render import out, print_json, printable
+from toolcrib.clients.local import is_installed, model_path
+from toolcrib.clients.providers import KEYS, OLLAMA_URL
+from toolcrib.storage.cache_folder import cache_folder
+
+_PATIENCE = 0.5  # seconds that a server has to answer; one on this machine takes milliseconds
+_MOST = 1_048_576  # bytes of an answer
+_EXTRA = re.compile(r"""extra == ['"]([a-z0-9-]+)['"]""")
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_GROUPS = ("all", "dev")  # what holds other extras
+
+
+class ModelServer(NamedTuple):
+    """A kind of server of models, where it usually is, and how it lists its models."""
+
+    name: str
+    url: str
+    path: str
+    listed: str
+    called: str
+    model: str
+
+
+_SERVERS = (
+    ModelServer("Ollama", OLLAMA_URL, "/api/tags", "models", "name", "ollama:{model}"),
+    ModelServer(
+        "LM Studio", "http://localhost:1234", "/v1/models", "data", "id", "{url}/v1#{model}"
+    ),
+    ModelServer(
+        "llama.cpp", "http://localhost:8080", "/v1/models", "data", "id", "{url}/v1#{model}"
+    ),
+)
+
+
+class Found(NamedTuple):
+    """A server that answered, and its models as `--model` takes them."""
+
+    server: str
+    url: str
+    models: tuple[str, ...]
+
+
+def found_servers() -> list[Found]:
+    """Return the servers of models that run here. Asks all of them at once, and waits half a second."""
+    with ThreadPoolExecutor(len(_SERVERS)) as asking:
+        return [found for found in asking.map(_look_at, _SERVERS) if found is not None]
+
+
+def found_keys() -> dict[str, str]:
+    """Return the providers for which there is a key, with the variable that has it; never the key."""
+    found = {}
+    for provider, names in KEYS.items():
+        name = next((name for name in names if os.environ.get(name, "").strip()), None)
+        if name is not None:
+            found[provider] = name
+    return found
+
+
+def doctor(*, as_json: JsonOption = False) -> None:
+    """Say what is installed, which models can be reached, and where the log and the cache are."""
+    told = _told()
+    if as_json:
+        print_json(told)
+        return
+    for what, lines in told.items():
+        out.print(f"{what.replace('_', ' ')}:")
+        for line in _lines(lines):
+            out.print(f"  {printable(line)}")
+
+
+def _told() -> dict[str, Any]:
+    file = Path(urlsplit(DATABASE).path.lstrip("/"))
+    return {
+        "toolcrib": {
+            "version": _version("toolcrib") or "from its source",
+            "python": platform.python_version(),
+            "system": platform.platform(terse=True),
+        },
+        "extras": _extras(),
+        "embedded_model": str(model_path()) if is_installed() else "none: toolcrib local install",
+        "keys": found_keys(),
+        "model_servers": {found.server: list(found.models) for found in found_servers()},
+        "audit_log": str(file.absolute()) if file.is_file() else "none in this folder",
+        "cache": _folder(cache_folder()),
+    }
+
+
+def _lines(told: Any) -> Iterable[str]:
+    """Yield what is known of one thing, a line each."""
+    if isinstance(told, str):
+        return (told,)
+    if not told:
+        return ("none",)
+    return (
+        f"{name}: {', '.join(said) or 'none' if isinstance(said, list) else said}"
+        for name, said in told.items()
+    )
+
+
+def _extras() -> dict[str, str]:
+    """Return, by extra, that it is installed, or how to install it."""
+    needed: dict[str, list[str]] = {}
+    with suppress(PackageNotFoundError):
+        for requirement in distribution("toolcrib").requires or ():
+            extra, name = _EXTRA.search(requirement), _NAME.match(requirement)
+            if extra and name and extra[1] not in _GROUPS:
+                needed.setdefault(extra[1], []).append(name[0])
+    return {
+        extra: "installed" if all(map(_version, names)) else f"pip install 'toolcrib[{extra}]'"
+        for extra, names in sorted(needed.items())
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _folder(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder} (empty)"
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return f"{folder} ({size / 1e6:.0f} MB)"
+
+
+def _look_at(server: ModelServer) -> Found | None:
+    """Ask a server for its models; None if it does not answer as such a server does."""
+    given = os.environ.get("OLLAMA_HOST", "").strip() if server.url == OLLAMA_URL else ""
+    url = (given if "://" in given else f"http://{given}") if given else server.url
+    with suppress(OSError, ValueError, http.client.HTTPException, TypeError, AttributeError):
+        listed = _get(url.rstrip("/") + server.path)[server.listed]
+        names = tuple(str(each[server.called]) for each in listed if server.called in each)
+        models = tuple(server.model.format(url=url.rstrip("/"), model=name) for name in names)
+        return Found(server.name, url, models)
+    return None
+
+
+def _get(url: str) -> Mapping[str, Any]:
+    """Return a JSON object from a server. Raises what a socket, http.client and json raise."""
+    place = urlsplit(url)
+    kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+    connection = kind(place.hostname or "", place.port, timeout=_PATIENCE)
+    try:
+        connection.request("GET", place.path)
+        answer = json.loads(connection.getresponse().read(_MOST))
+    finally:
+        connection.close()
+    if not isinstance(answer, dict):
+        raise ValueError("this is no object")  # noqa: TRY004  as json's own error is
+    return answer
