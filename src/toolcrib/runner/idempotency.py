@@ -82,7 +82,7 @@ class AlreadyCompleted(NamedTuple):
     written: bool = True
 
 
-class _Kept(msgspec.Struct, frozen=True, gc=False):
+class _KeptOutcome(msgspec.Struct, frozen=True, gc=False):
     """An outcome as bytes, which nobody can change and which take little room: 1,000 fit into 2 MB.
 
     `record` is JSON; itself only where JSON would not give it back. `value_json` is the tool's own
@@ -111,7 +111,7 @@ _encoded = msgspec.json.Encoder().encode
 _decoded = msgspec.json.Decoder(ToolInvocationRecord).decode
 
 
-class _Claimed(msgspec.Struct):
+class _ClaimedCall(msgspec.Struct):
     """A call that is running; or that is `held`, and then is `taken` while it is written.
 
     Of its fingerprint there is the hash, which is keyed, and another one in each process.
@@ -137,7 +137,9 @@ class IdempotencyCache:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: dict[str, _Claimed | _Kept | int] = {}  # of what was evicted the fingerprint
+        self._known: dict[
+            str, _ClaimedCall | _KeptOutcome | int
+        ] = {}  # of what was evicted the fingerprint
         self._finished: deque[str] = deque()
         self._evicted: deque[str] = deque()
         self._bytes = 0
@@ -167,7 +169,7 @@ class IdempotencyCache:
         One that is not written yet is claimed by whoever gets it. Raises Stopped if the call is running
         or the key is another call's.
         """
-        mine = _Claimed(hash(fingerprint))
+        mine = _ClaimedCall(hash(fingerprint))
         known = self._known.setdefault(key, mine)  # one step: another thread may ask
         if known is mine:
             return None
@@ -176,7 +178,7 @@ class IdempotencyCache:
             raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
         if isinstance(known, int):
             return "evicted"
-        if isinstance(known, _Kept):
+        if isinstance(known, _KeptOutcome):
             return AlreadyCompleted(known.outcome())
         with self._lock:
             if known.taken or known.held is None:
@@ -187,7 +189,7 @@ class IdempotencyCache:
     def running(self) -> list[str]:
         """Return the keys of calls that have no outcome yet."""
         known = self._known.copy()
-        return [key for key, call in known.items() if isinstance(call, _Claimed) and call.taken]
+        return [key for key, call in known.items() if isinstance(call, _ClaimedCall) and call.taken]
 
     def release(self, key: str) -> None:
         """Forget a key: its call did not begin."""
@@ -195,12 +197,12 @@ class IdempotencyCache:
 
     def hold(self, key: str, outcome: Completed | Failed) -> None:
         """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted."""
-        known = cast("_Claimed", self._known[key])
+        known = cast("_ClaimedCall", self._known[key])
         known.held, known.taken = outcome, False
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
-        own, record = cast("_Claimed", self._known[key]).fingerprint, outcome.record
+        own, record = cast("_ClaimedCall", self._known[key]).fingerprint, outcome.record
         told: bytes | ToolInvocationRecord = record
         size = _OVERHEAD
         try:
@@ -212,12 +214,12 @@ class IdempotencyCache:
         model = outcome.model_json if isinstance(outcome, Completed) else None
         size += len(model or b"") + (0 if value_json is model else len(value_json or b""))
         with self._lock:
-            self._known[key] = _Kept(own, told, value_json, model, outcome.notice, size)
+            self._known[key] = _KeptOutcome(own, told, value_json, model, outcome.notice, size)
             self._finished.append(key)
             self._bytes += size
             while len(self._finished) > self._limit or self._bytes > MAX_BYTES:
                 oldest = self._finished.popleft()
-                evicted = cast("_Kept", self._known[oldest])
+                evicted = cast("_KeptOutcome", self._known[oldest])
                 self._bytes -= evicted.size
                 self._known[oldest] = evicted.fingerprint
                 self._evicted.append(oldest)
