@@ -27,12 +27,13 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
-from toolcrib import Catalog, kit, tool
+from toolcrib import kit, tool
 from toolcrib.clients.local import LocalClient
 from toolcrib.errors import ToolError
 from toolcrib.kit.arithmetic import evaluate
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.client import Plan
+from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, Message
 
@@ -212,12 +213,12 @@ def load(half: str | None, *, first: bool) -> list[Question]:
     return [q for q in questions if half in (None, q.half)]
 
 
-def catalog_of(*, first: bool) -> Catalog:
+def catalog_of(*, first: bool) -> tuple[HasDefinition, ...]:
     offered = kit.catalog(weather=not first)
-    return offered if first else offered + Catalog(_MADE_UP)
+    return tuple(offered) if first else (*offered, *_MADE_UP)
 
 
-async def ask_all(questions: Sequence[Question], catalog: Catalog) -> list[Answer]:
+async def ask_all(questions: Sequence[Question], catalog: Sequence[HasDefinition]) -> list[Answer]:
     async with LocalClient() as client:
         await client.tool_call("What is 1 + 1?", catalog)  # loads the model, outside of the times
         return [await _ask(client, question, catalog) for question in questions]
@@ -232,7 +233,7 @@ def _conversation(question: Question) -> list[Message]:
     return [*messages, Message.user(question.ask)]
 
 
-async def _ask(client: LocalClient, question: Question, catalog: Catalog) -> Answer:
+async def _ask(client: LocalClient, question: Question, catalog: Sequence[HasDefinition]) -> Answer:
     request = ChatRequest(tuple(_conversation(question)), tuple(catalog))
     started = perf_counter()
     plan = await client.tool_call(request)

@@ -145,7 +145,12 @@ def test_no_question_that_is_measured_is_used() -> None:
     def plain(text: str) -> str:
         return " ".join(re.findall(r"\w+", text.lower()))
 
-    lines = (ROOT / "benchmarks/kit_questions.jsonl").read_text(encoding="utf-8").splitlines()
+    files = ("kit_questions.jsonl", "local_questions.jsonl")
+    lines = [
+        line
+        for name in files
+        for line in (ROOT / "benchmarks" / name).read_text(encoding="utf-8").splitlines()
+    ]
     asked = {plain(json.loads(line)["ask"]) for line in lines if line.strip()}
     used = [e.request for tool in kit.catalog() for e in tool.get_definition().examples]
     shared = sum(plain(text) in asked for text in (*used, *NO_TOOL))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib import kit
+from toolcrib import kit, tool
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.local import client as client_module
 from toolcrib.clients.local import model as model_module
@@ -38,6 +38,21 @@ if find_spec("xllamacpp") is None or find_spec("wordllama") is None:
 
 KIT = kit.catalog()
 SUM = "What is 23*17+5?"
+
+
+@tool(
+    visible=[],
+    examples=[
+        ("Three plus four", {"expression": "3 + 4"}),
+        ("What is nine times two?", {"expression": "9 * 2"}),
+    ],
+)
+def note(expression: str) -> str:
+    """Note an expression: only the model can do it, as the examples' values are not in the requests."""
+    return expression
+
+
+NOTE = ToolChoice("tool", "note")
 
 
 class Engine:
@@ -76,13 +91,48 @@ async def test_a_call(local: Callable[..., LocalClient]) -> None:
     client = local(engine)
     assert isinstance(client, LLMClient)
     assert client.model == "local:small"
-    reply = await client.chat(asking(SUM, tools=tuple(KIT), id_prefix="run_3_"))
-    call = ToolCall("run_3_0", "calculate", '{"expression": "1"}')
+    reply = await client.chat(asking(SUM, tools=(*KIT, note), tool_choice=NOTE, id_prefix="run_3_"))
+    call = ToolCall("run_3_0", "note", '{"expression": "1"}')
     assert reply.message == Message.assistant("", (call,))
     assert reply.finish == "tool_calls"
     assert reply.usage == Usage(1, 90, 12)
-    assert set(reply.offer.tools) == set(KIT.names)
+    assert set(reply.offer.tools) == {*KIT.names, "note"}
     assert f"Request: {SUM}\nArguments:" in str(engine.asked[0]["prompt"])
+
+
+async def test_what_reads_as_an_example_needs_no_model(local: Callable[..., LocalClient]) -> None:
+    engine = Engine()
+    reply = await local(engine).chat(asking(SUM, tools=tuple(KIT)))
+    assert [call.arguments for call in reply.tool_calls] == ['{"expression": "23*17+5"}']
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Convert 12 km", "convert_units"),
+        ("What is 8 times 9, and then the third root of it?", "calculate"),
+    ],
+)
+async def test_it_asks_back_when_in_doubt(
+    local: Callable[..., LocalClient], text: str, expected: str
+) -> None:
+    reply = await local(Engine('{"expression": "8 * 10"}')).chat(asking(text, tools=tuple(KIT)))
+    assert reply.tool_calls == ()
+    assert expected in reply.text
+    assert reply.text.endswith("?")
+
+
+async def test_a_follow_up_goes_on_with_the_call_before(local: Callable[..., LocalClient]) -> None:
+    call = ToolCall("c0", "current_time", '{"timezone": "Lima"}')
+    said = (Message.assistant("", (call,)), Message.tool(call, "{}"), Message.assistant("It is 1."))
+    request = asking(
+        "What time is it in Lima?", *said, Message.user("and in Quito?"), tools=tuple(KIT)
+    )
+    reply = await local().chat(request)
+    assert [(c.name, c.arguments) for c in reply.tool_calls] == [
+        ("current_time", '{"timezone": "Quito"}')
+    ]
 
 
 @pytest.mark.parametrize(
@@ -143,12 +193,13 @@ async def test_results_are_stated(local: Callable[..., LocalClient]) -> None:
     call = ToolCall("c0", "calculate", "{}")
     said = (Message.assistant("", (call,)), Message.tool(call, '{"value": 396}'))
     reply = await local(engine).chat(asking(SUM, *said, tools=tuple(KIT)))
-    assert reply.text == "value: 396"
+    assert reply.text == "The value is 396."
     assert engine.asked == []
 
 
 async def test_a_call_that_was_cut(local: Callable[..., LocalClient]) -> None:
-    plan = await local(Engine('{"expression": "1+', whole=False)).tool_call(SUM, KIT)
+    request = asking(SUM, tools=(note,), tool_choice=NOTE)
+    plan = await local(Engine('{"expression": "1+', whole=False)).tool_call(request)
     assert plan.reply.finish == "length"
     assert plan.reply.tool_calls[0].complete is False
     assert [error.code for error in plan[0].errors] == [ErrorCode.TRUNCATED]
@@ -157,14 +208,15 @@ async def test_a_call_that_was_cut(local: Callable[..., LocalClient]) -> None:
 async def test_what_the_model_wrote_is_judged_by_the_schema(
     local: Callable[..., LocalClient],
 ) -> None:
-    plan = await local(Engine('{"formula": 1}')).tool_call(SUM, KIT)
+    request = asking(SUM, tools=(note,), tool_choice=NOTE)
+    plan = await local(Engine('{"formula": 1}')).tool_call(request)
     assert {error.code for error in plan[0].errors} == {ErrorCode.INVALID_ARGUMENTS}
 
 
 async def test_stream(local: Callable[..., LocalClient]) -> None:
     client = local()
     parts = [part async for part in client.stream(asking(SUM, tools=tuple(KIT), id_prefix="r_"))]
-    assert parts[0] == ArgumentsPart("r_0", "calculate", '{"expression": "1"}')
+    assert parts[0] == ArgumentsPart("r_0", "calculate", '{"expression": "23*17+5"}')
     assert isinstance(parts[-1], Reply)
     parts = [part async for part in client.stream(asking("Hello", tools=tuple(KIT)))]
     assert parts[0] == TextPart(NO_FIT)
@@ -174,7 +226,8 @@ async def test_stream(local: Callable[..., LocalClient]) -> None:
 async def test_settings_of_client_and_request(local: Callable[..., LocalClient]) -> None:
     engine = Engine()
     client = local(engine, settings=Settings(0.7, 20, {"seed": 1, "top_k": 4}))
-    request = asking(SUM, tools=tuple(KIT), settings=Settings(max_tokens=5, extra={"seed": 2}))
+    own = Settings(max_tokens=5, extra={"seed": 2})
+    request = asking(SUM, tools=(note,), tool_choice=NOTE, settings=own)
     await client.chat(request)
     body = engine.asked[0]
     assert [body[key] for key in ("temperature", "n_predict", "seed", "top_k")] == [0.7, 5, 2, 4]
@@ -197,7 +250,7 @@ async def test_a_file_that_is_no_model(tmp_path: Path) -> None:
     client = LocalClient(path)
     for _ in range(2):
         with pytest.raises(SourceError, match=r"bad\.gguf cannot be loaded.*local install"):
-            await client.tool_call(SUM, KIT)
+            await client.tool_call(asking(SUM, tools=(note,), tool_choice=NOTE))
 
 
 class Server:
@@ -266,7 +319,9 @@ class TestReal:
             found = plan[0]
             assert isinstance(found, Hydrated)
             assert found.definition.name == "calculate"
-            assert "".join(str(found.arguments["expression"]).split()) == "23*17+5"
+            assert found.arguments == {"expression": "23*17+5"}
+            plan = await real.tool_call(asking(SUM, tools=(note,), tool_choice=NOTE))
+            assert isinstance(plan[0], Hydrated)
             assert plan.reply.usage.input_tokens > 20
             assert plan.reply.usage.output_tokens > 5
 
@@ -303,11 +358,13 @@ class TestReal:
 
     @pytest.mark.exhaustive  # reads as many tokens as the model can: half of the time of this file
     async def test_a_request_beyond_the_context(self, real: LocalClient) -> None:
-        plan = await real.tool_call("Convert 10 km to miles, please. " * 2000, KIT)
-        assert plan[0].call.name == "convert_units"
+        text = "Convert 10 km to miles, please. " * 2000
+        plan = await real.tool_call(asking(text, tools=(note,), tool_choice=NOTE))
+        assert plan[0].call.name == "note"
         assert plan[0].success
 
     async def test_a_limit_on_tokens_cuts(self, real: LocalClient) -> None:
-        request = ChatRequest((Message.user(SUM),), settings=Settings(max_tokens=3))
-        plan = await real.tool_call(request, KIT)
+        short = Settings(max_tokens=3)
+        request = asking(SUM, tools=(note,), tool_choice=NOTE, settings=short)
+        plan = await real.tool_call(request)
         assert [error.code for error in plan[0].errors] == [ErrorCode.TRUNCATED]

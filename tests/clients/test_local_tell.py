@@ -20,10 +20,12 @@ def result(content: str, *, name: str = "t", is_error: bool = False) -> Message:
 
 
 STATED: list[tuple[Any, str]] = [
-    ({"value": 396}, "value: 396"),
-    ({"value": 1.5, "unit": "mile"}, "value: 1.5, unit: mile"),
-    ({"big": 2**90}, "big: 1237940039285380274899124224"),
-    ({"a": None, "b": True, "c": "é"}, "a: null, b: true, c: é"),
+    ({"value": 396}, "The value is 396."),
+    ({"value": 1.5, "unit": "mile"}, "The value is 1.5 and the unit is mile."),
+    ({"from_unit": "km", "b": 1, "c": 2, "d": 3}, "from_unit: km, b: 1, c: 2, d: 3"),
+    ({"from_unit": "km"}, "The from unit is km."),
+    ({"big": 2**90}, "The big is 1237940039285380274899124224."),
+    ({"a": None, "b": True, "c": "é"}, "The a is null, the b is true and the c is é."),
     (7, "7"),
     ("plain text", "plain text"),
     ("[not json", "[not json"),
@@ -48,7 +50,7 @@ def test_results(value: Any, expected: str) -> None:
 
 
 def test_the_loops_own_wording_is_understood() -> None:
-    assert tell([result(content_of({"value": 396}))]) == "value: 396"
+    assert tell([result(content_of({"value": 396}))]) == "The value is 396."
     failed = result(error_content(CallError.of(ErrorCode.TIMEOUT)), is_error=True)
     assert tell([failed]) == (
         "The call of t did not succeed: The tool did not finish within its time limit."
@@ -74,7 +76,7 @@ def test_errors(content: str, expected: str) -> None:
 
 def test_several_results_are_named() -> None:
     told = tell([result('{"a": 1}', name="x"), result('{"b": 2}', name="y")])
-    assert told == "x:\na: 1\n\ny:\nb: 2"
+    assert told == "x:\nThe a is 1.\n\ny:\nThe b is 2."
 
 
 def test_it_is_bounded() -> None:

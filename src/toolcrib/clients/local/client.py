@@ -1,7 +1,9 @@
 """`LocalClient`: an `LLMClient` that needs no key and no network, and is honest about what it can do.
 
-Rule: it does one thing, a call for the last request. Choosing is nearness, the arguments are the
-model's (`arguments`), and results are stated, never retold by the model.
+Rule: it does one thing, a call for the last request. Choosing is nearness; the arguments are pieces of
+the request where it reads as an example does (`reading`), and else the model's (`arguments`). What does
+not use every number and quotation of the request, or says what is not in it, is no call but a question
+back. Results are stated, never retold by the model.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from textwrap import indent
@@ -18,14 +21,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from toolcrib.clients.base import Tools, plan_of, request_of
-from toolcrib.clients.local.arguments import SHOTS, fill
+from toolcrib.clients.local.arguments import SHOTS, fill, filled
 from toolcrib.clients.local.model import (
+    Completion,
     Model,
     check_engine,
     is_installed,
     model_at,
     model_path,
     until_given_up,
+)
+from toolcrib.clients.local.reading import (
+    Reader,
+    Reading,
+    invents,
+    lacking,
+    leaves_out,
+    patterns_of,
+    tokens,
+    without_values,
+    words_around,
 )
 from toolcrib.closing import Closing
 from toolcrib.errors import RequestError, SourceError
@@ -37,7 +52,7 @@ from toolcrib.tools import as_tools
 from toolcrib.values.call import ToolCall
 from toolcrib.values.client import Plan
 from toolcrib.values.definition import Example, HasDefinition, ToolDefinition
-from toolcrib.values.json import JsonValue
+from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -54,8 +69,9 @@ from toolcrib.values.typed import names_wrong_types
 # Choosing the tool: the offered tool to which the request lies nearest, or none.
 #
 # Rule: nothing here knows any tool or phrase. A request is compared, as a mean of word vectors, with
-# what each tool says of itself and with the requests of its `examples`, and with `NO_TOOL`; whichever
-# text is nearest decides. A small model that is asked to choose does much worse.
+# what each tool says of itself and with the requests of its `examples`, and with `NO_TOOL`; once as it
+# is, once without the values on both sides; and what it costs to read it by a tool's examples is taken
+# off (`reading`). A small model that is asked to choose does much worse.
 
 
 if TYPE_CHECKING:
@@ -114,6 +130,32 @@ _COUNTED = 2
 _OWN_GROUND = 0.5
 """The cosine from which a request of `NO_TOOL` is so near to an offered tool that it is the tool's."""
 
+_MASKED = 0.3
+"""How much the nearness counts that is measured without the values, on both sides."""
+
+_UNREAD = 0.4
+"""What counts as the cost of reading where there is no example to read by."""
+
+_CLOSE = 0.03
+"""Two tools whose scores differ by less cannot be told apart."""
+
+_MARGIN = 0.015
+_SHARE = 0.5
+_COMPUTED = 0.25
+"""A reading is sure up to that cost, of computed values to the lower; and if the next costs more."""
+
+_UNKNOWN_WORDS = 1
+"""And if it leaves no more words out that no example has."""
+
+_VAGUE = 0.1
+"""Below that score a tool is not taken whose values could be any words."""
+
+_ELLIPSIS = 6
+_ALONE = 0.2
+_FOLLOWS = 0.25
+"""A request of few words that fits no tool by itself so well may go on with the call before it, if it
+reads as that at that cost."""
+
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -124,6 +166,30 @@ class _Index(NamedTuple):
     owners: list[int]
     mean: Vectors
 
+    def nearness(self, asked: Vectors, count: int) -> dict[int, float]:
+        """Return for each owner the mean cosine of its nearest rows."""
+        cosines = numpy().vecdot(self.rows, _centred(asked, self.mean)[0]).tolist()
+        of: dict[int, list[float]] = {}
+        for owner, cosine in zip(self.owners, cosines, strict=True):
+            of.setdefault(owner, []).append(cosine)
+        return {owner: fmean(sorted(found)[-count:]) for owner, found in of.items()}
+
+
+class _Offered(NamedTuple):
+    """What is derived of the offered tools: whole texts, texts without values, readers."""
+
+    whole: _Index
+    masked: _Index
+    readers: list[Reader]
+
+
+class Choice(NamedTuple):
+    """A tool (None: no tool fits), its score, and how the request reads by its examples, best first."""
+
+    score: float
+    tool: ToolDefinition | None
+    readings: Sequence[Reading] = ()
+
 
 class ToolChooser:
     """Finds the tool, and the examples, nearest to a request. Safe to use from threads."""
@@ -131,23 +197,54 @@ class ToolChooser:
     def __init__(self, vectors: Embedder | None = None) -> None:
         self._vectors = vectors or WordVectors()
         self._indexes = CatalogCache(self._build)
+        self._likeness = lru_cache(maxsize=65_536)(self._alike)
+        self._vector = lru_cache(maxsize=16_384)(lambda text: self._vectors.embed([text])[0])
 
     def choose(
         self, request: str, tools: Sequence[HasDefinition], *, must: bool = False
     ) -> ToolDefinition | None:
         """Return the nearest tool, or None if a request of `NO_TOOL` is
         nearer; with `must` always a tool."""
+        ranked = self.rank(request, tools, must=must)
+        return ranked[0].tool if ranked else None
+
+    def rank(
+        self, request: str, tools: Sequence[HasDefinition], *, must: bool = False
+    ) -> list[Choice]:
+        """Return the offered tools, and None without `must`, the nearest first."""
         if not tools:
-            return None
-        index = self._indexes.get(tools)
-        asked = _centred(self._vectors.embed([_plain(request)]), index.mean)[0]
-        cosines = numpy().vecdot(index.rows, asked).tolist()
-        of: dict[int, list[float]] = {}
-        for owner, cosine in zip(index.owners, cosines, strict=True):
-            if owner != _NOBODY or not must:
-                of.setdefault(owner, []).append(cosine)
-        nearest = max(of, key=lambda owner: fmean(sorted(of[owner])[-_COUNTED:]))
-        return None if nearest == _NOBODY else tools[nearest].get_definition()
+            return []
+        offered: _Offered = self._indexes.get(tools)
+        whole = offered.whole.nearness(self._vectors.embed([_plain(request)]), _COUNTED)
+        masked = offered.masked.nearness(self._vectors.embed([request.lower()]), 1)
+        ranked = []
+        for owner, near in whole.items():
+            if owner == _NOBODY:
+                if not must:
+                    score = _MASKED * masked[owner] + (1 - _MASKED) * near - _UNREAD
+                    ranked.append(Choice(score, None))
+                continue
+            readings = offered.readers[owner].read(request)
+            bare, cost = masked[owner], _UNREAD
+            if readings:
+                text = self._vectors.embed([readings[0].masked.lower()])
+                bare = max(bare, offered.masked.nearness(text, 1)[owner])
+                cost = readings[0].share
+            score = _MASKED * bare + (1 - _MASKED) * near - cost
+            ranked.append(Choice(score, tools[owner].get_definition(), readings))
+        return sorted(ranked, key=lambda choice: -choice.score)
+
+    def follow(
+        self, request: str, tools: Sequence[HasDefinition], name: str, before: JsonObject
+    ) -> Choice | None:
+        """Return how a request reads that leaves out what the call of a tool before it said."""
+        offered: _Offered = self._indexes.get(tools)
+        for reader in offered.readers:
+            if reader.definition.name == name:
+                found = reader.follow(request, before)
+                if found and found[0].share <= _FOLLOWS:
+                    return Choice(-found[0].share, reader.definition, found)
+        return None
 
     def nearest(self, request: str, examples: Sequence[Example], count: int) -> list[Example]:
         """Up to `count` of the examples, the nearest to the request first."""
@@ -158,10 +255,24 @@ class ToolChooser:
         order = sorted(range(len(examples)), key=lambda i: -cosines[i])
         return [examples[i] for i in order[:count]]
 
-    def _build(self, definitions: Sequence[ToolDefinition]) -> _Index:
-        owned = [(i, text) for i, d in enumerate(definitions) for text in _texts(d)]
-        tools = self._vectors.embed([_plain(text) for _, text in owned])
-        general = self._vectors.embed([_plain(text) for text in NO_TOOL])
+    def _alike(self, one: str, other: str) -> float:
+        return float(numpy().dot(self._vector(one), self._vector(other)))
+
+    def _build(self, definitions: Sequence[ToolDefinition]) -> _Offered:
+        patterns = [patterns_of(definition) for definition in definitions]
+        familiar = words_around([p for own in patterns for p in own])
+        readers = [
+            Reader(definition, own, self._likeness, familiar)
+            for definition, own in zip(definitions, patterns, strict=True)
+        ]
+        whole = [(i, _plain(text)) for i, d in enumerate(definitions) for text in _texts(d)]
+        masked = [(i, _said_of(d).lower()) for i, d in enumerate(definitions)]
+        masked += [(i, without_values(p)) for i, own in enumerate(patterns) for p in own]
+        return _Offered(self._index(whole, _plain), self._index(masked, str.lower), readers)
+
+    def _index(self, owned: Sequence[tuple[int, str]], form: Callable[[str], str]) -> _Index:
+        tools = self._vectors.embed([text for _, text in owned])
+        general = self._vectors.embed([form(text) for text in NO_TOOL])
         general = general[(general @ tools.T).max(axis=1) < _OWN_GROUND]
         np: Any = numpy()
         rows = np.concatenate([tools, general])
@@ -169,9 +280,12 @@ class ToolChooser:
         return _Index(_centred(rows, mean), [i for i, _ in owned] + [_NOBODY] * len(general), mean)
 
 
+def _said_of(definition: ToolDefinition) -> str:
+    return f"{spaced_name(definition.name)}: {definition.description}"
+
+
 def _texts(definition: ToolDefinition) -> list[str]:
-    text = f"{spaced_name(definition.name)}: {definition.description}"
-    return [text, *(example.request for example in definition.examples)]
+    return [_said_of(definition), *(example.request for example in definition.examples)]
 
 
 def _plain(text: str) -> str:
@@ -189,11 +303,12 @@ def _centred(vectors: Vectors, mean: Vectors) -> Vectors:
 
 # Stating a tool's result in plain words, without the model: it would invent.
 #
-# Rule: every value is the tool's own; only names, commas and line breaks are added. No tool is known
-# here. What is too long is cut, and says so.
+# Rule: every value is the tool's own; only names, commas, line breaks and "the … is …" are
+# added. No tool is known here. What is too long is cut, and says so.
 
 _LONGEST = 4000
 _MOST_LINES = 60
+_SPOKEN = 3
 
 
 def tell(results: Sequence[Message]) -> str:
@@ -209,12 +324,23 @@ def _result(message: Message) -> str:
     try:
         # Python's own reader: it keeps every digit of an integer.
         value: JsonValue = json.loads(message.content)
-        text = _error(value) if message.is_error else _told(value)
+        text = _error(value) if message.is_error else _sentence(value) or _told(value)
     except (ValueError, RecursionError):
         text = message.content
     if message.is_error:
         return f"The call of {message.name or 'the tool'} did not succeed: {text}"
     return text
+
+
+def _sentence(value: JsonValue) -> str | None:
+    """Return a few short fields as a sentence; None for anything else."""
+    if not isinstance(value, dict) or not 0 < len(value) <= _SPOKEN:
+        return None
+    if not all(_is_short(member) for member in value.values()):
+        return None
+    said = [f"the {spaced_name(name)} is {_scalar(member)}" for name, member in value.items()]
+    text = " and ".join([", ".join(said[:-1]), said[-1]] if said[1:] else said)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _error(value: JsonValue) -> str:
@@ -304,10 +430,13 @@ NO_REQUEST = f"There is nothing asked. {_WHO}"
 class LocalClient(Closing):
     """The embedded model: picks a tool by its examples and fills in the call, within a second or so.
 
-    `path` is a GGUF file, the installed default model if left out. Only the last message counts: if
-    it is a user's, the reply has one call or says that no tool fits; if it is a tool's result, the
-    reply states the results. `ToolChoice` is kept to. Of `settings`, `temperature` (0 if unset) and
-    `extra` go to llama.cpp as they are, and `max_tokens` can only lower the limit of a call.
+    `path` is a GGUF file, the installed default model if left out. If the last message is a user's,
+    the reply has one call, asks back where that is in doubt, or says that no tool fits; a short one
+    may go on with the last call of the conversation. If it is a tool's result, the reply states the
+    results. `ToolChoice` is kept to: where it demands a call, nothing is asked.
+
+    Of `settings`, `temperature` (0 if unset) and `extra` go to llama.cpp as they are, and `max_tokens`
+    can only lower the limit of a call.
 
     One completion runs at a time; clients of one file share one loaded model, which is freed when
     the last of them is closed. Closed, it can be used again. A process made by `fork` needs a client
@@ -367,53 +496,66 @@ class LocalClient(Closing):
         if results:
             return _said(tell(results), offer)
         asked = _last_request(request.messages)
-        tool = self._chosen(request, asked, offer)
-        if tool is None:
+        ranked = self._ranked(request, asked, offer)
+        if not ranked or ranked[0].tool is None:
             may_call = tools and request.tool_choice.mode != "none"
             return _said((NO_FIT if may_call else NO_TOOLS) if asked else NO_REQUEST, offer)
-        return self._called(request, asked, tool, offer=offer, given_up=given_up)
+        must = request.tool_choice.mode in ("required", "tool")
+        best, tool = ranked[0], ranked[0].tool
+        if not must and best.score < _VAGUE and _is_vague(best):
+            return _said(NO_FIT, offer)
+        others = [c.tool for c in ranked[1:] if c.score > best.score - _CLOSE and c.tool]
+        if others and not must:
+            return _said(f"Do you mean {tool.name} or {others[0].name}?", offer)
+        bare = not best.readings and _reads(tool) and not lacking(tool, {})
+        if bare and not leaves_out(asked, {}):
+            return _call(request, tool, Completion("{}", True, 0, 0), offer)
+        reading = _sure(best, asked)
+        if reading is not None:
+            written = Completion(json.dumps(reading.arguments, ensure_ascii=False), True, 0, 0)
+            return _call(request, tool, written, offer)
+        if _reads(tool) and not best.readings and not must:
+            return _said(_ask(tool, {}), offer)
+        written = self._filled(request, asked, tool, given_up)
+        if not must and written.whole and not _agreed(best, tool, asked, written.text):
+            return _said(_ask(tool, best.readings[0].arguments if best.readings else {}), offer)
+        return _call(request, tool, written, offer)
 
-    def _chosen(self, request: ChatRequest, asked: str, offer: Offer) -> ToolDefinition | None:
+    def _ranked(self, request: ChatRequest, asked: str, offer: Offer) -> list[Choice]:
         choice = request.tool_choice
         if choice.mode == "none":
-            return None
+            return []
+        offered = tuple(offer.tools.values())
         if choice.mode == "tool":
             named = offer.tools.get(choice.name or "")
             if named is None:
                 raise RequestError(f"tool_choice names {choice.name!r}, which is not on offer")
-            return named.get_definition()
+            return self._chooser.rank(asked, (named,), must=True)
         must = choice.mode == "required"
-        if must and not offer.tools:
+        if must and not offered:
             raise RequestError("tool_choice 'required' needs tools, and none are on offer")
         if not asked and not must:
-            return None
-        return self._chooser.choose(asked, tuple(offer.tools.values()), must=must)
+            return []
+        ranked = self._chooser.rank(asked, offered, must=must)
+        before = _last_call(request.messages)
+        if before is None or not ranked or len(tokens(asked)) > _ELLIPSIS:
+            return ranked
+        said = tokens(asked)
+        alone = _ALONE if ranked[0].tool else 0.0
+        if ranked[0].score >= alone or not said or not (said[0].is_small or said[0].quote):
+            return ranked
+        follows = self._chooser.follow(asked, offered, before.name, _arguments(before.arguments))
+        return ranked if follows is None else [follows]
 
-    def _called(
-        self,
-        request: ChatRequest,
-        asked: str,
-        tool: ToolDefinition,
-        *,
-        offer: Offer,
-        given_up: threading.Event,
-    ) -> Reply:
+    def _filled(
+        self, request: ChatRequest, asked: str, tool: ToolDefinition, given_up: threading.Event
+    ) -> Completion:
         model = self._model
         if model is None:
             model = self._model = model_at(self._path)
         shots = self._chooser.nearest(asked, tool.examples, SHOTS)
         settings = self._settings_of(request)
-        written = fill(model, tool, asked, shots=shots, settings=settings, given_up=given_up)
-        call = ToolCall(
-            f"{request.new_prefix()}0", tool.name, written.text.strip(), complete=written.whole
-        )
-        return Reply(
-            Message.assistant("", (call,)),
-            "tool_calls" if written.whole else "length",
-            Usage(1, written.input_tokens, written.output_tokens),
-            offer,
-            "stop" if written.whole else "length",
-        )
+        return fill(model, tool, asked, shots=shots, settings=settings, given_up=given_up)
 
     def _settings_of(self, request: ChatRequest) -> Settings:
         own, asked = self.settings, request.settings
@@ -422,6 +564,88 @@ class LocalClient(Closing):
             own.max_tokens if asked.max_tokens is None else asked.max_tokens,
             {**own.extra, **asked.extra},
         )
+
+
+def _reads(tool: ToolDefinition) -> bool:
+    """Return whether all of a tool's examples can be read by: then the model has nothing to add."""
+    return bool(tool.examples) and len(patterns_of(tool)) == len(tool.examples)
+
+
+def _is_vague(choice: Choice) -> bool:
+    """Return whether nothing that was read is a number, a quotation, a path or a name."""
+    if not choice.readings or choice.score == -choice.readings[0].share:
+        return False
+    values = choice.readings[0].arguments.values()
+    texts = [value for value in values if isinstance(value, str)]
+    return len(texts) == len(values) > 0 and all(t.islower() and t.isalpha() for t in texts)
+
+
+def _sure(choice: Choice, asked: str) -> Reading | None:
+    """Return the best reading, if it is whole, uses all that was said, and no other is as good."""
+    tool, readings = choice.tool, choice.readings
+    if tool is None:
+        return None
+    if not readings:
+        return None
+    best = readings[0]
+    if lacking(tool, best.arguments) or leaves_out(asked, best.arguments):
+        return None
+    if best.share > (_COMPUTED if best.pattern.made else _SHARE):
+        return None
+    if best.unread > _UNKNOWN_WORDS:
+        return None
+    close = [r for r in readings[1:] if r.share < best.share + _MARGIN]
+    return None if close else best
+
+
+def _agreed(choice: Choice, tool: ToolDefinition, asked: str, text: str) -> bool:
+    """Return whether what the model wrote is one of the two best readings, or invents nothing."""
+    written = _arguments(text)
+    if leaves_out(asked, written) or (not written and lacking(tool, written)):
+        return False
+    if any(filled(tool.input_schema or {}, r.arguments) == written for r in choice.readings[:2]):
+        return True
+    if choice.readings and choice.readings[0].unread > _UNKNOWN_WORDS:
+        return False
+    computed = not choice.readings or bool(choice.readings[0].pattern.made)
+    return computed and not invents(tool, asked, written)
+
+
+def _ask(tool: ToolDefinition, arguments: JsonObject) -> str:
+    """Return a question back: what was understood, and what is missing."""
+    missing = lacking(tool, arguments)
+    known = ", ".join(f"{name}: {_scalar(value)}" for name, value in arguments.items())
+    meant = f"{tool.name} with {known}" if known else tool.name
+    if missing:
+        return f"Do you mean {meant}? Then what is {', '.join(missing)}?"
+    return f"I am not sure that I understand. Do you mean {meant}?"
+
+
+def _call(request: ChatRequest, tool: ToolDefinition, written: Completion, offer: Offer) -> Reply:
+    call = ToolCall(
+        f"{request.new_prefix()}0", tool.name, written.text.strip(), complete=written.whole
+    )
+    return Reply(
+        Message.assistant("", (call,)),
+        "tool_calls" if written.whole else "length",
+        Usage(1, written.input_tokens, written.output_tokens),
+        offer,
+        "stop" if written.whole else "length",
+    )
+
+
+def _arguments(text: str) -> JsonObject:
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _last_call(messages: Sequence[Message]) -> ToolCall | None:
+    """Return the last call of the conversation, which a follow-up may go on with."""
+    calls = [call for message in messages for call in message.tool_calls]
+    return calls[-1] if calls else None
 
 
 def _said(text: str, offer: Offer) -> Reply:
