@@ -81,6 +81,11 @@ def test_every_token_is_a_piece_of_the_text(text: str) -> None:
 READ: list[tuple[list[tuple[str, dict[str, Any]]], str, dict[str, Any] | None]] = [
     ([("use 5 g of oil", {"grams": 5, "of": "oil"})], "70 g of rye", {"grams": 70, "of": "rye"}),
     ([("take some salt", {"of": "salt"})], "take some 'brown rice'", {"of": "brown rice"}),
+    (
+        [("fill 'sea salt' into blue", {"of": "sea salt", "bowl": "blue"})],
+        "fill into red 'rye'",
+        {"of": "rye"},
+    ),
     ([("take some salt", {"of": "salt"})], "please take some rye", {"of": "rye"}),
     ([("mix slow", {"speed": "slow"})], "mix Fast", {"speed": "fast"}),
     ([("mix slow", {"speed": "slow"})], "mix quietly", None),

@@ -502,7 +502,7 @@ class LocalClient(Closing):
             return _said((NO_FIT if may_call else NO_TOOLS) if asked else NO_REQUEST, offer)
         must = request.tool_choice.mode in ("required", "tool")
         best, tool = ranked[0], ranked[0].tool
-        if not must and best.score < _VAGUE and _is_vague(best):
+        if not must and best.score < _VAGUE and _is_vague(best, asked):
             return _said(NO_FIT, offer)
         others = [c.tool for c in ranked[1:] if c.score > best.score - _CLOSE and c.tool]
         if others and not must:
@@ -571,9 +571,11 @@ def _reads(tool: ToolDefinition) -> bool:
     return bool(tool.examples) and len(patterns_of(tool)) == len(tool.examples)
 
 
-def _is_vague(choice: Choice) -> bool:
+def _is_vague(choice: Choice, asked: str) -> bool:
     """Return whether nothing that was read is a number, a quotation, a path or a name."""
     if not choice.readings or choice.score == -choice.readings[0].share:
+        return False
+    if any(token.quote for token in tokens(asked)):
         return False
     values = choice.readings[0].arguments.values()
     texts = [value for value in values if isinstance(value, str)]

@@ -288,6 +288,8 @@ class Reader:
                 if isinstance(item, Gap) and item.kind == "words":
                     self._samples.setdefault(item.name, set()).add(item.sample)
         self._all_samples = set().union(*self._samples.values())
+        gaps = [item for p in patterns for item in p.items if isinstance(item, Gap)]
+        self._quoted = {gap.name for gap in gaps if gap.quoted}
         self._values = {sample.lower() for sample in self._all_samples}
 
     def read(self, request: str) -> list[Reading]:
@@ -394,7 +396,7 @@ class Reader:
 
     def _words_fit(self, gap: Gap, piece: Sequence[Token], text: str, near: float) -> float | None:
         if piece[0].quote:
-            return 0.1
+            return 0.1 if gap.name in self._quoted or not self._quoted else 0.7
         long = len(tokens(gap.sample)) > 2
         if not long and not self._could_be(gap, piece):
             return None
