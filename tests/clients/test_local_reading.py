@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rows import each_row
 
 from toolcrib.clients.local.reading import (
-    Reader,
+    RequestReader,
     invents,
     lacking,
     leaves_out,
@@ -48,9 +48,9 @@ def same_word(one: str, other: str) -> float:
     return float(one.casefold() == other.casefold())
 
 
-def reader(definition: ToolDefinition) -> Reader:
+def reader(definition: ToolDefinition) -> RequestReader:
     patterns = patterns_of(definition)
-    return Reader(definition, patterns, same_word, words_around(patterns))
+    return RequestReader(definition, patterns, same_word, words_around(patterns))
 
 
 @each_row(

@@ -32,8 +32,8 @@ from toolcrib.clients.local.model import (
     until_given_up,
 )
 from toolcrib.clients.local.reading import (
-    Reader,
-    Reading,
+    RequestReader,
+    RequestReading,
     invents,
     lacking,
     leaves_out,
@@ -180,15 +180,15 @@ class _Offered(NamedTuple):
 
     whole: _Index
     masked: _Index
-    readers: list[Reader]
+    readers: list[RequestReader]
 
 
-class Choice(NamedTuple):
+class RankedTool(NamedTuple):
     """A tool (None: no tool fits), its score, and how the request reads by its examples, best first."""
 
     score: float
     tool: ToolDefinition | None
-    readings: Sequence[Reading] = ()
+    readings: Sequence[RequestReading] = ()
 
 
 class ToolChooser:
@@ -210,7 +210,7 @@ class ToolChooser:
 
     def rank(
         self, request: str, tools: Sequence[HasDefinition], *, must: bool = False
-    ) -> list[Choice]:
+    ) -> list[RankedTool]:
         """Return the offered tools, and None without `must`, the nearest first."""
         if not tools:
             return []
@@ -222,7 +222,7 @@ class ToolChooser:
             if owner == _NOBODY:
                 if not must:
                     score = _MASKED * masked[owner] + (1 - _MASKED) * near - _UNREAD
-                    ranked.append(Choice(score, None))
+                    ranked.append(RankedTool(score, None))
                 continue
             readings = offered.readers[owner].read(request)
             bare, cost = masked[owner], _UNREAD
@@ -231,19 +231,19 @@ class ToolChooser:
                 bare = max(bare, offered.masked.nearness(text, 1)[owner])
                 cost = readings[0].share
             score = _MASKED * bare + (1 - _MASKED) * near - cost
-            ranked.append(Choice(score, tools[owner].get_definition(), readings))
+            ranked.append(RankedTool(score, tools[owner].get_definition(), readings))
         return sorted(ranked, key=lambda choice: -choice.score)
 
     def follow(
         self, request: str, tools: Sequence[HasDefinition], name: str, before: JsonObject
-    ) -> Choice | None:
+    ) -> RankedTool | None:
         """Return how a request reads that leaves out what the call of a tool before it said."""
         offered: _Offered = self._indexes.get(tools)
         for reader in offered.readers:
             if reader.definition.name == name:
                 found = reader.follow(request, before)
                 if found and found[0].share <= _FOLLOWS:
-                    return Choice(-found[0].share, reader.definition, found)
+                    return RankedTool(-found[0].share, reader.definition, found)
         return None
 
     def nearest(self, request: str, examples: Sequence[Example], count: int) -> list[Example]:
@@ -262,7 +262,7 @@ class ToolChooser:
         patterns = [patterns_of(definition) for definition in definitions]
         familiar = words_around([p for own in patterns for p in own])
         readers = [
-            Reader(definition, own, self._likeness, familiar)
+            RequestReader(definition, own, self._likeness, familiar)
             for definition, own in zip(definitions, patterns, strict=True)
         ]
         whole = [(i, _plain(text)) for i, d in enumerate(definitions) for text in _texts(d)]
@@ -521,7 +521,7 @@ class LocalClient(Closing):
             return _said(_ask(tool, best.readings[0].arguments if best.readings else {}), offer)
         return _call(request, tool, written, offer)
 
-    def _ranked(self, request: ChatRequest, asked: str, offer: Offer) -> list[Choice]:
+    def _ranked(self, request: ChatRequest, asked: str, offer: Offer) -> list[RankedTool]:
         choice = request.tool_choice
         if choice.mode == "none":
             return []
@@ -571,7 +571,7 @@ def _reads(tool: ToolDefinition) -> bool:
     return bool(tool.examples) and len(patterns_of(tool)) == len(tool.examples)
 
 
-def _is_vague(choice: Choice, asked: str) -> bool:
+def _is_vague(choice: RankedTool, asked: str) -> bool:
     """Return whether nothing that was read is a number, a quotation, a path or a name."""
     if not choice.readings or choice.score == -choice.readings[0].share:
         return False
@@ -582,7 +582,7 @@ def _is_vague(choice: Choice, asked: str) -> bool:
     return len(texts) == len(values) > 0 and all(t.islower() and t.isalpha() for t in texts)
 
 
-def _sure(choice: Choice, asked: str) -> Reading | None:
+def _sure(choice: RankedTool, asked: str) -> RequestReading | None:
     """Return the best reading, if it is whole, uses all that was said, and no other is as good."""
     tool, readings = choice.tool, choice.readings
     if tool is None:
@@ -600,7 +600,7 @@ def _sure(choice: Choice, asked: str) -> Reading | None:
     return None if close else best
 
 
-def _agreed(choice: Choice, tool: ToolDefinition, asked: str, text: str) -> bool:
+def _agreed(choice: RankedTool, tool: ToolDefinition, asked: str, text: str) -> bool:
     """Return whether what the model wrote is one of the two best readings, or invents nothing."""
     written = _arguments(text)
     if leaves_out(asked, written) or (not written and lacking(tool, written)):

@@ -79,7 +79,7 @@ class Pattern(NamedTuple):
     fixed: JsonObject
 
 
-class Reading(NamedTuple):
+class RequestReading(NamedTuple):
     """Arguments for a request, by one pattern. `cost` is 0 where all is as in the example, `share` is
     that of what could be left over; `masked` is the request without its values, and `unread` counts
     its words there that no example has, twice those that an example has for a value."""
@@ -267,7 +267,7 @@ def invents(definition: ToolDefinition, request: str, arguments: JsonObject) -> 
     return False
 
 
-class Reader:
+class RequestReader:
     """Lays requests along the patterns of one tool."""
 
     def __init__(
@@ -292,12 +292,12 @@ class Reader:
         self._quoted = {gap.name for gap in gaps if gap.quoted}
         self._values = {sample.lower() for sample in self._all_samples}
 
-    def read(self, request: str) -> list[Reading]:
+    def read(self, request: str) -> list[RequestReading]:
         """Return the readings of a request, the cheapest first, each with other arguments."""
         found = [r for p in self.patterns if (r := self.laid(request, p, {})) is not None]
         return _distinct(found)
 
-    def follow(self, request: str, before: JsonObject) -> list[Reading]:
+    def follow(self, request: str, before: JsonObject) -> list[RequestReading]:
         """Return the readings of a request that leaves out what an earlier call said."""
         found = [r for p in self.patterns if (r := self.laid(request, p, before)) is not None]
         found = [r for r in found if r.arguments != before and not r.pattern.made]
@@ -307,7 +307,7 @@ class Reader:
             key=lambda r: r.cost,
         )
 
-    def laid(self, request: str, pattern: Pattern, before: JsonObject) -> Reading | None:
+    def laid(self, request: str, pattern: Pattern, before: JsonObject) -> RequestReading | None:
         """Return the cheapest way to lay a request along a pattern.
 
         With `before`, the arguments of an earlier call, gaps may stay empty.
@@ -437,7 +437,7 @@ class Reader:
         before: JsonObject,
         cost: float,
         path: tuple[tuple[int, int], ...],
-    ) -> Reading:
+    ) -> RequestReading:
         said = tokens(request)
         gaps = [item for item in pattern.items if isinstance(item, Gap)]
         arguments: JsonObject = dict(before) if before else dict(pattern.fixed)
@@ -475,7 +475,7 @@ class Reader:
             for t in tokens(masked)
             if t.kind == "word" and not t.is_small
         )
-        return Reading(cost, cost / max(weight, 1.0), arguments, pattern, masked, unread)
+        return RequestReading(cost, cost / max(weight, 1.0), arguments, pattern, masked, unread)
 
 
 def _shape(word: str) -> str:
@@ -489,8 +489,8 @@ def _is_path(text: str) -> bool:
     return bool(re.search(r"[./_]", text.strip("./")) or text[:1] in "./~")
 
 
-def _distinct(readings: list[Reading]) -> list[Reading]:
-    found: list[Reading] = []
+def _distinct(readings: list[RequestReading]) -> list[RequestReading]:
+    found: list[RequestReading] = []
     for reading in sorted(readings, key=lambda r: r.share):
         if all(reading.arguments != other.arguments for other in found):
             found.append(reading)
