@@ -22,7 +22,14 @@ import pytest
 from rows import each_row
 
 from toolcrib.errors import ClientError, ToolcribError
-from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart
+from toolcrib.values.message import (
+    ArgumentsPart,
+    ChatRequest,
+    Message,
+    ReasoningPart,
+    Reply,
+    TextPart,
+)
 from toolcrib.wire import FORMS, WIRES, decode, decoder, encode, encode_tools
 
 FROZEN = Path(__file__).with_name("frozen.json")
@@ -99,6 +106,7 @@ def streamed(wire: str, row: dict[str, Any]) -> Any:
         part_of(part)
         for at in range(0, len(body), 997)
         for part in reading.feed(body[at : at + 997])
+        if not isinstance(part, ReasoningPart)
     ]
     return [parts, reply_of(reading.finish())]
 

@@ -17,6 +17,7 @@ from toolcrib.values.message import (
     Image,
     Message,
     ProviderState,
+    ReasoningPart,
     Reply,
     Settings,
     TextPart,
@@ -427,11 +428,12 @@ def test_a_reply_in_both_forms(
         assert facts(reading.finish()) == expected
 
 
-def test_parts_come_at_once_and_show_neither_plan_nor_thinking() -> None:
+def test_parts_come_at_once_and_thinking_is_apart() -> None:
     reading = decoder(COHERE, ids="r_")
     events = [plan("Hm"), piece(0, thinking="Hm"), piece(1, text="Hi"), *STREAMED_AB]
     parts = [part for event in events for part in reading.feed(sse(event, done=False))]
     assert parts == [
+        ReasoningPart("Hm"),
         TextPart("Hi"),
         ArgumentsPart("r_0", "a", '{"x"'),
         ArgumentsPart("r_0", "a", ": 1}"),

@@ -19,6 +19,7 @@ from toolcrib.values.message import (
     ChatRequest,
     Message,
     ProviderState,
+    ReasoningPart,
     Reply,
     TextPart,
     Usage,
@@ -198,6 +199,7 @@ def test_parts_are_what_the_reply_is_made_of() -> None:
     parts = reading.feed(body)
     reply = reading.finish()
     assert parts == [
+        ReasoningPart("Hm"),
         TextPart("Let "),
         TextPart("me."),
         ArgumentsPart("r_1_0", "weather.now", A1),

@@ -17,6 +17,7 @@ from toolcrib.values.message import (
     Image,
     Message,
     ProviderState,
+    ReasoningPart,
     Settings,
     TextPart,
     ToolChoice,
@@ -296,9 +297,9 @@ def test_chunks_that_are_not_text_are_kept(body: bytes, said: str, kept: Any) ->
         assert reading.finish().message == reply.message
 
 
-def test_thinking_is_no_text_to_show() -> None:
+def test_thinking_is_reasoning_and_no_text() -> None:
     parts = decoder(MISTRAL).feed(sse_of(delta([thinking("Hm")]), delta([text("Hi")]), delta("!")))
-    assert parts == [TextPart("Hi"), TextPart("!")]
+    assert parts == [ReasoningPart("Hm"), TextPart("Hi"), TextPart("!")]
 
 
 def test_arguments_that_are_an_object_keep_their_bytes() -> None:

@@ -14,7 +14,14 @@ from samples import sample
 
 from toolcrib.errors import ClientError, ProviderError, WireError
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ArgumentsPart, ProviderState, Reply, TextPart, Usage
+from toolcrib.values.message import (
+    ArgumentsPart,
+    ProviderState,
+    ReasoningPart,
+    Reply,
+    TextPart,
+    Usage,
+)
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OLLAMA, decode, decoder
 
@@ -125,6 +132,7 @@ def test_parts_come_with_their_lines() -> None:
         line(content="me.", tool_calls=[call("weather_now_1", {"a": 1}), call("g", {})]),
     )
     assert reading.feed(body) == [
+        ReasoningPart("Hm"),
         TextPart("Let "),
         TextPart("me."),
         ArgumentsPart("r_1_0", "weather.now", '{"a": 1}'),

@@ -23,7 +23,13 @@ from toolcrib.errors import (
     WireError,
 )
 from toolcrib.values.definition import PlainTool, ToolDefinition
-from toolcrib.values.message import ArgumentsPart, Reply, TextPart, Usage
+from toolcrib.values.message import (
+    ArgumentsPart,
+    ReasoningPart,
+    Reply,
+    TextPart,
+    Usage,
+)
 from toolcrib.values.offer import Offer
 from toolcrib.wire import OPENAI_CHAT, decode, decoder, framing
 
@@ -206,6 +212,7 @@ def test_parts_are_what_the_reply_is_made_of() -> None:
     parts = reading.feed(body)
     reply = reading.finish()
     assert parts == [
+        ReasoningPart("hmm"),
         TextPart("Let "),
         TextPart("me."),
         ArgumentsPart("r_1_0", "f", '{"a":'),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import Final, Self
 
@@ -18,13 +18,14 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.event import (
     ApprovalRequested,
     Event,
+    ReasoningDelta,
     TextDelta,
     ToolArgumentsDelta,
     ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
 )
-from toolcrib.values.json import JsonValue
+from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import ArgumentsPart
 from toolcrib.values.record import Outcome, ToolInvocationRecord, Waiting
 
@@ -177,37 +178,54 @@ class PublicText:
 class Watch:
     """Observes the runner for a run: emits the events of its calls, and collects their outcomes."""
 
-    def __init__(self, emit: Callable[[Event], None], records: list[ToolInvocationRecord]) -> None:
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        records: list[ToolInvocationRecord],
+        told: Iterable[ApprovalRequest] = (),
+    ) -> None:
+        """`told` are the questions of a run that goes on: they and their calls were told before."""
         self._emit = emit
         self._records = records
+        self._told = {request.call_id: request.id for request in told}
         self._streaming: dict[str, PublicText] = {}  # by call id
+        self._schemas: dict[str, JsonObject | None] = {}  # of the calls of this reply, by their id
         self.outcomes: dict[str, Outcome] = {}
 
     def text(self, text: str) -> None:
         self._emit(TextDelta(text))
 
-    def arguments(self, part: ArgumentsPart, toolbox: Toolbox) -> None:
-        """Show declared arguments as they stream; none of tools with secrets or of unknown tools."""
-        public = self._streaming.get(part.call_id)
+    def reasoning(self, text: str) -> None:
+        self._emit(ReasoningDelta(text))
+
+    def arguments(self, call_id: str, part: ArgumentsPart, toolbox: Toolbox) -> None:
+        """Show declared arguments as they stream; none of tools with secrets or of unknown tools.
+
+        `call_id` is the one that the call will have in the history.
+        """
+        public = self._streaming.get(call_id)
         if public is None:
             definition = toolbox.definition(part.name)
             if definition is None or definition.secret:
                 return
             public = PublicText.of(definition)
-            self._streaming[part.call_id] = public
+            self._streaming[call_id] = public
         text = public.feed(part.text)
         if text:
-            self._emit(ToolArgumentsDelta(part.call_id, part.name, text))
+            self._emit(ToolArgumentsDelta(call_id, part.name, text))
 
     def started(self, call: HydrationResult) -> None:
         self._streaming.clear()  # all calls of the reply are whole
         shown = None
         if isinstance(call, Hydrated):
             shown = public_arguments(call.definition, call.arguments)
-        self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
+            self._schemas[call.call.id] = call.definition.input_schema
+        if call.call.id not in self._told:
+            self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
 
     def approval_requested(self, request: ApprovalRequest) -> None:
-        self._emit(ApprovalRequested(request))
+        if self._told.get(request.call_id) != request.id:
+            self._emit(ApprovalRequested(request, self._schemas.get(request.call_id)))
 
     def progress(self, call_id: str, part: JsonValue) -> None:
         self._emit(ToolCallProgress(call_id, part))

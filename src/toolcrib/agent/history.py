@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import assert_never
 
 import msgspec
@@ -126,15 +126,24 @@ class ConversationHistory:
         self._ids.update(call.id for call in message.tool_calls)
 
     def with_new_ids(self, reply: Reply, prefix: str) -> Reply:
-        """Give each call a new id where a client repeats one, or results would be mixed up."""
+        """Give a call a new id where a client repeats one, or results would be mixed up."""
         calls = reply.tool_calls
         if not calls or len({c.id for c in calls} - self._ids) == len(calls):
             return reply
-        renamed = tuple(
-            msgspec.structs.replace(call, id=f"{prefix}{at}") for at, call in enumerate(calls)
-        )
-        message = msgspec.structs.replace(reply.message, tool_calls=renamed)
+        taken: set[str] = set()
+        renamed = []
+        for call in calls:
+            call_id = self.free_id(call.id, prefix, taken)
+            taken.add(call_id)
+            renamed.append(msgspec.structs.replace(call, id=call_id))
+        message = msgspec.structs.replace(reply.message, tool_calls=tuple(renamed))
         return msgspec.structs.replace(reply, message=message)
+
+    def free_id(self, call_id: str, prefix: str, taken: Collection[str] = ()) -> str:
+        """Return the id of a call, behind `prefix` where another call of the conversation has it."""
+        while call_id in self._ids or call_id in taken:
+            call_id = prefix + (call_id or "call")
+        return call_id
 
     def unanswered(self) -> list[ToolCall]:
         """Return the calls of this turn that have no result yet."""

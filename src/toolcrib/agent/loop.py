@@ -29,9 +29,24 @@ from toolcrib.values.client import LLMClient
 from toolcrib.values.context import ROUNDING, PolicyContext
 from toolcrib.values.decision import Answer
 from toolcrib.values.definition import HasDefinition
-from toolcrib.values.event import Done, Event, RunError, RunStarted, ToolsOffered, UsageReported
+from toolcrib.values.event import (
+    Done,
+    Event,
+    ReplyFinished,
+    RunError,
+    RunStarted,
+    ToolsOffered,
+    UsageReported,
+)
 from toolcrib.values.json import encodable
-from toolcrib.values.message import ArgumentsPart, ChatRequest, Message, Reply, TextPart
+from toolcrib.values.message import (
+    ArgumentsPart,
+    ChatRequest,
+    Message,
+    ReasoningPart,
+    Reply,
+    TextPart,
+)
 from toolcrib.values.offer import Offer
 from toolcrib.values.origin import PEOPLE, Attachment, Choice, Origin, prompt_of
 from toolcrib.values.record import CallError, Waiting
@@ -127,7 +142,8 @@ class Origins:
 
 _CUT = ("length", "content_filter")
 _WHOLE = ("tool_calls", "stop")
-_PARTS = (TextPart, ArgumentsPart, Reply)
+_PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
+_PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
 
 
 def _checked(reply: Reply) -> Reply:
@@ -205,7 +221,7 @@ class Run:
         self._cancels = 0
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
         self._history = ConversationHistory(state.messages, self._restored.text)
-        self._watch = Watch(self._emit, self._records)
+        self._watch = Watch(self._emit, self._records, state.pending)
         asked = {request.id: request for request in state.pending}
         self._scope = CallScope(self._tally, answers, asked, self._watch)
 
@@ -213,7 +229,8 @@ class Run:
         """Return the result. Raises what the provider's failure is, with
         `.state`, and CancelledError."""
         self._cancels = cancel_requests()
-        self._emit(RunStarted(self._run_id, self._label.name, self._label.version))
+        label, resumed = self._label, self._saved.turn > 0
+        self._emit(RunStarted(self._run_id, label.name, label.version, resumed))
         if self._tally.tainted:
             taint(self._tally)  # its history is, and so whoever reads its answer
         try:
@@ -246,7 +263,8 @@ class Run:
             async with limit:
                 context = PolicyContext(self._caller, self._tally)
                 self._toolbox = await self._open_toolbox(context)
-                if self._toolbox.chosen:
+                told = self._saved.turn > 0 and self._toolbox.names == self._saved.offered
+                if self._toolbox.chosen and not told:
                     self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
                 await self._turns()
         except _LimitReached as reached:
@@ -339,20 +357,23 @@ class Run:
         reply = self._history.with_new_ids(_checked(reply), request.id_prefix)
         self._usage += reply.usage
         self._tally.tokens = self._usage.input_tokens + self._usage.output_tokens
+        model = reply.model or self._client.model
+        self._emit(ReplyFinished(self._turn, reply.finish, reply.usage, model, reply.provider))
         self._emit(UsageReported(self._usage))
         return reply
 
     async def _streamed(self, request: ChatRequest) -> Reply:
         reply: Reply | None = None
         async for part in self._client.stream(request):  # to its end, so that it is closed by then
-            check_type(
-                "what the client streams", part, _PARTS, "a TextPart, ArgumentsPart or Reply"
-            )
+            check_type("what the client streams", part, _PARTS, _PART_KINDS)
             match part:
                 case TextPart():
                     self._watch.text(part.text)
+                case ReasoningPart():
+                    self._watch.reasoning(part.text)
                 case ArgumentsPart():
-                    self._watch.arguments(part, self._toolbox)
+                    call_id = self._history.free_id(part.call_id, request.id_prefix)
+                    self._watch.arguments(call_id, part, self._toolbox)
                 case Reply():
                     reply = part
                 case _:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from copy import copy
 from types import TracebackType
@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from toolcrib.errors import ToolcribError
-from toolcrib.values.event import Done, Event
+from toolcrib.values.event import Done, Event, TextDelta
 from toolcrib.values.run import RunResult
 from toolcrib.values.typed import came
 
@@ -59,6 +59,22 @@ class RunStream:
                 return self._result
             raise
 
+    async def cancel(self) -> RunResult:
+        """Cancel the run and return its result; whoever reads still gets what became of its calls.
+
+        A run that has ended already stays as it is. Raises what `result` does.
+        """
+        await self._stop()
+        return await self.result()
+
+    async def text(self) -> AsyncIterator[str]:
+        """Yield the text of the answers as it comes. Raises what the provider's failure was, at the end
+        of what came before it."""
+        async for event in self:
+            if isinstance(event, TextDelta):
+                yield event.text
+        await self.result()
+
     def __aiter__(self) -> RunStream:
         return self
 
@@ -79,6 +95,9 @@ class RunStream:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
+        await self._stop()
+
+    async def _stop(self) -> None:
         if not self._task.done():
             await asyncio.sleep(0)  # a run that has not begun could not say that it was cancelled
             self._task.cancel()

@@ -26,6 +26,8 @@ from toolcrib.values.event import (
     ApprovalRequested,
     Done,
     Event,
+    ReasoningDelta,
+    ReplyFinished,
     RunError,
     RunStarted,
     TextDelta,
@@ -209,7 +211,13 @@ class Screen:
             case Done(result=result):
                 self._end_text()
                 self._ending(result)
-            case ToolArgumentsDelta() | ToolsOffered() | UsageReported():
+            case (
+                ToolArgumentsDelta()
+                | ToolsOffered()
+                | UsageReported()
+                | ReasoningDelta()
+                | ReplyFinished()
+            ):
                 pass
             case RunError():
                 self._end_text()  # the error itself is raised, and shown once

@@ -44,7 +44,15 @@ from toolcrib.hydration import hydrate
 from toolcrib.tools import ToolLike, as_tools
 from toolcrib.values.client import Plan
 from toolcrib.values.definition import HasDefinition
-from toolcrib.values.message import ChatRequest, Message, Reply, Settings, StreamPart, TextPart
+from toolcrib.values.message import (
+    ChatRequest,
+    Message,
+    ReasoningPart,
+    Reply,
+    Settings,
+    StreamPart,
+    TextPart,
+)
 from toolcrib.values.typed import check_type, names_wrong_types
 from toolcrib.wire import (
     Decoder,
@@ -300,14 +308,18 @@ class WireClient(Closing):
         return await retried(self._retries, lambda: self._reply(request))
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
-        """Yield text and arguments as they come, and the whole `Reply` last. Raises ClientError."""
+        """Yield text, reasoning and arguments as they come, and the whole `Reply` last.
+
+        What fails before any text or argument came is tried again: reasoning may then come twice.
+        Raises ClientError.
+        """
         attempts = Attempts(self._retries)
         while True:
             begun = False
             try:
                 async with contextlib.aclosing(self._parts(request)) as parts:
                     async for part in parts:
-                        begun = True
+                        begun = begun or not isinstance(part, ReasoningPart)
                         yield part
             except ClientError as error:
                 if begun:

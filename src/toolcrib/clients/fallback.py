@@ -19,7 +19,7 @@ from toolcrib.errors import (
     RequestError,
 )
 from toolcrib.values.client import LLMClient, Plan
-from toolcrib.values.message import ChatRequest, Reply, StreamPart
+from toolcrib.values.message import ChatRequest, ReasoningPart, Reply, StreamPart
 from toolcrib.values.typed import names_wrong_types
 
 _MOVED_ON_BY = (ConnectionFailed, RateLimitError, ProviderError)
@@ -77,7 +77,7 @@ class FallbackClient(Closing):
             parts = client.stream(request)
             try:
                 async for part in parts:
-                    begun = True
+                    begun = begun or not isinstance(part, ReasoningPart)
                     yield part
             except self._on as error:
                 if begun:

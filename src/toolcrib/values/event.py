@@ -12,18 +12,23 @@ import msgspec
 
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.json import JsonObject, JsonValue, Veiled
-from toolcrib.values.message import Usage
+from toolcrib.values.message import FinishReason, Usage
 from toolcrib.values.origin import Choice
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunResult
 
 
 class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
-    """A run of the agent of that name and version, as far as it has them."""
+    """A run of the agent of that name and version, as far as it has them, begins or goes on.
+
+    With `resumed` it goes on: the calls and questions that it waited for were told before, and are not
+    told again.
+    """
 
     run_id: str
     agent: str = ""
     agent_version: str = ""
+    resumed: bool = False
 
 
 class ToolsOffered(msgspec.Struct, frozen=True, tag="tools_offered"):
@@ -39,6 +44,23 @@ class ToolsOffered(msgspec.Struct, frozen=True, tag="tools_offered"):
 class TextDelta(Veiled, msgspec.Struct, frozen=True, tag="text_delta"):
     veiled: ClassVar[tuple[str, ...]] = ("text",)
     text: str
+
+
+class ReasoningDelta(Veiled, msgspec.Struct, frozen=True, tag="reasoning_delta"):
+    """A piece of what the model lets us read of its reasoning: for display, never an answer."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    text: str
+
+
+class ReplyFinished(msgspec.Struct, frozen=True, tag="reply_finished"):
+    """A reply of the model has ended: why, and what it alone has used. Its calls come after this."""
+
+    turn: int
+    finish: FinishReason
+    usage: Usage
+    model: str = ""
+    provider: str = ""
 
 
 class ToolCallStarted(msgspec.Struct, frozen=True, tag="tool_call_started"):
@@ -65,7 +87,10 @@ class ToolCallProgress(msgspec.Struct, frozen=True, tag="tool_call_progress"):
 
 
 class ApprovalRequested(msgspec.Struct, frozen=True, tag="approval_requested"):
+    """A person is asked. `schema` is the tool's own input schema, by which arguments can be edited."""
+
     request: ApprovalRequest
+    schema: JsonObject | None = None
 
 
 class ToolCallFinished(msgspec.Struct, frozen=True, tag="tool_call_finished"):
@@ -93,6 +118,8 @@ Event: TypeAlias = (
     RunStarted
     | ToolsOffered
     | TextDelta
+    | ReasoningDelta
+    | ReplyFinished
     | ToolCallStarted
     | ToolArgumentsDelta
     | ToolCallProgress

@@ -232,6 +232,14 @@ class TextPart(Veiled, msgspec.Struct, frozen=True):
     text: str
 
 
+class ReasoningPart(Veiled, msgspec.Struct, frozen=True):
+    """A piece of what the model lets us read of its reasoning, as it streams: for display only."""
+
+    veiled: ClassVar[tuple[str, ...]] = ("text",)
+
+    text: str
+
+
 class ArgumentsPart(Veiled, msgspec.Struct, frozen=True):
     """A piece of a call's arguments, as it streams: for display only, never to be run."""
 
@@ -242,4 +250,6 @@ class ArgumentsPart(Veiled, msgspec.Struct, frozen=True):
     text: str
 
 
-StreamPart: TypeAlias = TextPart | ArgumentsPart | Reply
+Piece: TypeAlias = TextPart | ReasoningPart | ArgumentsPart
+"""What a reply is made of while it streams."""
+StreamPart: TypeAlias = Piece | Reply

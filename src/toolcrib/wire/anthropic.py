@@ -41,6 +41,7 @@ from toolcrib.wire.request import (
     remembered_history,
     remembered_tools,
     sampling,
+    show_reasoning,
     tools_member,
 )
 
@@ -452,6 +453,8 @@ class AnthropicReply:
         block.add(member, text)
         if block.kind == "text" and text:
             self._tell(text, parts)
+        elif block.kind == member == "thinking":
+            show_reasoning(text, parts)
 
     def _stop(self, block: ContentBlock, parts: Parts) -> None:
         """Take the event that ends a block."""

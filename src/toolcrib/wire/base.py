@@ -18,7 +18,7 @@ from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject, Veiled, json_copy
-from toolcrib.values.message import ArgumentsPart, ChatRequest, FinishReason, Reply, TextPart
+from toolcrib.values.message import ChatRequest, FinishReason, Piece, Reply
 from toolcrib.values.offer import Offer
 from toolcrib.wire.forms import NameRule, ToolForm
 from toolcrib.wire.history import Histories, History
@@ -50,7 +50,7 @@ class Decoder(Protocol):
     def done(self) -> bool:
         """True once no further byte can change the outcome: reading may stop, `finish` is due."""
 
-    def feed(self, data: bytes) -> list[TextPart | ArgumentsPart]:
+    def feed(self, data: bytes) -> list[Piece]:
         """Parts that became known with `data`. Never raises for what the provider sent."""
 
     def finish(self, *, clean: bool = True) -> Reply:

@@ -46,6 +46,7 @@ from toolcrib.wire.request import (
     remembered_history,
     remembered_tools,
     sampling,
+    show_reasoning,
     tools_member,
     with_extra,
 )
@@ -487,6 +488,7 @@ class BedrockReply:
         elif kind == "reasoningContent" and isinstance(value, dict):
             for member, text in value.items():
                 block.add(kind, member, text if isinstance(text, str) else "")
+            show_reasoning(value.get("text"), parts)
         else:
             block.add_other(kind, value)
 

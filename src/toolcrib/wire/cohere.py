@@ -32,6 +32,7 @@ from toolcrib.wire.request import (
     remembered_history,
     remembered_tools,
     settings_members,
+    show_reasoning,
     tools_member,
 )
 
@@ -236,7 +237,9 @@ class CohereReply:
             if not isinstance(text, str):
                 raise WireError(f"the {kind} of a part of the content is not text")
             self._at(index, kind).pieces.append(text)
-            if text and kind == "text":
+            if kind == "thinking":
+                show_reasoning(text, parts)
+            elif text:
                 self._text.append(text)
                 parts.append(TextPart(mended(text)))
 

@@ -51,6 +51,7 @@ from toolcrib.wire.request import (
     remembered_history,
     remembered_tools,
     sampling,
+    show_reasoning,
     tools_member,
     with_extra,
 )
@@ -517,7 +518,10 @@ class GeminiReply:
 
     def _add_text(self, part: dict[str, Any], parts: Parts) -> None:
         text = part.get("text")
-        if text is None or part.get("thought"):
+        if part.get("thought"):
+            show_reasoning(text, parts)
+            return
+        if text is None:
             return
         if not isinstance(text, str):
             raise WireError("the text of a part is not text")

@@ -19,7 +19,7 @@ from toolcrib.wire.history import IdRule, SentCall
 from toolcrib.wire.openai_chat import OPENAI_CHAT, ChatHistory
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
 from toolcrib.wire.openai_chat_reply import ChatReply
-from toolcrib.wire.request import Parts
+from toolcrib.wire.request import Parts, show_reasoning
 
 
 class MistralHistory(ChatHistory):
@@ -73,7 +73,10 @@ class MistralReply(ChatReply):
         if isinstance(content, str):
             self._chunks.append({"type": "text", "text": content})
         elif isinstance(content, list):
-            self._chunks += [chunk for chunk in content if isinstance(chunk, dict)]
+            chunks = [chunk for chunk in content if isinstance(chunk, dict)]
+            self._chunks += chunks
+            for chunk in chunks:
+                show_reasoning(_thought(chunk), parts)
         super().add_text(content, parts)
 
     def state(self) -> list[Any] | None:
@@ -81,6 +84,14 @@ class MistralReply(ChatReply):
         if all(chunk.get("type") == "text" for chunk in self._chunks):
             return None
         return self._chunks if self._whole else joined(self._chunks)
+
+
+def _thought(chunk: dict[str, Any]) -> str:
+    """Return the text of a chunk of thinking."""
+    inner = chunk.get("thinking") if chunk.get("type") == "thinking" else None
+    pieces = inner if isinstance(inner, list) else []
+    texts = [piece.get("text") for piece in pieces if isinstance(piece, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def joined(chunks: Iterable[Any]) -> list[Any]:

@@ -42,6 +42,7 @@ from toolcrib.wire.request import (
     remembered_history,
     remembered_tools,
     sampling,
+    show_reasoning,
     tools_member,
     with_extra,
 )
@@ -162,6 +163,7 @@ class OllamaReply:
             return
         if thinking := _text(message, "thinking"):
             self._thinking.append(thinking)
+            show_reasoning(thinking, parts)
         if content := _text(message, "content"):
             self._text.append(content)
             parts.append(TextPart(mended(content)))

@@ -32,6 +32,7 @@ from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, mended, parsed, same_json
 from toolcrib.wire.request import (
     Parts,
+    show_reasoning,
 )
 
 # Errors and usage, which a chunk or a body has next to its choices.
@@ -390,7 +391,13 @@ class ChatReply:
             return False
         if choice.index != self._choice:
             return not choice.delta.tool_calls
-        if calls := choice.delta.tool_calls:
+        delta = choice.delta
+        if delta.reasoning_content or delta.reasoning:
+            self._kept = kept = self._kept or KeptMembers()
+            kept.add_text("reasoning_content", delta.reasoning_content)
+            kept.add_text("reasoning", delta.reasoning)
+            show_reasoning(delta.reasoning_content or delta.reasoning, parts)
+        if calls := delta.tool_calls:
             self._calls.chunk += 1
             for call in calls:
                 name, text = call.function.name or "", call.function.arguments or ""
@@ -398,13 +405,8 @@ class ChatReply:
                     self._take_note(call.id or "", name, text)
                 if part := self._calls.piece(call.index, call.id or "", name, text):
                     parts.append(part)
-        delta = choice.delta
         if content := delta.content:
             self.add_text(content, parts)
-        if delta.reasoning_content or delta.reasoning:
-            self._kept = kept = self._kept or KeptMembers()
-            kept.add_text("reasoning_content", delta.reasoning_content)
-            kept.add_text("reasoning", delta.reasoning)
         return True
 
     def _chunk(self, chunk: dict[str, Any], data: bytes, *, whole: bool, parts: Parts) -> None:
@@ -489,6 +491,7 @@ class ChatReply:
         if not _ANY_MEMBER.isdisjoint(delta):
             self._kept = self._kept or KeptMembers()
             self._kept.add(delta)
+            show_reasoning(next(filter(None, map(delta.get, _TEXTS)), None), parts)
         calls = delta.get("tool_calls")
         if calls is not None:
             self._add_calls(calls, whole=whole, parts=parts)

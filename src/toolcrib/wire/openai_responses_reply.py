@@ -22,6 +22,7 @@ from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import cached, counted, is_object, mended, same_json
 from toolcrib.wire.request import (
     Parts,
+    show_reasoning,
 )
 
 # The output items of a response, assembled from its events.
@@ -412,6 +413,10 @@ class Output:
         _show(delta + rest, parts)
         self.refused = self.refused or (refused and text.size > 0)
 
+    def reasoning(self, event: dict[str, Any], parts: Parts) -> None:
+        """Show a piece of the reasoning, or of its summary; the item has the whole of it."""
+        show_reasoning(event.get("delta"), parts)
+
     def listed(self, response: dict[str, Any], parts: Parts, *, streamed: bool) -> None:
         """Take the list of a whole response; of one that `streamed`, only what was not whole before."""
         output = member_of(response, "output", list) or []
@@ -546,6 +551,8 @@ _EVENTS: Mapping[str, Callable[[Output, dict[str, Any], Parts], None]] = {
     "response.custom_tool_call_input.done": Output.arguments_done,
     "response.output_text.delta": Output.text,
     "response.output_text.done": Output.text,
+    "response.reasoning_text.delta": Output.reasoning,
+    "response.reasoning_summary_text.delta": Output.reasoning,
     "response.refusal.delta": Output.text,
     "response.refusal.done": Output.text,
 }

@@ -13,13 +13,14 @@ import orjson
 from toolcrib.errors import RequestError
 from toolcrib.values.definition import HasDefinition, tools_in
 from toolcrib.values.json import JsonObject
-from toolcrib.values.message import ArgumentsPart, ChatRequest, Reply, TextPart, ToolChoice
+from toolcrib.values.message import ChatRequest, Piece, ReasoningPart, Reply, ToolChoice
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import HttpRequest, Memo, Wire, as_offered
 from toolcrib.wire.calls import Ending
 from toolcrib.wire.forms import ToolForm
 from toolcrib.wire.framing import Event
 from toolcrib.wire.history import EncodedList, History
+from toolcrib.wire.json_text import mended
 from toolcrib.wire.views import encoded
 
 _PLACE_TEXT = b"\0"
@@ -221,7 +222,13 @@ def _encoded(wire: Wire, given: Sequence[HasDefinition]) -> SentTools:
 # What a wire gives to the decoder that all wires share: a reply under construction, and frames.
 
 
-Parts: TypeAlias = list[TextPart | ArgumentsPart]
+Parts: TypeAlias = list[Piece]
+
+
+def show_reasoning(text: object, parts: Parts) -> None:
+    """Add what the model lets us read of its reasoning, if it is text: it decides nothing."""
+    if isinstance(text, str) and text:
+        parts.append(ReasoningPart(mended(text)))
 
 
 class Builder(Protocol):

@@ -15,7 +15,7 @@ import msgspec
 
 from toolcrib.values.call import ToolCall
 from toolcrib.values.json import canonical_text
-from toolcrib.values.message import ArgumentsPart, Reply, TextPart
+from toolcrib.values.message import Piece, Reply, TextPart
 from toolcrib.values.offer import Offer
 from toolcrib.wire.base import Decoder
 from toolcrib.wire.calls import unlisted
@@ -48,9 +48,9 @@ class TextCallDecoder:
     def done(self) -> bool:
         return self._inner.done
 
-    def feed(self, data: bytes) -> list[TextPart | ArgumentsPart]:
+    def feed(self, data: bytes) -> list[Piece]:
         """Return text at once, but for what may be the beginning of a call, and for calls."""
-        parts: list[TextPart | ArgumentsPart] = []
+        parts: list[Piece] = []
         for part in self._inner.feed(data):
             if not isinstance(part, TextPart):
                 parts.append(part)
