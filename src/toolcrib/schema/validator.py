@@ -292,6 +292,50 @@ def compile_validator(schema: dict[str, Any]) -> Validator:
     return JsonSchemaValidator(schema)
 
 
+# A plain schema is compiled at its first use: of many tools, few are called.
+#
+# It is plain if the drafts' own schema takes it, and nothing in it could fail later: no pattern, which
+# the engine may refuse, and no reference.
+
+
+def is_plain(text: str, schema: dict[str, Any], inspected: Inspected) -> bool:
+    """Return whether a checked schema is certain to compile."""
+    named = text.count('"$schema":"http')  # a dialect that was checked
+    if inspected.patterns or text.count('"$') != named:
+        return False
+    valid: bool = _meta(inspected.draft).is_valid(schema)
+    return valid
+
+
+class DeferredValidator:
+    """Does what `JsonSchemaValidator` does with a schema that `is_plain`, compiled at its first use."""
+
+    __slots__ = ("_made", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._made: JsonSchemaValidator | None = None
+
+    @property
+    def info(self) -> ValidatorInfo:
+        made = self._made or self._compiled()
+        return made.info
+
+    def is_valid(self, value: object, /) -> bool:
+        made = self._made or self._compiled()
+        return made.is_valid(value)
+
+    def violations(self, value: object, /) -> tuple[Violation, ...]:
+        made = self._made or self._compiled()
+        return made.violations(value)
+
+    def _compiled(self) -> JsonSchemaValidator:
+        """Of several threads at once each compiles the same, and one of those is kept."""
+        schema = json_copy(self._text)
+        self._made = made = JsonSchemaValidator(schema, inspect_schema(schema), self._text)
+        return made
+
+
 def check_keywords(schema: dict[str, Any], inspected: Inspected) -> None:
     """Check that each keyword has a value of its form, for what `jsonschema-rs` does not compile yet.
 

@@ -14,7 +14,7 @@ from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.schema import Default, JsonSchemaValidator, LazyValidator, Validator, ValidatorFactory
 from toolcrib.schema.guard import Inspected, inspect_schema, schema_text
 from toolcrib.schema.references import IN_PLACE, Draft, References, children, path_exists
-from toolcrib.schema.validator import check_keywords, made_by
+from toolcrib.schema.validator import DeferredValidator, check_keywords, is_plain, made_by
 from toolcrib.values.definition import (
     ALL,
     UNDECLARED,
@@ -40,6 +40,7 @@ class CheckedSchema(NamedTuple):
     text: str
     schema: JsonObject
     inspected: Inspected
+    derived: bool = False
 
 
 def check_given(name: str, what: str, schema: JsonObject | None) -> CheckedSchema | None:
@@ -68,7 +69,7 @@ def check_derived(name: str, what: str, schema: JsonObject | None) -> CheckedSch
     copy = json_copy(text)
     if copy is None or copy != schema or not _is_harmless(text):
         return check_given(name, what, schema)
-    return CheckedSchema(text, copy, Inspected(Draft.D2020))
+    return CheckedSchema(text, copy, Inspected(Draft.D2020), derived=True)
 
 
 def _is_harmless(text: str) -> bool:
@@ -86,13 +87,15 @@ def make_validator(
     factory: ValidatorFactory | None = None,
     lazy: bool = False,
 ) -> Validator | None:
-    """Compiles a schema now, or (lazy) at its first use. Raises SchemaError."""
+    """Compiles a schema now, or at its first use (lazy, or plain data). Raises SchemaError."""
     if checked is None:
         return None
     try:
         if lazy:
             return LazyValidator(checked.schema, factory or JsonSchemaValidator)
         if factory is None:
+            if not checked.derived and is_plain(*checked[:3]):
+                return DeferredValidator(checked.text)
             return _compiled(checked, may_share=what == "output_schema")
         check_keywords(checked.schema, checked.inspected)
         return made_by(factory, json_copy(checked.text))
@@ -123,14 +126,17 @@ _SHORT, _MAX_SHARED = 200, 1024
 def compile_schema(
     name: str,
     what: str,
-    schema: JsonObject | None,
+    text: str | None,
     *,
     factory: ValidatorFactory | None = None,
     lazy: bool = False,
 ) -> Validator | None:
-    """Checks a schema and makes its validator. Raises SchemaError, naming tool and place."""
-    checked = check_given(name, what, schema)
-    return make_validator(name, what, checked, factory=factory, lazy=lazy)
+    """Checks the text of a schema and makes its validator. Raises SchemaError, naming tool and place."""
+    if text is None:
+        return None
+    checked = check_given(name, what, json_copy(text))
+    kept = None if checked is None else checked._replace(text=text)  # one text, not two that are equal
+    return make_validator(name, what, kept, factory=factory, lazy=lazy)
 
 
 def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> CheckedSchema:

@@ -184,7 +184,7 @@ class Entry(NamedTuple):
     """A tool with the implementations that were bound for it, and where it was found (or "")."""
 
     tool: Tool[..., Any]
-    bindings: Mapping[type, object]
+    bindings: Mapping[type, object] = MappingProxyType({})
     source: str = ""
 
 
@@ -434,9 +434,9 @@ def _entries(tools: Tools, *, imported: bool = False) -> Iterator[Entry]:
     for thing in tools_in(tools, whole=Catalog):
         if isinstance(thing, Mapping):
             own = not imported or isinstance(thing, ImportedForm)
-            found = (Entry(tool_from_dict(thing if own else ImportedForm(thing), {}, ()), {}),)
+            found = (Entry(tool_from_dict(thing if own else ImportedForm(thing), {}, ())),)
         else:
-            found = thing.entries if isinstance(thing, Catalog) else (Entry(tool_of(thing), {}),)
+            found = thing.entries if isinstance(thing, Catalog) else (Entry(tool_of(thing)),)
         for entry in found:
             yield _brought(entry) if imported else entry
 

@@ -12,6 +12,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar, get_args
 
 import msgspec
@@ -159,6 +160,9 @@ def copy_of(instance: Any) -> Any:
     return msgspec.structs.replace(instance, arguments=copy.deepcopy(dict(instance.arguments)))
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})  # one for all tools that declare nothing
+
+
 class _FixedValue(NamedTuple):
     """A default that is the same in each call, and the pointer to it."""
 
@@ -272,9 +276,9 @@ class Tool(Generic[P, R]):
         self._original = target if original is None else original
         self.validator = validator
         self.output_validator = output_validator
-        self.converters = converters or {}
+        self.converters = converters or _NOTHING
         self._converting = tuple((n, c, UNCHANGED_TYPES.get(c)) for n, c in self.converters.items())
-        self.defaults = defaults or {}
+        self.defaults = defaults or _NOTHING
         self.takes_object = takes_object
         self._fixed = None if takes_object is not None else _fixed_values(self.defaults)
         readers = [takes_object, *self.converters.values()]
@@ -493,8 +497,8 @@ def _validators(
 ) -> tuple[Validator | None, Validator | None]:
     made = partial(compile_schema, definition.name, factory=factory, lazy=lazy)
     return (
-        made("input_schema", definition.input_schema),
-        made("output_schema", definition.output_schema),
+        made("input_schema", definition.input_schema_json),
+        made("output_schema", definition.output_schema_json),
     )
 
 
