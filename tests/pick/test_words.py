@@ -192,7 +192,7 @@ def test_stems_are_those_of_the_words(text: str) -> None:
 
 
 def test_what_is_remembered_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = module._STEMS
+    known = module._STEMS._kept
     monkeypatch.setattr(module, "_MOST", 3)
     known.clear()
     for text in ("東京の天気" * 20, "aB" * 100, *(f"word{i}s more" for i in range(20))):

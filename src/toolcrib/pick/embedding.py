@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast, runti
 from toolcrib.errors import MissingExtraError, PickError, SourceError, ToolcribError
 from toolcrib.pick.query import Query, part_read, parts_of, texts_of
 from toolcrib.pick.ranking import checked_rows, numpy, units
-from toolcrib.pick.scorer import CatalogCache, Hits, Score, trim
+from toolcrib.pick.scorer import CatalogCache, Hits, Score, digests_in_steps, trim
 from toolcrib.pick.vectors import (
     Matrix,
     QueryVectors,
@@ -189,6 +189,7 @@ class EmbeddingScorer:
         yield Matrix.interleaved(rows, more, [len(each.examples) for each in definitions])
 
     def _each_alone(self, definitions: Sequence[ToolDefinition]) -> Iterator[Matrix | None]:
+        yield from digests_in_steps(definitions)
         with self._lock:
             found = {d.digest: self._kept[d.digest] for d in definitions if d.digest in self._kept}
         new = list({d.digest: d for d in definitions if d.digest not in found}.values())

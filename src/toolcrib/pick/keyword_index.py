@@ -65,8 +65,8 @@ class WordIndex:
         self.postings = postings
 
     @cached_property
-    def digests(self) -> frozenset[str]:
-        return frozenset([definition.digest for definition in self.definitions])
+    def known(self) -> frozenset[ToolDefinition]:
+        return frozenset(self.definitions)
 
     @cached_property
     def slots(self) -> array[int]:
@@ -126,13 +126,13 @@ def index_steps(
     """
     base = _most_alike(definitions, kept)
     place = array("i", [-1]) * len(base.place)
-    free: dict[str, list[int]] = {}
+    free: dict[ToolDefinition, list[int]] = {}
     for position in range(len(base.definitions) - 1, -1, -1):
-        free.setdefault(base.definitions[position].digest, []).append(base.slots[position])
+        free.setdefault(base.definitions[position], []).append(base.slots[position])
     texts = base.texts.copy()
     grown: dict[str, tuple[array[int], array[float]]] = defaultdict(_columns)
     for position, definition in enumerate(definitions):
-        known = free.get(definition.digest) if free else None
+        known = free.get(definition) if free else None
         if known:
             place[known.pop()] = position
             continue
@@ -159,11 +159,11 @@ def _columns() -> tuple[array[int], array[float]]:
 
 
 def _most_alike(definitions: Sequence[ToolDefinition], kept: Sequence[WordIndex]) -> WordIndex:
-    wanted = frozenset([definition.digest for definition in definitions]) if kept else frozenset()
+    wanted = frozenset(definitions) if kept else frozenset()
     best, most = _EMPTY, len(wanted) // 2
     for index in kept:
         small_enough = len(index.place) <= 2 * len(definitions)  # with the slots of those gone
-        shared = len(wanted & index.digests) if small_enough else 0
+        shared = len(wanted & index.known) if small_enough else 0
         if shared > most:
             best, most = index, shared
     return best
@@ -196,13 +196,13 @@ def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
     """Return what an index holds of a tool: each stem's impact, and the text
     of its name and description."""
     columns = stems_by_field(definition)
-    weighed: dict[str, float] = {}
+    weighed: dict[str, float] = defaultdict(float)
     for column, weight, usual in zip(columns, _WEIGHTS, _USUAL, strict=True):
         if not column:
             continue
         each = weight / (1 - _B + _B * len(column) / usual)
         for word in column:
-            weighed[word] = weighed.get(word, 0.0) + each
+            weighed[word] += each
     impacts = {word: SATURATION * x / (x + K1) for word, x in weighed.items()}
     return impacts, f" {' '.join(columns[0])} | {' '.join(columns[1])} "
 

@@ -30,6 +30,7 @@ import msgspec
 
 from toolcrib.errors import PickError
 from toolcrib.pick.query import Query
+from toolcrib.pick.words import no_json
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 
@@ -228,16 +229,16 @@ class _Entry(Generic[T]):
 
 
 class CatalogCache(Generic[T]):
-    """`build(definitions)` for the `size` catalogs used last; digests tell catalogs apart.
+    """`build(definitions)` for the `size` catalogs used last; their definitions tell catalogs apart.
 
     Two threads that ask for the same new catalog build it once; other catalogs do not wait for it.
     """
 
     def __init__(self, build: Callable[[Sequence[ToolDefinition]], T], *, size: int = 8) -> None:
-        self._steps: Steps[T] = lambda definitions, _: iter((build(definitions),))
+        self._steps = _in_one_step(build)
         self._size = size
         self._lock = Lock()
-        self._entries: dict[tuple[str, ...], _Entry[T]] = {}
+        self._entries: dict[tuple[ToolDefinition, ...], _Entry[T]] = {}
         self._of_tuples: dict[int, tuple[tuple[HasDefinition, ...], _Entry[T]]] = {}
         self._uses = count(1)
 
@@ -254,8 +255,8 @@ class CatalogCache(Generic[T]):
         if held is not None and held[0] is tools:
             held[1].used = next(self._uses)
             return held[1].built[0]
-        definitions = _digested(tools, deadline)
-        entry = self._entry(tuple([definition.digest for definition in definitions]))
+        definitions = tuple([tool.get_definition() for tool in tools])
+        entry = self._entry(definitions)
         wait = -1 if deadline == inf else min(max(0.0, deadline - monotonic()), TIMEOUT_MAX)
         if not entry.lock.acquire(timeout=wait):
             raise _late()
@@ -287,7 +288,7 @@ class CatalogCache(Generic[T]):
             raise
         raise _late()
 
-    def _entry(self, key: tuple[str, ...]) -> _Entry[T]:
+    def _entry(self, key: tuple[ToolDefinition, ...]) -> _Entry[T]:
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             entry.used = next(self._uses)
@@ -314,22 +315,27 @@ def _last_use(entry: _Entry[T]) -> int:
     return entry.used
 
 
-def _digested(tools: Sequence[HasDefinition], deadline: float) -> list[ToolDefinition]:
-    """Their definitions, each with its digest, which it keeps: so each call gets further."""
-    definitions = [tool.get_definition() for tool in tools]
+def _in_one_step(build: Callable[[Sequence[ToolDefinition]], T]) -> Steps[T]:
+    def steps(definitions: Sequence[ToolDefinition], _: Sequence[T]) -> Iterator[T | None]:
+        yield from digests_in_steps(definitions)
+        yield build(definitions)
+
+    return steps
+
+
+def digests_in_steps(definitions: Sequence[ToolDefinition]) -> Iterator[None]:
+    """Make the digests, which definitions keep, so that a build that is stopped gets further.
+
+    Raises PickError for a definition that has none.
+    """
     without = [definition for definition in definitions if "digest" not in definition.__dict__]
     for start in range(0, len(without), _AT_ONCE):
         for definition in without[start : start + _AT_ONCE]:
             try:
                 _ = definition.digest
             except ValueError:
-                raise PickError(
-                    f"tool {definition.name!r}: a schema or an example of its definition is no JSON, "
-                    "or is nested too deeply"
-                ) from None
-        if monotonic() >= deadline:
-            raise _late()
-    return definitions
+                raise no_json(definition.name) from None
+        yield None
 
 
 def _late() -> PickError:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
+from toolcrib.errors import PickError
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonValue, encodable
 
@@ -130,10 +131,17 @@ class Fields(NamedTuple):
 
 
 def fields(definition: ToolDefinition) -> Fields:
-    """Return the five searchable fields; `parameter_text` is descriptions and the strings of enums."""
+    """Return the five searchable fields; `parameter_text` is descriptions and the strings of enums.
+
+    Raises PickError for a definition whose schema is no JSON.
+    """
     names: list[str] = []
     texts: list[str] = []
-    for schema in _schemas(definition.input_schema):
+    try:
+        whole = definition.input_schema
+    except ValueError:
+        raise no_json(definition.name) from None
+    for schema in _schemas(whole):
         properties = schema.get("properties")
         if isinstance(properties, dict):
             names += properties
@@ -149,6 +157,12 @@ def fields(definition: ToolDefinition) -> Fields:
         " ".join(names),
         " ".join(texts),
         " ".join(definition.tags),
+    )
+
+
+def no_json(tool: str) -> PickError:
+    return PickError(
+        f"tool {tool!r}: a schema or an example of its definition is no JSON, or is nested too deeply"
     )
 
 
@@ -224,22 +238,21 @@ def stem(word: str) -> str:
 
 def stems(text: str, *, stop_words: bool = False) -> list[str]:
     """Return the stems of `text.words(text)`, in order."""
-    known = _STEMS_WITH_ALL if stop_words else _STEMS
-    return [*chain.from_iterable(map(known.__getitem__, raw_words(text)))]
+    return (_STEMS_WITH_ALL if stop_words else _STEMS).of(raw_words(text))
 
 
 def words_of(stems: frozenset[str], text: str, *, stop_words: bool = False) -> list[str]:
     """Return those of `text.words(text)` that have one of these stems, each once."""
     known, none = _STEMS_WITH_ALL if stop_words else _STEMS, stems.isdisjoint
     raws = raw_words(text)
-    if none(chain.from_iterable(map(known.__getitem__, raws))):
+    if none(known.of(raws)):
         return []
-    found = [raw for raw in raws if not none(known[raw])]
+    found = [raw for raw in raws if not none(known.of([raw]))]
     each = (word for raw in found for word in parts(raw) if stem(word) in stems)
     return [word for word in dict.fromkeys(each) if stop_words or word not in STOP_WORDS]
 
 
-class _Stems(dict[str, tuple[str, ...]]):
+class _Stems:
     """The stems of each of the `text.raw_words`, made when they are first asked for.
 
     Long ones (a sentence of CJK, which has no spaces) are not kept, and all are forgotten when they
@@ -248,13 +261,22 @@ class _Stems(dict[str, tuple[str, ...]]):
 
     def __init__(self, without: frozenset[str]) -> None:
         self._without = without
+        self._kept: dict[str, tuple[str, ...]] = {}
 
-    def __missing__(self, raw: str) -> tuple[str, ...]:
-        found = tuple(stem(word) for word in parts(raw) if word not in self._without)
-        if len(raw) <= _LONGEST:
-            if len(self) >= _MOST:
-                self.clear()
-            self[raw] = found
+    def of(self, raws: list[str]) -> list[str]:
+        try:
+            return [*chain.from_iterable(map(self._kept.__getitem__, raws))]
+        except KeyError:  # one of them is new
+            return [*chain.from_iterable(map(self._one, raws))]
+
+    def _one(self, raw: str) -> tuple[str, ...]:
+        found = self._kept.get(raw)
+        if found is None:
+            found = tuple(stem(word) for word in parts(raw) if word not in self._without)
+            if len(raw) <= _LONGEST:
+                if len(self._kept) >= _MOST:
+                    self._kept.clear()
+                self._kept[raw] = found
         return found
 
 

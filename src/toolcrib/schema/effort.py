@@ -25,6 +25,8 @@ _TEXT = 50  # bytes that count as much as a node
 _LISTS = ("allOf", "anyOf", "oneOf")
 _SINGLES = ("not", "if", "then", "else")
 _DEPENDENT = ("dependentSchemas", "dependencies")  # lists of names, among draft 7's, are skipped
+# Keywords of one draft only: to the other draft they are data, of any form.
+_OF_ONE_DRAFT = {"prefixItems": list, "dependentSchemas": dict, "dependentRequired": dict}
 _OTHER_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _OTHER_ITEMS = ("items", "contains", "additionalItems", "unevaluatedItems")
 
@@ -64,7 +66,7 @@ def _copied(weights: _Weights, node: dict[str, Any], part: Any) -> int:
     """Return what all that one subschema may find wrong with a part would copy."""
     reasons = len(node) + len(node.get("required", ()))
     if isinstance(part, dict):
-        reasons += sum(map(len, node.get("dependentRequired", {}).values()))
+        reasons += sum(map(len, _said(node, "dependentRequired").values()))
         reasons += len(part) if "propertyNames" in node else 0
     allowed = (weights.of(node[key]) for key in ("enum", "const") if key in node)
     return reasons * weights.of(part) + sum(allowed)
@@ -89,11 +91,18 @@ def _next(references: References, node: dict[str, Any], part: Any) -> Iterator[t
         if isinstance(node.get(keyword), str):
             yield references.resolve(node[keyword]), part
     for keyword in _DEPENDENT:
-        yield from ((branch, part) for branch in node.get(keyword, {}).values())
+        yield from ((branch, part) for branch in _said(node, keyword).values())
     if isinstance(part, dict):
         yield from _members(node, part)
     elif isinstance(part, list):
         yield from _items(node, part)
+
+
+def _said(node: dict[str, Any], keyword: str) -> Any:
+    """Return the value of a keyword, or an empty one where it is absent or of another form."""
+    form = _OF_ONE_DRAFT.get(keyword, dict)
+    value = node.get(keyword)
+    return value if isinstance(value, form) else form()
 
 
 def _members(node: dict[str, Any], part: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
@@ -112,7 +121,7 @@ def _members(node: dict[str, Any], part: dict[str, Any]) -> Iterator[tuple[Any, 
 
 def _items(node: dict[str, Any], part: list[Any]) -> Iterator[tuple[Any, Any]]:
     items = node.get("items")
-    first = items if isinstance(items, list) else node.get("prefixItems", ())  # a list: draft 7
+    first = items if isinstance(items, list) else _said(node, "prefixItems")  # a list: draft 7
     others = [node[keyword] for keyword in _OTHER_ITEMS if isinstance(node.get(keyword), dict)]
     yield from zip(first, part, strict=False)
     for child in part:

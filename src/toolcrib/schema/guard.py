@@ -55,6 +55,7 @@ def check_shape(schema: object) -> None:
     Limits: depth 100, 50,000 nodes, 1,000,000 bytes of text, integers of 64 bits.
     """
     nodes, size = 1, 0
+    members: Iterable[tuple[Any, Any]]
     stack: list[tuple[Place, int, Any]] = [(None, 0, schema)]
     while stack:
         place, depth, node = stack.pop()
@@ -62,11 +63,16 @@ def check_shape(schema: object) -> None:
             raise SchemaError(
                 f"the schema is nested deeper than {MAX_DEPTH}, or holds itself", pointer_to(place)
             )
-        members = _members(place, node)
+        if node.__class__ is dict:
+            members = node.items()
+            size += _keys(node, place)
+        else:
+            members = _members(place, node)
+            size += _keys(node, place) if isinstance(node, dict) else 0
         nodes += len(node)
         if nodes > MAX_NODES:
             raise SchemaError(f"the schema has more than {MAX_NODES} nodes", pointer_to(place))
-        size += 2 + 3 * len(node) + (_keys(node, place) if isinstance(node, dict) else 0)
+        size += 2 + 3 * len(node)
         for key, child in members:
             kind = child.__class__
             if kind is str:

@@ -131,11 +131,13 @@ def compile_schema(
     factory: ValidatorFactory | None = None,
     lazy: bool = False,
 ) -> Validator | None:
-    """Checks the text of a schema and makes its validator. Raises SchemaError, naming tool and place."""
+    """Checks a schema and makes its validator. Raises SchemaError, naming tool and place."""
     if text is None:
         return None
     checked = check_given(name, what, json_copy(text))
-    kept = None if checked is None else checked._replace(text=text)  # one text, not two that are equal
+    kept = (
+        None if checked is None else checked._replace(text=text)
+    )  # one text, not two that are equal
     return make_validator(name, what, kept, factory=factory, lazy=lazy)
 
 
@@ -196,6 +198,8 @@ def secret_properties(
         if name not in properties:
             raise DefinitionError(f"tool '{tool}': secret names {name!r}, which is no parameter")
     marked = any(mark in given.text for mark in _MARKS)
+    if not (marked or named):
+        return ()
     hidden = _hidden(given.schema, frozenset(properties)) if marked else set()
     found = [name for name in properties if name in hidden]
     return tuple(dict.fromkeys([*named, *found, *hidden.intersection([UNDECLARED])]))

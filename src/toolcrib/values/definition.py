@@ -411,6 +411,7 @@ def tools_in(tools: object, *, whole: type | None = None) -> Iterator[Any]:
 
 
 _DEEPEST = 16
+_EACH_ONE = (ToolDefinition, Mapping, type, str, bytes)
 
 
 def _tools_in(thing: object, whole: type | None, levels: int) -> Iterator[Any]:
@@ -418,13 +419,16 @@ def _tools_in(thing: object, whole: type | None, levels: int) -> Iterator[Any]:
         yield thing
     elif isinstance(thing, Iterable):
         for inner in thing:
-            yield from _tools_in(inner, whole, levels - 1)
+            if inner.__class__ is dict:
+                yield inner
+            else:
+                yield from _tools_in(inner, whole, levels - 1)
 
 
 def _is_one(thing: object) -> bool:
-    if isinstance(thing, ToolDefinition | Mapping | type | str | bytes):
+    if isinstance(thing, _EACH_ONE):
         return True
-    return not isinstance(thing, Iterable) or hasattr(thing, "get_definition")
+    return hasattr(thing, "get_definition") or not isinstance(thing, Iterable)
 
 
 def offered_tools(
