@@ -168,6 +168,55 @@ async def group_within() -> None:
             await asyncio.Event().wait()
 
 
+async def failing_group() -> None:
+    async def fails() -> None:
+        raise ValueError
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fails())
+        group.create_task(asyncio.Event().wait())
+
+
+async def left_group_within() -> None:
+    for _ in range(2):
+        with suppress(ExceptionGroup):
+            await failing_group()
+
+
+async def groups_in_groups() -> None:
+    with suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(left_group_within())
+            await left_group_within()
+            await group_within()
+            group.create_task(failing_group())
+
+
+async def group_in_a_generator() -> None:
+    async def parts() -> AsyncIterator[int]:
+        await left_group_within()
+        yield 1
+
+    async for _ in parts():
+        await left_group_within()
+
+
+async def group_in_a_call() -> None:
+    @tool(visible=ALL)
+    async def inner() -> int:
+        """Leave groups."""
+        await left_group_within()
+        await failing_group()
+        return 1
+
+    outcome = await ToolRunner([inner]).exec(ToolCall("call_1", "inner", "{}"))
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.TOOL_ERROR
+
+
+GROUPS = [left_group_within, groups_in_groups, group_in_a_generator, group_in_a_call]
+
+
 async def cancelled_by_another() -> None:
     other = asyncio.ensure_future(asyncio.Event().wait())
     asyncio.get_running_loop().call_soon(other.cancel)
@@ -175,7 +224,7 @@ async def cancelled_by_another() -> None:
         await other
 
 
-@pytest.mark.parametrize("within", [timeout_within, group_within, cancelled_by_another])
+@each_row("within", [timeout_within, group_within, cancelled_by_another, *GROUPS])
 async def test_a_cancellation_that_a_tool_takes_back_is_no_request_to_stop(
     within: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +246,68 @@ async def test_a_cancellation_that_a_tool_takes_back_is_no_request_to_stop(
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
+
+
+@each_row("within", GROUPS)
+async def test_what_opens_or_streams_or_approves_may_use_task_groups(
+    within: Callable[[], Awaitable[None]],
+) -> None:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Rows]:
+        await within()
+        yield Rows()
+        await within()
+
+    @tool(visible=ALL, requires_approval=True)
+    async def f(db: Db) -> AsyncIterator[int]:
+        """Count."""
+        await within()
+        yield 0
+        await within()
+        yield db.rows()
+
+    async def grace(_request: ApprovalRequest) -> Approve:
+        await within()
+        return Approve(by="grace")
+
+    outcome = await ToolRunner(Catalog([f]).bind({Db: per_call(opened)}), approver=grace).exec(CALL)
+    assert isinstance(outcome, Completed)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+@each_row("fails", [True, False])
+async def test_a_call_is_cancelled_from_outside_while_a_task_group_of_its_tool_ends(
+    fails: bool,
+) -> None:
+    ending, go = asyncio.Event(), asyncio.Event()
+
+    async def cleans_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ending.set()
+            await go.wait()
+
+    @tool(visible=ALL)
+    async def f() -> int:
+        """Leave a group of which one child takes its time to end."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cleans_up())
+            if fails:
+                group.create_task(failing_group())
+        return 1
+
+    running = asyncio.ensure_future(ToolRunner([f]).exec(CALL))
+    if fails:
+        await ending.wait()
+    else:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    asyncio.get_running_loop().call_later(0.01, go.set)
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 async def test_what_is_left_behind_cancels_nobody_who_called_it(

@@ -11,10 +11,12 @@ which no later call uses and which does not keep the process alive.
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
-from collections.abc import Callable, Coroutine, Generator, Mapping
+import sys
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from functools import partial
-from types import CoroutineType, NoneType, coroutine
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, NoneType, coroutine
 from typing import Any, Protocol, TypeVar
 
 from toolcrib.threads import Work, in_thread
@@ -62,7 +64,7 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
         return finished.value
     except GeneratorExit:
         raise _exit_of_its_own() from None
-    deadline = _Deadline(seconds)
+    deadline = _Deadline(work, seconds)
     try:
         value = await _driven(work, pending, deadline)
     except (asyncio.CancelledError, TimeoutError):
@@ -84,9 +86,20 @@ class _Deadline:
     that back: the grace then ends without consequence.
     """
 
-    __slots__ = ("_gate", "_grace", "_limit", "_loop", "_requests", "_task", "passed", "stopping")
+    __slots__ = (
+        "_gate",
+        "_grace",
+        "_limit",
+        "_loop",
+        "_requests",
+        "_task",
+        "_work",
+        "passed",
+        "stopping",
+    )
 
-    def __init__(self, seconds: float | None) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Any], seconds: float | None) -> None:
+        self._work = work
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._requests = cancel_requests()
@@ -118,6 +131,7 @@ class _Deadline:
 
     def cancelled(self) -> None:
         """Begin the grace if a CancelledError came because the task was cancelled."""
+        _take_back(self._work)
         if self._is_cancelled():
             self.stopping = True
             if self._grace is not None:
@@ -227,6 +241,46 @@ def cancel_requests() -> int:
     return 0 if task is None else task.cancelling()
 
 
+def _take_back(work: Any) -> None:
+    """Take back what a task group within a coroutine asked of the task that it is driven in.
+
+    A group of which a child fails while it waits for the others cancels its task. Before Python 3.13
+    it never takes that back, so that it would look as if the caller had been cancelled.
+    """
+    if sys.version_info >= (3, 13):
+        return
+    task = asyncio.current_task()
+    for frame in _frames(work):
+        if frame.f_code is not asyncio.TaskGroup.__aexit__.__code__ or frame.f_locals["et"]:
+            continue  # what it cancelled before it was left, it has taken back
+        group = frame.f_locals["self"]
+        if group._parent_cancel_requested and group._parent_task is task:  # noqa: SLF001
+            group._parent_cancel_requested = False  # noqa: SLF001  once
+            task.uncancel()
+
+
+_SUSPENDED = {
+    CoroutineType: ("cr_frame", "cr_await"),
+    AsyncGeneratorType: ("ag_frame", "ag_await"),
+    GeneratorType: ("gi_frame", "gi_yieldfrom"),
+}
+
+
+def _frames(steps: Any) -> Iterator[FrameType]:
+    """Yield the frames of a suspended coroutine and of what it awaits, the outermost first."""
+    while steps is not None:
+        names = _SUSPENDED.get(steps.__class__)
+        if names is None:  # a step of an async generator does not say whose it is
+            steps = next((s for s in gc.get_referents(steps) if s.__class__ in _SUSPENDED), None)
+            continue
+        frame, steps = (getattr(steps, name) for name in names)
+        if frame is None:
+            return
+        yield frame
+        if frame.f_code in (_driven.__code__, _resumed.__code__):
+            steps = frame.f_locals["work"]
+
+
 async def until_done(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
     """Wait until a future is done, however often this is cancelled; return what is to be raised then.
 
@@ -295,19 +349,21 @@ async def _from_thread(work: Callable[[], Any]) -> Any:
 
 
 @coroutine
-def _resumed(steps: Steps, pending: Any) -> Generator[Any, Any, Any]:
+def _resumed(work: Steps, pending: Any) -> Generator[Any, Any, Any]:
     """Drive a coroutine that was stepped once and waits for `pending` to its end."""
     given: Any
     while True:
         try:
             sent = yield pending
         except GeneratorExit:
-            steps.close()
+            work.close()
             raise
         except BaseException as error:  # noqa: BLE001  cancellation too goes to the tool
-            step, given = steps.throw, error
+            if isinstance(error, asyncio.CancelledError):
+                _take_back(work)
+            step, given = work.throw, error
         else:
-            step, given = steps.send, sent
+            step, given = work.send, sent
         try:
             pending = step(given)
         except StopIteration as finished:
