@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cache
 from itertools import chain, islice
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypedDict
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypedDict
 
 import msgspec
-from pydantic import Field
 
 from toolcrib.errors import ToolError
 from toolcrib.pick import PickOptions, PickResult, pick_tools
@@ -24,7 +23,7 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.context import CallContext, PolicyContext
 from toolcrib.values.decision import Deny
 from toolcrib.values.definition import HasDefinition, ToolDefinition
-from toolcrib.values.json import JsonValue
+from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import Message
 from toolcrib.values.offer import Offer
 from toolcrib.values.origin import Candidate, Choice
@@ -125,23 +124,44 @@ class FoundTools(TypedDict):
     tools: list[FoundTool]
 
 
+# Written out: `Annotated[str, Field(…)]` would import a part of pydantic that takes long.
+_SEARCH_INPUT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "query": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": _LONGEST_QUERY,
+            "description": "What the tool should do, in a few words.",
+        },
+        "limit": {
+            "type": "integer",
+            "maximum": 10,
+            "minimum": 1,
+            "description": "How many tools to find at most.",
+            "default": 5,
+        },
+    },
+    "required": ["query"],
+    "additionalProperties": False,
+}
+
+
 @cache
 def search_tools() -> Tool[..., Any]:
     """Return the tool; made when it is first wanted."""
 
-    @tool(visible=["tools[].name"], read_only=True, idempotent=True, name=NAME)
-    async def search(
-        query: Annotated[str, Field(min_length=1, max_length=_LONGEST_QUERY)],
-        shelf: ToolSearch,
-        limit: Annotated[int, Field(ge=1, le=10)] = 5,
-    ) -> FoundTools:
+    @tool(
+        visible=["tools[].name"],
+        read_only=True,
+        idempotent=True,
+        name=NAME,
+        input_schema=_SEARCH_INPUT,
+    )
+    async def search(query: str, shelf: ToolSearch, limit: int = 5) -> FoundTools:
         """Find more tools, if none of those that you have does what is needed.
 
         Those that are found can be called from your next turn on.
-
-        Args:
-            query: What the tool should do, in a few words.
-            limit: How many tools to find at most.
         """
         found = await shelf.find(query, limit)
         return {"tools": [{"name": d.name, "description": _short(d.description)} for d in found]}

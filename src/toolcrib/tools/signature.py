@@ -19,13 +19,17 @@ from types import FunctionType, GenericAlias, NoneType, SimpleNamespace, UnionTy
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
-from pydantic.dataclasses import is_pydantic_dataclass
-from pydantic.fields import FieldInfo
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, read_docstring
 from toolcrib.schema.derive import NO_DEFAULT, Factory
-from toolcrib.schema.derive.hints import MAX_LEVELS, annotated_text, quick_hints, too_deep
+from toolcrib.schema.derive.hints import (
+    MAX_LEVELS,
+    annotated_text,
+    is_field,
+    quick_hints,
+    too_deep,
+)
 from toolcrib.schema.docstring import DocumentedSignature, class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
 
@@ -333,7 +337,7 @@ def _hinted(cls: type, constructor: Any) -> Any:
     The fields of a class are read in the modules that they come from; a generated constructor
     knows only the module of the last class.
     """
-    if issubclass(cls, BaseModel) or is_pydantic_dataclass(cls):
+    if issubclass(cls, BaseModel) or "__is_pydantic_dataclass__" in cls.__dict__:
         return cls
     if constructor is object.__init__ and not (_made_by_new(cls) or hasattr(cls, "__signature__")):
         return constructor
@@ -422,9 +426,9 @@ def _check_by_name(name: str, kind: Any) -> None:
 
 def _default(name: str, hint: Any, default: Any) -> Any:
     """Return a default; one that only pydantic knows would not reach the function."""
-    wrong = isinstance(default, FieldInfo)
+    wrong = is_field(default)
     if default is EMPTY and get_origin(hint) is Annotated:
-        wrong = any(isinstance(f, FieldInfo) and not f.is_required() for f in hint.__metadata__)
+        wrong = any(is_field(f) and not f.is_required() for f in hint.__metadata__)
     if wrong:
         raise DefinitionError(
             f"parameter '{name}': write Annotated[…, Field(…)] for its type, and a plain "

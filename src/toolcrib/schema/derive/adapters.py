@@ -23,13 +23,13 @@ from pydantic import (
     PydanticUserError,
     TypeAdapter,
 )
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticOmit, SchemaValidator, core_schema
 from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.errors import DefinitionError
 from toolcrib.schema.derive.hints import (
     identity,
+    is_field,
     origin_and_args,
     quick_class_hints,
     show,
@@ -103,7 +103,7 @@ def _core_of(cls: Any) -> Any:
 
 
 def _field_core(field: dataclasses.Field[Any], hint: Any) -> Any:
-    if not field.init or field.metadata or isinstance(field.default, FieldInfo):
+    if not field.init or field.metadata or is_field(field.default):
         return None
     core = _leaf_core(hint)
     if core is None or field.default is field.default_factory is dataclasses.MISSING:
@@ -163,7 +163,7 @@ def _leaf_key(hint: Any) -> Hashable:
 
 def _field_key(extra: Any) -> Hashable:
     """Return what a `Field` says, if that is no more than a description and constraints of scalars."""
-    if not isinstance(extra, FieldInfo) or not extra.is_required():
+    if not is_field(extra) or not extra.is_required():
         return None
     key: list[Hashable] = []
     for name, said in extra.__repr_args__():

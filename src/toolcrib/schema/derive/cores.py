@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from pydantic import Secret
-
-from toolcrib.schema.derive.plain import SECRETS
+from toolcrib.schema.derive.plain import secrets
 from toolcrib.schema.derive.roundtrip import IPS
 
 
@@ -86,9 +84,9 @@ def makes_secret(core: Any) -> bool:
         return False
     function = core["function"]["function"]
     if isinstance(function, type):
-        return issubclass(function, SECRETS)
+        return issubclass(function, secrets())
     owner, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    return owner == Secret.__module__ and name.startswith("Secret.")
+    return owner == "pydantic.types" and name.startswith("Secret.")
 
 
 def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:

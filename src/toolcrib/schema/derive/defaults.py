@@ -27,7 +27,7 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 import msgspec
-from pydantic import BaseModel, Secret, SecretBytes, SecretStr, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import (
     PydanticSerializationError,
     SchemaValidator,
@@ -43,7 +43,7 @@ from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, reader, whole_
 from toolcrib.schema.derive.cores import is_core, is_pydantics, parts_of
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.hints import show
-from toolcrib.schema.derive.plain import MISSING, WRITTEN, attributes_of, plain_default
+from toolcrib.schema.derive.plain import MISSING, WRITTEN, attributes_of, is_secret, plain_default
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import Differs
 from toolcrib.schema.guard import schema_text
@@ -63,7 +63,6 @@ _JUDGED = frozenset(("type", "title", "description", "examples")) | _BOUNDS.keys
 _UNION = frozenset(("anyOf", "title", "description"))
 _LARGE = 2**63
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
-_SECRETS = (Secret, SecretBytes, SecretStr)
 _OF_FIELDS = frozenset(("model", "dataclass", "named-tuple", "call"))
 # What is wrong with a default only on some days or machines, or by the author's own validators:
 # those never ran on defaults, and `= ""` with a validator that wants text is a common way to write
@@ -310,7 +309,7 @@ def _read(given: Any, adapter: Adapter, hint: str) -> Default:
     except Exception:  # noqa: BLE001  an author's validator, which needs more than the value
         return default_of(given)
     said = _json_value(given)
-    if said is MISSING and not isinstance(given, (*_PLAIN, *_SECRETS)):
+    if said is MISSING and not (isinstance(given, _PLAIN) or is_secret(given)):
         return _without_json(given)  # a sentinel
     with suppress(Differs, ValidationError, CoreSchemaError, ValueError):
         if said is not MISSING and not isinstance(given, bool):
@@ -365,7 +364,7 @@ def _is_made_by_author(given: Any, validated: Any, core: Any) -> bool:
     """
     if (
         isinstance(given, bool)
-        or isinstance(validated, _SECRETS)
+        or is_secret(validated)
         or hasattr(validated, "unicode_string")
     ):
         return False
@@ -384,7 +383,7 @@ def _is_made_by_author(given: Any, validated: Any, core: Any) -> bool:
 
 def _has_no_json(value: Any) -> bool:
     """Return whether a value is one that must not be turned into JSON, or loses what it is by that."""
-    if isinstance(value, (Iterator, *_SECRETS)):
+    if isinstance(value, Iterator) or is_secret(value):
         return True
     if isinstance(value, Mapping):
         return any(map(_has_no_json, (*value.keys(), *value.values())))

@@ -20,7 +20,8 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ImportString, Secret, TypeAdapter
+import pydantic
+from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
@@ -529,13 +530,13 @@ def _core(hint: Any) -> Any:
 @cache
 def _secret_serializer() -> object:
     """Return the function that marks a secret, however it is subclassed and subscribed."""
-    return _core(Secret[int])["serialization"]["function"]
+    return _core(pydantic.Secret[int])["serialization"]["function"]
 
 
 @cache
 def _importer() -> object:
     """Return the function that marks an `ImportString`."""
-    return _core(ImportString)["function"]["function"]
+    return _core(pydantic.ImportString)["function"]["function"]
 
 
 def _is_hashable(schema: Any) -> bool:

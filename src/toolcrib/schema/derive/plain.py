@@ -17,19 +17,28 @@ from pathlib import PurePath
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, RootModel, Secret, SecretBytes, SecretStr
+from pydantic import BaseModel
 from pydantic_core import (
     PydanticSerializationError,
     to_jsonable_python,
 )
 
+from toolcrib.schema.derive.hints import classes_of
 from toolcrib.values.json import canonical_json
 
 MISSING: Any = object()
-SECRETS = (SecretStr, SecretBytes, Secret)
 WRITTEN = (Fraction, PurePath, ZoneInfo)  # a text as JSON, which pydantic does not write of all
 NUMBERS = (int, float)
 _SCALARS = frozenset((str, int, float, bool, type(None)))
+
+
+def secrets() -> tuple[type, ...]:
+    """Return the classes of pydantic's secrets."""
+    return classes_of("pydantic.types", "SecretStr", "SecretBytes", "Secret")
+
+
+def is_secret(value: Any) -> bool:
+    return hasattr(value, "get_secret_value") and isinstance(value, secrets())
 
 
 def plain(value: Any) -> Any:
@@ -39,7 +48,7 @@ def plain(value: Any) -> Any:
         return value if kind is not float or isfinite(value) else MISSING
     if isinstance(value, Enum):
         return plain(value.value)
-    if isinstance(value, SECRETS):
+    if is_secret(value):
         return plain(value.get_secret_value())
     if isinstance(value, dict):
         return _plain_object(value)
@@ -71,9 +80,9 @@ def attributes_of(value: Any) -> Any:
 
     A RootModel is what it holds. Serializers, excluded fields and private attributes do not matter.
     """
-    if isinstance(value, RootModel):
-        return value.root
     if isinstance(value, BaseModel):
+        if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
+            return value.root  # type: ignore[attr-defined]
         sent_as = {n: field.validation_alias for n, field in type(value).model_fields.items()}
         held = {
             alias if isinstance(alias := sent_as.get(name), str) else name: part
@@ -100,7 +109,7 @@ def holds_secret(value: Any) -> bool:
         if id(part) in seen:
             continue
         seen.add(id(part))
-        if isinstance(part, SECRETS):
+        if is_secret(part):
             return True
         if isinstance(part, Mapping):
             pending += [*part.keys(), *part.values()]

@@ -43,7 +43,7 @@ from pydantic_core import (
 from toolcrib.schema.derive.plain import (
     MISSING,
     NUMBERS,
-    SECRETS,
+    is_secret,
     number_of,
     plain,
     plain_default,
@@ -264,7 +264,7 @@ class LeafPart(Part):
             return number_of(value, shown) if self._as_number else shown
         if shown is not MISSING and same_json(shown, sent):
             return shown
-        held = value.get_secret_value() if isinstance(value, SECRETS) else value
+        held = value.get_secret_value() if is_secret(value) else value
         if held is not value and same_json(plain(held), sent):
             return sent
         if not self._reads_as(sent, value):
@@ -426,10 +426,10 @@ class InsidePart(AroundPart):
     """Walks what pydantic wraps around a plan of its own: a secret is opened, a reference followed."""
 
     def fits(self, value: Any) -> bool:
-        return isinstance(value, SECRETS) or self.inner.fits(value)
+        return is_secret(value) or self.inner.fits(value)
 
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
-        if isinstance(value, SECRETS):
+        if is_secret(value):
             value = value.get_secret_value()
         return self.inner.check(value, sent, at, found)
 
@@ -707,7 +707,7 @@ class DictPart(Part):
                 self._value.take_out(value[key], item, dumped[key], (at, key), taken)
 
     def _name(self, key: Any) -> Any:
-        if isinstance(key, SECRETS):  # two secrets are two names; who shows them masks them
+        if is_secret(key):  # two secrets are two names; who shows them masks them
             key = plain(key)
         if key.__class__ is str:
             return key
