@@ -1,4 +1,5 @@
-"""D: what `import toolcrib` costs, with every public name resolved and one tool defined.
+"""D: what importing toolcrib costs, with one tool defined: for tools and a runner; for the example of the
+README, with an agent; with every public name resolved.
 
 CPU milliseconds above an empty interpreter, the minimum of several processes that have the bytecode
 of all modules, as after an installation; the floor is the import of the third-party modules that the
@@ -25,14 +26,19 @@ import asyncio, jiter, jsonschema_rs, msgspec, orjson, sqlite3
 from pydantic import TypeAdapter
 TypeAdapter(dict[str, int]).json_schema()
 """
-TOOLCRIB = """
-import toolcrib
-for name in toolcrib.__all__: getattr(toolcrib, name)
-@toolcrib.tool(visible=toolcrib.ALL)
+TOOL = """
+@tool(visible=ALL)
 def count(words: list[str], least: int = 1) -> dict[str, int]:
     "Count words."
     return {}
 """
+
+
+PROGRAMS = {
+    "tools and a runner": f"from toolcrib import ALL, ToolRunner, tool{TOOL}ToolRunner([count])",
+    "the README's example": f"from toolcrib import ALL, Agent, run_sync, tool{TOOL}",
+    "every public name": f"from toolcrib import *{TOOL}",
+}
 
 
 def cpu_ms(code: str) -> float:
@@ -61,13 +67,14 @@ def distributions(name: str, seen: set[str]) -> set[str]:
 
 
 def main() -> None:
-    rounds = [[cpu_ms(code) for code in (EMPTY, FLOOR, TOOLCRIB)] for _ in range(ROUNDS)]
-    empty, floor, ours = (min(column) for column in zip(*rounds, strict=True))
+    codes = (EMPTY, FLOOR, *PROGRAMS.values())
+    rounds = [[cpu_ms(code) for code in codes] for _ in range(ROUNDS)]
+    empty, floor, *ours = (min(column) for column in zip(*rounds, strict=True))
     print(f"empty interpreter          {empty:7.0f} ms")
     print(f"third-party imports alone  {floor - empty:7.0f} ms above it")
-    ratio = (ours - empty) / (floor - empty)
-    print(f"toolcrib                   {ours - empty:7.0f} ms above it (reach {REACH_MS})")
-    print(f"ratio                      {ratio:7.2f}")
+    for name, took in zip(PROGRAMS, ours, strict=True):
+        ratio = (took - empty) / (floor - empty)
+        print(f"{name:<27}{took - empty:7.0f} ms above it, {ratio:.2f} x (reach {REACH_MS} ms)")
     core = sorted(distributions("toolcrib", set()))
     print(
         f"distributions              {len(core):7d} (reach {REACH_DISTRIBUTIONS}): {', '.join(core)}"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from rows import each_row
 
 import toolcrib
@@ -141,6 +142,50 @@ def test_the_public_names_are_pinned_and_sorted() -> None:
     assert all(hasattr(toolcrib, name) for name in toolcrib.__all__)
 
 
+def test_each_name_is_imported_from_where_type_checkers_see_it() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    (seen,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and not node.orelse and node.lineno < 20
+    )
+    imports = [node for node in seen.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: node.module for node in imports for alias in node.names}
+    assert homes == toolcrib._HOMES
+    assert sorted(homes) == PUBLIC
+    assert set(PUBLIC) <= set(dir(toolcrib))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = toolcrib.nothing  # type: ignore[attr-defined]
+
+
+def modules_after(code: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"],
+        env={"PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def test_tools_and_a_runner_load_no_clients_wires_or_scorers() -> None:
+    loaded = modules_after(
+        "from toolcrib import ALL, ToolRunner, tool\n"
+        "@tool(visible=ALL)\n"
+        "def count(words: list[str], least: int = 1) -> dict[str, int]:\n"
+        "    'Count words.'\n"
+    )
+    rooms = (
+        "toolcrib.agent",
+        "toolcrib.clients",
+        "toolcrib.wire",
+        "toolcrib.pick",
+        "pydantic.types",
+    )
+    assert [room for room in rooms if room in loaded] == []
+
+
 @each_row("module", ROOMS)
 def test_the_rooms_that_users_import_have_what_the_docs_promise(module: str) -> None:
     room = importlib.import_module(module)
@@ -160,17 +205,12 @@ def test_the_inside_does_not_import_the_front_door(path: Path) -> None:
 
 
 def test_the_core_imports_no_extra() -> None:
-    code = (
-        "import sys, toolcrib, toolcrib.approvals, toolcrib.audit, toolcrib.policies; "
-        "print([m for m in ('aiohttp', 'typer', 'rich', 'numpy', 'wordllama', 'xllamacpp', 'pint', "
-        "'simpleeval', 'sqlalchemy', 'psycopg', 'limits', 'opentelemetry', 'tenacity', 'botocore', "
-        "'genai_prices') if m in sys.modules])"
+    loaded = modules_after(
+        "import toolcrib, toolcrib.approvals, toolcrib.audit, toolcrib.policies\n"
+        "for name in toolcrib.__all__: getattr(toolcrib, name)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(PACKAGE.parent)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"
+    extras = (
+        "aiohttp", "typer", "rich", "numpy", "wordllama", "xllamacpp", "pint", "simpleeval",
+        "sqlalchemy", "psycopg", "limits", "opentelemetry", "tenacity", "botocore", "genai_prices",
+    )  # fmt: skip
+    assert [module for module in extras if module in loaded] == []

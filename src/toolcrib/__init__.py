@@ -1,58 +1,66 @@
-"""toolcrib: the crib where an agent's tools are kept, picked, checked, run and written down."""
+"""toolcrib: the crib where an agent's tools are kept, picked, checked, run and written down.
 
-from toolcrib.agent import Agent, RunStream, Session, run_sync
-from toolcrib.errors import ErrorCode, ToolError
-from toolcrib.hydration import hydrate, repair
-from toolcrib.pick import PickOptions, PickResult, pick_tools
-from toolcrib.runner import Policy, ToolRunner
-from toolcrib.schema import bundle_refs
-from toolcrib.tools import (
-    Catalog,
-    Injected,
-    ReadOnly,
-    Tool,
-    ToolComponent,
-    Trusted,
-    capability,
-    discover,
-    function_to_tool_definition,
-    get_definition,
-    per_call,
-    tool,
-)
-from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
-from toolcrib.values.context import CallContext, PolicyContext
-from toolcrib.values.decision import (
-    Allow,
-    ApprovalRequest,
-    Approve,
-    Approver,
-    Ask,
-    Caller,
-    Deny,
-    Refuse,
-)
-from toolcrib.values.definition import ALL, ToolDefinition
-from toolcrib.values.event import (
-    ApprovalRequested,
-    Done,
-    Event,
-    ReasoningDelta,
-    ReplyFinished,
-    RunError,
-    RunStarted,
-    TextDelta,
-    ToolArgumentsDelta,
-    ToolCallFinished,
-    ToolCallProgress,
-    ToolCallStarted,
-    ToolsOffered,
-    UsageReported,
-)
-from toolcrib.values.message import Message, Reply, Usage
-from toolcrib.values.offer import Offer
-from toolcrib.values.record import Completed, Failed, ToolInvocationRecord, Waiting
-from toolcrib.values.run import Limits, RunResult, RunState
+A name is imported when it is first asked for: a program that has tools and no agent loads no clients,
+no wires and no scorers.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolcrib.agent import Agent, RunStream, Session, run_sync
+    from toolcrib.errors import ErrorCode, ToolError
+    from toolcrib.hydration import hydrate, repair
+    from toolcrib.pick import PickOptions, PickResult, pick_tools
+    from toolcrib.runner import Policy, ToolRunner
+    from toolcrib.schema import bundle_refs
+    from toolcrib.tools import (
+        Catalog,
+        Injected,
+        ReadOnly,
+        Tool,
+        ToolComponent,
+        Trusted,
+        capability,
+        discover,
+        function_to_tool_definition,
+        get_definition,
+        per_call,
+        tool,
+    )
+    from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+    from toolcrib.values.context import CallContext, PolicyContext
+    from toolcrib.values.decision import (
+        Allow,
+        ApprovalRequest,
+        Approve,
+        Approver,
+        Ask,
+        Caller,
+        Deny,
+        Refuse,
+    )
+    from toolcrib.values.definition import ALL, ToolDefinition
+    from toolcrib.values.event import (
+        ApprovalRequested,
+        Done,
+        Event,
+        ReasoningDelta,
+        ReplyFinished,
+        RunError,
+        RunStarted,
+        TextDelta,
+        ToolArgumentsDelta,
+        ToolCallFinished,
+        ToolCallProgress,
+        ToolCallStarted,
+        ToolsOffered,
+        UsageReported,
+    )
+    from toolcrib.values.message import Message, Reply, Usage
+    from toolcrib.values.offer import Offer
+    from toolcrib.values.record import Completed, Failed, ToolInvocationRecord, Waiting
+    from toolcrib.values.run import Limits, RunResult, RunState
 
 __all__ = [
     "ALL",
@@ -123,3 +131,43 @@ __all__ = [
     "run_sync",
     "tool",
 ]
+
+# In which module each name is: the same as above, which only type checkers read.
+_NAMES = {
+    "agent": "Agent RunStream Session run_sync",
+    "errors": "ErrorCode ToolError",
+    "hydration": "hydrate repair",
+    "pick": "PickOptions PickResult pick_tools",
+    "runner": "Policy ToolRunner",
+    "schema": "bundle_refs",
+    "tools": (
+        "Catalog Injected ReadOnly Tool ToolComponent Trusted capability discover "
+        "function_to_tool_definition get_definition per_call tool"
+    ),
+    "values.call": "Hydrated HydrationResult Rejected ToolCall",
+    "values.context": "CallContext PolicyContext",
+    "values.decision": "Allow ApprovalRequest Approve Approver Ask Caller Deny Refuse",
+    "values.definition": "ALL ToolDefinition",
+    "values.event": (
+        "ApprovalRequested Done Event ReasoningDelta ReplyFinished RunError RunStarted "
+        "TextDelta ToolArgumentsDelta ToolCallFinished ToolCallProgress ToolCallStarted "
+        "ToolsOffered UsageReported"
+    ),
+    "values.message": "Message Reply Usage",
+    "values.offer": "Offer",
+    "values.record": "Completed Failed ToolInvocationRecord Waiting",
+    "values.run": "Limits RunResult RunState",
+}
+_HOMES = {name: f"toolcrib.{home}" for home, names in _NAMES.items() for name in names.split()}
+
+if not TYPE_CHECKING:  # to a type checker, any name would be there
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'toolcrib' has no attribute {name!r}")
+        found = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
