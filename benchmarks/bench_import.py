@@ -1,5 +1,5 @@
-"""D: what importing toolcrib costs, with one tool defined: for tools and a runner; for the example of the
-README, with an agent; with every public name resolved.
+"""D: what importing toolcrib costs, with one tool defined: for tools and a runner; for the example of
+the README, with an agent; with every public name resolved.
 
 CPU milliseconds above an empty interpreter, the minimum of several processes that have the bytecode
 of all modules, as after an installation; the floor is the import of the third-party modules that the
