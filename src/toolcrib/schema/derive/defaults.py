@@ -362,11 +362,7 @@ def _is_made_by_author(given: Any, validated: Any, core: Any) -> bool:
 
     Those do not judge defaults. An object of fields, a secret or a URL is what pydantic makes.
     """
-    if (
-        isinstance(given, bool)
-        or is_secret(validated)
-        or hasattr(validated, "unicode_string")
-    ):
+    if isinstance(given, bool) or is_secret(validated) or hasattr(validated, "unicode_string"):
         return False
     pending = [core]
     while pending:
