@@ -26,10 +26,10 @@ from toolcrib.schema.derive import NO_DEFAULT, Factory
 from toolcrib.schema.derive.hints import (
     MAX_LEVELS,
     annotated_text,
-    is_field,
     quick_hints,
     too_deep,
 )
+from toolcrib.schema.derive.plain import is_field
 from toolcrib.schema.docstring import DocumentedSignature, class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
 

@@ -29,12 +29,12 @@ from pydantic_core import SchemaError as CoreSchemaError
 from toolcrib.errors import DefinitionError
 from toolcrib.schema.derive.hints import (
     identity,
-    is_field,
     origin_and_args,
     quick_class_hints,
     show,
     with_lists,
 )
+from toolcrib.schema.derive.plain import is_field
 from toolcrib.schema.derive.reading import TypedReader
 
 # Build the core schema of a simple dataclass from those of its fields.

@@ -19,18 +19,6 @@ _SHOWN = 200
 _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.Container)
 
 
-def classes_of(module: str, *names: str) -> tuple[type, ...]:
-    """Return classes of a module that takes long to import; none where nobody has imported it, for no
-    value is of one of them then."""
-    known = sys.modules.get(module)
-    return tuple(vars(known)[name] for name in names if hasattr(known, name))
-
-
-def is_field(value: Any) -> bool:
-    """Return whether a value is what pydantic's `Field(…)` gives."""
-    return isinstance(value, classes_of("pydantic.fields", "FieldInfo"))
-
-
 def origin_and_args(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return `get_origin` and `get_args`, for the most common hints without a search."""
     kind = hint.__class__

@@ -5,6 +5,7 @@ Attributes count, not what a class says of itself: secrets are opened, enums are
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -23,13 +24,24 @@ from pydantic_core import (
     to_jsonable_python,
 )
 
-from toolcrib.schema.derive.hints import classes_of
 from toolcrib.values.json import canonical_json
 
 MISSING: Any = object()
 WRITTEN = (Fraction, PurePath, ZoneInfo)  # a text as JSON, which pydantic does not write of all
 NUMBERS = (int, float)
 _SCALARS = frozenset((str, int, float, bool, type(None)))
+
+
+def classes_of(module: str, *names: str) -> tuple[type, ...]:
+    """Return classes of a module that takes long to import; none where nobody has imported it, for no
+    value is of one of them then."""
+    known = sys.modules.get(module)
+    return tuple(vars(known)[name] for name in names if hasattr(known, name))
+
+
+def is_field(value: Any) -> bool:
+    """Return whether a value is what pydantic's `Field(…)` gives."""
+    return isinstance(value, classes_of("pydantic.fields", "FieldInfo"))
 
 
 def secrets() -> tuple[type, ...]:
