@@ -12,6 +12,8 @@ from pydantic import (
     ConfigDict,
     Field,
     RootModel,
+    TypeAdapter,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -107,6 +109,29 @@ class Dog(BaseModel):
     order: int
 
 
+class Named(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    kind: Literal["named"] = Field("named", alias="type")
+
+
+class OtherNamed(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    kind: Literal["other"] = Field(alias="type")
+
+
+class Leaf(BaseModel):
+    op: Literal["leaf"] = "leaf"
+
+
+class Branch(BaseModel):
+    op: Literal["branch"] = "branch"
+    below: Operation | None = None
+
+
+Operation = Annotated[Leaf | Branch, Field(discriminator="op")]
+Branch.model_rebuild()
+
+
 class Open(BaseModel):
     model_config = ConfigDict(extra="allow")
     order: int
@@ -197,6 +222,28 @@ def test_each_branch_of_a_union_is_closed() -> None:
     for hint in (Cat | Dog, Annotated[Cat | Dog, Field(discriminator="kind")]):
         assert _accepts(hint, GOOD | {"kind": "dog"})
         assert not _accepts(hint, BAD | {"kind": "dog"})
+
+
+@each_row(
+    ("hint", "value", "tag"),
+    [
+        (Annotated[Cat | Dog, Field(discriminator="kind")], GOOD | {"kind": "cat"}, "kind"),
+        (Annotated[Named | OtherNamed, Field(discriminator="kind")], {"type": "named"}, "type"),
+        (Operation, {"op": "leaf"}, "op"),
+        (list[Operation] | None, [{"op": "branch", "below": {"op": "leaf"}}], "op"),
+        (dict[str, Operation], {"a": {"op": "leaf"}}, "op"),
+    ],
+)
+def test_a_tag_with_a_default_has_to_be_sent(hint: Any, value: Any, tag: str) -> None:
+    assert _accepts(hint, value)
+    TypeAdapter(hint).validate_python(value)
+    innermost = value
+    while tag not in innermost or "below" in innermost:
+        innermost = innermost[0] if isinstance(innermost, list) else [*innermost.values()][-1]
+    del innermost[tag]
+    assert not _accepts(hint, value)
+    with pytest.raises(ValidationError):
+        TypeAdapter(hint).validate_python(value)
 
 
 @pytest.mark.parametrize("hint", [ByName, Choices])

@@ -24,6 +24,9 @@ TEXT = {"type": "string"}
 NODE = tool({"v": {"type": "integer"}, "next": {"$ref": "#/$defs/node"}}, "v")
 CAT = tool({"kind": {"const": "cat"}, "lives": {"type": "integer"}}, "kind")
 DOG = tool({"kind": {"const": "dog"}, "name": TEXT}, "kind", "name")
+KIND = {"propertyName": "kind"}
+PETS = [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Pack"}]
+PACK = tool({"kind": {"const": "pack"}, "of": {"oneOf": PETS, "discriminator": KIND}}, "kind", "of")
 
 STRICT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no arguments": ({"type": "object"}, shut({})),
@@ -32,6 +35,24 @@ STRICT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nullable already": (
         tool({"a": {"anyOf": [TEXT, {"type": "null"}], "default": None}}),
         shut({"a": {"anyOf": [TEXT, {"type": "null"}]}}),
+    ),
+    "recursive alternatives that a property tells apart": (
+        tool(
+            {"a": {"oneOf": PETS, "discriminator": KIND}},
+            "a",
+            **{"$defs": {"Cat": tool({"kind": {"const": "cat"}}, "kind"), "Pack": PACK}},
+        ),
+        shut(
+            {"a": {"anyOf": PETS}},
+            **{
+                "$defs": {
+                    "Cat": shut({"kind": {"const": "cat", "type": "string"}}),
+                    "Pack": shut(
+                        {"kind": {"const": "pack", "type": "string"}, "of": {"anyOf": PETS}}
+                    ),
+                }
+            },
+        ),
     ),
     "optional enum": (
         tool({"a": {"type": "string", "enum": ["x", "y"]}}),

@@ -66,6 +66,7 @@ class SchemaGenerator(GenerateJsonSchema):
         self._may_have_orphans = False
         self._hooked = set[int]()  # classes whose own functions run now, by the id of their core
         self._described = set[int]()  # those of them whose fields were described on the way
+        self._tagged: list[tuple[Json, list[str]]] = []  # a branch, and the names its tag may have
 
     def build_schema_type_to_method(self) -> Any:
         self._methods = _Methods(self)
@@ -75,6 +76,8 @@ class SchemaGenerator(GenerateJsonSchema):
         """Return a schema for each name, and the definitions that they refer to."""
         made = {name: dict(self.generate_inner(core)) for name, core in schemas}
         shared: Json = dict(self.definitions.items())
+        for branch, names in self._tagged:
+            _demand_tag(branch, names, shared)
         if not self._may_have_orphans:
             return made, shared
         reached = {named_in(node) for node in with_definitions(made.values(), shared)}
@@ -268,6 +271,13 @@ class SchemaGenerator(GenerateJsonSchema):
             raise PydanticInvalidForJsonSchema("SkipJsonSchema leaves out all of a union")
         return made
 
+    def tagged_union_schema(self, schema: Any) -> Json:
+        made = super().tagged_union_schema(schema)
+        if self.mode == "validation" and not callable(schema["discriminator"]):
+            names = _tag_names(schema["discriminator"])
+            self._tagged += ((branch, names) for branch in made["oneOf"])
+        return made
+
     def literal_schema(self, schema: Any) -> Json:
         expected = schema["expected"]
         if self.mode == "validation" and constraints.choices(expected) is None:
@@ -388,6 +398,30 @@ class _Methods(dict[str, Any]):
         method = getattr(self._generator, f"{kind.replace('-', '_')}_schema")
         self[kind] = method
         return method
+
+
+def _demand_tag(branch: Json, names: list[str], definitions: Json) -> None:
+    """Require the tag of a branch of a tagged union, once all definitions are known.
+
+    pydantic chooses by the tag before it reads defaults, so a tag with a default has to be sent.
+    """
+    node = branch
+    while (name := named_in(node)) in definitions:
+        node = definitions[name]
+    for inner in node.get("oneOf", ()):
+        _demand_tag(inner, names, definitions)
+    tag = next((name for name in names if name in node.get("properties", {})), None)
+    required = node.get("required", [])
+    if tag is not None and tag not in required:
+        node["required"] = [*required, tag]
+
+
+def _tag_names(discriminator: Any) -> list[str]:
+    """Return the names by which pydantic looks for a tag: a field's own name, its alias, or both."""
+    if isinstance(discriminator, str):
+        return [discriminator]
+    paths = [[step] if isinstance(step, str) else step for step in discriminator]
+    return [path[0] for path in paths if len(path) == 1]
 
 
 def _is_plain(metadata: Json) -> bool:

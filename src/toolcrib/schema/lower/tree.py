@@ -31,6 +31,7 @@ DOCUMENT = frozenset(("$schema", "$id", "$vocabulary", "$anchor", "$dynamicAncho
 # What says nothing about which values are valid.
 ANNOTATIONS = DOCUMENT.union(
     (
+        "discriminator",  # which property tells alternatives apart (OpenAPI)
         "title",
         "description",
         "default",
