@@ -68,6 +68,10 @@ SIGNED = """
 from toolcrib.audit import SigningKey
 SigningKey.generate("example.com/shop", "shop.key")
 """
+CHAT = """
+from toolcrib.chat import chat_app
+assert chat_app(Agent(ScriptedClient(["hi"]), []), store="sqlite://").routes
+"""
 LIMITED = """
 from toolcrib.policies import rate_limit
 asyncio.run(run(policy=[rate_limit("5/minute")]))
@@ -89,6 +93,7 @@ EXTRAS = {
     "": "",
     "audit": LOGGED,
     "bedrock": "import toolcrib.clients.signing as s; s._library()",
+    "chat": CHAT,
     "checkpoints": LOGGED + SIGNED,
     "cli": "from toolcrib.cli import run as command\nassert command(['--help']) == 0",
     "http": SERVED,

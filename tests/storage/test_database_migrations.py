@@ -56,7 +56,8 @@ async def test_a_new_database_is_of_the_newest_version(url: str) -> None:
     await database.aclose()
     found = await tables(url)
     audit = {"audit_entries", "audit_head", "audit_keys", "audit_tiles"}
-    assert {"approvals", "toolcrib_schema", *audit} == set(found)
+    chat = {"chat_threads", "chat_turns", "chat_calls"}
+    assert {"approvals", "toolcrib_schema", *audit, *chat} == set(found)
     assert found["approvals"][-2:] == ["run_id", "call_id"]
 
 

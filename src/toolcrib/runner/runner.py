@@ -92,6 +92,7 @@ class ToolRunner:
         if repairer is not None:
             check_repairer(repairer)
         self._repairer = repairer
+        self._sinks = tuple(sinks)
         write_ahead = WriteAhead(sinks)
         self._recorder = Recorder(sinks, write_ahead.ledger)
         policies = with_standard(policy)
@@ -124,6 +125,23 @@ class ToolRunner:
         made = copy(self)
         setup = self._setup._replace(catalog=catalog, executor=self._setup.executor.over(catalog))
         made._setup = setup  # noqa: SLF001  one's own copy
+        return made
+
+    def with_sinks(self, *sinks: Sink) -> ToolRunner:
+        """Return a runner whose calls are written to these sinks, too, and which shares all else.
+        Raises what a runner with all of them would."""
+        every = (*self._sinks, *checked_sinks(sinks))
+        write_ahead = WriteAhead(every)
+        made = copy(self)
+        made._sinks, made._recorder = every, Recorder(every, write_ahead.ledger)  # noqa: SLF001  one's own copy
+        made._setup = self._setup._replace(write_ahead=write_ahead, recorder=made._recorder)  # noqa: SLF001  one's own copy
+        return made
+
+    def with_approver(self, approver: Approver) -> ToolRunner:
+        """Return a runner that asks this approver, and shares all else."""
+        check_approver(approver)
+        made = copy(self)
+        made._setup = self._setup._replace(approver=approver)  # noqa: SLF001  one's own copy
         return made
 
     @property

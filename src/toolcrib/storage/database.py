@@ -301,6 +301,34 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE audit_keys (prefix TEXT PRIMARY KEY, content TEXT NOT NULL)",
         "CREATE TABLE audit_tiles (place TEXT PRIMARY KEY, hashes TEXT NOT NULL)",
     ),
+    (
+        """CREATE TABLE chat_threads (
+            id TEXT PRIMARY KEY,
+            owner TEXT NOT NULL,
+            title TEXT NOT NULL,
+            created_at DOUBLE PRECISION NOT NULL,
+            updated_at DOUBLE PRECISION NOT NULL,
+            session TEXT NOT NULL DEFAULT ''
+        )""",
+        "CREATE INDEX chat_threads_by_owner ON chat_threads (owner, updated_at)",
+        """CREATE TABLE chat_turns (
+            id TEXT PRIMARY KEY,
+            thread_id TEXT NOT NULL,
+            seq INTEGER NOT NULL,
+            run_id TEXT NOT NULL,
+            status TEXT NOT NULL,
+            view TEXT NOT NULL,
+            state TEXT NOT NULL,
+            lease DOUBLE PRECISION NOT NULL,
+            UNIQUE (thread_id, seq)
+        )""",
+        """CREATE TABLE chat_calls (
+            run_id TEXT NOT NULL,
+            call_id TEXT NOT NULL,
+            record TEXT NOT NULL,
+            PRIMARY KEY (run_id, call_id)
+        )""",
+    ),
 )
 
 

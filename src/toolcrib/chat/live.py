@@ -1,0 +1,459 @@
+"""The runs that this process carries, and whoever watches their threads.
+
+Rule: a turn is stored before its run begins and a call before it runs, so that a process that is killed
+leaves nothing behind that nobody knows of. Watchers get a snapshot and then operations; one that falls
+behind gets another snapshot. A run goes on whether or not anybody watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import TypeVar
+
+import msgspec
+
+from toolcrib.agent import Agent, RunStream, Session
+from toolcrib.chat.threads import LEASE, BusyError, StoredThread, StoredTurn, ThreadStore
+from toolcrib.chat.view import Json, Operation, TurnView
+from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.values.call import ToolCall
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.event import (
+    ApprovalRequested,
+    Done,
+    Event,
+    RunStarted,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from toolcrib.values.json import canonical_json
+from toolcrib.values.message import Message
+from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunResult, RunState
+
+_log = logging.getLogger("toolcrib.chat")
+T = TypeVar("T")
+_MOST_WAITING = 2_000  # operations that a watcher may be behind
+_LOOK = 1.0  # seconds between looks at a thread whose run another process carries
+_TRIES = 5
+_KEPT_EVENTS = (ToolCallStarted, ApprovalRequested, ToolCallFinished)
+
+
+class ChatError(ToolcribError):
+    """A request that cannot be granted: an HTTP status, a code for programs, a text for people."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+def no_thread() -> ChatError:
+    return ChatError(404, "unknown_thread", "there is no such thread of yours")
+
+
+class CallKeeper:
+    """A sink that keeps each call of the runs carried here, before it begins and when it is over."""
+
+    write_ahead = True
+
+    def __init__(self, store: ThreadStore) -> None:
+        self._store = store
+        self._named: dict[str, asyncio.Event] = {}
+
+    def named(self, run_id: str) -> None:
+        """Let the calls of a run be kept: its turn says by now which run it is."""
+        self._event(run_id).set()
+
+    def over(self, run_id: str) -> None:
+        self._named.pop(run_id, None)
+
+    async def write(self, record: ToolInvocationRecord) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEASE):
+                await self._event(record.run_id).wait()
+        await self._store.keep_call(record)
+
+    def _event(self, run_id: str) -> asyncio.Event:
+        return self._named.setdefault(run_id, asyncio.Event())
+
+
+class _Watcher:
+    """Holds what one reader of a thread has not read yet; too much of it becomes a snapshot."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Operation] = []
+        self.behind = True  # it begins with a snapshot
+        self.woken = asyncio.Event()
+
+    def tell(self, operations: Sequence[Operation]) -> None:
+        if not self.behind:
+            self.waiting += operations
+            if len(self.waiting) > _MOST_WAITING:
+                self.behind = True
+                self.waiting.clear()
+        self.woken.set()
+
+
+class _OpenThread:
+    """A thread that somebody watches, or that runs here."""
+
+    def __init__(self, stored: StoredThread) -> None:
+        self.id = stored.id
+        self.owner = stored.owner
+        self.title = stored.title
+        self.turns: list[Json] = [turn.view for turn in stored.turns]
+        self.watchers: set[_Watcher] = set()
+        self.shown: TurnView | None = None
+        self.stream: RunStream | None = None
+
+    def snapshot(self) -> Json:
+        turns = deepcopy(self.turns)
+        if self.shown is not None:
+            turns[self._place(self.shown.turn["id"])] = self.shown.snapshot()
+        return {"thread": {"id": self.id, "title": self.title}, "turns": turns}
+
+    def renew(self, stored: StoredThread) -> None:
+        """Take what the store has, where another process may have written it."""
+        before = self.title, self.turns
+        self.title, self.turns = stored.title, [turn.view for turn in stored.turns]
+        if before != (self.title, self.turns):
+            self.tell([{"type": "set", "path": [], "value": self.snapshot()}])
+
+    def put(self, turn: Json) -> None:
+        """Add a turn, or put another view in the place of its own."""
+        at = self._place(turn["id"])
+        self.turns[at : at + 1] = [turn]
+        self.tell([{"type": "set", "path": ["turns", str(at)], "value": deepcopy(turn)}])
+
+    def change(self, turn_id: str, operations: Sequence[Operation]) -> None:
+        place = ["turns", str(self._place(turn_id))]
+        self.tell([{**o, "path": [*place, *o["path"]]} for o in operations])
+
+    def tell(self, operations: Sequence[Operation]) -> None:
+        for watcher in self.watchers:
+            watcher.tell(operations)
+
+    def _place(self, turn_id: str) -> int:
+        ids = [turn["id"] for turn in self.turns]
+        return ids.index(turn_id) if turn_id in ids else len(ids)
+
+
+class LiveThreads:
+    """Runs an agent for the threads of a store, and tells whoever watches.
+
+    `agent` is one whose calls a `CallKeeper` of that store keeps.
+    """
+
+    def __init__(self, agent: Agent, store: ThreadStore, keeper: CallKeeper) -> None:
+        self._agent = agent
+        self._store = store
+        self._keeper = keeper
+        self._open: dict[str, _OpenThread] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def load(self, thread_id: str, owner: str) -> StoredThread:
+        """Return a thread; runs that nobody carries any more are ended on the way. Raises ChatError."""
+        stored = await self._store.load(thread_id, owner)
+        if stored is None:
+            raise no_thread()
+        if not any(self._is_lost(thread_id, turn) for turn in stored.turns):
+            return stored
+        for turn in stored.turns:
+            if self._is_lost(thread_id, turn):
+                await self._interrupt(stored, turn)
+        return await self.load(thread_id, owner)
+
+    async def snapshot(self, thread_id: str, owner: str) -> Json:
+        """Return what a page shows of a thread. Raises ChatError."""
+        stored = await self.load(thread_id, owner)
+        live = self._open.get(thread_id)
+        return (live or _OpenThread(stored)).snapshot()
+
+    async def watch(self, thread_id: str, owner: str) -> AsyncGenerator[list[Operation], None]:
+        """Yield a snapshot, then what changes, until whoever reads has enough. Raises ChatError."""
+        live = self._opened(await self.load(thread_id, owner))
+        watcher = _Watcher()
+        live.watchers.add(watcher)
+        try:
+            while True:
+                watcher.woken.clear()
+                waiting, watcher.waiting = watcher.waiting, []
+                if watcher.behind:
+                    watcher.behind = False
+                    waiting = [{"type": "set", "path": [], "value": live.snapshot()}]
+                if waiting:
+                    yield waiting
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK):
+                        await watcher.woken.wait()
+                if live.shown is None and not watcher.woken.is_set():
+                    live.renew(await self.load(thread_id, owner))
+        finally:
+            live.watchers.discard(watcher)
+            self._close(live)
+
+    async def ask(self, thread_id: str, caller: Caller, text: str) -> str:
+        """Begin a run of a thread with a question; return the id of its turn. Raises ChatError."""
+        await self.load(thread_id, caller.id)  # a turn that nobody carries any more ends here
+        turn = await _free(self._store.begin(thread_id, caller.id, text))
+        if turn is None:
+            raise no_thread()
+        stored = await self.load(thread_id, caller.id)
+        await self.renamed(thread_id, stored.title)
+        await self._start(
+            stored,
+            TurnView(turn.view, self._definition),
+            lambda session: session.stream(text, caller=caller),
+        )
+        return turn.id
+
+    async def answer(
+        self,
+        thread_id: str,
+        caller: Caller,
+        approval_id: str,
+        answer: Answer,
+        allowed: Callable[[ApprovalRequest], bool],
+    ) -> str:
+        """Answer a question of a run of the thread; return the id of its turn. Raises ChatError."""
+        stored = await self.load(thread_id, caller.id)
+        turn, state, request = _asked(stored, approval_id)
+        if request.expired():
+            raise ChatError(
+                410, "approval_expired", "nobody answered in time: the call does not run"
+            )
+        if not allowed(request):
+            raise ChatError(403, "may_not_approve", "you may not answer for this call")
+        shown = TurnView(turn.view, self._definition)
+        waiting = shown.snapshot()
+        shown.answered(request.call_id, caller.id if isinstance(answer, Approve) else "")
+        shown.turn["status"] = "running"
+        begun = await _free(self._store.begin_again(thread_id, caller.id, turn, shown.snapshot()))
+        if not begun:
+            raise ChatError(409, "already_answered", "this was answered before")
+        stored = await self.load(
+            thread_id, caller.id
+        )  # the conversation may have gone on meanwhile
+        try:
+            await self._start(
+                stored, shown, lambda session: session.resume_stream(state, {approval_id: answer})
+            )
+        except ToolcribError:
+            await self._store.end(thread_id, turn.id, waiting, state=turn.state)
+            raise
+        return turn.id
+
+    async def cancel(self, thread_id: str, owner: str) -> None:
+        """Stop what the thread runs. Raises ChatError where nothing runs here."""
+        await self.load(thread_id, owner)
+        live = self._open.get(thread_id)
+        if live is None or live.stream is None:
+            raise ChatError(
+                409, "not_running", "nothing runs in this thread, or not in this process"
+            )
+        await live.stream.cancel()
+
+    def runs_of(self, owner: str) -> int:
+        """Return how many runs of a caller this process carries."""
+        return sum(o.owner == owner and o.stream is not None for o in self._open.values())
+
+    async def renamed(self, thread_id: str, title: str) -> None:
+        """Tell whoever watches that a thread has another title."""
+        live = self._open.get(thread_id)
+        if live is not None and live.title != title:
+            live.title = title
+            live.tell([{"type": "set", "path": ["thread", "title"], "value": title}])
+
+    async def aclose(self) -> None:
+        """Cancel what runs here, and wait until each turn is stored as cancelled."""
+        for live in list(self._open.values()):
+            if live.stream is not None:
+                with contextlib.suppress(ToolcribError):
+                    await live.stream.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _start(
+        self, stored: StoredThread, shown: TurnView, start: Callable[[Session], RunStream]
+    ) -> None:
+        session = self._session(stored)
+        live = self._opened(stored)
+        stream = start(session)
+        live.shown, live.stream = shown, stream
+        live.put(shown.snapshot())
+        task = asyncio.create_task(self._carry(live, shown, session, stream))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(
+        self, live: _OpenThread, shown: TurnView, session: Session, stream: RunStream
+    ) -> None:
+        """Follow a run to its end, and keep what is shown of it."""
+        turn_id = shown.turn["id"]
+        lease = asyncio.create_task(self._hold(shown, stream))
+        result: RunResult | None = None
+        try:
+            async for event in stream:
+                if isinstance(event, Done):
+                    result = event.result
+                    break  # the page is told when it is stored
+                live.change(turn_id, shown.take(event))
+                await self._keep(shown, event)
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                await stream.result()
+            if result is not None:
+                before = shown.take(Done(result))
+                await self._end(live, shown, session, result)
+                live.change(turn_id, before)
+        finally:
+            lease.cancel()
+            self._keeper.over(shown.turn["run_id"])
+            live.shown = live.stream = None
+            live.put(shown.snapshot())
+            self._close(live)
+
+    async def _keep(self, shown: TurnView, event: Event) -> None:
+        """Keep what a restart has to know. A failure is logged: the sink lets no call run that it
+        cannot keep."""
+        try:
+            if isinstance(event, RunStarted):
+                await self._store.name_run(shown.turn["id"], event.run_id)
+                self._keeper.named(event.run_id)
+            elif isinstance(event, _KEPT_EVENTS):
+                await self._store.show(shown.turn["id"], shown.snapshot())
+        except SourceError as error:
+            _log.warning("a turn could not be kept: %s", error)
+
+    async def _hold(self, shown: TurnView, stream: RunStream) -> None:
+        """Say again and again that the run is carried; cancel it if somebody has ended its turn."""
+        while True:
+            await asyncio.sleep(LEASE / 3)
+            try:
+                if not await self._store.show(shown.turn["id"], shown.snapshot()):
+                    await stream.cancel()
+                    return
+            except SourceError as error:
+                _log.warning("the lease of a run could not be renewed: %s", error)
+
+    async def _end(
+        self, live: _OpenThread, shown: TurnView, session: Session, result: RunResult
+    ) -> None:
+        """Keep how the run ended, and the conversation: try again while the database is away."""
+        state, said = result.state.to_json(), session.to_json()
+        for tried in range(_TRIES):
+            turn = shown.snapshot()
+            try:
+                kept = await self._store.end(live.id, turn["id"], turn, state=state, session=said)
+            except SourceError as error:
+                _log.warning("the end of a turn could not be kept: %s", error)
+                await asyncio.sleep(2**tried / 10)
+                continue
+            if not kept:
+                _log.warning("a turn was taken for lost, and was ended by another process")
+            return
+
+    def _opened(self, stored: StoredThread) -> _OpenThread:
+        return self._open.setdefault(stored.id, _OpenThread(stored))
+
+    def _close(self, live: _OpenThread) -> None:
+        if not live.watchers and live.shown is None:
+            self._open.pop(live.id, None)
+
+    def _is_lost(self, thread_id: str, turn: StoredTurn) -> bool:
+        live = self._open.get(thread_id)
+        carried = live is not None and live.shown is not None and live.shown.turn["id"] == turn.id
+        return turn.is_abandoned and not carried
+
+    async def _interrupt(self, stored: StoredThread, turn: StoredTurn) -> None:
+        """End a turn whose process is gone; the conversation keeps what is known of it."""
+        calls = await self._store.calls(turn.run_id) if turn.run_id else {}
+        shown = TurnView(turn.view, self._definition)
+        shown.interrupt(calls)
+        session = self._session(stored)
+        session.messages = (*session.messages, *_told_of(shown.turn, calls, session.messages))
+        view = shown.snapshot()
+        await self._store.end(stored.id, turn.id, view, session=session.to_json())
+
+    def _session(self, stored: StoredThread) -> Session:
+        if not stored.session:
+            return self._agent.session()
+        return Session.from_json(self._agent, stored.session)
+
+    def _definition(self, name: str) -> ToolDefinition | None:
+        entry = self._agent.runner.catalog.by_name.get(name)
+        return None if entry is None else entry.tool.definition
+
+
+async def _free(work: Awaitable[T]) -> T:
+    """Await what needs the thread for itself. Raises ChatError if it is busy."""
+    try:
+        return await work
+    except BusyError as error:
+        raise ChatError(409, "busy", str(error)) from None
+
+
+def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState, ApprovalRequest]:
+    """Find a question that was asked and waits. Raises ChatError."""
+    used = False
+    for turn in stored.turns:
+        if not turn.state:
+            continue
+        state = RunState.from_json(turn.state)
+        for request in state.pending if turn.status == "waiting" else ():
+            if request.id == approval_id:
+                return turn, state, request
+        used = used or any(record.approval_id == approval_id for record in state.records)
+        used = used or any(request.id == approval_id for request in state.pending)
+    if used:
+        raise ChatError(409, "already_answered", "this was answered before")
+    raise ChatError(404, "unknown_approval", "this thread has not asked that")
+
+
+_UNKNOWN = (
+    "The server stopped while this call ran: what it did is not known. Do not make it again unless the"
+    " user asks for it."
+)
+_STOPPED = Message.assistant("[the server stopped]")
+_NOT_BEGUN = "The server stopped before this call began: it has not run."
+
+
+def _told_of(
+    turn: Json, calls: Mapping[str, ToolInvocationRecord], before: Sequence[Message]
+) -> list[Message]:
+    """Return what the conversation says of a run that was cut off, so that no call of it is made again
+    because nobody remembers it."""
+    known = {call.id for message in before for call in message.tool_calls}
+    shown = [part for part in turn["parts"] if part["kind"] == "call"]
+    made = [part for part in shown if part["id"] not in known]
+    messages = [] if known & {part["id"] for part in shown} else [Message.user(turn["asked"])]
+    late = [f"{p['name']}: {_result(p, calls)}" for p in shown if p["id"] in known]
+    if late:
+        messages.append(Message.user("[what became of the calls that waited]\n" + "\n".join(late)))
+    text = "".join(part["text"] for part in turn["parts"] if part["kind"] == "text")
+    asked = tuple(
+        ToolCall(part["id"], part["name"], canonical_json(part["arguments"] or {})) for part in made
+    )
+    if not asked:
+        return [*messages, Message.assistant(text) if text else _STOPPED]
+    results = [
+        Message.tool(call, _result(part, calls), is_error=part["error"] is not None)
+        for call, part in zip(asked, made, strict=True)
+    ]
+    return [*messages, Message.assistant(text, asked), *results, _STOPPED]
+
+
+def _result(part: Json, calls: Mapping[str, ToolInvocationRecord]) -> str:
+    record = calls.get(part["id"])
+    if record is not None and record.status == "completed":
+        return msgspec.json.encode(record.result).decode()
+    if part["state"] == "unknown":
+        return _UNKNOWN
+    error = part["error"] or {"code": "cancelled", "message": _NOT_BEGUN}
+    return f"{error['code']}: {error['message']}"

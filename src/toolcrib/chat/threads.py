@@ -1,0 +1,277 @@
+"""Threads in a database: what was said, what ran, what a page shows of it.
+
+Rule: what a page shows can be rebuilt from here alone. A turn is there before its run begins, a call
+before it runs; a run that nobody carries any more (its process is gone) is found by its lease, and is
+shown as interrupted. Sessions and states hold raw arguments and the secrets of a run: whoever reads the
+tables reads all of that.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from toolcrib.chat.view import Json, new_turn
+from toolcrib.closing import Closing
+from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction
+from toolcrib.values.json import encodable
+from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.typed import names_wrong_types
+
+LEASE = 15.0
+"""Seconds for which a run is somebody's without a word from them."""
+_TITLE = 80  # characters of the first question
+_RECORD = msgspec.json.Decoder(ToolInvocationRecord)
+
+_NEW_THREAD = """INSERT INTO chat_threads (id, owner, title, created_at, updated_at)
+    VALUES (:id, :owner, :title, :now, :now)"""
+_THREADS = """SELECT id, title, created_at, updated_at FROM chat_threads
+    WHERE owner = :owner AND (:like = '' OR lower(title) LIKE :like ESCAPE '!')
+    ORDER BY updated_at DESC, id LIMIT :most"""
+_THREAD = "SELECT * FROM chat_threads WHERE id = :id AND owner = :owner"
+_RENAME = "UPDATE chat_threads SET title = :title WHERE id = :id AND owner = :owner"
+_TURNS = "SELECT * FROM chat_turns WHERE thread_id = :id ORDER BY seq"
+_RUNNING = """SELECT id FROM chat_turns WHERE thread_id = :id AND status = 'running'"""
+_NEW_TURN = """INSERT INTO chat_turns (id, thread_id, seq, run_id, status, view, state, lease)
+    VALUES (:id, :thread_id, :seq, '', 'running', :view, '', :lease)"""
+_BEGIN_AGAIN = """UPDATE chat_turns SET status = 'running', view = :view, lease = :lease
+    WHERE id = :id AND status = 'waiting' AND state = :state"""
+_NAME_RUN = "UPDATE chat_turns SET run_id = :run_id WHERE id = :id"
+_SHOW = "UPDATE chat_turns SET view = :view, lease = :lease WHERE id = :id AND status = 'running'"
+_END = """UPDATE chat_turns SET status = :status, view = :view, state = :state
+    WHERE id = :id AND status = 'running'"""
+_TOUCH = "UPDATE chat_threads SET updated_at = :now WHERE id = :id"
+_KEEP = "UPDATE chat_threads SET session = :session, updated_at = :now WHERE id = :id"
+_CALL = """INSERT INTO chat_calls (run_id, call_id, record) VALUES (:run_id, :call_id, :record)
+    ON CONFLICT (run_id, call_id) DO UPDATE SET record = excluded.record"""
+_CALLS = "SELECT * FROM chat_calls WHERE run_id = :run_id"
+_DROP = (
+    """DELETE FROM chat_calls WHERE run_id IN
+        (SELECT run_id FROM chat_turns WHERE thread_id = :id)""",
+    "DELETE FROM chat_turns WHERE thread_id = :id",
+    "DELETE FROM chat_threads WHERE id = :id",
+)
+
+
+class StoredTurn(msgspec.Struct, frozen=True):
+    """A turn as it is kept: `state` is the saved run that waits, or ended, as JSON, or empty."""
+
+    id: str
+    run_id: str
+    status: str
+    view: Json
+    state: str
+    lease: float
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self.status == "running" and self.lease < _now()
+
+
+class StoredThread(msgspec.Struct, frozen=True):
+    """A thread as it is kept; `session` is the conversation that the model knows, as JSON, or empty."""
+
+    id: str
+    owner: str
+    title: str
+    created_at: float
+    updated_at: float
+    session: str
+    turns: tuple[StoredTurn, ...] = ()
+
+
+def _now() -> float:
+    return time.time()
+
+
+class BusyError(ToolcribError):
+    """Another run of the thread is on its way."""
+
+
+class ThreadStore(Closing):
+    """Keeps the threads of all callers: `ThreadStore("sqlite:///crib.db")`.
+
+    `url` is SQLAlchemy's, and may be that of the audit log. A thread is its owner's: every method that
+    takes `owner` (a caller's id) knows no thread of anybody else. All methods raise SourceError if the
+    database cannot be used, MissingExtraError without SQLAlchemy.
+    """
+
+    @names_wrong_types
+    def __init__(self, url: str, *, mode: int = OWNERS) -> None:
+        self._database = SqlDatabase(url, mode=mode)
+
+    async def create(self, owner: str, title: str = "") -> str:
+        """Make a thread; return its id."""
+        thread_id = f"thread_{os.urandom(12).hex()}"
+        await self._database.write(
+            _NEW_THREAD, id=thread_id, owner=owner, title=_column(title), now=time.time()
+        )
+        return thread_id
+
+    async def list(self, owner: str, *, search: str = "", most: int = 200) -> list[Json]:
+        """Return the newest threads first: id, title, created_at, updated_at (seconds)."""
+        escaped = search.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
+        like = f"%{_column(escaped)}%" if escaped else ""
+        rows = await self._database.read(_THREADS, owner=owner, like=like, most=most)
+        return [dict(row) for row in rows]
+
+    async def load(self, thread_id: str, owner: str) -> StoredThread | None:
+        """Return a thread with its turns in their order; None if the owner has no such thread."""
+
+        def work(transaction: Transaction) -> StoredThread | None:
+            rows = transaction.rows(_THREAD, id=thread_id, owner=owner)
+            if not rows:
+                return None
+            turns = tuple(map(_turn, transaction.rows(_TURNS, id=thread_id)))
+            row = rows[0]
+            return StoredThread(**row, turns=turns)
+
+        return await self._database.transact(work, write=False)
+
+    async def rename(self, thread_id: str, owner: str, title: str) -> bool:
+        """Return whether there was such a thread."""
+        named = {"id": thread_id, "owner": owner, "title": _column(title)}
+        return await self._database.write(_RENAME, **named) > 0
+
+    async def delete(self, thread_id: str, owner: str) -> bool:
+        """Return whether there was such a thread. Raises BusyError while it runs."""
+
+        def work(transaction: Transaction) -> bool:
+            if not transaction.rows(_THREAD + transaction.for_update, id=thread_id, owner=owner):
+                return False
+            _check_idle(transaction, thread_id)
+            for statement in _DROP:
+                transaction.execute(statement, id=thread_id)
+            return True
+
+        return await self._database.transact(work)
+
+    async def begin(self, thread_id: str, owner: str, asked: str) -> StoredTurn | None:
+        """Add a turn that runs from now on; None if the owner has no such thread.
+
+        Raises BusyError while another turn of the thread runs.
+        """
+        turn_id = f"turn_{os.urandom(12).hex()}"
+        view = new_turn(turn_id, asked)
+
+        def work(transaction: Transaction) -> StoredTurn | None:
+            rows = transaction.rows(_THREAD + transaction.for_update, id=thread_id, owner=owner)
+            if not rows:
+                return None
+            _check_idle(transaction, thread_id)
+            before = len(transaction.rows(_TURNS, id=thread_id))
+            lease = time.time() + LEASE
+            transaction.execute(
+                _NEW_TURN,
+                id=turn_id,
+                thread_id=thread_id,
+                seq=before,
+                view=_text(view),
+                lease=lease,
+            )
+            transaction.execute(_TOUCH, id=thread_id, now=time.time())
+            if not rows[0]["title"]:
+                title = _column(" ".join(asked.split()))[:_TITLE]
+                transaction.execute(_RENAME, id=thread_id, owner=owner, title=title)
+            return StoredTurn(turn_id, "", "running", view, "", lease)
+
+        return await self._database.transact(work)
+
+    async def begin_again(self, thread_id: str, owner: str, turn: StoredTurn, view: Json) -> bool:
+        """Let a turn that waits run on; return whether it still waited, in this very state.
+
+        Raises BusyError while another turn of the thread runs.
+        """
+
+        def work(transaction: Transaction) -> bool:
+            if not transaction.rows(_THREAD + transaction.for_update, id=thread_id, owner=owner):
+                return False
+            _check_idle(transaction, thread_id)
+            lease = time.time() + LEASE
+            named = {"id": turn.id, "view": _text(view), "lease": lease, "state": turn.state}
+            return transaction.execute(_BEGIN_AGAIN, **named) > 0
+
+        return await self._database.transact(work)
+
+    async def name_run(self, turn_id: str, run_id: str) -> None:
+        """Say which run a turn is: before any call of it is kept."""
+        await self._database.write(_NAME_RUN, id=turn_id, run_id=run_id)
+
+    async def show(self, turn_id: str, view: Json) -> bool:
+        """Keep what is shown of a turn that runs, and its lease; False if it does not run any more."""
+        lease = time.time() + LEASE
+        return await self._database.write(_SHOW, id=turn_id, view=_text(view), lease=lease) > 0
+
+    async def keep_call(self, record: ToolInvocationRecord) -> None:
+        """Keep the last word on a call: a sink's `write`, which is awaited before the call begins."""
+        await self._database.write(
+            _CALL,
+            run_id=_column(record.run_id),
+            call_id=_column(record.id),
+            record=msgspec.json.encode(record).decode(),
+        )
+
+    async def calls(self, run_id: str) -> Mapping[str, ToolInvocationRecord]:
+        """Return the last word on each call of a run, by its id."""
+        rows = await self._database.read(_CALLS, run_id=_column(run_id))
+        found = {}
+        for row in rows:
+            try:
+                record = _RECORD.decode(row["record"])
+            except msgspec.DecodeError:
+                raise SourceError("a stored call cannot be read: it was changed") from None
+            found[record.id] = record
+        return found
+
+    async def end(
+        self,
+        thread_id: str,
+        turn_id: str,
+        view: Json,
+        *,
+        state: str = "",
+        session: str | None = None,
+    ) -> bool:
+        """Keep how a turn ended, and the conversation with it; False if it was ended before."""
+
+        def work(transaction: Transaction) -> bool:
+            ended = transaction.execute(
+                _END, id=turn_id, status=view["status"], view=_text(view), state=state
+            )
+            if ended and session is not None:
+                transaction.execute(_KEEP, id=thread_id, session=session, now=time.time())
+            return ended > 0
+
+        return await self._database.transact(work)
+
+    async def aclose(self) -> None:
+        """Close the connections; the next use opens new ones. `async with` does it, too."""
+        await self._database.aclose()
+
+
+def _check_idle(transaction: Transaction, thread_id: str) -> None:
+    """Raise BusyError while a turn runs, whoever carries it."""
+    if transaction.rows(_RUNNING, id=thread_id):
+        raise BusyError("this thread is busy: its last run has not ended yet")
+
+
+def _turn(row: Row) -> StoredTurn:
+    try:
+        view: Any = msgspec.json.decode(row["view"])
+    except msgspec.DecodeError:
+        raise SourceError("a stored turn cannot be read: it was changed") from None
+    return StoredTurn(row["id"], row["run_id"], row["status"], view, row["state"], row["lease"])
+
+
+def _text(view: Json) -> str:
+    return msgspec.json.encode(view).decode()
+
+
+def _column(text: str) -> str:
+    """Return a text as every database can hold it: PostgreSQL has no NUL in its texts."""
+    return encodable(text).replace("\0", "?")

@@ -1,0 +1,353 @@
+"""What a page shows of a conversation, as JSON: made of events, changed by operations.
+
+Rule: a view has nothing that an event does not have, so it holds public views only. Every change is an
+operation (`set` or `append-text` at a path, as assistant-stream's `UpdateStateChunk` has them), and
+whoever applies all operations to an earlier snapshot has the later one. The view keeps texts in pieces,
+so that a long answer costs what is new in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from typing import Any, Final, Literal, TypeAlias, TypedDict, assert_never
+
+import orjson
+
+from toolcrib.values.decision import ApprovalRequest
+from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.event import (
+    ApprovalRequested,
+    Done,
+    Event,
+    ReasoningDelta,
+    ReplyFinished,
+    RunError,
+    RunStarted,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCallFinished,
+    ToolCallProgress,
+    ToolCallStarted,
+    ToolsOffered,
+    UsageReported,
+)
+from toolcrib.values.json import JsonValue, encodable, to_plain
+from toolcrib.values.record import ToolInvocationRecord
+from toolcrib.values.run import RunResult
+
+Json: TypeAlias = dict[str, Any]
+TurnStatus: TypeAlias = Literal[
+    "running", "waiting", "completed", "limited", "failed", "cancelled", "interrupted"
+]
+
+LARGEST_RESULT: Final = 64 * 1024
+"""Bytes of JSON of a result, of arguments or of a part of progress that a page is sent; of more it gets
+the beginning, as text."""
+_MOST_PROGRESS = 50
+_LIMITED = "The run was stopped: its limit on {} is reached."
+_INTERRUPTED = "The server stopped while this ran."
+_UNKNOWN = "It had begun when the server stopped: what it did is not known. It does not run again."
+_NOT_BEGUN = "It had not begun when the server stopped."
+
+
+class Operation(TypedDict):
+    """One change of a view; `path` has the names and, as text, the indexes that lead to its place."""
+
+    type: Literal["set", "append-text"]
+    path: list[str]
+    value: Any
+
+
+Definitions: TypeAlias = Callable[[str], ToolDefinition | None]
+
+
+def new_turn(turn_id: str, asked: str, *, at: float | None = None) -> Json:
+    """Return the view of a turn that begins: what somebody asked, and nothing yet that answers it."""
+    return {
+        "id": turn_id,
+        "run_id": "",
+        "asked": encodable(asked),
+        "at": time.time() if at is None else at,
+        "status": "running",
+        "note": "",
+        "model": "",
+        "usage": None,
+        "parts": [],
+    }
+
+
+class TurnView:
+    """Follows the events of one run, and keeps the view of its turn.
+
+    `operations` are relative to the turn. `definitions` gives a tool's definition by its name, or None.
+    """
+
+    def __init__(self, turn: Json, definitions: Definitions) -> None:
+        self.turn = turn
+        self._definitions = definitions
+        self._parts: list[Json] = turn["parts"]
+        self._calls = {p["id"]: at for at, p in enumerate(self._parts) if p["kind"] == "call"}
+        self._pieces: list[str] = []  # of the last part's text, which has not got them yet
+
+    def snapshot(self) -> Json:
+        """Return the turn as it is now, shared with nobody."""
+        self._join()
+        return deepcopy(self.turn)
+
+    def take(self, event: Event) -> list[Operation]:
+        """Take the next event; return what it changes."""
+        match event:
+            case RunStarted(run_id=run_id):
+                return [self._set(["run_id"], run_id), self._set(["status"], "running")]
+            case TextDelta(text=text):
+                return self._say("text", text)
+            case ReasoningDelta(text=text):
+                return self._say("reasoning", text)
+            case ReplyFinished(model=model):
+                return [] if self.turn["model"] == model else [self._set(["model"], model)]
+            case UsageReported(usage=usage):
+                return [self._set(["usage"], to_plain(usage))]
+            case RunError(message=message):
+                return [self._set(["note"], encodable(message))]
+            case Done(result=result):
+                return self._end(result)
+            case ToolsOffered():
+                return []
+            case _:
+                return self._take_of_call(event)
+
+    def _take_of_call(
+        self,
+        event: ToolArgumentsDelta
+        | ToolCallStarted
+        | ApprovalRequested
+        | ToolCallProgress
+        | ToolCallFinished,
+    ) -> list[Operation]:
+        match event:
+            case ToolArgumentsDelta(id=call_id, name=name, text=text):
+                return [*self._call(call_id, name), self._append(call_id, text)]
+            case ToolCallStarted(id=call_id, name=name, arguments=arguments):
+                changes = {"state": "called", "arguments": _bounded(arguments)}
+                return [*self._call(call_id, name), *self._change(call_id, changes)]
+            case ApprovalRequested(request=asked, schema=schema):
+                changes = {"state": "waiting", "approval": _question(asked, schema)}
+                begun = self._call(asked.call_id, asked.tool)
+                return [*begun, *self._change(asked.call_id, changes)]
+            case ToolCallProgress(id=call_id, part=part):
+                return self._progress(call_id, part)
+            case ToolCallFinished(record=record):
+                return [*self._call(record.id, record.name), *self._finish(record)]
+            case _:
+                assert_never(event)
+
+    def answered(self, call_id: str, by: str) -> list[Operation]:
+        """Show that somebody has answered: the question is gone, the run goes on."""
+        changes = {"state": "called", "approval": None, "approved_by": by}
+        return self._change(call_id, changes) if call_id in self._calls else []
+
+    def interrupt(self, records: Mapping[str, ToolInvocationRecord]) -> list[Operation]:
+        """Show a run whose process is gone; `records` are the last ones known of its calls.
+
+        A call that began and has no end there is unknown, any other one had not begun.
+        """
+        made: list[Operation] = []
+        for call_id, record in records.items():
+            made += self._call(call_id, record.name)
+        for call_id, at in self._calls.items():
+            if self._parts[at]["state"] not in _OPEN:
+                continue
+            known = records.get(call_id)
+            if known is not None and known.status in ("completed", "failed"):
+                made += self._finish(known)
+                continue
+            state, code, text = (
+                ("unknown", "outcome_unknown", _UNKNOWN)
+                if known is not None and known.status == "started"
+                else ("cancelled", "cancelled", _NOT_BEGUN)
+            )
+            error = {"code": code, "message": text}
+            made += self._change(call_id, {"state": state, "error": error, "approval": None})
+        return [
+            *made,
+            self._set(["status"], "interrupted"),
+            self._set(["note"], _INTERRUPTED),
+        ]
+
+    def _say(self, kind: str, text: str) -> list[Operation]:
+        text = encodable(text)
+        if self._parts and self._parts[-1]["kind"] == kind:
+            self._pieces.append(text)
+            at = str(len(self._parts) - 1)
+            return [_operation("append-text", ["parts", at, "text"], text)]
+        return [self._add({"kind": kind, "text": text})]
+
+    def _add(self, part: Json) -> Operation:
+        self._join()
+        self._parts.append(part)
+        return _operation("set", ["parts", str(len(self._parts) - 1)], deepcopy(part))
+
+    def _join(self) -> None:
+        if self._pieces:
+            self._parts[-1]["text"] += "".join(self._pieces)
+            self._pieces.clear()
+
+    def _call(self, call_id: str, name: str) -> list[Operation]:
+        """Return the operation that adds a call, if it is not there."""
+        if call_id in self._calls:
+            return []
+        self._calls[call_id] = len(self._parts)
+        definition = self._definitions(name)
+        marks = {} if definition is None else definition.annotations.marks
+        show = marks.get("show")
+        return [
+            self._add(
+                {
+                    "kind": "call",
+                    "id": encodable(call_id),
+                    "name": encodable(name),
+                    "state": "streaming",
+                    "args_text": "",
+                    "arguments": None,
+                    "approval": None,
+                    "approved_by": None,
+                    "progress": [],
+                    "result": None,
+                    "error": None,
+                    "seconds": None,
+                    "decision": None,
+                    "show": show if isinstance(show, str) else "",
+                }
+            )
+        ]
+
+    def _path(self, call_id: str) -> list[str]:
+        return ["parts", str(self._calls[call_id])]
+
+    def _change(self, call_id: str, changes: Mapping[str, Any]) -> list[Operation]:
+        path = self._path(call_id)
+        return [self._set([*path, name], value) for name, value in changes.items()]
+
+    def _progress(self, call_id: str, part: JsonValue) -> list[Operation]:
+        if call_id not in self._calls:
+            return []
+        parts = self._parts[self._calls[call_id]]["progress"]
+        at = str(min(len(parts), _MOST_PROGRESS - 1))
+        if len(parts) == _MOST_PROGRESS:
+            parts.pop()  # the last one makes room for what is newer
+        parts.append(_bounded(part))
+        return [_operation("set", [*self._path(call_id), "progress", at], deepcopy(parts[-1]))]
+
+    def _finish(self, record: ToolInvocationRecord) -> list[Operation]:
+        error = record.error
+        state = "failed" if error else "completed"
+        if error is not None and error.code in _STATES:
+            state = _STATES[error.code]
+        return self._change(
+            record.id,
+            {
+                "state": state,
+                "arguments": _bounded(record.arguments),
+                "approval": None,
+                "approved_by": record.approved_by,
+                "result": _bounded(record.result),
+                "error": None if error is None else {"code": error.code, "message": error.message},
+                "seconds": record.seconds,
+                "decision": to_plain(record.decision),
+            },
+        )
+
+    def _end(self, result: RunResult) -> list[Operation]:
+        made = [self._set(["status"], result.status)]
+        if result.limit:
+            made.append(self._set(["note"], _LIMITED.format(result.limit)))
+        if result.status == "waiting":
+            return made
+        for call_id, at in self._calls.items():
+            if self._parts[at]["state"] in _OPEN:  # of a reply that broke off: it was never whole
+                error = {"code": "truncated", "message": "The call did not come whole."}
+                made += self._change(
+                    call_id, {"state": "cancelled", "error": error, "approval": None}
+                )
+        return made
+
+    def _set(self, path: list[str], value: Any) -> Operation:
+        self._join()
+        place: Any = self.turn
+        for name in path[:-1]:
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        place[path[-1]] = value
+        return _operation("set", path, deepcopy(value))
+
+    def _append(self, call_id: str, text: str) -> Operation:
+        call = self._parts[self._calls[call_id]]
+        room = LARGEST_RESULT - len(call["args_text"])
+        text = encodable(text)[: max(0, room)]
+        call["args_text"] += text
+        return _operation("append-text", [*self._path(call_id), "args_text"], text)
+
+
+_OPEN: Final = ("streaming", "called", "waiting")
+_STATES: Final[Mapping[str, str]] = {
+    "denied": "denied",
+    "approval_refused": "denied",
+    "approval_required": "denied",
+    "budget_exceeded": "denied",
+    "rate_limited": "denied",
+    "cancelled": "cancelled",
+    "outcome_unknown": "unknown",
+}
+
+
+def _operation(kind: Literal["set", "append-text"], path: Iterable[str], value: Any) -> Operation:
+    return {"type": kind, "path": list(path), "value": value}
+
+
+def _bounded(value: JsonValue) -> Any:
+    """Return a value, or the beginning of its text where it is too large for a page."""
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # an integer beyond 64 bits, or half of a surrogate pair
+        text = encodable(str(value)).encode()
+        return text[:LARGEST_RESULT].decode("utf-8", "ignore")
+    if len(text) <= LARGEST_RESULT:
+        return value
+    head = text[:LARGEST_RESULT].decode("utf-8", "ignore")
+    return {"truncated": True, "bytes": len(text), "head": head}
+
+
+def _question(request: ApprovalRequest, schema: JsonValue) -> Json:
+    """Return what a person needs to answer a question. Its arguments are never cut: they are what the
+    answer is about."""
+    return {
+        "id": request.id,
+        "reason": request.reason,
+        "arguments": request.arguments,
+        "defaults": list(request.defaults),
+        "asked_at": request.asked_at,
+        "expires_at": request.expires_at,
+        "for_run": request.for_run,
+        "schema": schema,
+    }
+
+
+def applied(state: Any, operations: Iterable[Operation]) -> Any:
+    """Return a state with operations applied, as a page does it: for tests, and for saved views."""
+    for operation in operations:
+        path, value = operation["path"], operation["value"]
+        if not path:
+            state = deepcopy(value)
+            continue
+        place = state
+        for name in path[:-1]:
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        last: Any = int(path[-1]) if isinstance(place, list) else path[-1]
+        if operation["type"] == "append-text":
+            place[last] += value
+        elif isinstance(place, list) and last == len(place):
+            place.append(deepcopy(value))
+        else:
+            place[last] = deepcopy(value)
+    return state

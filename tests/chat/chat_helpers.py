@@ -1,0 +1,121 @@
+"""A chat app over real HTTP, and a page's view of it: snapshots and operations applied."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import uvicorn
+
+from toolcrib.chat.view import applied
+
+Json = dict[str, Any]
+
+
+@asynccontextmanager
+async def serving(app: Any) -> AsyncIterator[str]:
+    """Serve an ASGI app on a free port of this machine; yield its address."""
+    config = uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none")
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = server.force_exit = True
+        await task
+
+
+class Page:
+    """What a page knows of one thread, by reading its stream."""
+
+    def __init__(self, base: str, session: aiohttp.ClientSession, thread: str = "") -> None:
+        self.base = base
+        self.session = session
+        self.thread = thread
+        self.state: Any = None
+        self.told: list[Any] = []
+        self._changed = asyncio.Condition()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def post(self, path: str, body: Any = None, *, method: str = "POST", **more: Any) -> Any:
+        """Return the status and the body of an answer."""
+        url = f"{self.base}/threads{path}"
+        async with self.session.request(method, url, json=body or {}, **more) as answer:
+            text = await answer.text()
+            return answer.status, json.loads(text) if text else None
+
+    async def get(self, path: str) -> Any:
+        async with self.session.get(f"{self.base}/threads{path}") as answer:
+            return answer.status, await answer.json()
+
+    async def open(self, thread: str = "") -> None:
+        """Begin to read a thread, a new one if none is named."""
+        self.thread = thread or self.thread or (await self.post(""))[1]["id"]
+        self._reading = asyncio.create_task(self._read())
+        await self.until(lambda state: state is not None)
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+
+    async def _read(self) -> None:
+        url = f"{self.base}/threads/{self.thread}/stream"
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with self.session.get(url, timeout=timeout) as answer:
+            assert answer.headers["x-vercel-ai-data-stream"] == "v1"
+            async for line in answer.content:
+                if line.strip():
+                    kind, _, text = line.decode().partition(":")
+                    assert kind == "aui-state"
+                    operations = json.loads(text)
+                    self.told += operations
+                    self.state = applied(self.state, operations)
+                    async with self._changed:
+                        self._changed.notify_all()
+
+    async def until(self, wanted: Callable[[Any], bool]) -> Any:
+        """Return the state as soon as it is as wanted."""
+        async with asyncio.timeout(20), self._changed:
+            await self._changed.wait_for(lambda: wanted(self.state))
+        return self.state
+
+    async def ask(self, text: str) -> Any:
+        return await self.post(f"/{self.thread}/messages", {"text": text})
+
+    @property
+    def turns(self) -> list[Json]:
+        turns: list[Json] = self.state["turns"]
+        return turns
+
+    def calls(self, turn: int = -1) -> list[Json]:
+        return [part for part in self.turns[turn]["parts"] if part["kind"] == "call"]
+
+    def text(self, turn: int = -1) -> str:
+        return "".join(p["text"] for p in self.turns[turn]["parts"] if p["kind"] == "text")
+
+    async def ended(self, status: str = "completed", turns: int = 1) -> Json:
+        await self.until(lambda s: len(s["turns"]) == turns and s["turns"][-1]["status"] == status)
+        return self.turns[-1]
+
+
+@asynccontextmanager
+async def page_of(app: Any, **options: Any) -> AsyncIterator[Page]:
+    """Serve an app and open a new thread of it."""
+    async with serving(app) as base, aiohttp.ClientSession(**options) as session:
+        page = Page(base, session)
+        await page.open()
+        try:
+            yield page
+        finally:
+            await page.close()
+
+
+Check = Callable[[Page], Awaitable[None]]

@@ -1,0 +1,168 @@
+"""A conversation by HTTP: asked, streamed, approved, cancelled, kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+from chat.chat_helpers import Page, page_of, serving
+
+from toolcrib import ALL, Agent, CallContext, ToolRunner, tool
+from toolcrib.chat import chat_app
+from toolcrib.errors import ProviderError
+from toolcrib.testing import ScriptedClient, call
+
+
+@tool(visible=ALL)
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+PAID: list[int] = []
+
+
+@tool(visible=ALL, safe=False)
+async def pay(cents: int) -> str:
+    """Pay."""
+    PAID.append(cents)
+    return f"paid {cents}"
+
+
+@tool(visible=ALL)
+async def endless(ctx: CallContext) -> int:
+    """Wait for ever."""
+    ctx.progress({"done": 1})
+    await asyncio.Event().wait()
+    return 1
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    PAID.clear()
+    return f"sqlite:///{tmp_path}/chat.db"
+
+
+def agent(*turns: object) -> Agent:
+    return Agent(ScriptedClient(list(turns)), ToolRunner([add, pay, endless]))  # type: ignore[arg-type]
+
+
+async def test_a_question_is_answered_and_the_call_is_shown(url: str) -> None:
+    app = chat_app(agent(call("add", a=1, b=2), "It is three."), store=url)
+    async with page_of(app) as page:
+        assert (await page.ask("1 + 2?"))[0] == 202
+        turn = await page.ended()
+        assert page.text() == "It is three."
+        (card,) = page.calls()
+        assert (card["name"], card["state"], card["result"]) == ("add", "completed", 3)
+        assert card["arguments"] == {"a": 1, "b": 2}
+        assert turn["asked"] == "1 + 2?"
+        status, why = await page.get(f"/{page.thread}/calls/{card['id']}")
+        assert (status, why["record"]["decision"]["type"]) == (200, "allow")
+        assert (await page.get(f"/{page.thread}"))[1] == page.state
+
+
+async def test_an_approval_waits_and_runs_once(url: str) -> None:
+    app = chat_app(agent(call("pay", cents=5), "Done."), store=url)
+    async with page_of(app) as page:
+        await page.ask("Pay 5.")
+        await page.ended("waiting")
+        (card,) = page.calls()
+        asked = card["approval"]
+        assert asked["arguments"] == {"cents": 5}
+        assert asked["schema"]["properties"]["cents"]["type"] == "integer"
+        path = f"/{page.thread}/approvals/{asked['id']}"
+        answers = await asyncio.gather(*(page.post(path, {"decision": "approve"}) for _ in "ab"))
+        assert sorted(status for status, _ in answers) == [202, 409]
+        await page.ended()
+        assert PAID == [5]
+        (card,) = page.calls()
+        assert (card["state"], card["approved_by"], card["approval"]) == (
+            "completed",
+            "local",
+            None,
+        )
+        assert (await page.post(path, {"decision": "approve"}))[0] == 409
+        assert len([o for o in page.told if o["path"][-1:] == ["approval"] and o["value"]]) == 1
+
+
+async def test_what_is_edited_runs_and_what_is_denied_does_not(url: str) -> None:
+    app = chat_app(agent([call("pay", cents=5), call("pay", cents=7)], "Done."), store=url)
+    async with page_of(app) as page:
+        await page.ask("Pay.")
+        await page.ended("waiting")
+        five, seven = (c["approval"]["id"] for c in page.calls())
+        edit = {"decision": "approve", "arguments": {"cents": 4}}
+        assert (await page.post(f"/{page.thread}/approvals/{five}", edit))[0] == 202
+        await page.until(lambda s: s["turns"][0]["parts"][0]["state"] == "completed")
+        await page.ended("waiting")
+        assert (await page.post(f"/{page.thread}/approvals/{seven}", {"decision": "deny"}))[
+            0
+        ] == 202
+        await page.ended()
+        assert PAID == [4]
+        assert [c["state"] for c in page.calls()] == ["completed", "denied"]
+        assert page.calls()[0]["arguments"] == {"cents": 4}
+
+
+async def test_cancel_ends_a_run_and_the_page_hears_what_became_of_the_call(url: str) -> None:
+    app = chat_app(agent(call("endless"), "again"), store=url)
+    async with page_of(app) as page:
+        await page.ask("Go.")
+        await page.until(
+            lambda s: (
+                s["turns"] and s["turns"][0]["parts"] and s["turns"][0]["parts"][0]["progress"]
+            )
+        )
+        assert (await page.ask("More?"))[1]["error"]["code"] == "busy"
+        assert (await page.post(f"/{page.thread}/cancel"))[0] == 202
+        await page.ended("cancelled")
+        assert page.calls()[0]["state"] == "cancelled"
+        assert (await page.post(f"/{page.thread}/cancel"))[0] == 409
+        await page.ask("More?")
+        await page.ended("completed", 2)
+        assert page.text() == "again"
+
+
+async def test_an_idle_tab_hears_of_a_run_and_a_late_one_sees_all(url: str) -> None:
+    app = chat_app(agent("Hello there.", "Again."), store=url)
+    async with page_of(app) as first:
+        second = Page(first.base, first.session)
+        await second.open(first.thread)
+        await first.ask("Hi")
+        await first.ended()
+        assert (await second.ended())["asked"] == "Hi"
+        late = Page(first.base, first.session)
+        await late.open(first.thread)
+        assert late.state == first.state == second.state
+        await late.close()
+        await second.close()
+
+
+async def test_a_failure_of_the_provider_is_shown_and_the_thread_goes_on(url: str) -> None:
+    app = chat_app(agent(ProviderError("the provider is away"), "Here again."), store=url)
+    async with page_of(app) as page:
+        await page.ask("Hi")
+        assert (await page.ended("failed"))["note"] == "the provider is away"
+        await page.ask("Hi?")
+        await page.ended("completed", 2)
+
+
+async def test_another_process_shows_the_same_and_goes_on(url: str) -> None:
+    async with page_of(chat_app(agent(call("pay", cents=5)), store=url)) as page:
+        await page.ask("Pay 5.")
+        await page.ended("waiting")
+        thread, state = page.thread, page.state
+    other = chat_app(agent("Paid."), store=url)
+    async with serving(other) as base, aiohttp.ClientSession() as session:
+        page = Page(base, session)
+        await page.open(thread)
+        assert page.state == state
+        asked = page.calls()[0]["approval"]
+        path = f"/{thread}/approvals/{asked['id']}"
+        assert (await page.post(path, {"decision": "approve"}))[0] == 202
+        await page.ended()
+        assert (PAID, page.text()) == ([5], "Paid.")
+        await page.close()
