@@ -169,6 +169,19 @@ def test_a_body_of_no_wire_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert (code, err.partition(":")[2][:14]) == (2, " --wire smoke:")
 
 
+def test_headers_before_a_body_are_no_body(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "answer.txt"
+    file.write_bytes(
+        b'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {"choices": []}\n\n'
+    )
+    for options in ((), ("--wire", "openai-chat")):
+        code, out, err = decoded(capsys, str(file), *options)
+        assert (code, out) == (2, "")
+        assert err.endswith("begins with the headers of an answer: leave only its body\n")
+
+
 def test_a_call_is_one_line_whatever_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

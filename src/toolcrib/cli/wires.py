@@ -114,6 +114,8 @@ def decode(
     if text_calls is not None:
         _check("--text-calls", text_calls, SYNTAXES, "syntax")
     body = _read(file)
+    if body.startswith(b"HTTP/"):
+        raise UnusableError("the file begins with the headers of an answer: leave only its body")
     spoken = wire_of(wire or _detected(body))
     offer = None
     if text_calls is not None or tools is not None:
