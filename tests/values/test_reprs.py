@@ -27,6 +27,7 @@ from toolcrib.audit import AuditLog, Checkpoints, PublicKey, SigningKey
 from toolcrib.clients import OpenAIClient
 from toolcrib.hydration import hydrate
 from toolcrib.testing import ScriptedClient, call
+from toolcrib.values.context import RunTally
 from toolcrib.values.json import Veiled
 from toolcrib.values.message import Settings
 
@@ -47,6 +48,7 @@ def structs() -> Iterator[type[msgspec.Struct]]:
 TELLING = {
     "arguments", "sent", "canonical", "repaired_arguments", "value", "content", "body", "raw",
     "restored", "pinned", "text", "output", "headers", "extra", "provider_tools", "model_value",
+    "nonce",
 }  # fmt: skip
 # Fields of those names that hold nothing of it, or public views only, or are for tests.
 HARMLESS = {
@@ -119,6 +121,7 @@ async def test_no_value_on_the_way_of_a_call_shows_it() -> None:
         Approve("grace", {"token": CANARY}),
         *(message for message in result.messages),
         result.state.restored,
+        RunTally(nonce=CANARY),
         msgspec.structs.replace(result, records=(), state=None),
     ]
     assert [value for value in values if shows(value)] == []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Caller
-from toolcrib.values.json import JsonValue
+from toolcrib.values.json import JsonValue, Veiled
 from toolcrib.values.origin import Attachment, Choice, Origin
 from toolcrib.values.record import Outcome
 from toolcrib.values.typed import Checked
@@ -28,14 +28,15 @@ class ToolApproval(msgspec.Struct, frozen=True):
     caller: str
 
 
-class RunTally(msgspec.Struct):
+class RunTally(Veiled, msgspec.Struct):
     """Holds what a run has spent so far; the runner counts, policies read. The one mutable value here.
 
-    `nonce` is the run's own secret, in no record and no event. `tokens` are those of the model's
+    `nonce` is the run's own secret, in its saved state and no record. `tokens` are those of the model's
     replies, `seconds_per_tool` those of the calls that are over; `approved` are the tools that
     somebody approved for the whole run (`Approve.for_run`).
     """
 
+    veiled: ClassVar[tuple[str, ...]] = ("nonce",)
     run_id: str = ""
     nonce: str = ""
     started: float = 0.0
