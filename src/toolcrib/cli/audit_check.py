@@ -286,7 +286,7 @@ def verify(
         about = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
         print_json({**about, **to_plain(found)})
     else:
-        _say(where, found)
+        _say(where, found, filtered=filtered)
         if found.ok and signed is not None and signed.rotates_to is not None:
             out.print(printable(f"from this checkpoint on the key is {signed.rotates_to}"))
     if not found.ok:
@@ -397,11 +397,13 @@ def prune(
         out.print(printable(f"{without_password(log)}: {_entries(removed)} removed"))
 
 
-def _say(where: str, found: Verification) -> None:
+def _say(where: str, found: Verification, *, filtered: bool) -> None:
     if found.fault is None:
         torn = "; the last line was cut, and is not counted" if found.torn else ""
         out.print(printable(f"{where}: {_entries(found.checked)}, all as written{torn}"))
-        if found.format == 1:
+        if filtered:
+            out.print("each by itself: with a filter nobody can tell whether one is missing")
+        elif found.format == 1:
             out.print("format 1: start and tail are not sealed; `toolcrib audit migrate` does that")
         out.print(f"head {found.head.seq}:{found.head.hash}")
         return
