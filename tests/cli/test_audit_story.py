@@ -53,6 +53,13 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
         "It did not run: invalid_arguments at /cents: expected integer, got string.",
     ),
     (
+        [told(REJECTED, ASKED, approved_by="eve", edited=True)],
+        (
+            "It did not run: eve changed its arguments: invalid_arguments at /cents: expected integer, "
+            "got string."
+        ),
+    ),
+    (
         [told(ErrorCode.BUDGET_EXCEEDED, Deny("10 calls", "budget", ErrorCode.BUDGET_EXCEEDED))],
         "It did not run: the policy 'budget' denied it (10 calls).",
     ),

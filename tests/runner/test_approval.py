@@ -656,6 +656,10 @@ async def test_edited_arguments_that_are_not_valid_do_not_run() -> None:
     outcome = await ToolRunner([delete], approver=editor).exec(CALL)
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
+    assert "changed its arguments to ones that do not fit" in outcome.notice
+    record = outcome.record
+    assert (record.approved_by, record.edited) == ("grace", True)
+    assert record.arguments == {"path": "a", "password": "***"}
 
 
 async def test_a_model_is_not_told_how_a_person_wrote_arguments_wrong() -> None:

@@ -391,7 +391,8 @@ def _stopped(record: ToolInvocationRecord) -> str:
     if error is None:
         return "the log does not say why"
     if error.stage in _BEFORE_ALL:
-        return error_text(error)
+        changed = f"{record.approved_by} changed its arguments: " if record.edited else ""
+        return f"{changed}{error_text(error)}"
     if isinstance(record.decision, Deny):
         return decided
     if error.code is ErrorCode.APPROVAL_REFUSED:

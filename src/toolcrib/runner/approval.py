@@ -26,11 +26,11 @@ from toolcrib.hydration import ParseFailure, hydrate, parse_arguments
 from toolcrib.runner.execute import cancel_requests, own
 from toolcrib.runner.output import masked_arguments, masked_places, own_copy, unmasked
 from toolcrib.runner.policy import spared_for_run
-from toolcrib.runner.stopped import ExceptionHook, Stopped, rejection
+from toolcrib.runner.stopped import ExceptionHook, Stopped
 from toolcrib.schema.references import copy_at, in_array, remove_at, same_at
 from toolcrib.tools import Catalog
 from toolcrib.tools.lock import CLOSED_NOW, closing_only
-from toolcrib.values.call import Hydrated, HydrationResult, Rejected
+from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Ask, Caller, Refuse
 from toolcrib.values.definition import ToolDefinition
@@ -250,10 +250,10 @@ async def answer_to(
 
 def approved_call(
     hydrated: Hydrated, answer: Answer, catalog: Catalog, hook: ExceptionHook
-) -> Hydrated:
+) -> HydrationResult:
     """Return the call that may run: `hydrated` itself, or, hydrated anew, with the other
-    arguments that somebody put in place of its own. `hook` is given what the author's code
-    raises then. Raises Stopped."""
+    arguments that somebody put in place of its own; Rejected if these do not fit. `hook` is given
+    what the author's code raises then. Raises Stopped."""
     if isinstance(answer, Refuse):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
     if answer.arguments is None:
@@ -271,9 +271,9 @@ def approved_call(
         ):
             read = entire
         _check_left(read, whole, left_out)
-    if isinstance(read, Rejected):
-        raise Stopped(rejection(read))
-    return hydrated if read.canonical == hydrated.canonical else read  # what came back as it was
+    if isinstance(read, Hydrated) and read.canonical == hydrated.canonical:
+        return hydrated  # what came back as it was
+    return read
 
 
 def _check_left(read: HydrationResult, whole: JsonObject, left: tuple[str, ...]) -> None:

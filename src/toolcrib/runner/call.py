@@ -428,6 +428,8 @@ class Call(msgspec.Struct):
         approved = approved_call(hydrated, answer, setup.catalog, setup.reporter.debug)
         if approved is not hydrated:
             facts.edit(approved)
+        if isinstance(approved, Rejected):
+            raise Stopped(rejection(approved))
         again = self._decide(approved)  # the run may have spent more meanwhile
         if isinstance(again, Deny):
             raise Stopped(CallError.of(again.code))

@@ -40,6 +40,9 @@ from toolcrib.values.record import (
 from toolcrib.values.run import RunRecord, WatchesRuns
 
 _LONGEST_NOTICE = 2_000
+_EDIT_REFUSED = (
+    "Whoever approved this call changed its arguments to ones that do not fit. It has not run."
+)
 _NOT_OVER = ("started", "planned", "rejected")  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
 _OF_THIS_PROCESS = os.urandom(32)  # the key of digests where no ledger has one
@@ -81,10 +84,12 @@ class CallFacts(msgspec.Struct, gc=False):
         if isinstance(hydrated, Hydrated):
             self.shown, self.defaulted = public_view(hydrated)
 
-    def edit(self, hydrated: Hydrated) -> None:
-        """Take a call whose arguments an approver changed; the digest stays that of what was sent."""
-        self.take(hydrated)
-        self.edited = True
+    def edit(self, hydrated: HydrationResult) -> None:
+        """Take a call whose arguments an approver changed; the digest stays that of what was sent, and
+        so does what is shown if the change did not fit."""
+        if isinstance(hydrated, Hydrated):
+            self.take(hydrated)
+        self.hydrated, self.edited = hydrated, True
 
     def failed(self, error: CallError) -> Failed:
         return Failed(self.record("failed", error=error), error, self.notice())
@@ -92,8 +97,10 @@ class CallFacts(msgspec.Struct, gc=False):
     def notice(self) -> str:
         """Tell the model, if the arguments were edited, which ones the result belongs to."""
         hydrated = self.hydrated
-        if not self.edited or not isinstance(hydrated, Hydrated):
+        if not self.edited:
             return ""
+        if not isinstance(hydrated, Hydrated):
+            return _EDIT_REFUSED
         ran = canonical_json(masked_arguments(hydrated.definition, hydrated.arguments))
         if len(ran) > _LONGEST_NOTICE:
             ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
