@@ -57,6 +57,7 @@ HARMLESS = {
     "ToolCallStarted.arguments",  # likewise
     "ChatRequest.output",  # the schema of an author's type, and the restorer of a provider's form
     "Offer.output",  # likewise
+    "ChatLimits.text",  # how many characters
 }
 INTERNAL = (
     ".runner.limiter.",
