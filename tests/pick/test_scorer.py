@@ -50,6 +50,18 @@ def test_the_catalogs_used_last_are_kept() -> None:
     assert built == ["get_weather", "convertCurrency", "list_files", "get_weather"]
 
 
+def test_catalogs_of_too_many_tools_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.pick.scorer.MOST_TOOLS", 3)
+    built: list[str] = []
+    cache = CatalogCache[int](noted_in(built))
+    for tools in (SHOP[:2], SHOP[2:3], SHOP[:2], SHOP[2:4], SHOP[2:4], SHOP[2:3], SHOP[:2]):
+        cache.get(list(tools))
+    assert len(built) == 5  # the second and the third pair take each other's place
+    cache.get(list(SHOP))  # larger than all that is kept, and kept all the same
+    cache.get(list(SHOP))
+    assert len(built) == 6
+
+
 def test_a_tuple_that_is_asked_for_again_is_used() -> None:
     built: list[str] = []
     cache = CatalogCache[int](noted_in(built), size=2)

@@ -218,6 +218,8 @@ Steps = Callable[[Sequence[ToolDefinition], Sequence[T]], Iterator[T | None]]
 and the index as the last. `kept` are the indexes of other catalogs, that used last first."""
 
 _AT_ONCE = 256
+MOST_TOOLS = 200_000
+"""Tools of all catalogs that a cache keeps, but for the one that was used last."""
 
 
 class _Entry(Generic[T]):
@@ -229,7 +231,8 @@ class _Entry(Generic[T]):
 
 
 class CatalogCache(Generic[T]):
-    """`build(definitions)` for the `size` catalogs used last; their definitions tell catalogs apart.
+    """`build(definitions)` for the `size` catalogs used last, of at most MOST_TOOLS tools; their
+    definitions tell catalogs apart.
 
     Two threads that ask for the same new catalog build it once; other catalogs do not wait for it.
     """
@@ -292,7 +295,9 @@ class CatalogCache(Generic[T]):
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             entry.used = next(self._uses)
-            if len(self._entries) > self._size:
+            while len(self._entries) > 1 and (
+                len(self._entries) > self._size or sum(map(len, self._entries)) > MOST_TOOLS
+            ):
                 oldest = min(self._entries, key=lambda each: self._entries[each].used)
                 self._forget(self._entries.pop(oldest))
             return entry

@@ -39,6 +39,7 @@ from toolcrib.values.json import (
     json_copy,
 )
 from toolcrib.values.record import CallError
+from toolcrib.values.remembered import remembered
 
 MAX_RESULT_BYTES = 4 * 1_048_576
 _PLAIN = frozenset((dict, list, str, int, float, bool))  # what nearly all results are
@@ -374,14 +375,14 @@ def own_copy(value: _Json) -> _Json:
     return copied
 
 
-@lru_cache(maxsize=4096)
+@remembered(4 << 20)
 def _all_declared(schema_json: str | None) -> bool:
     """Return whether valid arguments hold nothing but what the schema names."""
     schema = json_copy(schema_json) if schema_json else {}
     return schema.get("additionalProperties") is False and "patternProperties" not in schema
 
 
-@lru_cache(maxsize=4096)
+@remembered(4 << 20)
 def _declared(schema_json: str | None) -> frozenset[str]:
     properties = json_copy(schema_json).get("properties") if schema_json else None
     return frozenset(properties) if isinstance(properties, dict) else frozenset()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -18,6 +17,7 @@ import jsonschema_rs
 
 from toolcrib.schema.guard import Inspected
 from toolcrib.schema.references import REFS, References
+from toolcrib.values.remembered import remembered
 
 MAX_STEPS = 20_000  # pairs of a subschema and a part of the value
 MAX_COPIED = 500_000  # nodes, in all reasons there may be: 0.2 s and 100 MB
@@ -160,7 +160,7 @@ def matchable(inspected: Inspected, schema: Any, value: Any) -> bool:
     return True
 
 
-@lru_cache(maxsize=4096)
+@remembered(1 << 20)
 def pattern_bytes(pattern: str) -> int:
     """Return the bytes of a compiled pattern, as the engine counts them; up to a quarter more."""
     found = bisect_left(_SIZES, True, key=lambda size: _compiles(pattern, size))

@@ -8,7 +8,6 @@ into a `Reply`; a client moves the bytes between them. A compatible server with 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import ClassVar, Protocol
 
 import msgspec
@@ -20,6 +19,7 @@ from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject, Veiled, json_copy
 from toolcrib.values.message import ChatRequest, FinishReason, Piece, Reply
 from toolcrib.values.offer import Offer
+from toolcrib.values.remembered import remembered
 from toolcrib.wire.forms import NameRule, ToolForm
 from toolcrib.wire.history import Histories, History
 from toolcrib.wire.output import OutputForm
@@ -174,6 +174,6 @@ def _checked_text(name: str, schema: JsonObject) -> str:
     return text
 
 
-@lru_cache(maxsize=1024)
+@remembered(4 << 20)
 def _check(text: str) -> None:
     compile_validator(json_copy(text))

@@ -13,6 +13,7 @@ import msgspec
 from toolcrib.errors import CatalogError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.json import JsonObject, sha256_hex
+from toolcrib.values.remembered import remembered
 
 # The form of a tool for each provider: one small function each, and a table of them.
 #
@@ -128,7 +129,7 @@ class Allowance:
         return None
 
 
-@lru_cache(maxsize=1024)
+@remembered(4 << 20)
 def weight(view: str) -> Weight:
     """Return the weight of a view, which refers to nothing."""
     optional = unions = 0

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,6 +20,7 @@ from toolcrib.schema.references import subschemas
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import ChatRequest
 from toolcrib.values.offer import ArgumentRestorer, Offer
+from toolcrib.values.remembered import remembered
 from toolcrib.wire.forms import Allowance, StrictLimits
 from toolcrib.wire.views import fresh, lowered_text
 
@@ -125,7 +125,7 @@ def _legal(name: str) -> str:
     return re.sub("[^A-Za-z0-9_-]", "_", name)[:64] or _WRAPPER
 
 
-@lru_cache(maxsize=1024)
+@remembered(4 << 20, times=4)
 def _view(text: str, form: OutputForm) -> tuple[str, bool, AnswerRestorer | None] | None:
     """Return the view as text, whether it is strict, and the restorer of its answers."""
     wrapped = _as_object(text)

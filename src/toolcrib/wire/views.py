@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
@@ -21,9 +20,8 @@ from toolcrib.schema.validator import Validator, compile_validator
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.offer import ArgumentRestorer
+from toolcrib.values.remembered import remembered
 from toolcrib.wire.forms import Allowance, ShownTool, ToolForm, wire_names
-
-_MOST_VIEWS = 16_384
 
 
 class ToolView(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,12 +174,12 @@ def _not_strict(form: ToolForm, text: str | None, why: str) -> TextView:
     return view._replace(losses=(*view.losses, loss))
 
 
-@lru_cache(maxsize=1024)
+@remembered(16 << 20, times=20)
 def _validator(view: str) -> Validator:
     return compile_validator(fresh(view))
 
 
-@lru_cache(maxsize=_MOST_VIEWS)
+@remembered(32 << 20, times=4)
 def lowered_text(text: str, dialect: Dialect) -> TextView:
     schema = fresh(text)
     try:

@@ -12,7 +12,6 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from textwrap import indent
@@ -64,6 +63,7 @@ from toolcrib.values.message import (
     Usage,
 )
 from toolcrib.values.offer import Offer
+from toolcrib.values.remembered import remembered
 from toolcrib.values.typed import names_wrong_types
 
 # Choosing the tool: the offered tool to which the request lies nearest, or none.
@@ -197,8 +197,8 @@ class ToolChooser:
     def __init__(self, vectors: Embedder | None = None) -> None:
         self._vectors = vectors or WordVectors()
         self._indexes = CatalogCache(self._build)
-        self._likeness = lru_cache(maxsize=65_536)(self._alike)
-        self._vector = lru_cache(maxsize=16_384)(lambda text: self._vectors.embed([text])[0])
+        self._likeness = remembered(16 << 20)(self._alike)
+        self._vector = remembered(16 << 20, each=2_000)(self._embedded)
 
     def choose(
         self, request: str, tools: Sequence[HasDefinition], *, must: bool = False
@@ -254,6 +254,9 @@ class ToolChooser:
         cosines = numpy().vecdot(rows[1:], rows[0]).tolist()
         order = sorted(range(len(examples)), key=lambda i: -cosines[i])
         return [examples[i] for i in order[:count]]
+
+    def _embedded(self, text: str) -> Any:
+        return self._vectors.embed([text])[0]
 
     def _alike(self, one: str, other: str) -> float:
         return float(numpy().dot(self._vector(one), self._vector(other)))

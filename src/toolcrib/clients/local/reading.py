@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from toolcrib.pick.words import STOP_WORDS
 from toolcrib.values.definition import Example, ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.remembered import remembered
 
 Likeness: TypeAlias = Callable[[str, str], float]
 """How near two short texts are in meaning, 1 being the same."""
@@ -92,7 +92,7 @@ class RequestReading(NamedTuple):
     unread: int = 0
 
 
-@lru_cache(maxsize=4096)
+@remembered(8 << 20, times=16)
 def tokens(text: str) -> tuple[Token, ...]:
     """Return the words, numbers and marks of a text, without quotes and the marks that end it."""
     found: list[Token] = []

@@ -1,0 +1,54 @@
+"""Remember what was made of texts, within a number of bytes: `lru_cache` would count entries alone.
+
+A schema may have 200 bytes or a million, so that a number of entries bounds nothing. What was put in
+first goes first.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from threading import Lock
+from typing import TypeVar, TypeVarTuple
+
+Ts = TypeVarTuple("Ts")
+R = TypeVar("R")
+
+
+def remembered(
+    most: int, *, times: int = 2, each: int = 500
+) -> Callable[[Callable[[*Ts], R]], Callable[[*Ts], R]]:
+    """Decorate a function of hashable values: it remembers its results, up to `most` bytes.
+
+    An entry counts its texts `times`, since what was made of a text grows with it, and `each` besides.
+    What raises is not remembered.
+    """
+
+    def decorate(function: Callable[[*Ts], R]) -> Callable[[*Ts], R]:
+        known: dict[object, tuple[R, int]] = {}
+        lock = Lock()
+        total = 0
+
+        def keep(key: object, made: R, size: int) -> None:
+            nonlocal total
+            with lock:
+                if key not in known:
+                    known[key] = made, size
+                    total += size
+                while total > most:
+                    total -= known.pop(next(iter(known)))[1]
+
+        @wraps(function)
+        def asked(*args: *Ts) -> R:
+            found = known.get(args)
+            if found is not None:
+                return found[0]
+            made = function(*args)
+            texts = [arg for arg in args if isinstance(arg, str)]
+            keep(args, made, each + times * sum(map(sys.getsizeof, texts)))
+            return made
+
+        return asked
+
+    return decorate
