@@ -57,7 +57,7 @@ def test_alternatives_that_multiply_are_judged_but_not_explained(depth: int) -> 
 
 def test_a_few_levels_are_explained() -> None:
     (violation,) = compile_validator(EXPRESSION).violations(expression(3, "bad"))
-    assert violation.path == "/e"
+    assert violation.path == "/e" + "/left" * 3
 
 
 def test_plain_recursion_is_explained_at_any_depth() -> None:

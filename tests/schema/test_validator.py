@@ -25,6 +25,16 @@ def prop(**schema: Any) -> dict[str, Any]:
     return of(properties={"a": schema})
 
 
+TAGGED = [
+    {
+        "type": "object",
+        "properties": {"kind": {"const": kind}, "size": {"type": "integer", "minimum": least}},
+        "required": ["kind", *names],
+        "additionalProperties": False,
+    }
+    for kind, names, least in (("cat", ["size"], 3), ("dog", [], 9))
+]
+
 INVALID: list[tuple[dict[str, Any], Any, str, str]] = [
     (prop(type="integer"), {"a": CANARY}, "/a", "expected integer, got string"),
     (prop(type="integer"), {"a": 1.5}, "/a", "expected integer, got number"),
@@ -74,6 +84,13 @@ INVALID: list[tuple[dict[str, Any], Any, str, str]] = [
      "matches none of the alternatives, got string"),
     (prop(anyOf=[False, False]), {"a": CANARY}, "/a",
      "matches none of the alternatives, got string"),
+    (prop(anyOf=TAGGED), {"a": {"kind": "dog", "size": 5}}, "/a/size", "expected at least 9"),
+    (prop(oneOf=TAGGED), {"a": {"kind": "cat", CANARY: 1, "size": 5}}, "/a/*",
+     "there is a property that is not declared"),
+    (prop(oneOf=TAGGED), {"a": {"kind": "cat"}}, "/a", "the required property 'size' is missing"),
+    (prop(oneOf=TAGGED), {"a": {}}, "/a", "the required property 'kind' is missing"),
+    (prop(oneOf=TAGGED), {"a": {"kind": CANARY}}, "/a",
+     "matches none of the alternatives, got object"),
     (prop(oneOf=[{"type": "null"}, {"type": "integer"}]), {"a": CANARY}, "/a",
      "expected null or integer, got string"),
     (prop(oneOf=[{}, {"type": "string"}]), {"a": CANARY}, "/a",

@@ -35,13 +35,17 @@ _CLOSED = (["additionalProperties"], ["propertyNames"])
 
 
 def reasons(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
-    """Yield what is wrong in the one alternative of the value's own type, else the error itself."""
+    """Yield what is wrong in the one alternative that the value is meant for, by its type or its tag;
+    else what is missing in all of its type, else the error itself."""
     close = _close_branches(error)
-    if len(close) != 1:
-        yield error
+    tagged = [branch for branch in close if not any(_is_tag(e, error) for e in branch)]
+    if len(tagged) == 1:
+        close = tagged
+    if len(close) == 1:
+        for inner in close[0]:
+            yield from reasons(inner)
         return
-    for inner in close[0]:
-        yield from reasons(inner)
+    yield from _missing_in_each(error, close) or (error,)
 
 
 def _close_branches(
@@ -52,6 +56,28 @@ def _close_branches(
         return []
     branches = error.kind.as_dict().get("context", [])
     return [branch for branch in branches if not any(_is_type(e, error) for e in branch)]
+
+
+def _missing_in_each(
+    of: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
+) -> list[jsonschema_rs.ValidationError]:
+    """Return the required properties that the value lacks in each of several alternatives."""
+    lacking = [
+        {
+            str(reason.kind.as_dict()["property"]): reason
+            for reason in branch
+            if reason.kind.name == "required" and reason.instance_path == of.instance_path
+        }
+        for branch in branches
+    ]
+    if not lacking:
+        return []
+    return [why for name, why in lacking[0].items() if all(name in each for each in lacking)]
+
+
+def _is_tag(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationError) -> bool:
+    """Return whether a property of the value itself is another than the one that was demanded."""
+    return error.kind.name == "const" and error.instance_path[:-1] == of.instance_path
 
 
 def _is_type(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationError) -> bool:
