@@ -32,6 +32,7 @@ Two families:
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -238,15 +239,33 @@ class SourceError(ToolcribError):
 
 
 class MissingExtraError(ToolcribError, ImportError):
-    """An optional dependency is not installed; the text is the command that installs it."""
+    """An optional dependency is not installed; `advice` is the command that installs it.
+
+    Where something of its name is there and cannot be imported, the text also says why: another module
+    may have its name, or a library of the system may be missing.
+    """
 
     def __init__(self, extra: str, feature: str) -> None:
         super().__init__(extra, feature)
         self.extra = extra
         self.feature = feature
+        self._why = _why_broken(sys.exc_info()[1])
+
+    @property
+    def advice(self) -> str:
+        """The sentence without anything of the machine, which models may read."""
+        return f"{self.feature} needs an extra: pip install 'toolcrib[{self.extra}]'"
 
     def __str__(self) -> str:
-        return f"{self.feature} needs an extra: pip install 'toolcrib[{self.extra}]'"
+        return f"{self.advice} (it cannot be imported: {self._why})" if self._why else self.advice
+
+
+def _why_broken(raised: BaseException | None) -> str:
+    """Return the first line of what an import raised, unless there simply is no such module."""
+    if not isinstance(raised, ImportError) or isinstance(raised, MissingExtraError):
+        return ""
+    absent = isinstance(raised, ModuleNotFoundError) and "." not in (raised.name or "")
+    return "" if absent else str(raised).strip().partition("\n")[0]
 
 
 class ClientError(ToolcribError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,6 +150,20 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "limits", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[limits\]'"):
         rate_limit("5/minute")
+
+
+def test_a_module_of_the_name_of_the_library_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in [name for name in sys.modules if name.partition(".")[0] == "limits"]:
+        monkeypatch.delitem(sys.modules, module)
+    (tmp_path / "limits.py").write_text("MOST = 3", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = r"toolcrib\[limits\]' \(it cannot be imported: .*limits\.py"
+    with pytest.raises(MissingExtraError, match=told) as raised:
+        rate_limit("5/minute")
+    assert str(tmp_path) not in raised.value.advice
+    monkeypatch.delitem(sys.modules, "limits")
 
 
 @tool(visible=ALL)

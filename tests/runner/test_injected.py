@@ -356,6 +356,13 @@ def async_error(raised: BaseException) -> Callable[[], Any]:
     return made
 
 
+def broken_extra() -> Any:
+    try:
+        raise ImportError(CANARY)
+    except ImportError:
+        raise MissingExtraError("db", "x") from None
+
+
 class PanicError(BaseException):
     """As a library in Rust raises it (pyo3's PanicException): no Exception."""
 
@@ -383,6 +390,7 @@ class Nothing:
         (error(CapabilityError("no db today")), ErrorCode.CAPABILITY_ERROR, "no db today"),
         (async_error(ToolError("no db today")), ErrorCode.CAPABILITY_ERROR, "no db today"),
         (error(MissingExtraError("db", "x")), ErrorCode.NOT_RUNNABLE, "toolcrib[db]"),
+        (broken_extra, ErrorCode.NOT_RUNNABLE, "toolcrib[db]"),
         (lambda: EnterFails([]), ErrorCode.CAPABILITY_ERROR, FIXED),
         (lambda: Nothing(), ErrorCode.CAPABILITY_ERROR, FIXED),  # noqa: PLW0108
         (lambda: None, ErrorCode.CAPABILITY_ERROR, FIXED),
@@ -399,6 +407,7 @@ async def test_an_implementation_that_cannot_be_made(
     assert isinstance(outcome, Failed)
     assert outcome.error.code is code
     assert message in outcome.error.message
+    assert CANARY not in outcome.error.message
     assert log == []
     assert len(told) == 1
 

@@ -79,5 +79,5 @@ def safe_error(raised: BaseException, *, again: bool) -> CallError:
         retryable = again if own is None else bool(own)
         return CallError.of(code, encodable(raised.safe_text), retryable=retryable)
     if isinstance(raised, MissingExtraError):
-        return CallError.of(ErrorCode.NOT_RUNNABLE, str(raised))
+        return CallError.of(ErrorCode.NOT_RUNNABLE, raised.advice)
     return CallError.of(ErrorCode.TOOL_ERROR, retryable=again)
