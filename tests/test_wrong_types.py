@@ -120,6 +120,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("model", lambda: Agent(ScriptedClient, TOOLS)),  # type: ignore[arg-type]
     ("tool", lambda: Agent(ScriptedClient([]), A)),
     ("instructions", lambda: agent(instructions=A)),
+    ("settings", lambda: agent(settings=A)),
     ("limits", lambda: agent(limits=A)),
     ("limits", lambda: agent(limits=5)),
     ("pick", lambda: agent(pick=A)),

@@ -53,7 +53,7 @@ from toolcrib.hydration import RepairRequest
 from toolcrib.policies import Standard, deny_by_default
 from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call
 from toolcrib.values.decision import Answer
-from toolcrib.values.message import ChatRequest, FinishReason, TextPart
+from toolcrib.values.message import ChatRequest, FinishReason, Settings, TextPart
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunStatus
 
@@ -124,6 +124,14 @@ def test_who_decides_is_not_exchanged_by_an_assignment(which: str, name: str) ->
     owner = {"runner": runner, "agent": Agent(ScriptedClient([]), runner)}[which]
     with pytest.raises(AttributeError, match="no setter"):
         setattr(owner, name, None)
+
+
+async def test_settings_go_with_each_request_also_of_a_copy() -> None:
+    model, other = ScriptedClient(["Yes."]), ScriptedClient(["No."])
+    careful = Agent(model, settings=Settings(temperature=0, max_tokens=9))
+    await careful.run("?")
+    await careful.replace(model=other).run("?")
+    assert model.requests[0].settings == other.requests[0].settings == Settings(0, 9)
 
 
 async def test_a_question_is_answered_without_tools() -> None:

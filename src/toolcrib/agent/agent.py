@@ -29,7 +29,7 @@ from toolcrib.values.context import PolicyContext, RunTally
 from toolcrib.values.decision import ANONYMOUS, Answer, Approve, Caller, Refuse
 from toolcrib.values.event import Done, Event
 from toolcrib.values.json import canonical_json, encodable, keyed_digest
-from toolcrib.values.message import Message
+from toolcrib.values.message import Message, Settings
 from toolcrib.values.record import CallError
 from toolcrib.values.run import Limits, RunResult, RunState, check_signature
 from toolcrib.values.typed import came, check_each, check_type
@@ -336,9 +336,10 @@ class Agent:
     """Runs the loop: the model calls tools until it has an answer, or a limit is reached.
 
     `model` is a client or a name such as `openai:gpt-5`; `tools` a `ToolRunner`, or tools for a
-    standard one (without an approver: what needs approval is refused). With `pick`, each run offers
-    only the tools picked for its prompt and history; with `search_tools` the model can find more of
-    them by a tool of that name. `name` and `version` are in the records of the agent's calls and in
+    standard one (without an approver: what needs approval is refused). `settings` (temperature, most
+    tokens) go with each request; the client's own apply where they say nothing. With `pick`, each run
+    offers only the tools picked for its prompt and history; with `search_tools` the model can find more
+    of them by a tool of that name. `name` and `version` are in the records of the agent's calls and in
     telemetry; with `record_prompts`, what the system and the user said is given to the sinks that keep
     what records refer to. With a `state_key` (32 random bytes, kept where no user is) the states and
     sessions that it saves are signed, and it goes on with no others. `output` is the type that the
@@ -353,6 +354,7 @@ class Agent:
         tools: ToolRunner | Catalog | Tools = (),
         *,
         instructions: str = "",
+        settings: Settings = Settings(),  # noqa: B008  frozen
         limits: Limits = Limits(),  # noqa: B008  frozen
         pick: PickOptions | None = None,
         search_tools: bool = False,
@@ -363,6 +365,7 @@ class Agent:
         state_key: bytes | None = None,
     ) -> None:
         check_type("instructions", instructions, str, "a str")
+        check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
         check_type("limits", limits, Limits, "a Limits, such as Limits(turns=5)")
         check_type("pick", pick, (PickOptions, NoneType), "a PickOptions, or None")
         check_type("search_tools", search_tools, bool, "True or False")
@@ -374,6 +377,7 @@ class Agent:
             raise TypeError(f"model is {wanted}; {came(model)}")
         self._given = tools if isinstance(tools, ToolRunner) else ToolRunner(tools)
         self.instructions = instructions
+        self.settings = settings
         self.limits = limits
         self.pick = pick
         self.search_tools = search_tools
@@ -477,6 +481,7 @@ class Agent:
             self.client if model is None else model,
             self.runner if tools is None else tools,
             instructions=self.instructions,
+            settings=self.settings,
             limits=self.limits,
             pick=self.pick,
             search_tools=self.search_tools,
@@ -593,7 +598,9 @@ class Agent:
                 self._runner,
                 state,
                 open_toolbox=opened,
-                terms=RunTerms(self.limits, self._output, self._label, self._state_key),
+                terms=RunTerms(
+                    self.limits, self._output, self._label, self._state_key, self.settings
+                ),
                 listener=listener,
                 answers=answers,
             )

@@ -45,6 +45,7 @@ from toolcrib.values.message import (
     Message,
     ReasoningPart,
     Reply,
+    Settings,
     TextPart,
 )
 from toolcrib.values.offer import Offer
@@ -172,6 +173,7 @@ class RunTerms(NamedTuple):
     output: OutputType | None
     label: AgentLabel
     state_key: bytes | None = None
+    settings: Settings = Settings()
 
 
 class Listener(NamedTuple):
@@ -200,6 +202,7 @@ class Run:
         self._open_toolbox = open_toolbox
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
         self._limits = terms.limits
+        self._settings = terms.settings
         self._output_type = terms.output
         self._output: Any = None
         self._corrections = state.corrections
@@ -349,6 +352,7 @@ class Run:
         request = ChatRequest(
             self._history.messages,
             self._toolbox.tools,
+            settings=self._settings,
             id_prefix=f"{self._run_id}_{self._turn}_",
             output=None if self._output_type is None else self._output_type.format,
         )
