@@ -35,7 +35,12 @@ def blocks(page: Path, language: str) -> list[str]:
     return [body for kind, body in found if kind == language]
 
 
-TESTABLE = [page for page in PAGES if blocks(page, "python") or blocks(page, "console")]
+TUTORIAL = ROOT / "docs" / "tutorial.md"  # tests/test_tutorial.py goes through it step by step
+TESTABLE = [
+    page
+    for page in PAGES
+    if page != TUTORIAL and (blocks(page, "python") or blocks(page, "console"))
+]
 
 
 def program(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
