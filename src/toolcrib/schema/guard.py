@@ -8,10 +8,10 @@ is compiled, and a `$ref` may only point into the schema itself: nothing is ever
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import orjson
 
 from toolcrib.errors import SchemaError
@@ -175,8 +175,7 @@ class Ref(NamedTuple):
 Step: TypeAlias = tuple[Place, Any, int, int, bool, bool]
 
 
-@dataclass(slots=True)
-class Surveyed:
+class Surveyed(msgspec.Struct):
     """A schema, or what one `$ref` leads to, without what the `$ref`s in it lead to.
 
     `matches` counts its patterns, each as often as it is matched with one and the same text.
@@ -189,9 +188,9 @@ class Surveyed:
     depth: int = 0
     visited: int = 0
     matches: int = 0
-    refs: list[Ref] = field(default_factory=list)
-    patterns: set[str] = field(default_factory=set)
-    anchors: set[str] = field(default_factory=set)
+    refs: list[Ref] = []
+    patterns: set[str] = set()  # each has its own: a struct copies an empty one
+    anchors: set[str] = set()
 
 
 def survey(node: Any, place: Place, draft: Draft, *, whole: bool = False) -> Surveyed:

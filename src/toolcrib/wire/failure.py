@@ -29,7 +29,7 @@ from toolcrib.errors import (
 from toolcrib.values.typed import names_wrong_types
 
 _LONGEST = 500
-_KEY = re.compile(
+_KEY = (  # a pattern, compiled for the first failure
     r"\b(?:sk|pk|rk|gsk|xai|hf|r8|csk|nvapi)[-_][\w*+/=.~-]{6,}|\bAIza[\w-]{10,}|\bya29\.[\w.-]{10,}"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\b(?:ABSK|bedrock-api-key-)[\w+/=-]{8,}"
     r"|\bx-amz-security-token:\S+|\b[Bb]earer\s+[\w.~+/=*-]{8,}"
@@ -179,7 +179,7 @@ def _told(payload: Any) -> float | None:
 def safe_text(text: str, limit: int = _LONGEST) -> str:
     """Return one line of at most `limit` characters, without what looks like a key."""
     line = "".join(c if c.isprintable() else " " for c in text[: 8 * limit])
-    line = _KEY.sub("[key]", " ".join(line.split()))
+    line = re.sub(_KEY, "[key]", " ".join(line.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

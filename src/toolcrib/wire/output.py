@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
@@ -74,8 +73,7 @@ class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
         return f"OutputForm({self.shape.__module__!r})"
 
 
-@dataclass(frozen=True)
-class AnswerRestorer:
+class AnswerRestorer(msgspec.Struct, frozen=True):
     """Undoes the view of an answer: `wrapper` holds it, and some nulls stand for nothing."""
 
     wrapper: str | None

@@ -21,7 +21,7 @@ from toolcrib.values.remembered import remembered
 Likeness: TypeAlias = Callable[[str, str], float]
 """How near two short texts are in meaning, 1 being the same."""
 
-_TOKEN = re.compile(
+_PARTS = (  # a pattern, compiled at the first request
     r"(?P<number>(?:(?<=\s)|^)-\d[\d,]*(?:\.\d+)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)?)"
     r"|(?P<word>[.~/]*[^\W\d](?:[\w./@:'’-]*[\w/])?|°\w?)"
     r"|(?P<quote>[\"“”`]|(?<!\w)['‘]|['’](?!\w))"
@@ -97,7 +97,7 @@ def tokens(text: str) -> tuple[Token, ...]:
     """Return the words, numbers and marks of a text, without quotes and the marks that end it."""
     found: list[Token] = []
     quote, opened = 0, False
-    for match in _TOKEN.finditer(text):
+    for match in re.finditer(_PARTS, text):
         kind, piece = str(match.lastgroup), match[0]
         if kind == "quote":
             opened = not opened

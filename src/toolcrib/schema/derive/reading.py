@@ -9,10 +9,10 @@ import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, cast
 
 import jiter
+import msgspec
 import orjson
 from pydantic import BaseModel
 from pydantic_core import (
@@ -70,8 +70,7 @@ _UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
 _LOST = "the tool would not get this property"
 
 
-@dataclass(slots=True)
-class FieldPart:
+class FieldPart(msgspec.Struct):
     """A field: its attribute, the names that it is sent under (the first is shown), and its plan.
 
     `again` reads an InitVar anew, since no attribute keeps it; `init_default` is what is passed of one

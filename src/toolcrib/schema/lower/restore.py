@@ -9,10 +9,11 @@ that schema to judge.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import quote
+
+import msgspec
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.effort import explainable
@@ -136,8 +137,7 @@ MAX_STEPS = 50_000  # pairs of a part of the schema and an object or array of th
 _UNIONS = ("anyOf", "oneOf")
 
 
-@dataclass(frozen=True)
-class ViewRestorer:
+class ViewRestorer(msgspec.Struct, frozen=True, dict=True):
     """Between arguments for a view and for the author's schema, which `text` is as JSON.
 
     `wrapper` is the one property of a wrapped top; `filled`: in the view every property is
@@ -147,9 +147,6 @@ class ViewRestorer:
     text: str
     wrapper: str | None = None
     filled: bool = True
-
-    def __reduce__(self) -> tuple[type[ViewRestorer], tuple[str, str | None, bool]]:
-        return ViewRestorer, (self.text, self.wrapper, self.filled)
 
     @cached_property
     def _author(self) -> _Author:
