@@ -32,7 +32,9 @@ Two families:
 
 from __future__ import annotations
 
+import difflib
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -346,3 +348,20 @@ class ToolError(Exception):
 
 class CapabilityError(ToolError):
     """Raised by a capability's adapter: the call ends as `capability_error` with this text."""
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` for the known word that a mistyped one is most like, or nothing.
+
+    It stands behind the unknown word in an error's text.
+    """
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(given[:100].lower(), names, n=1)
+    return f" (did you mean '{names[near[0]]}'?)" if near else ""
+
+
+def no_such(kind: str, given: str, known: Iterable[str]) -> str:
+    """Return an error's text about an unknown name: what was likely meant, and what there is."""
+    names = tuple(known)
+    likely = did_you_mean(given, names)
+    return f"there is no {kind} {given!r}{likely}; there are: {', '.join(names)}"

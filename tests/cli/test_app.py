@@ -139,7 +139,7 @@ UNUSABLE: list[tuple[list[str], str]] = [
     (["tools", "list", "--tools", "json:dumps"], "json:dumps: TypeError"),
     (["tools", "list", "--tools", "whatever"], "give module:attribute"),
     (["tools", "list", "--tools", "mcp:server"], "MCP"),
-    (["encode", "--wire", "smoke"], "there is no such wire"),
+    (["encode", "--wire", "smoke"], "there is no wire 'smoke'"),
     (["decode", "nope.json"], "it cannot be read"),
     (["chat", "hi", "--model", "nope:x"], "there is no model 'nope:x'"),
 ]
@@ -372,7 +372,9 @@ def test_an_exit_code_needs_no_stderr(toolcrib: Toolcrib, monkeypatch: pytest.Mo
 
 def test_a_call_of_no_tool_names_those_that_there_are(toolcrib: Toolcrib) -> None:
     error = toolcrib("call", "hang", "--tools", "tools.py").err
-    assert error.endswith("Use one of the tools offered: hangs, leaks, risky\n")
+    assert error.endswith(
+        "Use one of the tools offered (did you mean 'hangs'?): hangs, leaks, risky\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -402,4 +404,7 @@ def test_of_many_tools_those_with_a_name_like_it(toolcrib: Toolcrib) -> None:
     tools = [{"name": name, "input_schema": {"type": "object"}} for name in names]
     Path("many.json").write_text(json.dumps(tools), encoding="utf-8")
     error = toolcrib("tools", "show", "refunt", "--tools", "many.json").err
-    assert error == "toolcrib: no tool 'refunt'; there are refund, … (501 in all)\n"
+    assert (
+        error
+        == "toolcrib: no tool 'refunt' (did you mean 'refund'?); there are refund, … (501 in all)\n"
+    )

@@ -84,7 +84,7 @@ def test_options_decide_who_is_ranked(pick: Pick, options: list[str], expected: 
 
 
 UNUSABLE: list[tuple[list[str], str]] = [
-    (["--scorer", "nope"], f"there is no scorer 'nope': take one of {', '.join(SCORERS)}"),
+    (["--scorer", "nope"], f"there is no scorer 'nope'; there are: {', '.join(SCORERS)}"),
     (["--min-score", "1.5"], "min"),
     (["--max-cost", "-1"], "max"),
     (["--timeout-ms", "0"], "timeout_ms must be above 0, or None for no limit, not 0"),

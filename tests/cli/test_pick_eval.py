@@ -131,7 +131,7 @@ UNUSABLE: list[tuple[list[str], str]] = [
     (["--set", "small", "--set", "./small"], "two sets are called small"),
     (["--set", "nowhere"], "nowhere/tools.jsonl: there is no such file"),
     (["--queries", "nowhere.jsonl"], "nowhere.jsonl: it cannot be read"),
-    (["--set", "small", "--scorer", "magic"], "--scorer magic: there is no such scorer"),
+    (["--set", "small", "--scorer", "magic"], "--scorer: there is no scorer 'magic'"),
     (["--set", "small", "--scorer", "keyword", "--scorer", "keyword"], "two systems are called"),
     (["--set", "small", "--min-score", "1.5"], "min-score"),
     (["--set", "small", "--limit", "0"], "limit"),

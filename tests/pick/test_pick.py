@@ -71,7 +71,10 @@ def by_length(request: object, tool: HasDefinition) -> float:
         ({"timeout_ms": 10**400}, "timeout_ms"),
         ({"allow_unsafe": "no"}, "allow_unsafe must be True or False, not 'no'"),
         ({"debug": 1}, "debug must be True or False, not 1"),
-        ({"scorer": "keywords"}, "there is no scorer .keywords.: take one of keyword, "),
+        (
+            {"scorer": "keywords"},
+            r"there is no scorer .keywords. \(did you mean 'keyword'\?\); there are: keyword, ",
+        ),
         ({"scorer": Batch}, "scorer must be a name, an object"),
     ],
 )

@@ -62,5 +62,5 @@ def test_a_missing_extra_is_named(fresh: None, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_another_name_is_an_error() -> None:
-    with pytest.raises(PickError, match="no scorer 'best': take one of keyword, embedding, light"):
+    with pytest.raises(PickError, match="no scorer 'best'; there are: keyword, embedding, light"):
         scorer_named("best")

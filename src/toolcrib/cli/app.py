@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import io
+import re
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -89,6 +91,8 @@ def explain(app: typer.Typer, path: str = "") -> None:
 
 
 UNCHECKED = 4
+_ROOM = 60  # columns for help in boxes
+_POSSIBLE = re.compile(r" \(Possible options: (.+)\)")  # click's words
 INTERRUPTED = 130  # the exit code that shells give to what Ctrl-C ended
 
 app = typer.Typer(
@@ -136,8 +140,9 @@ def main(
 
 
 @cache
-def _command() -> Callable[..., object]:
-    """Make the command once: a program may run many."""
+def _command(*, narrow: bool) -> Callable[..., object]:
+    """Make the command once: a program may run many. Help in boxes needs room, and is plain without."""
+    app.rich_markup_mode = None if narrow else "rich"
     return typer.main.get_command(app)
 
 
@@ -151,7 +156,8 @@ def run(arguments: list[str] | None = None) -> int:
     _let_streams_take_all_text()
     before = SHOWS_TRACEBACKS.set(debug)
     try:
-        code = _command()(args=arguments, prog_name="toolcrib", standalone_mode=False)
+        narrow = shutil.get_terminal_size().columns < _ROOM
+        code = _command(narrow=narrow)(args=arguments, prog_name="toolcrib", standalone_mode=False)
     except UnusableError as error:
         return _failed(error, 2, debug=debug, as_json=as_json)
     except UncheckedError as error:
@@ -188,7 +194,11 @@ def _unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
         return _failed(error, 1, debug=debug, as_json=as_json)
     if not usage():  # no command was given, and the help has been shown
         return 2
-    unusable = UnusableError(f"{usage().removesuffix('.')}. Try --help.")
+    if type(error).__name__ == "NoArgsIsHelpError":  # likewise, and it has not
+        typer.echo(usage(), err=True)
+        return 2
+    text = _POSSIBLE.sub(r" (did you mean \1?)", usage()).removesuffix(".")
+    unusable = UnusableError(f"{text}{'' if text.endswith('?') else '.'} Try --help.")
     return _failed(unusable, 2, debug=debug, as_json=as_json)
 
 

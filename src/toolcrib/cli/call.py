@@ -28,7 +28,11 @@ from toolcrib.cli.options import (
     names_to_try,
 )
 from toolcrib.cli.render import err, error_text, out, print_json, printable, show_json
-from toolcrib.errors import ErrorCode, SourceError
+from toolcrib.errors import (
+    ErrorCode,
+    SourceError,
+    did_you_mean,
+)
 from toolcrib.hydration.parse import MAX_BYTES
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import MemorySink
@@ -114,7 +118,8 @@ def _why(record: ToolInvocationRecord, names: Sequence[str], consent: bool | Non
         return "it waits for an approval"
     text = error_text(record.error)
     if record.error.code is ErrorCode.UNKNOWN_TOOL:
-        return f"{text.removesuffix('.')}: {names_to_try(names, record.name)}"
+        likely = did_you_mean(record.name, names)
+        return f"{text.removesuffix('.')}{likely}: {names_to_try(names, record.name)}"
     asked = sys.stdin is not None and sys.stdin.isatty()
     if record.error.code is ErrorCode.APPROVAL_REQUIRED and consent is None and not asked:
         return f"{text} There is no terminal to ask at: --yes approves it."

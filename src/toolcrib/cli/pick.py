@@ -19,7 +19,11 @@ from rich.table import Table
 
 from toolcrib.cli.options import JsonOption, ToolsOption, UnusableError, load_for_picking
 from toolcrib.cli.render import err, out, print_json, printable
-from toolcrib.errors import PickError, SourceError
+from toolcrib.errors import (
+    PickError,
+    SourceError,
+    no_such,
+)
 from toolcrib.pick import SCORERS, PickOptions, PickResult, explain_pick, pick_tools
 from toolcrib.pick.evaluation import (
     Figures,
@@ -257,8 +261,7 @@ def scorers_of(names: Sequence[str]) -> list[tuple[str, Scorer]]:
     check_distinct("systems", names)
     for name in names:
         if name not in SCORERS:
-            known = ", ".join(SCORERS)
-            raise UnusableError(f"--scorer {name}: there is no such scorer; there are: {known}")
+            raise UnusableError(f"--scorer: {no_such('scorer', name, SCORERS)}")
     return [(name, SCORERS[name]()) for name in names]
 
 

@@ -28,7 +28,12 @@ from toolcrib.cli.options import (
     names_to_try,
 )
 from toolcrib.cli.render import err, out, print_json, print_rows, printable, shortened, show_json
-from toolcrib.errors import DefinitionError, RequestError, SourceError
+from toolcrib.errors import (
+    DefinitionError,
+    RequestError,
+    SourceError,
+    did_you_mean,
+)
 from toolcrib.lint import Finding, check_tools
 from toolcrib.tools import DefinitionsFile, read_definitions, source_of, tool_of
 from toolcrib.tools.definitions import tool_from_dict
@@ -80,7 +85,10 @@ def show_tool(
     """
     catalog = load_catalog(tools)
     if name not in catalog:
-        raise UnusableError(f"no tool '{name}'; there are {names_to_try(catalog.names, name)}")
+        raise UnusableError(
+            f"no tool '{name}'{did_you_mean(name, catalog.names)};"
+            f" there are {names_to_try(catalog.names, name)}"
+        )
     tool = catalog[name]
     whole = _whole(tool)
     if as_json:

@@ -15,7 +15,11 @@ from rich.table import Table
 
 from toolcrib.cli.options import JsonOption, ToolsOption, UnusableError, load_catalog
 from toolcrib.cli.render import err, out, print_json, printable, shortened
-from toolcrib.errors import ErrorCode, WireError
+from toolcrib.errors import (
+    ErrorCode,
+    WireError,
+    no_such,
+)
 from toolcrib.schema.lower import Effect, Loss
 from toolcrib.values.json import to_plain
 from toolcrib.values.message import ChatRequest, Message, Reply
@@ -164,9 +168,7 @@ def _conversation(file: Path) -> tuple[Message, ...]:
 
 def _check(option: str, value: str, known: Iterable[str], kind: str) -> None:
     if value not in known:
-        raise UnusableError(
-            f"{option} {value}: there is no such {kind}; there are: {', '.join(known)}"
-        )
+        raise UnusableError(f"{option}: {no_such(kind, value, known)}")
 
 
 _STYLES: dict[Effect, str] = {"refused": "red", "lost": "yellow", "doubtful": "dim"}

@@ -17,7 +17,10 @@ from toolcrib.clients.sdk import SdkClient, over_sdk
 from toolcrib.clients.server import checked_url, key_of, same_server
 from toolcrib.clients.signing import SigningTransport
 from toolcrib.clients.transport import Transport
-from toolcrib.errors import RequestError
+from toolcrib.errors import (
+    RequestError,
+    did_you_mean,
+)
 from toolcrib.values.client import LLMClient
 from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire import (
@@ -379,6 +382,27 @@ _MODELS = ", ".join(f"{provider}:MODEL" for provider in PROVIDERS if provider !=
 _FORMS = f"local, local:FILE.gguf, {_MODELS}, or URL#MODEL for a server that speaks OpenAI's wire"
 
 
+_FAMILIES = {
+    "claude": "anthropic",
+    "command": "cohere",
+    "gemini": "gemini",
+    "gpt": "openai",
+    "magistral": "mistral",
+    "mistral": "mistral",
+    "o3": "openai",
+    "o4": "openai",
+}
+"""Whose models have names that begin so: for the suggestion of an error alone."""
+
+
+def _likely_model(provider: str, model: str) -> str:
+    """Return what somebody may have meant by a name without a provider, or with a mistyped one."""
+    if model:
+        return did_you_mean(provider, PROVIDERS).replace("'?", f":{model}'?")
+    family = _FAMILIES.get(provider.partition("-")[0].lower())
+    return f" (did you mean '{family}:{provider}'?)" if family else ""
+
+
 @names_wrong_types
 def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
     """Return the client that a name stands for.
@@ -406,5 +430,6 @@ def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
         return LocalClient()
     make = PROVIDERS.get(provider)
     if make is None or not model:
-        raise RequestError(f"there is no model {name!r}; name one as {_FORMS}")
+        likely = _likely_model(provider, model)
+        raise RequestError(f"there is no model {name!r}{likely}; name one as {_FORMS}")
     return make(model, **options)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from toolcrib.errors import RequestError
+from toolcrib.errors import (
+    RequestError,
+    no_such,
+)
 from toolcrib.lint.finding import RuleFault
 from toolcrib.schema.lower.tree import Loss
 from toolcrib.schema.references import escape_pointer, resolve_ref
@@ -30,7 +33,8 @@ def chosen_forms(providers: Iterable[str] | None) -> tuple[ToolForm, ...]:
     wanted = [providers] if isinstance(providers, str) else list(providers)
     for provider in wanted:
         if not any(_means(provider, name) for name in FORMS):
-            raise RequestError(f"there is no provider {provider!r}; there are: {', '.join(FORMS)}")
+            raise RequestError(no_such("provider", provider, FORMS))
+
     return tuple(f for f in FORMS.values() if any(_means(p, f.name) for p in wanted))
 
 

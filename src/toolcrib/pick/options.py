@@ -10,7 +10,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import MissingExtraError, PickError, ToolcribError
+from toolcrib.errors import (
+    MissingExtraError,
+    PickError,
+    ToolcribError,
+    no_such,
+)
 from toolcrib.pick.embedding import EmbeddingScorer
 from toolcrib.pick.hybrid import Light
 from toolcrib.pick.keyword import KeywordScorer
@@ -207,7 +212,7 @@ def scorer_named(name: str) -> Ranker:
     Raises PickError for another name, MissingExtraError for one that needs what is not installed.
     """
     if name not in SCORERS:
-        raise PickError(f"there is no scorer {name!r}: take one of {', '.join(SCORERS)}")
+        raise PickError(no_such("scorer", name, SCORERS))
     return SCORERS[name]()
 
 
@@ -309,7 +314,7 @@ def _as_set(names: Collection[str] | None) -> Any:
 def _check_scorer(scorer: object) -> None:
     if isinstance(scorer, str):
         if scorer not in SCORERS:
-            raise PickError(f"there is no scorer {scorer!r}: take one of {', '.join(SCORERS)}")
+            raise PickError(no_such("scorer", scorer, SCORERS))
         return
     usable = callable(scorer) or any(callable(getattr(scorer, m, None)) for m in ("hits", "score"))
     if isinstance(scorer, type) or not (scorer is None or usable):

@@ -15,7 +15,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast, get_args, get_origin
 
-from toolcrib.errors import BindingError, CatalogError, DefinitionError
+from toolcrib.errors import (
+    BindingError,
+    CatalogError,
+    DefinitionError,
+    did_you_mean,
+)
 from toolcrib.schema import ValidatorFactory
 from toolcrib.schema.portable import check_portable
 from toolcrib.tools.build import check_name
@@ -397,7 +402,10 @@ class Catalog:
             if len(self._entries) > _SHOWN:
                 alike = difflib.get_close_matches(unknown[0], self._entries, n=3)
                 known = ", ".join([*alike, f"{len(self._entries)} tools"])
-            raise CatalogError(f"no tool '{unknown[0]}' in this catalog; it has {known}")
+            raise CatalogError(
+                f"no tool '{unknown[0]}'{did_you_mean(unknown[0], self._entries)} in this catalog;"
+                f" it has {known}"
+            )
 
     def _of(self, entries: Iterable[Entry], spare: tuple[type, ...] | None = None) -> Catalog:
         """Some of these entries, under the names that they have and that have been checked."""

@@ -8,7 +8,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 import orjson
 
-from toolcrib.errors import RequestError, WireError
+from toolcrib.errors import (
+    RequestError,
+    WireError,
+    no_such,
+)
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import HasDefinition, PlainTool, ToolDefinition
 from toolcrib.values.json import JsonObject
@@ -57,7 +61,7 @@ def wire_of(wire: Wire | str) -> Wire:
     if isinstance(wire, Wire):
         return wire
     if wire not in WIRES:
-        raise RequestError(f"there is no wire {wire!r}; there are: {', '.join(sorted(WIRES))}")
+        raise RequestError(no_such("wire", wire, sorted(WIRES)))
     return WIRES[wire]
 
 
@@ -88,9 +92,7 @@ def form_of(wire: Wire | ToolForm | str) -> ToolForm:
     if isinstance(wire, Wire):
         return wire.tools
     if wire not in FORMS:
-        raise RequestError(
-            f"there is no form of tools {wire!r}; there are: {', '.join(sorted(FORMS))}"
-        )
+        raise RequestError(no_such("form of tools", wire, sorted(FORMS)))
     return FORMS[wire]
 
 

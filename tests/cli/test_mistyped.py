@@ -1,0 +1,83 @@
+"""What a person types wrong is answered with what was likely meant."""
+
+from __future__ import annotations
+
+import pytest
+from rows import each_row
+
+from toolcrib import Catalog, kit
+from toolcrib.cli import run
+from toolcrib.clients import client_for
+from toolcrib.errors import (
+    CatalogError,
+    PickError,
+    RequestError,
+    ToolcribError,
+    did_you_mean,
+)
+from toolcrib.pick import PickOptions
+from toolcrib.wire import decoder, encode_tools
+
+TYPED: dict[str, tuple[list[str], str]] = {
+    "a command": (["chatt"], "'chat'?"),
+    "a command of a group": (["tools", "lst"], "'list'?"),
+    "an option": (["chat", "--modle", "x", "hi"], "--model?"),
+    "a tool to call": (["call", "calculat", "{}"], "'calculate'?"),
+    "a tool to show": (["tools", "show", "calculat"], "'calculate'?"),
+    "a scorer": (["pick", "x", "--scorer", "keywrd"], "'keyword'?"),
+    "a scorer to measure": (["eval-pick", "--scorer", "ligth", "--set", "x"], "'light'?"),
+    "a wire to encode for": (["encode", "--wire", "openai-caht"], "'openai-chat'?"),
+    "a wire to decode": (["decode", "--wire", "Gemni", "x.json"], "'gemini'?"),
+    "a provider": (["tools", "check", "--provider", "antropic"], "'anthropic'?"),
+    "a provider of a model": (["chat", "-m", "opnai:gpt-5", "hi"], "'openai:gpt-5'?"),
+    "a model without provider": (["chat", "-m", "claude-9", "hi"], "'anthropic:claude-9'?"),
+}
+
+
+@each_row(("line", "meant"), TYPED.values(), ids=TYPED)
+def test_what_was_meant_is_named(
+    line: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(line) in (1, 2)
+    told = capsys.readouterr().err
+    assert meant in told
+    assert "id you mean" in told
+    assert told.count("\n") == 1
+
+
+def test_the_library_says_it_too() -> None:
+    catalog = kit.catalog()
+    errors: list[tuple[type[ToolcribError], str, object]] = [
+        (RequestError, "'openai-chat'", lambda: decoder("openai_chat")),
+        (RequestError, "'anthropic'", lambda: encode_tools("antropic", [])),
+        (RequestError, "'mistral:large'", lambda: client_for("mistal:large")),
+        (PickError, "'rerank'", lambda: PickOptions(scorer="rerankr")),
+        (CatalogError, "'calculate'", lambda: catalog.only("calculator")),
+    ]
+    for kind, meant, mistake in errors:
+        assert callable(mistake)
+        with pytest.raises(kind, match=meant):
+            mistake()
+    assert isinstance(catalog, Catalog)
+
+
+def test_what_is_like_nothing_is_not_guessed() -> None:
+    assert did_you_mean("zzz", ["openai-chat"]) == ""
+    assert did_you_mean("x" * 10_000_000, ["openai-chat"]) == ""
+    assert did_you_mean("", []) == ""
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+@pytest.mark.parametrize("line", [["chat"], ["tools", "list"], ["audit", "verify"]])
+def test_help_fits_and_cuts_no_word(
+    line: list[str],
+    columns: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run([*line, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "…" not in told.replace("curl …", "")
+    assert "\x1b" not in told
+    assert max(map(len, told.splitlines())) <= max(columns, 60)
