@@ -1,14 +1,16 @@
 """How often the embedded model calls the right tool, exactly; and what it does when it does not.
 
-    python benchmarks/local_accuracy.py [--half tune|held] [--first] [--misses] [--json]
+    python benchmarks/local_accuracy.py [--half tune|held|fresh] [--first] [--misses] [--json]
 
-Asks the 100 questions of `local_questions.jsonl`, over the kit and nine tools that exist only here;
-with `--first` the 60 of `kit_questions.jsonl`, over the six tools that the kit had at first. Both files
-were written before any of what they measure. Arguments of null mean that the question lacks something:
-asking back is right. A question may have a conversation before it.
+Asks the 150 questions of `local_questions.jsonl`, over the kit and nine tools that exist only here;
+with `--first` the 60 of `kit_questions.jsonl`, over the six tools that the kit had at first. The rows
+of the halves `tune` and `held` were written before any of what they measure. The 50 of `fresh` were
+written later, with the tools and their examples known but not the client's code, and before the client
+was asked any of them. Arguments of null mean that the question lacks something: asking back is right.
+A question may have a conversation before it.
 
-Rule: the rows of the half `held` are counted and never shown, nor used for prompts or examples;
-`--misses` shows those of the half `tune`.
+Rule: the rows of the halves `held` and `fresh` are counted and never shown, nor used for prompts or
+examples; `--misses` shows those of the half `tune`.
 
 Shares are of all questions. `exact` is a whole right answer: the right call, rightly none, rightly a
 question back. `silent` is a call that would run and is wrong in its tool or an argument; `asked` is a
@@ -38,7 +40,7 @@ from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, Message
 
 _HERE = Path(__file__).parent
-_HALVES = ("tune", "held")
+_HALVES = ("tune", "held", "fresh")
 
 
 class Question(NamedTuple):
@@ -314,12 +316,14 @@ def main() -> None:
     parser.add_argument("--misses", action="store_true", help="show the tune half's misses")
     parser.add_argument("--json", action="store_true", help="one JSON value on stdout")
     options = parser.parse_args()
-    catalog = catalog_of(first=options.first)
-    answers = asyncio.run(ask_all(load(options.half, first=options.first), catalog))
+    questions = load(options.half, first=options.first)
+    if not questions:
+        parser.error(f"the first 60 questions have no half {options.half}")
+    answers = asyncio.run(ask_all(questions, catalog_of(first=options.first)))
     found = {
         half: figures([answer for answer in answers if answer.question.half == half])
         for half in _HALVES
-        if options.half in (None, half)
+        if any(question.half == half for question in questions)
     }
     if options.json:
         json.dump({half: f._asdict() for half, f in found.items()}, sys.stdout, indent=2)
