@@ -12,8 +12,8 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from math import fsum
 from pathlib import Path
-from statistics import fmean
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -172,7 +172,8 @@ class _Index(NamedTuple):
         of: dict[int, list[float]] = {}
         for owner, cosine in zip(self.owners, cosines, strict=True):
             of.setdefault(owner, []).append(cosine)
-        return {owner: fmean(sorted(found)[-count:]) for owner, found in of.items()}
+        best = {owner: sorted(found)[-count:] for owner, found in of.items()}
+        return {owner: fsum(found) / len(found) for owner, found in best.items()}
 
 
 class _Offered(NamedTuple):
