@@ -10,7 +10,7 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
-.PHONY: chat test cov test-all lint mutate bench bench-peers count trace lock clean
+.PHONY: chat test cov test-all lint mutate bench bench-peers count trace lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -62,6 +62,15 @@ trace: .venv/.dev
 lock: .venv/.dev
 	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --extra all pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --extra all --group dev pyproject.toml -o requirements-dev.lock
+
+# dist/ with the wheel and the source that it was built from, checked, and installed clean with each extra.
+release: export TOOLCRIB_DIST := $(CURDIR)/dist
+release: .venv/.dev
+	@rm -rf dist
+	$(BIN)/uv build --quiet --out-dir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python -m pytest -q -n auto tests/test_wheel.py
+	@ls -l dist/*.whl dist/*.tar.gz
 
 clean:
 	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,9 @@ from toolcrib.audit import SigningKey
 SigningKey.generate("example.com/shop", "shop.key")
 """
 CHAT = """
+from toolcrib import Agent
 from toolcrib.chat import chat_app
+from toolcrib.testing import ScriptedClient
 assert chat_app(Agent(ScriptedClient(["hi"]), []), store="sqlite://").routes
 """
 LIMITED = """
@@ -95,7 +98,7 @@ EXTRAS = {
     "bedrock": "import toolcrib.clients.signing as s; s._library()",
     "chat": CHAT,
     "checkpoints": LOGGED + SIGNED,
-    "cli": "from toolcrib.cli import run as command\nassert command(['--help']) == 0",
+    "cli": "from toolcrib.cli import run as command\nassert command(['--version']) == 0",
     "http": SERVED,
     "kit": KIT,
     "limits": LIMITED,
@@ -116,10 +119,28 @@ def uv(*arguments: str, cwd: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    uv("build", "--wheel", "--out-dir", str(folder), str(ROOT), cwd=folder)
+    """The wheel in `TOOLCRIB_DIST`, which is to be released, or one that is built for the tests."""
+    folder = Path(os.environ.get("TOOLCRIB_DIST") or tmp_path_factory.mktemp("wheel"))
+    if not list(folder.glob("*.whl")):
+        uv("build", "--wheel", "--out-dir", str(folder), str(ROOT), cwd=folder)
     (found,) = folder.glob("*.whl")
     return found
+
+
+def test_it_holds_the_library_and_its_licence_alone(wheel: Path) -> None:
+    assert wheel.name == f"toolcrib-{PROJECT['version']}-py3-none-any.whl"
+    names = zipfile.ZipFile(wheel).namelist()
+    inside = {name.partition("/")[0] for name in names}
+    info = f"toolcrib-{PROJECT['version']}.dist-info"
+    assert inside == {"toolcrib", "pytest_toolcrib.py", info}
+    assert f"{info}/licenses/LICENSE" in names
+    assert "toolcrib/py.typed" in names
+    assert not [name for name in names if name.endswith((".pyc", ".db", ".jsonl.gz"))]
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\S+)", text, re.MULTILINE)[0] == PROJECT["version"]
 
 
 def test_each_extra_has_a_row() -> None:
