@@ -225,6 +225,8 @@ def _converse(loop: asyncio.Runner, session: Session, asker: _Asker, model: str)
         try:
             text = input("> " if typed else "").strip()
         except EOFError:
+            if typed:
+                print()  # noqa: T201  what the shell says next has a line of its own
             return 0 if typed else worst
         except UnicodeDecodeError:
             raise SourceError("stdin is not UTF-8") from None
