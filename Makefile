@@ -10,7 +10,7 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
-.PHONY: chat test cov test-all lint mutate bench bench-peers count trace lock release clean
+.PHONY: chat test cov test-all lint mutate bench bench-peers picture count trace lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -49,6 +49,11 @@ bench: .venv/.dev
 bench-peers: .venv/.dev
 	@$(BIN)/python benchmarks/peers/install.py --calls .venv/peers.json
 	@$(BIN)/python benchmarks/bench_people.py --peers .venv/peers.json --svg docs/calls.svg
+
+# The moving picture of README.md: a chat with the embedded model, recorded.
+picture: .venv/.dev
+	@$(BIN)/toolcrib local install >/dev/null
+	@$(BIN)/python benchmarks/record_terminal.py
 
 # Instructions by valgrind, where it is installed: to compare two commits, whoever else uses the machine.
 count: .venv/.dev
