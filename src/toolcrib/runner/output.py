@@ -36,10 +36,8 @@ from toolcrib.values.json import (
     canonical_bytes,
     fresh,
     json_bytes,
-    json_copy,
 )
 from toolcrib.values.record import CallError
-from toolcrib.values.remembered import remembered
 
 MAX_RESULT_BYTES = 4 * 1_048_576
 _PLAIN = frozenset((dict, list, str, int, float, bool))  # what nearly all results are
@@ -288,7 +286,7 @@ def redaction_missing(value: JsonValue, visible: Visibility | None) -> bool:
 
 def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
     """Return the declared top-level arguments, secret ones masked; undeclared ones do not show."""
-    declared = _declared(definition.input_schema_json)
+    declared = definition.properties
     if not definition.secret and declared.issuperset(arguments):
         return arguments
     return {
@@ -301,7 +299,7 @@ def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
 def public_view(hydrated: Hydrated) -> tuple[bytes, tuple[str, ...]]:
     """Return the public part of effective arguments as canonical JSON, and where defaults are in it."""
     definition = hydrated.definition
-    if not definition.secret and _all_declared(definition.input_schema_json):
+    if not definition.secret and definition.closed:
         return hydrated.canonical, hydrated.defaults
     shown = public_bytes(definition, hydrated.canonical)
     return shown, public_places(definition, hydrated.defaults)
@@ -309,7 +307,7 @@ def public_view(hydrated: Hydrated) -> tuple[bytes, tuple[str, ...]]:
 
 def public_bytes(definition: ToolDefinition, canonical: bytes) -> bytes:
     """Return the public part of effective arguments as canonical JSON."""
-    if not definition.secret and _all_declared(definition.input_schema_json):
+    if not definition.secret and definition.closed:
         return canonical
     return canonical_bytes(public_arguments(definition, fresh(canonical)))
 
@@ -318,7 +316,7 @@ def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) ->
     """Return the JSON Pointers that lead to arguments that are public."""
     if not places or definition is None:
         return ()
-    declared = _declared(definition.input_schema_json)
+    declared = definition.properties
     shown = []
     for place in places:
         name, _ = _argument_at(place)
@@ -346,7 +344,7 @@ def _is_secret(definition: ToolDefinition, name: str) -> bool:
     secret = definition.secret
     if UNDECLARED not in secret:
         return name in secret
-    return name in secret or name not in _declared(definition.input_schema_json)
+    return name in secret or name not in definition.properties
 
 
 def _argument_at(place: str) -> tuple[str, bool]:
@@ -373,19 +371,6 @@ def own_copy(value: _Json) -> _Json:
         return value
     copied: _Json = msgspec.to_builtins(value)
     return copied
-
-
-@remembered(4 << 20)
-def _all_declared(schema_json: str | None) -> bool:
-    """Return whether valid arguments hold nothing but what the schema names."""
-    schema = json_copy(schema_json) if schema_json else {}
-    return schema.get("additionalProperties") is False and "patternProperties" not in schema
-
-
-@remembered(4 << 20)
-def _declared(schema_json: str | None) -> frozenset[str]:
-    properties = json_copy(schema_json).get("properties") if schema_json else None
-    return frozenset(properties) if isinstance(properties, dict) else frozenset()
 
 
 @lru_cache(maxsize=4096)

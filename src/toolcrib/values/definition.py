@@ -198,6 +198,18 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return None if self.input_schema_json is None else json_copy(self.input_schema_json)
 
     @cached_property
+    def properties(self) -> frozenset[str]:
+        """The names of the parameters that the schema tells."""
+        told = (self.input_schema or {}).get("properties")
+        return frozenset(told) if isinstance(told, dict) else frozenset()
+
+    @cached_property
+    def closed(self) -> bool:
+        """Whether valid arguments hold nothing but what `properties` names."""
+        schema = self.input_schema or {}
+        return schema.get("additionalProperties") is False and "patternProperties" not in schema
+
+    @cached_property
     def parameterless(self) -> bool:
         """Whether the schema declares nothing that a call could say, so that none is all of it."""
         schema = self.input_schema
