@@ -166,3 +166,23 @@ async def test_another_process_shows_the_same_and_goes_on(url: str) -> None:
         await page.ended()
         assert (PAID, page.text()) == ([5], "Paid.")
         await page.close()
+
+
+async def test_a_conversation_that_cannot_go_on_says_why_and_stays_free(url: str) -> None:
+    def signing(key: bytes) -> Agent:
+        return Agent(ScriptedClient(["Hello."] * 3), state_key=key)
+
+    async with page_of(chat_app(signing(b"a" * 32), store=url)) as page:
+        await page.ask("Hi")
+        await page.ended()
+        thread = page.thread
+    app = chat_app(signing(b"b" * 32), store=url)
+    async with serving(app) as base, aiohttp.ClientSession() as session:
+        page = Page(base, session)
+        await page.open(thread)
+        for count in (2, 3):
+            status, told = await page.ask("Hi again")
+            assert (status, told["error"]["code"]) == (503, "unavailable")
+            turn = await page.ended("failed", count)
+            assert "signature" in turn["note"]
+        await page.close()

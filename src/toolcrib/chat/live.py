@@ -207,11 +207,13 @@ class LiveThreads:
             raise no_thread()
         stored = await self.load(thread_id, caller.id)
         await self.renamed(thread_id, stored.title)
-        await self._start(
-            stored,
-            TurnView(turn.view, self._definition),
-            lambda session: session.stream(text, caller=caller),
-        )
+        shown = TurnView(turn.view, self._definition)
+        try:
+            await self._start(stored, shown, lambda session: session.stream(text, caller=caller))
+        except ToolcribError as error:  # such as a conversation that was saved with another key
+            shown.turn |= {"status": "failed", "note": str(error)}
+            await self._store.end(thread_id, turn.id, shown.snapshot())
+            raise
         return turn.id
 
     async def answer(
