@@ -10,7 +10,7 @@ ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null
 $(shell rm -f .venv/.made)
 endif
 
-.PHONY: chat test cov test-all lint mutate bench bench-peers picture count trace lock release clean
+.PHONY: chat test cov test-all lint mutate bench bench-peers picture count trace docs docs-serve lock release clean
 
 chat: export TOOLCRIB_ASK := $(value ASK)
 chat: .venv/.run
@@ -63,10 +63,18 @@ count: .venv/.dev
 trace: .venv/.dev
 	@$(BIN)/python benchmarks/trace_call.py
 
+# The pages of docs/ as a site, with an API reference and a search: site/index.html. A warning is an error.
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 # The lock files are made from pyproject.toml; commit them together with it.
 lock: .venv/.dev
 	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --extra all pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --extra all --group dev pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --universal --no-header --generate-hashes --constraint requirements-dev.lock --group docs -o requirements-docs.lock
 
 # dist/ with the wheel and the source that it was built from, checked, and installed clean with each extra.
 release: export TOOLCRIB_DIST := $(CURDIR)/dist
@@ -78,7 +86,7 @@ release: .venv/.dev
 	@ls -l dist/*.whl dist/*.tar.gz
 
 clean:
-	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist site
 	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.made:
@@ -95,4 +103,9 @@ clean:
 .venv/.dev: .venv/.run requirements-dev.lock
 	@echo "Installing the development tools into .venv …"
 	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+.venv/.docs: .venv/.made requirements-docs.lock
+	@echo "Installing what makes the site into .venv …"
+	@$(PIP) install --require-hashes -r requirements-docs.lock
 	@touch $@

@@ -163,11 +163,11 @@ def test_it_is_installed_clean(python: str, extra: str, wheel: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
 
 
-@each_row("name", ["requirements.lock", "requirements-dev.lock"])
+@each_row("name", ["requirements.lock", "requirements-dev.lock", "requirements-docs.lock"])
 def test_what_is_locked_is_locked_by_hashes(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     locked = re.findall(
         r"^([\w.-]+)==.*\n((?:    --hash=sha256:[0-9a-f]{64}.*\n)*)", text, re.MULTILINE
     )
-    assert len(locked) > 50
+    assert len(locked) > 20
     assert [package for package, hashes in locked if not hashes] == []
